@@ -1,5 +1,6 @@
-"""The engine decides which request computes what in which step, and which KV blocks it holds.
+"""The engine decides which tokens of which request each step computes, and which KV blocks a request holds.
 
-It computes with integers only: no tensors, no text, no torch, and no imports from other rooms than `protocol`. Begin
-with `scheduler.py`; requests come in by `admission/`, hold blocks of `memory/`, get their tokens as `decoding/` says.
+It works with integers only: no tensors, no text, no torch, and no imports from rooms other than `protocol`. Begin with
+`scheduler.py`; `admission/` admits requests, `memory/` allocates their blocks, and `decoding/` has the ways to get
+tokens.
 """

@@ -1,8 +1,8 @@
-"""Which LoRA adapters are loaded: their names, their places in the workers' memory, and who may use them.
+"""The table of loaded LoRA adapters: their names, their slots in the workers' memory, and who may use them.
 
-Every rank reads an adapter by itself, beside the steps; requests may use it once all ranks have answered. An adapter in
-use can't be unloaded. A name that is loaded again gets a new key, so that no request finds keys and values which the
-old adapter has computed.
+Every rank reads an adapter by itself while steps go on; requests may use it once all ranks have answered. An adapter in
+use can't be unloaded. A name that is loaded again gets a new key, so no request finds keys and values computed by the
+old adapter.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,10 +28,10 @@ Answer = Callable[[LoraAnswer], None]
 
 @dataclass(frozen=True, slots=True)
 class AdapterReference:
-    """What a request knows of its adapter."""
+    """A request's reference to its adapter."""
 
     slot: int = NO_ADAPTER  # in the workers' memory
-    key: int | None = None  # never that of another adapter
+    key: int | None = None  # never reused for another adapter
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class AdapterTable:
     # --- for the person who loads adapters --------------------------------------------------------------------------
 
     def take(self, message: AboutAdapters, in_use: Iterable[int]) -> None:
-        """Handle a message; `in_use` are the adapter places of all sequences that have not ended."""
+        """Handle a message; `in_use` are the adapter slots of all sequences that have not ended."""
         match message:
             case LoadLora():
                 self.load(message)

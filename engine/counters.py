@@ -1,4 +1,4 @@
-"""What the engine counts since its start, and its statistics."""
+"""The engine's counters since its start, and its statistics."""
 
 from dataclasses import dataclass
 

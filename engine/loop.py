@@ -1,7 +1,7 @@
-"""The engine's loop: take in messages, plan ahead, publish what was sampled.
+"""The engine's loop: takes in messages, plans ahead, and publishes sampled tokens.
 
-Two steps are in flight, so that the workers never wait for the engine: it plans the next one while one runs. With
-nothing to do it blocks on its inbox. All policy is the scheduler's.
+Two steps are in flight, so the workers never wait for the engine: it plans the next one while one runs. With nothing to
+do, it blocks on its inbox. All decisions are the scheduler's.
 """
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from .scheduler import Scheduler
 from .workers import Workers
 
 STEPS_IN_FLIGHT = 2
-# Between two plans it takes in this many sequences at most: a flood of requests must not keep the workers waiting.
+# It takes in at most this many sequences between two plans: a flood of requests must not keep the workers waiting.
 _MOST_BETWEEN_PLANS = 64
 
 
@@ -108,7 +108,7 @@ class Loop:
 
 
 def _weight(message: object) -> int:
-    """How many ordinary messages this one counts for."""
+    """How many ordinary messages this one counts as."""
     match message:
         case Generate(prompts):
             return sum(prompt.params.n for prompt in prompts)

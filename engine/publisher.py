@@ -1,7 +1,7 @@
-"""Gathers what the detokenizer is told of a step, who was opened, who got which token, who ended, into one `Tokens`.
+"""Gathers the news of a step for the detokenizer (sequences opened, their tokens, their ends) in one `Tokens`.
 
-Every accepted sequence is opened once, before its first token or with its end, and ended once. The loop sends what
-`take` returns, by a `TokenBuffer`, which holds it back over several steps while nobody waits for it.
+Every accepted sequence is opened once, before its first token or with its end, and ended once. The loop sends the
+result of `take` through a `TokenBuffer`, which holds it back for several steps while nobody waits for it.
 """
 
 from array import array
@@ -74,7 +74,7 @@ class Publisher:
                 self._logprobs.append(rest)
 
     def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
-        """The message with all that was gathered, and one token for each of the given sequences."""
+        """The message with everything gathered, and one token for each of the given sequences."""
         several, self._several = self._several, {}
         message = Tokens(
             wide_column([*sequence_ids, *several]),
@@ -111,7 +111,7 @@ def _opened(sequence: Sequence) -> SequenceOpened:
 
 
 def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
-    """The positions of a prompt that were not passed on before a preemption; None if there are none."""
+    """The positions of a prompt not yet passed on before a preemption; None if there are none."""
     positions = len(entry.ranks) // 4
     skipped = min(sequence.prompt_logprobs_to_skip, positions)
     sequence.prompt_logprobs_to_skip -= skipped
@@ -134,13 +134,13 @@ def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
 class TokenBuffer:
     """Holds tokens back from the detokenizer over several steps while nobody waits for them.
 
-    An answer that is neither streamed nor watched for stop strings is told at its end. While no other answer is under
-    way and the same sequences get one token each, their steps leave as one message: the fewer processes wake for every
-    token, the less they take from the workers, which may share their cores.
+    An answer that is neither streamed nor checked for stop strings is needed only at its end. While there are no other
+    answers and the same sequences get one token each, their steps are sent as one message: the fewer processes wake for
+    every token, the less time they take from the workers, which may share their cores.
     """
 
     def __init__(self) -> None:
-        self._watched: set[int] = set()  # sequences whose tokens must leave at once
+        self._watched: set[int] = set()  # sequences whose tokens must be sent at once
         self._held: list[Tokens] = []  # steps of the same sequences, one token each
 
     def take(self, message: Tokens) -> list[Tokens]:

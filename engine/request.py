@@ -1,8 +1,8 @@
-"""A request, and its sequences: one for each sample.
+"""Requests, and their sequences: one for each sample.
 
 One counter chases another: `num_computed` positions are planned (their keys and values are in blocks once the plans in
-flight have run), and `num_tokens` exist, the last of them perhaps still on its way from the worker. Prefill, decode,
-prefix hits and preemption all are that difference. `scheduler.py` moves the counters.
+flight have run), and `num_tokens` exist, the last of them perhaps still on its way from the worker. Prefill, decoding,
+prefix hits and preemption are all just that difference. `scheduler.py` moves the counters.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ NO_SLOT = -1
 
 
 class Request:
-    """What the samples of one prompt have in common."""
+    """The common part of one prompt's samples."""
 
     __slots__ = (
         "prompt",
@@ -59,7 +59,7 @@ class Request:
             longest.append(self.num_prompt + params.max_tokens)
         if params.max_length is not None:
             longest.append(params.max_length)
-        self.max_total = min(longest)  # tokens, the prompt's included
+        self.max_total = min(longest)  # tokens, including the prompt's
         self.min_total = max(self.num_prompt + params.min_tokens, params.min_length)
         early_stop = params.early_stop
         self.cycle_window = early_stop.cycle_window if early_stop is not None else None
@@ -67,19 +67,19 @@ class Request:
         self.endings: dict[int, int | None] = {token: token for token in params.stopping_ids}
         self.endings.update(dict.fromkeys(params.eos_token_id or ()))
         self.stop_words = [array("i", word) for word in params.long_stop_words]
-        # Those, and the last tokens of the sequences that end it.
+        # The same, and the last tokens of stop sequences.
         self.possible_ends = {*self.endings, *(word[-1] for word in self.stop_words)}
         self.num_cached: int | None = None  # prompt tokens found in the cache when its first sample was admitted
         self.root = root
-        # Keys of the prompt's full blocks, as far as they were asked for, by the stretch of their positions.
+        # Keys of the prompt's full blocks computed so far, by the stretch of their positions.
         self.prompt_keys: defaultdict[int, list[bytes]] = defaultdict(list)
         self.adapter = adapter  # the place of its LoRA weights in the workers' memory
         self.media = RequestMedia(prompt.media) if prompt.media else None
 
 
 class Sequence:
-    """One sample, from its arrival to its end. It waits, or runs (and holds a slot and blocks), or does neither
-    because its last token is in flight."""
+    """One sample, from its arrival to its end. It waits, or runs (with a slot and blocks), or does neither because
+    its last token is in flight."""
 
     __slots__ = (
         "id",
@@ -120,7 +120,7 @@ class Sequence:
         "prompt_logprobs_to_skip",
     )
 
-    # Set by the scheduler: its strategy, and the one that it has while nothing holds it.
+    # Set by the scheduler: its strategy, and the one it has while nothing holds it.
     decoding: "DecodingStrategy"
     free_decoding: "DecodingStrategy"
 
@@ -136,21 +136,21 @@ class Sequence:
         self.num_computed = 0
         self.horizon = 0  # positions that may be computed before a block or a decision is needed
         self.max_total = request.max_total
-        # When it has so many known tokens, it may have to end whatever the newest one is.
+        # At this number of known tokens, it may have to end whatever the newest one is.
         self.next_look = min(request.max_total, request.num_prompt + (request.cycle_window or request.max_total))
         self.endings = request.endings
         self.possible_ends = request.possible_ends
         self.media = request.media  # None for text alone
-        self.watch: CallWatch | None = None  # says when it begins a call
-        self.guide: Guide | None = None  # what it is held to
-        self.constraint: Constraint | RemoteConstraint | None = None  # says which tokens may come next
-        self.is_held = False  # until its constraint is there and knows what may come next
+        self.watch: CallWatch | None = None  # detects the beginning of a call
+        self.guide: Guide | None = None  # the guide that holds it
+        self.constraint: Constraint | RemoteConstraint | None = None  # decides which tokens may come next
+        self.is_held = False  # until its constraint is ready for the next token
         self.is_waiting = False
         self.slot = NO_SLOT
-        self.tables: list[Any] = []  # what it holds in each group of layers, while it runs
+        self.tables: list[Any] = []  # its memory in each group of layers, while it runs
         self.output_keys: list[bytes] = []  # keys of full blocks after the prompt's
         self.stretch = 0  # index of the length that its positions are rotated for
-        self.num_certain = 0  # how many of its last tokens the model had no doubt of, for `early_stop`
+        self.num_certain = 0  # how many of its last tokens the model was certain of, for `early_stop`
         self.has_ended = False
         self.has_news = True  # a SequenceOpened or SequenceResumed is due with its next token
         self.is_opened = False
@@ -158,14 +158,14 @@ class Sequence:
         self.silent_time = 0.0  # of steps that gave it no token, not yet published
         self.was_preempted = False
         self.untold_preemptions = 0
-        # All samples share the prompt's log-probabilities: the first one asks for them.
+        # All samples share the prompt's log-probabilities: the first one requests them.
         self.wants_prompt_logprobs = sample == 0 and params.prompt_logprobs is not None
         self.prompt_logprobs_sent = 0
         self.prompt_logprobs_to_skip = 0  # after a preemption the worker returns them again
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that exist, with the one in flight: computing the last known position samples another."""
+        """Tokens that exist, including the one in flight: computing the last known position samples another."""
         return max(self.num_known, self.num_computed + 1)
 
     @property
@@ -213,34 +213,34 @@ class Sequence:
 
 
 class DecodingStrategy(ABC):
-    """How a sequence gets its tokens; the strategies are those of `decoding/`.
+    """Decides how a sequence gets its tokens; the strategies are in `decoding/`.
 
     The scheduler plans every sequence alike and asks its strategy only where they differ.
     """
 
-    # Takes the token that a step has sampled and those that were forced before it; None if appending the one is all,
-    # which the scheduler does by itself.
+    # Takes the token that a step has sampled and the forced ones before it. None if the token only needs to be
+    # appended, which the scheduler does itself.
     take: "Callable[[Sequence, int, array[int] | None], None] | None" = None
     # Whether the next step depends on a result that is not here yet; None if it never does.
     waits: Callable[[Sequence], bool] | None = None
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
-        """Prepare a new sequence, which may be held for that. Returns a refusal, if any."""
+        """Prepare a new sequence, which may be held meanwhile. Returns a refusal, if any."""
         return None
 
     @abstractmethod
     def give_way(self, sequence: Sequence) -> None:
-        """The sequence was preempted: put it in the queue, unless it must wait for something else first."""
+        """Handle a preemption: put the sequence in the queue, unless it must wait for something else first."""
 
     @abstractmethod
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
-        """End the sequence, whatever its state. There is no other way out."""
+        """End the sequence, whatever its state. There is no other way to end one."""
 
     def resume(self, sequence: Sequence) -> None:  # noqa: B027  (most have nothing to do)
-        """The sequence is free again behind what held it."""
+        """Continue with a sequence that is free again after a guide."""
 
     def num_candidates(self, sequence: Sequence) -> int:
-        """How many candidates for the next token its row returns instead of sampling one."""
+        """How many candidates for the next token its row returns instead of sampling."""
         return 0
 
     def holds_others(self, sequence: Sequence) -> bool:

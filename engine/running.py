@@ -1,7 +1,7 @@
 """The running batch: the sequences that hold a slot and blocks, in the order of their rows.
 
-Those behind their known tokens are prefilling, those caught up with them are decoding. Both lists may contain sequences
-that have left until `settle` is called.
+Those that still have known tokens to compute are prefilling; the others are decoding. Both lists may contain sequences
+that have left, until `settle` is called.
 """
 
 from .admission.queue import victim
@@ -12,10 +12,9 @@ from .step import ScheduledStep
 
 
 class SlotPool:
-    """Which of the workers' slots are free, and which were given back since the last plan.
+    """The workers' slots: which are free, and which were given back since the last plan.
 
-    A slot may be taken again in the plan that frees it, because workers apply `freed` before `new`.
-    """
+    A slot may be taken again in the plan that frees it, because workers apply `freed` before `new`."""
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
@@ -51,7 +50,7 @@ class RunningBatch:
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self._is_settled = True
-        self._advanced: list[Sequence] = []  # whose chunks are in the step before
+        self._advanced: list[Sequence] = []  # sequences with chunks in the previous step
 
     def __len__(self) -> int:
         return self.slots.num_taken
@@ -61,7 +60,7 @@ class RunningBatch:
         return self.slots.num_free > 0
 
     def begin_step(self, num_waiting: int) -> None:
-        """A step is planned. What no token to come reads is free for it, even if the step before has read it."""
+        """Begin planning a step. What no future token reads is free for it, even if the previous step reads it."""
         self.cache.begin_step(min(num_waiting, self.slots.num_free))
         for sequence in self._advanced:
             if sequence.is_running:
@@ -69,14 +68,14 @@ class RunningBatch:
         self._advanced.clear()
 
     def enter(self, sequence: Sequence, match: Match) -> Additions:
-        """Give a sequence a slot, and tables that begin with what was found. Returns what is in them."""
+        """Give a sequence a slot, and tables that begin with the match. Returns their content."""
         self._take_slot(sequence)
         additions = self.cache.admit(sequence, match)
         self.prefilling.append(sequence)
         return additions
 
     def join(self, sequence: Sequence) -> None:
-        """Give a slot to a forked sequence, which has its blocks and has computed as much as its parent."""
+        """Give a slot to a forked sequence, which has its blocks and as many computed tokens as its parent."""
         self._take_slot(sequence)
         self.decoding.append(sequence)
 
@@ -85,8 +84,8 @@ class RunningBatch:
         sequence.request.client.take_slot()
 
     def advance(self, sequence: Sequence, step: ScheduledStep, budget: int, entered: Additions | None = None) -> int:
-        """Plan the next chunk of a prefilling sequence. Returns its number of tokens, which is 0 if no block is free
-        for it. One that has just `entered` gets its row nevertheless, with what is in its tables."""
+        """Plan the next chunk of a prefilling sequence. Returns its number of tokens, 0 if no block is free for it.
+        One that has just `entered` gets its row nevertheless, with the content of its tables."""
         start, media = sequence.num_computed, sequence.media
         end = self.cache.reach(sequence, start + min(budget, sequence.num_left))
         if media is not None:
@@ -109,8 +108,8 @@ class RunningBatch:
         return additions
 
     def at_horizon(self) -> list[Sequence]:
-        """The decoding sequences whose tables are full. One whose last token is in flight leaves instead: it no longer
-        needs its slot and blocks."""
+        """The decoding sequences whose tables are full. One whose last token is in flight leaves instead: it no
+        longer needs its slot and blocks."""
         at_horizon = [
             sequence
             for sequence in self.decoding
@@ -147,9 +146,9 @@ class RunningBatch:
             raise RuntimeError(f"{self.slots.num_taken} slots are taken, by {slots}.")
 
     def settle(self) -> None:
-        """Drop sequences that have left, and move those that have caught up to the decoding ones.
+        """Drop sequences that have left, and move those without known tokens to compute to the decoding ones.
 
-        This must happen before a result comes: with another known token they would look behind again.
+        This must happen before a result arrives: with another known token, they would seem to be prefilling again.
         """
         if self._is_settled:
             return

@@ -1,8 +1,8 @@
 """The scheduler: plans how many tokens each sequence computes in the next step, and takes in the results.
 
-A step is filled within its token budget: first one token for every sequence that is caught up, then chunks of the
-running ones that are not, then waiting ones that pass the gates. A plan counts on tokens that are still in flight;
-tokens that turn out to be surplus are dropped when they come, and only then.
+A step is filled within its token budget: first one token for every decoding sequence, then chunks of prefilling ones,
+then waiting ones that pass the gates. A plan assumes the tokens that are still in flight; those that turn out to be
+surplus are dropped when they arrive, and only then.
 """
 
 import time
@@ -64,7 +64,7 @@ class Scheduler:
         self.admission = Admission(
             limits, self.waiting, self.running, self.cache, self.encoder, self.in_flight, self.counters
         )
-        self.pace: Pace | None = None  # since the first request whose answer is streamed
+        self.pace: Pace | None = None  # from the first request whose answer is streamed
         self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
         plain = (self.sequences, self.running, self.waiting, self.publisher)
         self.plain = PlainDecoding(*plain)
@@ -183,7 +183,7 @@ class Scheduler:
         return step
 
     def _active_strategies(self) -> list[ActiveDecoding]:
-        """The strategies that take part in a step, since they have sequences; none if all requests are plain."""
+        """The strategies that take part in a step because they have sequences; none if all requests are plain."""
         return [strategy for strategy in (self.beams, self.guided) if strategy.members]
 
     def _unblock(self) -> bool:
@@ -193,13 +193,13 @@ class Scheduler:
     def _grow(self) -> dict[Sequence, Additions]:
         """Give blocks to each sequence whose tables are full, preempting others if need be.
 
-        They are returned by sequence, not by slot: one that got its blocks may be preempted for the next, and a beam
-        take its slot.
+        The blocks are returned by sequence, not by slot: a sequence that got blocks may be preempted for the next one,
+        and a beam may take its slot.
         """
         additions: dict[Sequence, Additions] = {}
         for sequence in self.running.at_horizon():
             end = sequence.num_computed + 1
-            if not sequence.is_running:  # it has left, or was preempted for one before it
+            if not sequence.is_running:  # it has left, or was preempted for an earlier one
                 continue
             if self.cache.has_outgrown_its_stretch(sequence):
                 self.preemption.preempt(sequence)
@@ -226,12 +226,13 @@ class Scheduler:
         """How much a step may encode, in patches x layers."""
         if self.pace is None or not step.is_paced:
             return self.limits.most_encoder_work
-        if not allowance:  # it is measured
+        if not allowance:  # the step is a measurement
             return 0
         return self.limits.mm_encoder_budget or self.pace.encoder_budget()
 
     def _is_paced(self, step: ScheduledStep) -> bool:
-        """Whether prompts are held back: there are some, streamed answers, too, and something else to compute."""
+        """Whether prompts are held back: there are some, there are streamed answers, and there is something else to
+        compute."""
         has_prompts = self.running.prefilling or self.waiting
         if not (has_prompts and self.limits.enable_chunked_prefill and (step.rows or self.in_flight)):
             return False
@@ -240,7 +241,7 @@ class Scheduler:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def finish(self, result: StepResult) -> Tokens:
-        """Take in what a step has sampled; returns the message for the detokenizer."""
+        """Take in the sampled tokens of a step; returns the message for the detokenizer."""
         step = self._step_of(result)
         self.counters.forward_time = result.forward_time
         self.counters.step_seconds += result.forward_time
@@ -283,7 +284,7 @@ class Scheduler:
             )
 
     def check(self) -> None:
-        """Raise unless blocks are conserved and every sequence is in exactly one place; tests call it after steps."""
+        """Raise unless blocks are conserved and every sequence is in exactly one state; tests call it after steps."""
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
         self.cache.check(running)

@@ -1,4 +1,4 @@
-"""One step: what it has room for, its rows, the `StepPlan` made of them; it is kept to match the result with."""
+"""One step: its token budget, its rows, and the `StepPlan` made from them; it is kept until its result arrives."""
 
 import math
 from array import array
@@ -17,29 +17,29 @@ _INT = len(column([0]))
 
 @dataclass(slots=True)
 class Allowance:
-    """How many tokens of prompts a step still takes."""
+    """How many prompt tokens a step may still take."""
 
     left: int
     each: int  # of one prompt
-    pause: int = 0  # beyond these, for prompts that come and are computed whole
-    has_pause: bool = False  # which was made use of
-    work_of_token: float | None = None  # patches of pictures x layers that take as long, once that is known
+    pause: int = 0  # beyond these, for new prompts that are computed whole
+    has_pause: bool = False  # the pause was used
+    work_of_token: float | None = None  # patches of pictures x layers that take as long as a token, once that is known
 
     def __bool__(self) -> bool:
         return self.left > 0 or self.pause > 0
 
     @property
     def part(self) -> int:
-        """How many tokens of the next prompt."""
+        """The tokens for the next prompt."""
         return min(self.left, self.each)
 
     def first_part(self, num_tokens: int) -> int:
-        """How many tokens of a prompt that comes, of so many."""
+        """The tokens for a new prompt of this length."""
         return num_tokens if num_tokens <= self.part + self.pause else self.part
 
     def beside(self, encoder_work: int, num_tokens: int) -> int:
-        """How many of a prompt's next tokens fit beside the encoding of its pictures, which takes from its part of the
-        step. One at least, so that who comes gets a slot, and lets others come."""
+        """How many of a prompt's next tokens fit along with the encoding of its pictures, which counts against its
+        share of the step. At least one, so that a new prompt gets a slot and lets others follow."""
         part = self.part
         if self.work_of_token is None or not encoder_work or not part:
             return num_tokens
@@ -69,16 +69,16 @@ class ScheduledStep:
         self.new: list[NewSlot] = []
         self.forks: list[Fork] = []
         self.decided: list[ForcedTokens] = []  # tokens that a worker is given instead of sampling them
-        self.forced: dict[Sequence, array[int]] = {}  # those of them that come with this step's result
+        self.forced: dict[Sequence, array[int]] = {}  # of these, the ones that arrive with this step's result
         self.masked: list[int] = []  # rows
-        self.dropped: set[Sequence] = set()  # sequences whose results don't count: their masks did not come in time
+        self.dropped: set[Sequence] = set()  # sequences whose results don't count because their masks came too late
         self.is_paced = False  # prompts were held back for streamed answers
-        self.has_pause = False  # and yet it takes longer than they should wait
-        self.num_decodes = 0  # rows that come before those of prompts
+        self.has_pause = False  # and yet the step takes longer than they should wait
+        self.num_decodes = 0  # rows before those of prompts
         self.encodes: list[Encode] = []
         self.media: list[MediaRows] = []
-        self.encoder_work = 0  # of the encodes, in patches x layers
-        self._added: list[tuple[int, Additions]] = []  # (row, what is appended to its tables), by row
+        self.encoder_work = 0  # work of its encodes, in patches x layers
+        self._added: list[tuple[int, Additions]] = []  # (row, additions to its tables), by row
         self._forked: list[ForkedTables] = []
 
     def add_decodes(self, sequences: list[Sequence], additions: dict[Sequence, Additions]) -> None:
@@ -90,7 +90,7 @@ class ScheduledStep:
         self.num_tokens += [1] * len(sequences)
 
     def add(self, sequence: Sequence, num_tokens: int, additions: Additions) -> None:
-        """Add a chunk of a sequence, and what its tables get for it: all that is in them if it enters its slot."""
+        """Add a chunk of a sequence, and the additions to its tables: their whole content if it enters its slot."""
         if additions:
             self._added.append((len(self.rows), additions))
         self.rows.append(sequence)
@@ -110,7 +110,7 @@ class ScheduledStep:
         self.decided.append(ForcedTokens(sequence.slot, column(sequence.output[-1:])))
 
     def force(self, row: int, token_ids: "array[int]") -> None:
-        """Let a row compute these tokens, too, before it samples."""
+        """Let a row also compute these tokens before it samples."""
         self.forced[self.rows[row]] = token_ids
         self.decided.append(ForcedTokens(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
@@ -120,7 +120,7 @@ class ScheduledStep:
         return not (self.rows or self.encodes)
 
     def plan(self, freed: list[int], moves: list[Moves], dropped_entries: list[int]) -> StepPlan:
-        """The step as workers get it; the moves are those of each group."""
+        """The step's plan for the workers; the moves are those of each group."""
         return StepPlan(
             step=self.number,
             slots=column(self.slots),
@@ -142,7 +142,7 @@ class ScheduledStep:
         block_ids: list[int] = []
         starts: list[int] = []
         offsets: list[int] = []
-        # Rows up to and including one that gets blocks begin where the blocks before it end.
+        # Rows up to and including one that gets blocks begin where the previous blocks end.
         for row, additions in self._added:
             appended = additions[group]
             offsets.extend(repeat(len(block_ids), row + 1 - len(offsets)))

@@ -1,4 +1,4 @@
-"""The workers as the engine sees them: all ranks agree on a memory plan, then get step after step.
+"""The engine's side of the workers: all ranks agree on a memory plan, then receive step after step.
 
 Every rank gets the same stream of messages; only rank 0 answers. The stream can be recorded for a replay.
 """
@@ -33,7 +33,7 @@ class Workers:
         self._recorder = Recorder(config.record) if config.record else None
 
     def agree(self, inbox: Inbox[EngineInbox]) -> MemoryPlan:
-        """Collect what every rank can hold, have all allocate the least of it, and wait until they have."""
+        """Collect every rank's capacity, have all ranks allocate the smallest, and wait until they have."""
         plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
         plan = agreed_plan(plans)
         groups = plan.groups
@@ -68,14 +68,14 @@ class Workers:
 
 
 def agreed_plan(plans: list[MemoryPlan]) -> MemoryPlan:
-    """The plan that every rank can keep."""
+    """The plan that fits every rank."""
     groups = [_agreed_group(list(of_ranks)) for of_ranks in zip(*(plan.groups for plan in plans), strict=True)]
     shortest = min(plan.max_model_len for plan in plans)
     return msgspec.structs.replace(plans[0], groups=groups, max_model_len=shortest, media=_agreed_media(plans))
 
 
 def _agreed_media(plans: list[MemoryPlan]) -> MediaPlan | None:
-    """Of a model that sees: as many rows of media as every rank can keep."""
+    """The plan of a vision model's media: as many rows as every rank can keep."""
     of_ranks = [plan.media for plan in plans if plan.media is not None]
     if not of_ranks:
         return None

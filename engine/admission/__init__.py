@@ -1,4 +1,4 @@
-"""How a waiting sequence gets into a step: queues, clients' turns, and the gates that it must pass.
+"""Admission of waiting sequences to a step: queues, clients' turns, and the gates that they must pass.
 
 Begin with `admission.py`, then `queue.py`; `limits.py` has the gates.
 """

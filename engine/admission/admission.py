@@ -1,6 +1,6 @@
-"""Plans the prompts of a step: the next chunks of those that run, and the first ones of those that it admits.
+"""Plans the prompts of a step: the next chunks of running sequences, and the first chunks of those it admits.
 
-It also chooses who is preempted for a sequence that has waited too long.
+It also chooses the sequence to preempt for one that has waited too long.
 """
 
 import time
@@ -51,7 +51,7 @@ class Admission:
         )
 
     def go_on(self, step: ScheduledStep, load: StepLoad) -> None:
-        """Plan the next chunks of the prompts that run."""
+        """Plan the next chunks of running prompts."""
         for sequence in self._running.prefilling:
             budget = load.allowance.part
             if (media := sequence.media) is not None:
@@ -60,7 +60,7 @@ class Admission:
                 load.allowance.spend(self._running.advance(sequence, step, budget))
 
     def admit(self, step: ScheduledStep, load: StepLoad) -> None:
-        """Admit waiting sequences in order until one has to wait. None may overtake it, so none starves."""
+        """Admit waiting sequences in order until one can't be admitted. None may overtake it, so none starves."""
         while self._waiting and load.allowance and self._running.has_free_slot:
             sequence = self.next(load)
             if sequence is None or self.is_in_flight(sequence):
@@ -76,14 +76,14 @@ class Admission:
             if (media := sequence.media) is not None:
                 position = match.length * self._cache.block_size
                 budget = self._encoder.reach(sequence, media, step, position, budget, load.allowance)
-                if not budget:  # nobody overtakes one whose next token is a row that isn't encoded
+                if not budget:  # none may overtake one whose next token is a media row that isn't encoded
                     self._encoder.release(sequence)
                     return
             self._waiting.pop(sequence)
             load.take(demand, self._enter(sequence, match, step, budget))
 
     def is_in_flight(self, sequence: Sequence) -> bool:
-        """A preempted sequence may enter a slot again only when no step in flight still brings a token of it."""
+        """A preempted sequence may enter a slot again only when no step in flight still has a token of it."""
         return sequence.was_preempted and self.is_awaited(sequence)
 
     def is_awaited(self, sequence: Sequence) -> bool:
@@ -138,7 +138,8 @@ class Admission:
         return None if has_room else sequence
 
     def to_give_way(self, waiting: Sequence) -> Sequence | None:
-        """The running sequence to preempt for a waiting one: of no higher priority, and not its client's only one."""
+        """The running sequence to preempt for a waiting one: it has no higher priority and isn't its client's only
+        one."""
         running = [
             sequence
             for sequence in self._running.decoding + self._running.prefilling

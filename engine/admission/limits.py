@@ -1,7 +1,7 @@
-"""The limits of this engine, and the gates that a waiting sequence must pass to be admitted to a step.
+"""Limits of this engine, and the gates that a waiting sequence must pass to enter a step.
 
 A gate is a small class with one question; each implements one option and is in the list only when that option is set.
-Refusals of requests that can never be served are a table likewise, one row each.
+Refusals of requests that can never be served are rows of a table.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from ..memory.group_memory import Need, capacity, smallest
 from ..request import Request, Sequence
 from ..step import Allowance
 
-# Without a threshold a prompt is long from this share of the context on, if long ones are limited.
+# If long prompts are limited without a threshold, they begin at this share of the context.
 _LONG_SHARE = 0.04
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    groups: tuple[GroupPlan, ...]  # of layers: attention first, the longest before windows, then states
+    groups: tuple[GroupPlan, ...]  # of layers: attention first (longest before windows), then states
     block_size: int
     max_model_len: int
     max_num_seqs: int
@@ -39,8 +39,8 @@ class Limits:
     long_prefill_token_threshold: int | None = None
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     vocab_size: int = 2**31
-    checkpoint_every: int = CHECKPOINT_EVERY  # tokens, of states
-    media: MediaPlan | None = None  # of a model that sees
+    checkpoint_every: int = CHECKPOINT_EVERY  # tokens between two saved states
+    media: MediaPlan | None = None  # for a vision model
     mm_encoder_budget: int | None = None
     capacity: int = field(init=False)  # tokens of one sequence that all groups hold
 
@@ -49,7 +49,7 @@ class Limits:
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
-        """The options, with defaults for the device where they are unset."""
+        """The options, with the device's defaults for those that are unset."""
         num_seqs, num_tokens = config.step_limits(plan.device)
         return cls(
             groups=tuple(plan.groups),
@@ -90,7 +90,7 @@ class Limits:
 
     @property
     def most_encoder_work(self) -> int:
-        """Of a step beside which nobody waits, in patches x layers: as if patches were tokens of prompts."""
+        """The most encoder work of a step that delays nobody, in patches x layers: as if patches were prompt tokens."""
         return self.max_num_batched_tokens * self.encoder.num_layers
 
     @property
@@ -127,7 +127,7 @@ def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
     return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
 
 
-# The front end has checked most of this before; but a worker must never be told to compute what it can't.
+# The front end has checked most of this before, but a worker must never get a plan that it can't compute.
 _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     (
         lambda limits, request: request.num_prompt == 0,
@@ -160,7 +160,7 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "enable_chunked_prefill on.",
     ),
 )
-# Of requests with pictures or videos.
+# Refusals of requests with pictures or videos.
 _REFUSALS_OF_MEDIA: tuple[tuple[Callable[[Limits, Request, RequestMedia], bool], str], ...] = (
     (
         lambda limits, request, media: limits.media is None,
@@ -203,7 +203,7 @@ _REFUSALS_OF_MEDIA: tuple[tuple[Callable[[Limits, Request, RequestMedia], bool],
 
 @dataclass(slots=True)
 class Demand:
-    """What admitting a sequence would take."""
+    """The cost of admitting a sequence."""
 
     sequence: Sequence
     num_left: int  # tokens to compute
@@ -212,12 +212,12 @@ class Demand:
 
 @dataclass(slots=True)
 class StepLoad:
-    """What the step being planned holds so far."""
+    """The load so far of the step being planned."""
 
     num_running: int
     allowance: Allowance
     num_prompts: int  # being computed: unfinished when the step began, or admitted to it
-    num_long: int  # among them
+    num_long: int  # the long ones of these
     prompt_blocks: list[int]  # that these prompts hold, by group
 
     def take(self, demand: Demand, num_tokens: int) -> None:
@@ -236,7 +236,7 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FreeBlocks:
-    """Enough blocks are free for it in each group, and some more for every running sequence, so that none is soon
+    """Each group has enough free blocks for it, and a few more for every running sequence, so that none is soon
     preempted."""
 
     static_decode_blocks: int
@@ -248,9 +248,9 @@ class FreeBlocks:
 
 @dataclass(frozen=True, slots=True)
 class PromptShare:
-    """Prompts being computed hold at most a share of each pool of blocks; one alone may hold more."""
+    """Prompts being computed hold at most a share of each pool of blocks; a single one may hold more."""
 
-    most_blocks: list[int]  # by group of attention; those of states come after them
+    most_blocks: list[int]  # by attention group; groups of states come after these
 
     def admits(self, demand: Demand, load: StepLoad) -> bool:
         shares = zip(self.most_blocks, load.prompt_blocks, demand.needs)
@@ -259,7 +259,7 @@ class PromptShare:
 
 @dataclass(frozen=True, slots=True)
 class PartialPrefills:
-    """At most so many prompts are computed at once."""
+    """At most this many prompts are computed at once."""
 
     most: int
 
@@ -269,7 +269,7 @@ class PartialPrefills:
 
 @dataclass(frozen=True, slots=True)
 class WholePrompts:
-    """A prompt is computed in one step; only a preempted history that is longer than a step is split."""
+    """A prompt is computed in one step; only a preempted history longer than a step is split."""
 
     max_num_batched_tokens: int
 
@@ -278,7 +278,7 @@ class WholePrompts:
 
 
 def gates(limits: Limits) -> list[Gate]:
-    """The gates of the options that are set. Slots enforce max_num_seqs, and lanes the limit of long prompts."""
+    """The gates of the options that are set. Slots enforce max_num_seqs; lanes limit long prompts."""
     chosen: list[Gate] = [FreeBlocks(limits.static_decode_blocks)]
     if limits.kv_cache_ratio is not None:
         attention = [group for group in limits.groups if group.kind != "state"]

@@ -1,53 +1,53 @@
-"""How many tokens of prompts a step computes while answers are streamed.
+"""Paces prompts: limits the prompt tokens of a step while answers are streamed.
 
 Somebody reads a stream while it is written, so a step should not take more than twice as long as it would without
-prompts. A prompt gets as many tokens as fit into that time, judged by what tokens of prompts took in earlier steps; now
-and then, and when many answers have ended, there are none, to measure a step without them. With more prompts that wait,
-a step takes longer, up to `_MOST_SHARES`: those who wait for a first token are people, too. All have equal parts of it,
-so a short prompt need not wait for the end of a long one. Encoding a prompt's pictures takes from its part.
+prompts. A prompt gets as many tokens as fit into that time, judged by earlier steps. Now and then, and when many
+answers have ended, a step has no prompt tokens, to measure one without them. If more prompts wait, a step takes longer,
+up to `_MOST_SHARES`: somebody also waits for each first token. All prompts have equal shares, so a short one need not
+wait for the end of a long one. The encoding of a prompt's pictures counts against its share.
 
-One step of a hundred may take longer: a pause that is hardly noticed, in which prompts that come are computed whole. A
-short one that comes alone is so answered at once. When nobody reads, or prompts may not be divided, they take all that
-a step has.
+About one step in a hundred may take longer, a pause that is hardly noticed: it computes new prompts whole. So a short
+prompt that arrives alone is answered at once. If nobody reads a stream, or prompts may not be split, they get the whole
+step.
 """
 
 from ..media.work import LEAST_WORK
 from ..step import Allowance, ScheduledStep
 
-_RATIO = 1.75  # of a step with one prompt to a step without; under 2, because steps vary
-_MOST_SHARES = 6  # as many prompts make a step longer; more divide that among them
+_RATIO = 1.75  # duration of a step with one prompt / without; under 2, because steps vary
+_MOST_SHARES = 6  # at most this many prompts lengthen a step; more divide the same time
 _PAUSE = 0.25  # seconds
 _PAUSE_EVERY = 128  # steps
 # Tokens. Fewer than 8 take as long as 8: attention reads the whole context for them, and computes 16 rows at a time.
 _LEAST = 8
-_MANY = 64  # tokens of prompts in a step that shows what they take when they are computed at once
+_MANY = 64  # prompt tokens of a step from which their cost in bulk is measured
 _MEASURE_EVERY = 16  # steps
-_FEWER_ANSWERS = 0.5  # of those in the step measured; a step without prompts is shorter now
-_TOO_SHORT = 0.8  # of a step without prompts, for one with them: what was measured no longer holds, or never did
-_NEW_SHARE = 0.5  # of the newest measurement in an average
-_NO_TIME = 1e-9  # seconds that a token takes at least
+_FEWER_ANSWERS = 0.5  # of those in the measured step; a step without prompts is shorter now
+_TOO_SHORT = 0.8  # of a step without prompts, for one with them: the measurement is out of date, or was never right
+_NEW_SHARE = 0.5  # weight of the newest measurement in an average
+_NO_TIME = 1e-9  # the least seconds of a token
 
 
 class Pace:
     def __init__(self) -> None:
         self._seconds_without: float | None = None  # of a step without prompts
-        self._answers_without = 0  # in the last such step
-        self._seconds_beside: float | None = None  # that a token adds to a step whose answers set the pace
-        self._seconds_at_once: float | None = None  # of a token, where a step computes many
-        self._seconds_of_work: float | None = None  # of the encoder of pictures, a patch in one layer
-        self._last_work = LEAST_WORK  # in the last paced step that had any
+        self._answers_without = 0  # of the last such step
+        self._seconds_beside: float | None = None  # added by a token to a step whose answers set the pace
+        self._seconds_at_once: float | None = None  # of a token, if a step computes many
+        self._seconds_of_work: float | None = None  # of the encoder: a patch in one layer
+        self._last_work = LEAST_WORK  # of the last paced step that had any
         self._measured_at = -_MEASURE_EVERY
         self._paused_at = -_PAUSE_EVERY
         self._last = 0  # tokens of the last paced step that had any
 
     def allowance(self, step: ScheduledStep, num_prefilling: int, num_waiting: int, most: int) -> Allowance:
-        """How many tokens of those prompts, `most` at most, the step may take beside its streamed answers."""
+        """How many tokens of these prompts, `most` at most, the step may compute along with its streamed answers."""
         step.is_paced = True
         if self._must_measure(step):
             self._measured_at = step.number
             return Allowance(0, 0)
         together = min(most, self._share() * min(_MOST_SHARES, num_prefilling + num_waiting))
-        # Those that wait come in one after the other, and may have to go on waiting: they count as one.
+        # Waiting prompts come in one after another, and may have to wait longer: they count as one.
         parts = min(num_prefilling + min(1, num_waiting), max(1, together // _LEAST))
         pause = min(most - together, self._pause(step))
         return Allowance(together, together // parts, pause, work_of_token=self._work_of_token())
@@ -76,26 +76,26 @@ class Pace:
         return int(_PAUSE / max(self._seconds_at_once, _NO_TIME))
 
     def encoder_budget(self) -> int:
-        """How much may be encoded beside streamed answers, in patches x layers, for as long as prompts may be computed;
-        never much more than the last time, since what was measured of little is rough."""
+        """How much may be encoded along with streamed answers, in patches x layers, in the time for prompts. Never
+        much more than the last time, since small measurements are rough."""
         if self._seconds_without is None or self._seconds_of_work is None:
             return LEAST_WORK
         fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_of_work, _NO_TIME)
         return max(LEAST_WORK, int(min(fitting, 2 * self._last_work)))
 
     def note_pause(self, step: ScheduledStep) -> None:
-        """The step takes longer than its streams should wait."""
+        """Note a step that keeps its streams waiting for longer than they should."""
         step.has_pause = True
         self._paused_at = step.number
 
     def learn(self, step: ScheduledStep, seconds: float) -> None:
-        """Take in how long a step took."""
+        """Learn from a step's duration."""
         count = step.num_prompt_tokens
         if step.encoder_work:
             self._learn_encoder(step, seconds, count)
             return
         if not step.rows:
-            return  # it has only dropped something
+            return  # the step only dropped something
         if not count:
             self._measured_at = max(self._measured_at, step.number)
             is_outdated = step.num_decodes < _FEWER_ANSWERS * self._answers_without
@@ -113,7 +113,7 @@ class Pace:
             self._seconds_beside = _averaged(self._seconds_beside, max(0.0, seconds - self._seconds_without) / count)
 
     def _learn_encoder(self, step: ScheduledStep, seconds: float, count: int) -> None:
-        """Take in how long a step took that has encoded something, if the rest of its time is known."""
+        """Learn the encoder's speed from a step that encoded something, if the rest of its time is known."""
         if step.rows:
             if not step.num_decodes or self._seconds_without is None or (count and self._seconds_beside is None):
                 return

@@ -1,13 +1,13 @@
-"""The waiting queue: ordered by priority, and within one priority, clients take turns.
+"""The waiting queue: ordered by priority; within one priority, clients take turns.
 
-The next slot goes to the client with the fewest running sequences, among equals to the one whose last turn is longest
-ago. A new client stands behind all that wait except the one admitted last. So a client with one request waits for at
-most one admission of each other client, however many requests those have, and all get an equal share of the slots.
-With one client, it is first come, first served.
+The next slot goes to the client with the fewest running sequences, and among equals to the one whose last turn is
+longest ago. A new client goes behind all waiting clients except the one admitted last. So a client with one request
+waits for at most one admission of each other client, however many requests those have, and all get an equal share of
+the slots. With one client, it is first come, first served.
 
 A client's own sequences are ordered by priority, then first come, first served. A preempted sequence keeps its
 position, so it comes back before all younger ones. Long prompts wait in a lane of their own, so that short ones can
-pass them while no more long ones are admitted.
+pass them while the limit of long ones is reached.
 """
 
 import heapq
@@ -19,7 +19,7 @@ from ..request import Sequence
 # A client with nothing running waits this many steps; then the client with the most running sequences gives up a slot.
 PATIENCE_STEPS = 8
 # Each running sequence of a client delays its next one by this many admissions of other clients. That shares slots
-# evenly, and bounds how long a client waits however much of its own is running.
+# evenly, and bounds a client's wait however many of its sequences run.
 _ADMISSIONS_A_SLOT = 64
 # A heap is rebuilt when more of its entries are stale than waiting, and at least this many.
 _FEW = 16
@@ -50,7 +50,7 @@ class Lane:
         return heap[0][1] if heap else None
 
     def leave(self) -> None:
-        """One of its sequences no longer waits. Its entry may stay in the heap until many are stale."""
+        """Remove a sequence. Its entry may stay in the heap until many are stale."""
         self._num_waiting -= 1
         if len(self._heap) > 2 * self._num_waiting + _FEW:
             self._heap = [entry for entry in dict.fromkeys(self._heap) if entry[1].is_waiting]
@@ -63,12 +63,12 @@ class Client:
     __slots__ = ("__weakref__", "_on_slot_left", "lanes", "num_running", "num_waiting", "turn", "waits_since")
 
     def __init__(self, on_slot_left: "Callable[[Client], None]") -> None:
-        """`on_slot_left` is called when the client gives back a slot while more of its sequences wait."""
+        """`on_slot_left` is called if more of the client's sequences wait when it gives back a slot."""
         self._on_slot_left = on_slot_left
         self.lanes = (Lane(), Lane())  # short prompts, long ones
         self.num_waiting = 0
         self.num_running = 0
-        self.turn = 0  # two per admission: the even one for clients that came since, the odd for the one admitted
+        self.turn = 0  # two per admission: the even one for new clients, the odd one for the admitted client
         self.waits_since = 0  # the step since which it has been waiting with nothing running
 
     def first(self, *, including_long: bool) -> Sequence | None:
@@ -81,7 +81,7 @@ class Client:
         return long if short is None or long.order < short.order else short
 
     def position(self, sequence: Sequence) -> QueuePosition:
-        """Orders the first sequence of a lane among those of other clients; the least is next."""
+        """The order of a lane's first sequence among those of other clients; the least is next."""
         set_back = 0 if sequence.decoding.holds_others(sequence) else 2 * _ADMISSIONS_A_SLOT * self.num_running
         return sequence.order[0], self.turn + set_back, sequence.order
 
@@ -95,7 +95,7 @@ class Client:
 
 
 class ClientHeap:
-    """The clients with a sequence in one lane, by the position of its first one.
+    """Clients with waiting sequences in one lane, ordered by the position of each one's first.
 
     Positions change. A client's entry is never later than its position, and is renewed when it comes up.
     """
@@ -103,20 +103,20 @@ class ClientHeap:
     def __init__(self, *, is_long: bool) -> None:
         self._is_long = is_long
         self._heap: list[tuple[QueuePosition, Client]] = []
-        self._listed: dict[Client, QueuePosition] = {}  # the valid entry of each client; others in the heap are stale
+        self._listed: dict[Client, QueuePosition] = {}  # each client's valid entry; others are stale
 
     def __len__(self) -> int:
         return len(self._listed)
 
     def note(self, client: Client) -> None:
-        """The client's position may have become an earlier one."""
+        """Note that the client's position may have become earlier."""
         if (sequence := client.lanes[self._is_long].first()) is not None:
             position = client.position(sequence)
             if client not in self._listed or position < self._listed[client]:
                 self._list(position, client)
 
     def forget(self, client: Client) -> None:
-        """No sequence of the client waits in this lane any more."""
+        """Note that no sequence of the client waits in this lane any more."""
         self._listed.pop(client, None)
 
     def clear(self) -> None:
@@ -157,7 +157,7 @@ class WaitingQueue:
         return self._num_waiting
 
     def client(self, name: str) -> Client:
-        """The client of that name, which lives as long as one of its requests."""
+        """The client of this name, which lives as long as its requests."""
         if (client := self._clients.get(name)) is None:
             client = self._clients[name] = Client(self._reorder)
         return client
@@ -187,7 +187,7 @@ class WaitingQueue:
         self.leave(sequence)
 
     def end_turn(self, client: Client) -> None:
-        """Move the client behind all others: it has had its turn."""
+        """Move the client behind all others after its turn."""
         client.turn = 2 * self._num_admitted + 1
 
     def leave(self, sequence: Sequence) -> None:
@@ -230,7 +230,7 @@ class WaitingQueue:
                 turns.clear()
 
     def _reorder(self, client: Client) -> None:
-        """The client has given back a slot, so it may come before others now."""
+        """Reorder a client that has given back a slot, so it may now come before others."""
         if client.num_running == 0:
             client.waits_since = self.num_steps
         if len(self._waiting) > 1:

@@ -1,4 +1,5 @@
-"""How a sequence gets its tokens: freely, within a grammar, or as one beam of a search.
+"""Decoding: a sequence gets its tokens freely, within a grammar, or as one beam of a search.
 
-`DecodingStrategy` in `request.py` has the few methods that all have. Begin with `strategy.py`, which decodes plainly.
+`DecodingStrategy` in `request.py` has the few methods that all strategies share. Begin with `strategy.py`, which
+decodes plainly.
 """

@@ -1,10 +1,10 @@
-"""Carries out what beam searches decide: forks beams, continues or drops them, and publishes the best as samples.
+"""Carries out the decisions of beam searches: forks, continues or drops beams, and publishes the best as samples.
 
 To the scheduler a beam is a sequence like any other; the differences are handled here. A beam's next token is decided
 when all beams of its search have returned candidates, so it is never planned ahead, and while it waits it can give up
-its slot and blocks without losing anything. Beams that continue one parent share its full blocks and copy the last
-one. If there is no free slot or block for a new beam, it waits like a preempted sequence and recomputes what is not
-cached. `beams.py` does the choosing.
+its slot and blocks without losing anything. Beams that continue one parent share its full blocks and copy the last one.
+If there is no free slot or block for a new beam, it waits like a preempted sequence and recomputes what is not cached.
+`beams.py` chooses the beams.
 """
 
 from array import array
@@ -42,12 +42,12 @@ class BeamDecoding(ActiveDecoding):
         self._publisher = publisher
         self._counters = counters
         self._searches: dict[int, BeamSearch] = {}  # by request
-        # Kept until the next plan: beams whose newest token no worker knows yet, and new beams with their parents.
+        # Kept until the next plan: beams whose newest token no worker has yet, and new beams with their parents.
         self._continued: list[Sequence] = []
         self._unborn: dict[Sequence, Sequence] = {}
 
     def first_beam(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
-        """Create the sequence that computes the prompt; it is the only beam until its candidates are here."""
+        """Create the sequence that computes the prompt; it is the only beam until its candidates arrive."""
         search = BeamSearch(request, params)
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
@@ -58,12 +58,12 @@ class BeamDecoding(ActiveDecoding):
         return beam
 
     def beam_for(self, sample: int) -> Sequence | None:
-        """Any beam of the search that this sample of a request will come from."""
+        """Any beam of the search that will produce this sample of a request."""
         search = self._searches.get(request_and_sample(sample)[0])
         return next(iter(search.beams)) if search is not None else None
 
     def _search_of(self, beam: Sequence) -> BeamSearch | None:
-        """The search that decides its next token; None for another sequence, and once the search is over."""
+        """The search that decides its next token; None for another sequence, or if the search is over."""
         return self._searches.get(beam.request.prompt.request_id)
 
     def waits(self, beam: Sequence) -> bool:
@@ -74,7 +74,7 @@ class BeamDecoding(ActiveDecoding):
         return 0 if search is None else search.num_candidates
 
     def holds_others(self, beam: Sequence) -> bool:
-        """Beams of a search wait for one another."""
+        """True: the beams of a search wait for one another."""
         search = self._search_of(beam)
         return search is not None and search.num_born > 0
 
@@ -92,11 +92,11 @@ class BeamDecoding(ActiveDecoding):
     # --- results ----------------------------------------------------------------------------------------------------
 
     def hear(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
-        """Take in the candidates of a beam. The last beam of a search to be heard decides its next step."""
+        """Take in the candidates of a beam. Those of a search's last beam decide its next step."""
         search = self._search_of(beam)
         if beam.has_ended or search is None:
             return
-        if beam.is_waiting:  # it was preempted while this was in flight
+        if beam.is_waiting:  # it was preempted while these were in flight
             self._waiting.leave(beam)
         if not search.hear(beam, candidates):
             return
@@ -110,7 +110,7 @@ class BeamDecoding(ActiveDecoding):
             self._follow(search, continuations)
 
     def _follow(self, search: BeamSearch, continuations: list[Continuation]) -> None:
-        """The first continuation of each parent takes over its sequence; further ones become new beams."""
+        """Continue sequences: a parent's first continuation takes over its sequence; further ones become new beams."""
         parents = {continuation.parent for continuation in continuations}
         for beam in search.beams:
             if beam not in parents:
@@ -149,19 +149,19 @@ class BeamDecoding(ActiveDecoding):
             else:
                 self._waiting.push(beam)
         for beam in self._continued:
-            if beam.is_running:  # else it was preempted meanwhile, and its history is sent when it is admitted again
+            if beam.is_running:  # otherwise it was preempted; its history is sent when it is admitted again
                 step.decide(beam)
         self._unborn, self._continued = {}, []
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
     def end(self, beam: Sequence, ended: SequenceEnded) -> None:
-        """End the whole search, which was aborted or has a failed beam; the samples keep what there is."""
+        """End the whole search after an abort or a failed beam; the samples keep their output so far."""
         if (search := self._search_of(beam)) is not None:
             self._publish(search, 0.0, ended)
 
     def _publish(self, search: BeamSearch, forward_time: float, ended: SequenceEnded | None) -> None:
-        """Publish and end all samples at once; `forward_time` is that of the step which brings them."""
+        """Publish and end all samples at once; `forward_time` is that of the step with the last results."""
         del self._searches[search.request.prompt.request_id]
         best = search.best()
         beam = next(iter(search.beams))
@@ -190,7 +190,7 @@ class BeamDecoding(ActiveDecoding):
 
 
 def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
-    """A beam with the parent's history, and no slot and blocks yet."""
+    """A beam with the parent's history, but no slot and blocks yet."""
     beam = Sequence(parent.request, sample, 0, parent.is_long)
     beam.decoding = parent.decoding
     # Orders it after the request's first beam and before any later request; unique, though sample numbers recur.

@@ -1,4 +1,4 @@
-"""One beam search: which beams continue with which tokens, which hypotheses are finished, and when the search is over.
+"""One beam search: chooses how beams continue, which hypotheses are finished, and when the search is over.
 
 The search is the one of transformers' `generate(num_beams=…)`, step for step. Each beam is a sequence whose row samples
 nothing but returns candidates for its next token; when all beams have returned theirs, the search weighs them together.
@@ -32,7 +32,7 @@ class Hypothesis(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The score to order hypotheses by; one without a score comes last."""
+        """The score that orders hypotheses; one without a score comes last."""
         return -inf if self.score is None else self.score.score
 
 
@@ -43,10 +43,10 @@ class BeamSearch:
         self.num_candidates = params.num_candidates(len(request.endings))
         self.beams: dict[Sequence, float] = {}  # with their summed log-probabilities, best first
         self.hypotheses: list[Hypothesis] = []  # the best so far, best first
-        self.length = request.num_prompt  # tokens of every beam, the prompt's among them
+        self.length = request.num_prompt  # tokens of every beam, including the prompt's
         self.is_over = False
         self.preemptions = 0
-        self.order: tuple[int, ...] = ()  # the first beam's rank in the queue
+        self.order: tuple[int, ...] = ()  # the first beam's position in the queue
         self.num_born = 0  # beams that were forked
         self._heard: dict[Sequence, Candidates] = {}
 
@@ -55,7 +55,7 @@ class BeamSearch:
         return beam in self._heard
 
     def hear(self, beam: Sequence, candidates: Candidates) -> bool:
-        """Take in the candidates of a beam; True if those of all beams are here now."""
+        """Take in the candidates of a beam; True once those of all beams are here."""
         self._heard[beam] = candidates
         return len(self._heard) == len(self.beams)
 

@@ -1,7 +1,7 @@
-"""Decodes answers that may call tools: freely, but for the calls, which `guided_decoding.py` takes over one by one.
+"""Decodes answers that may call tools: freely outside the calls, each of which `guided_decoding.py` takes over.
 
-No mask is computed before a call begins. The step that samples a mark's last token is known to have done so when the
-next steps are in flight already; what they sample for the sequence is dropped, and sampled again under a mask.
+No mask is computed before a call begins. When the last token of a call's mark arrives, the next steps are already in
+flight: their tokens for the sequence are dropped and sampled again under a mask.
 """
 
 from array import array
@@ -32,7 +32,7 @@ class CallDecoding(PlainDecoding):
         self._counters = counters
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
-        """The prompt may end with the mark of a call."""
+        """Begin a sequence, whose prompt may end with the mark of a call."""
         prompt = sequence.request.prompt
         sequence.watch = CallWatch(prompt.calls, prompt.thought)
         guide = sequence.watch.begun(sequence)
@@ -52,7 +52,7 @@ class CallDecoding(PlainDecoding):
             self._guided.hold_at_once(sequence, guide)
 
     def resume(self, sequence: Sequence) -> None:
-        """Behind a thought or a call; the token after it is known, too, and may begin the next call."""
+        """Continue after a thought or a call; the token after it is known, too, and may begin the next call."""
         watch = _watch(sequence)
         watch.end_thought()
         if (guide := watch.begun(sequence)) is not None:

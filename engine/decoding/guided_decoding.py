@@ -1,13 +1,13 @@
-"""Applies grammars to planned rows: which tokens they may sample, which sequences end, which results are dropped.
+"""Applies grammars to planned rows: masks their tokens, ends sequences, and drops results.
 
 A guided row is planned ahead like any other. Its mask depends on the tokens of the steps before, so a step's masks go
-to the workers once it has become the oldest in flight. The workers compute the forward pass meanwhile and wait for
-masks only before they sample. Certain tokens that no step in flight brings are sent as forced ones, as far as the
+to the workers once it has become the oldest in flight. Meanwhile the workers compute the forward pass, and they wait
+for masks only before they sample. Certain tokens that no step in flight samples are sent as forced ones, as far as the
 sequence's blocks and the step's budget reach; the mask after them then allows just one token.
 
-So it is assumed that a mask will be there in time. When a grammar has become too expensive for that and moves to the
-follower's process (`grammar/remote.py`), the sequence's planned rows are dropped: it gives up its slot and blocks and
-comes back with its next mask. From then on it keeps both and is planned only with its mask.
+This assumes that a mask arrives in time. When a grammar has become too expensive for that and moves to the follower's
+process (`grammar/remote.py`), the sequence's planned rows are dropped: it gives up its slot and blocks and comes back
+with its next mask. From then on it keeps both and is planned only with its mask.
 """
 
 import logging
@@ -56,15 +56,15 @@ class GuidedDecoding(ActiveDecoding):
         return self.hold(sequence, Guide.of_answer(sequence.request.prompt, sequence.request.endings))
 
     def hold(self, sequence: Sequence, guide: Guide) -> Busy | str | None:
-        """Hold what follows in the sequence to a guide. Returns a refusal, if any."""
+        """Hold the rest of the sequence to a guide. Returns a refusal, if any."""
         if not self.members:
-            self.before_results()  # whose time was not counted without members
+            self.before_results()  # time isn't counted without members
         self.members.add(sequence)
         sequence.decoding, sequence.guide = self, guide
         return self._final(sequence, self._constraints.begin(sequence))
 
     def hold_at_once(self, sequence: Sequence, guide: Guide) -> None:
-        """Hold the very next token to a guide: whatever is in flight of the sequence doesn't count."""
+        """Hold the very next token to a guide: the sequence's tokens in flight don't count."""
         if (refusal := self.hold(sequence, guide)) is not None:
             self.end(sequence, refused(sequence, refusal))
         elif sequence.decoding is self:
@@ -76,7 +76,8 @@ class GuidedDecoding(ActiveDecoding):
             yield sequence, self._final(sequence, refusal)
 
     def _final(self, sequence: Sequence, refusal: Busy | str | None) -> Busy | str | None:
-        """A grammar of the request's own ends it when it is refused; without that of a call it goes on."""
+        """Return a refusal that ends the sequence. Only its own grammar does so; without a call's grammar it
+        continues."""
         if isinstance(refusal, str) and sequence.guide is not None and sequence.guide.is_call:
             self._give_up(sequence, refusal)
             return None
@@ -90,7 +91,7 @@ class GuidedDecoding(ActiveDecoding):
             constraint = sequence.constraint
             if constraint is None or not constraint.may_force or not budget:
                 continue
-            start = sequence.num_computed - sequence.num_known  # steps in flight bring those before it
+            start = sequence.num_computed - sequence.num_known  # steps in flight sample those before it
             room = min(budget, sequence.horizon - sequence.num_computed)
             end = min(start + room, _num_forcible(sequence, constraint))
             tokens = array("i", islice(constraint.certain, start, end))
@@ -156,7 +157,7 @@ class GuidedDecoding(ActiveDecoding):
         self._plain.end(sequence, ended)
 
     def let_in_heard(self) -> None:
-        """Let sequences continue whose report from the follower has come."""
+        """Let sequences continue if the follower has reported on them."""
         for sequence in self._constraints.heard():
             was_held, sequence.is_held = sequence.is_held, False
             self._settle(sequence)
@@ -164,10 +165,10 @@ class GuidedDecoding(ActiveDecoding):
                 self._waiting.push(sequence)
 
     def _settle(self, sequence: Sequence) -> None:
-        """Act on the state of its grammar: over, still awaited, failed, or allowing nothing more."""
+        """Act on the state of its grammar: over, still awaited, failed, or allowing no further token."""
         constraint = sequence.constraint
         if sequence.decoding is not self:
-            return  # it has been free for a while
+            return  # it became free earlier
         if constraint is None:
             self._set_free(sequence)
             sequence.free_decoding.resume(sequence)
@@ -184,16 +185,16 @@ class GuidedDecoding(ActiveDecoding):
         self.members.discard(sequence)
 
     def _fail(self, sequence: Sequence, error: str) -> None:
-        """Its grammar can't go on: the sequence ends, or goes on without that of a call."""
+        """End a sequence whose grammar failed, or continue without it if the grammar was a call's."""
         if sequence.guide is None or not sequence.guide.is_call:
             self.end(sequence, refused(sequence, error))
             return
         self._give_up(sequence, error)
-        if self._planned(sequence):  # with tokens of the grammar's, perhaps
+        if self._planned(sequence):  # its planned rows may have forced tokens
             self._restart(sequence)
 
     def _give_up(self, sequence: Sequence, why: str) -> None:
-        """From here on nothing holds the sequence, whose answer needs no grammar."""
+        """Free a sequence whose answer needs no grammar from here on."""
         _LOG.warning("A call is not held to its tool's schema: %s", why)
         self._constraints.drop(sequence)
         sequence.free_decoding = self._plain
@@ -206,7 +207,7 @@ class GuidedDecoding(ActiveDecoding):
             sequence.is_held = True
 
     def _restart(self, sequence: Sequence) -> None:
-        """Compute it anew from its known tokens, unless it is just about to compute the last of them."""
+        """Compute it again from its known tokens, unless it is just about to compute the last of them."""
         if not sequence.is_held and sequence.is_running and not self._planned(sequence):
             return
         self._withdraw(sequence)
@@ -217,7 +218,7 @@ class GuidedDecoding(ActiveDecoding):
         return [step for step in self._in_flight if sequence in step.rows]
 
     def _withdraw(self, sequence: Sequence) -> None:
-        """Drop its rows in flight, and take it out of its slot or the queue."""
+        """Drop its rows in flight, and remove it from its slot or the queue."""
         for step in self._planned(sequence):
             step.dropped.add(sequence)
         if sequence.is_running:
@@ -229,8 +230,8 @@ class GuidedDecoding(ActiveDecoding):
 
 
 def _num_forcible(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> int:
-    """How many of its certain tokens may be forced. The row samples after them, so a token that ends the answer is left
-    for it to sample, and so is the last certain token if nothing at all may follow."""
+    """How many of its certain tokens may be forced. The row samples after these, so it is left to sample a token
+    that ends the answer, and the last certain token if no token at all may follow."""
     num_certain = len(constraint.certain)
     may_end = sequence.endings and sequence.num_known + num_certain >= sequence.request.min_total
     most = num_certain - (constraint.completes and not may_end)

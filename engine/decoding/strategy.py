@@ -1,8 +1,8 @@
 """Plain decoding, where every token is sampled freely, and how an answer ends.
 
-`request.py` defines what a strategy is. By the other ones an answer is free until it calls a tool (`call_decoding.py`),
+`request.py` defines what a strategy is. With the others, an answer is free until it calls a tool (`call_decoding.py`),
 held to a grammar (`guided_decoding.py`), or one of several beams (`beam_decoding.py`). A step is planned without the
-strategies that have no sequences. Speculative decoding would be a further class.
+strategies that have no sequences. Speculative decoding would be another class.
 """
 
 from array import array
@@ -16,7 +16,7 @@ from ..request import DecodingStrategy, Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
 
-# An output is looked at once in so many tokens, which is cheap enough for any number of sequences.
+# An output is checked once per this many tokens, which is cheap enough for any number of sequences.
 _LOOK_EVERY = 64
 _LEAST_TIMES = 8
 
@@ -28,16 +28,16 @@ class ActiveDecoding(DecodingStrategy):
         self.members: set[Sequence] = set()  # its sequences that have not ended
 
     def before_decodes(self, step: ScheduledStep) -> None:
-        """Blocks have been made free, and no row has been added to the step."""
+        """Called when blocks have been freed, before the step has any row."""
 
     def after_decodes(self, step: ScheduledStep, budget: int) -> None:
-        """The step has a row of one token for each decoding sequence, and room for `budget` more tokens."""
+        """Called when the step has a one-token row for each decoding sequence, and room for `budget` more tokens."""
 
     def after_admission(self, step: ScheduledStep) -> None:
-        """The step has all its rows."""
+        """Called when the step has all its rows."""
 
     def before_results(self) -> None:
-        """The results of a step have come."""
+        """Called when the results of a step have arrived."""
 
 
 class PlainDecoding(DecodingStrategy):
@@ -50,8 +50,8 @@ class PlainDecoding(DecodingStrategy):
         self._publisher = publisher
 
     def take_step(self, step: ScheduledStep, result: StepResult) -> "tuple[list[int], array[int]]":
-        """Append each row's token to its sequence, and end those that it completes. Returns the plain sequences that
-        have one, and their tokens; the other strategies take and publish their own."""
+        """Append each row's token to its sequence, and end the sequences that it completes. Returns the plain
+        sequences with a token, and these tokens; other strategies take and publish their own."""
         sequence_ids: list[int] = []
         tokens = array("i")
         sampled = iter(values(result.sampled))
@@ -60,7 +60,7 @@ class PlainDecoding(DecodingStrategy):
             # Surplus: it ended while this row was in flight. Surplus tokens are dropped only here.
             if sequence.has_ended:
                 continue
-            # A chunk that doesn't reach the end of its known tokens, or a row whose mask did not come in time.
+            # A chunk that doesn't reach the end of its known tokens, or a row whose mask came too late.
             if token is None or sequence in step.dropped:
                 sequence.silent_time += result.forward_time
                 sequence.has_news = True
@@ -74,7 +74,7 @@ class PlainDecoding(DecodingStrategy):
             tokens.append(token)
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
-            # The same test as in `end_at`: made here first, it saves a call for every token but the last.
+            # The same test as in `end_at`: done here first, it saves a call for every token but the last.
             if (token in sequence.possible_ends or num_known >= sequence.next_look) and (
                 ended := end_at(sequence, token)
             ):
@@ -102,8 +102,8 @@ def refused(sequence: Sequence, refusal: Busy | str) -> SequenceEnded:
 
 
 def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:
-    """The end of a sequence whose newest tokens end it: with a cycle, of which surplus tokens are dropped here, an end
-    token, a stop word's last, or the last it may have."""
+    """The end of a sequence whose newest tokens end it: by a cycle (surplus tokens are dropped here), an end token,
+    a stop word's last token, or the token limit."""
     if sequence.num_known >= sequence.next_look and (length := end_of_cycle(sequence)) is not None:
         del sequence.output[length:]
         sequence.num_known = sequence.num_prompt + length
@@ -119,10 +119,11 @@ def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:
 
 
 def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
-    """The sequences that this step's tokens end because the model repeats itself (`early_stop`).
+    """Sequences that end with this step because the model repeats itself (`early_stop`).
 
-    That is: so many tokens in a row were as likely as the request's threshold. The worker reports this for each token
-    and the count is kept here, so that the other rows of a batch and the steps in flight make no difference.
+    A sequence ends after enough tokens in a row that were at least as likely as the request's threshold. The worker
+    reports this for each token and the count is kept here, so other rows of the batch and steps in flight make no
+    difference.
     """
     certainty = values(result.certainty)
     for row, is_certain in zip(certainty[::2], certainty[1::2], strict=True):
@@ -142,7 +143,7 @@ def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
 
 
 def end_of_cycle(sequence: Sequence) -> int | None:
-    """The length at which the output has become a cycle, looking at all lengths that are due; None if it hasn't."""
+    """The length at which the output has become a cycle, of all lengths that are due for a check; None if it hasn't."""
     window = sequence.request.cycle_window
     while window is not None and sequence.next_look <= min(sequence.num_known, sequence.max_total):
         length = sequence.next_look - sequence.num_prompt
@@ -155,7 +156,7 @@ def end_of_cycle(sequence: Sequence) -> int | None:
 
 
 def is_cycle(tokens: "array[int]") -> bool:
-    """Return whether the tokens are one cycle, repeated eight times or more; the last time may be cut short."""
+    """Whether the tokens repeat one cycle eight times or more; the last time may be cut short."""
     return any(
         tokens[-1 - length] == tokens[-1] and tokens[length:] == tokens[:-length]
         for length in range(1, len(tokens) // _LEAST_TIMES + 1)

@@ -1,7 +1,7 @@
-"""Calls of tools: where an answer begins one, and what it may say until the call's end.
+"""Tool calls: finds where an answer begins one, and constrains it until the call's end.
 
-`CallWatch` looks for the marks with which calls begin, once the answer's thought is over. From such a mark on a
-`CallConstraint` holds the sequence, which is free again behind the call.
+`CallWatch` looks for the marks with which calls begin, once the answer's thought is over. From such a mark on, a
+`CallConstraint` holds the sequence, which is free again after the call.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from .thoughts import ThoughtState
 
 
 class KnownTokens(Protocol):
-    """The tokens of a sequence, its prompt's among them, as far as they are known."""
+    """The known tokens of a sequence, including its prompt's."""
 
     num_known: int
 
@@ -27,13 +27,13 @@ class KnownTokens(Protocol):
 
 
 class Guide(msgspec.Struct, array_like=True, frozen=True):
-    """The grammar and thoughts that a sequence is held to: in its whole answer, or in a call that begins in it."""
+    """The grammar and thoughts that hold a sequence: for its whole answer, or for a call in it."""
 
     grammar: Grammar | None
     thought: Thought | None
     thought_limit: int | None
     endings: list[int]
-    start: int = 0  # how many tokens of the answer come before
+    start: int = 0  # the index in the answer at which it begins
     is_call: bool = False
 
     @classmethod
@@ -47,13 +47,13 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallConstraint(Constraint):
-    """A constraint within a call; its endings are the marks that close the call, behind which it is over."""
+    """A constraint within a call; its endings are the marks that close the call, after which it is over."""
 
     __slots__ = ()
 
     def mask(self, num_given: int) -> bytearray | None:
         found = super().mask(num_given)
-        # A mark that is an ordinary token of the vocabulary could stand in a string, where it would cut the call off.
+        # If the mark is an ordinary token of the vocabulary, it could occur in a string and would cut off the call.
         if found is not None and len(self.certain) <= num_given and self._matcher and not self._matcher.is_accepting:
             for token in self._endings:
                 found[token >> 3] &= ~(1 << (token & 7))
@@ -76,7 +76,7 @@ class CallConstraint(Constraint):
 
 
 class CallWatch:
-    """Says when a sequence begins a call. Marks within a thought are text, and no call ends with one."""
+    """Detects the calls of a sequence. Marks within a thought are text, and no call ends with one."""
 
     __slots__ = ("_last_tokens", "_marks", "_thought")
 
@@ -86,7 +86,7 @@ class CallWatch:
         self._thought = ThoughtState(thought, None) if thought is not None else None
 
     def take(self, token: int) -> bool:
-        """Take a token of the answer; whether a call may begin with it."""
+        """Take a token of the answer; True if a call may begin with it."""
         if self._thought is not None:
             self._thought.take(token)
             if self._thought.is_over:
@@ -97,7 +97,7 @@ class CallWatch:
         self._thought = None
 
     def begun(self, sequence: KnownTokens) -> Guide | None:
-        """The guide of the call whose opening mark the sequence ends with; None if it ends with none."""
+        """The guide of the call whose opening mark the sequence ends with; None if there is none."""
         if self._thought is not None and self._thought.is_open:
             return None
         end = sequence.num_known

@@ -1,9 +1,9 @@
-"""Compiles grammars beside the engine's loop and keeps the most recently used ones.
+"""Compiles grammars on threads next to the engine's loop, and caches the most recently used ones.
 
-Each grammar is first tried in a process of its own (`trial.py`), which a hostile one may hang or crash, and then
-compiled here on a thread (`pool.py`) whose stack is large enough for any grammar of the permitted size. What compiled
-grammars take of the heap is bounded: the least recently used are dropped. Requests with the same grammar wait for one
-compilation. Only the loop's thread may call this; `wake` tells the loop to `collect` what has been compiled.
+Each grammar is first tried in a separate process (`trial.py`), which a hostile one may hang or crash, and then compiled
+here on a thread (`pool.py`) whose stack is large enough for any grammar of the permitted size. The heap of compiled
+grammars is bounded: the least recently used are dropped. Requests with the same grammar wait for one compilation. Only
+the loop's thread may call this; `wake` tells the loop to `collect` the results.
 """
 
 import threading
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .matcher import Vocabulary
 
 _MOST_KEPT = 64
-_MOST_CHARACTERS_KEPT = 8 << 20  # of source
-# The heap may grow by so much while there are grammars. What else the engine allocates counts as well, but is little.
+_MOST_CHARACTERS_KEPT = 8 << 20  # of grammar source
+# The heap may grow by this much while there are grammars. The engine's other allocations count as well, but are small.
 _MOST_HEAP_BYTES = 192 << 20
 _ALWAYS_KEPT = 4
 
@@ -39,7 +39,7 @@ class Result(NamedTuple):
 
 
 class _ThreadLocal(threading.local):
-    """A trial process for each compiling thread."""
+    """Each compiling thread has its own trial process."""
 
     trial: Trial | None = None
 
@@ -69,7 +69,7 @@ class Compiler:
         return outcome
 
     def leave(self, grammar: Grammar, client: str) -> None:
-        """No request of this client waits for the grammar any more."""
+        """Note that no request of this client waits for the grammar any more."""
         if self._forget(grammar, client):
             self._pool.drop(client, grammar)
 
@@ -91,7 +91,7 @@ class Compiler:
         return result.outcome
 
     def _shrink_heap(self) -> None:
-        """Drop old grammars until the heap has not grown too much, and give what they held back to the system."""
+        """Drop old grammars until the heap's growth is within its bound, and return their memory to the system."""
         if self._usual_heap is None:
             self._usual_heap = heap_bytes()
         num_kept, most = len(self._kept), self._usual_heap + _MOST_HEAP_BYTES
@@ -101,7 +101,7 @@ class Compiler:
             trim_heap()
 
     def _forget(self, grammar: Grammar, client: str) -> bool:
-        """Remove the client from those that wait; False if it did not wait."""
+        """Remove the client from those waiting; False if it did not wait."""
         if client not in (clients := self._asked.get(grammar, set())):
             return False
         clients.remove(client)
@@ -134,7 +134,8 @@ class Compiler:
             self._own.trial = Trial()
         if (fault := self._own.trial.fault(grammar)) is not None:
             return fault
-        # Imported, and the vocabulary read, for the first grammar: without grammars none of this is paid for.
+        # Imported, and the vocabulary read, with the first grammar, so that none of this costs anything without
+        # grammars.
         from .matcher import IN_THE_LOOP, MOST, Matcher, Vocabulary
 
         with self._loading:

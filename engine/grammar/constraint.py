@@ -1,9 +1,9 @@
-"""What one sequence may say next: first its thought, which may have a token limit, then what its grammar allows.
+"""Decides which tokens may follow in one sequence: first in its thought, which may have a limit, then by its grammar.
 
-`certain` are the tokens that must follow the known ones; the state kept here is the one after them. So a step that is
-planned before they have arrived can be given the certain tokens that no step in flight brings. Which tokens are
-certain depends on the sequence alone, never on how many of them a step had room for. A call that stands in the place of
-the thought is free, and the sequence with it.
+`certain` are the tokens that must follow the known ones; the state kept here is the one after them. So a step can be
+planned with certain tokens that no step in flight samples. Which tokens are certain depends on the sequence alone,
+never on how many of them a step had room for. If a call comes instead of the thought, it is free, and so is the
+sequence.
 """
 
 import time
@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from ...protocol.messages import mask_bytes
 from .thoughts import ThoughtState
 
-# Grammars may take half the time in which the workers compute the next step, which delays nobody; at least this much.
+# Grammars may take half of the time in which the workers compute the next step, which delays nobody; at least this
+# much.
 _SHARE, _LEAST_SECONDS = 0.5, 0.008
-# Beyond that only constraints that were cheap recently may continue, and beyond this multiple of it none.
+# Beyond that, only constraints that were cheap recently may continue; beyond this multiple of it, none.
 _CHEAP_SECONDS, _MOST = 0.0003, 4
 
 Value = TypeVar("Value")
@@ -51,7 +52,7 @@ TOO_EXPENSIVE = TooExpensive()
 
 
 class Busy(NamedTuple):
-    """A client has waited too long for its grammar to be compiled; nothing is known of the grammar itself."""
+    """A client has waited too long for its grammar to be compiled; nothing is known about the grammar itself."""
 
     client: str
     why: str
@@ -80,13 +81,13 @@ class Constraint:
         endings: list[int],
         vocab_size: int,
         *,
-        may_force: bool,  # whether certain tokens may be given without being sampled
+        may_force: bool,  # whether certain tokens may be forced instead of sampled
     ) -> None:
         self._matcher = matcher
         self._thought = thought
         self._endings = endings
         self._num_bytes = mask_bytes(vocab_size)
-        # The grammar's first state, in case what looks like an answer turns out to be the mark of a thought.
+        # The grammar's first state, kept in case the answer's beginning turns out to be the mark of a thought.
         self._untouched = matcher.fork() if matcher is not None and thought.may_begin else None
         self.may_force = may_force
         self.certain: deque[int] = deque()
@@ -164,13 +165,14 @@ class Constraint:
         self._note_error()
 
     def _note_error(self) -> None:
-        # While the mark of a thought may still follow, errors don't count: the grammar is asked again later.
+        # While the mark of a thought may still follow, errors don't count: the grammar is tried again later.
         if self._matcher is not None and self._thought.is_over and self.error is None:
             self.error = self._matcher.error
 
 
 class LoopBudget:
-    """How much of the engine's loop grammars may take in a step, and which of them must move to the follower's process.
+    """Bounds the time that grammars take of the engine's loop in a step, and moves expensive ones to the follower's
+    process.
 
     It counts processor time rather than time on the clock, so that other load on the machine makes no difference.
     """
@@ -180,7 +182,7 @@ class LoopBudget:
         self._share = _LEAST_SECONDS
 
     def begin_step(self, forward_time: float) -> None:
-        """Reset what is spent; the next step is assumed to take about as long as the last."""
+        """Reset the time spent; the next step is assumed to take about as long as the last."""
         self._spent = 0.0
         self._share = max(_LEAST_SECONDS, _SHARE * forward_time)
 
@@ -190,11 +192,11 @@ class LoopBudget:
         return self._spent < _MOST * self._share and constraint.seconds < _CHEAP_SECONDS
 
     def timed(self, constraint: Constraint, work: Callable[..., Value], *arguments: object) -> Value:
-        """Run `work` for a constraint and note how long it took."""
+        """Run `work` for a constraint and record its time."""
         start = time.thread_time()
         result = work(*arguments)
         seconds = time.thread_time() - start
-        # Masks take longer than tokens, and come alternately: a cheap token must not hide an expensive mask.
+        # Masks and tokens alternate, and masks take longer: a cheap token must not hide an expensive mask.
         constraint.seconds = max(seconds, constraint.seconds / 2)
         self._spent += seconds
         return result

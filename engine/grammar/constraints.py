@@ -1,6 +1,6 @@
-"""The constraints of sequences with grammars or thought limits: who waits for one, who follows it, its masks.
+"""Constraints of sequences with grammars or thought limits: their compilation, their followers and their masks.
 
-A constraint is computed in the engine's loop while there is time for it, and then by the follower's process.
+The engine's loop computes a constraint while it has time for it, then the follower's process does.
 """
 
 from array import array
@@ -17,14 +17,14 @@ from .constraint import Busy, Constraint, GrammarMatcher, LoopBudget, TooExpensi
 from .remote import RemoteConstraint
 
 # If a request has one of these, or an `early_stop` that counts likely tokens, its certain tokens are sampled one by
-# one, each under a mask that allows no other: these parameters report on every sampled token, or may forbid it.
+# one, each under a mask that allows no other: these parameters need every sampled token, or may forbid it.
 _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size")
 
 Outcome = GrammarMatcher | TooExpensive | Busy | str
 
 
 class GrammarCompiler(Protocol):
-    """The part of `compiler.py` that is used here."""
+    """The part of `compiler.py` used here."""
 
     def find(self, grammar: Grammar, client: str) -> Outcome | None: ...
 
@@ -34,7 +34,7 @@ class GrammarCompiler(Protocol):
 
 
 class Follower(Protocol):
-    """The part of `remote.py` that is used here."""
+    """The part of `remote.py` used here."""
 
     def constraint(self, guide: Guide, client: str, history: "array[int]", *, may_force: bool) -> RemoteConstraint: ...
 
@@ -44,7 +44,8 @@ class Follower(Protocol):
 
 
 class _NoGrammars:
-    """Compiler and follower of an engine without grammars: all are refused, so there is none to wait for or follow."""
+    """The compiler and follower of an engine without grammars: it refuses all, so none has to be compiled or
+    followed."""
 
     def find(self, grammar: Grammar, client: str) -> str:
         return "This engine compiles no grammars."
@@ -139,7 +140,7 @@ class Constraints:
     # --- sequences that the follower's process follows --------------------------------------------------------------
 
     def heard(self) -> Iterable[Sequence]:
-        """The sequences whose report from the follower has come."""
+        """The sequences that the follower has reported on."""
         for constraint in self._follower.collect():
             if (sequence := self._followed.pop(constraint, None)) is not None and not sequence.has_ended:
                 if constraint.is_over:
@@ -151,7 +152,7 @@ class Constraints:
         return grammar is None or self._loop_budget.allows(constraint)
 
     def _move_to_follower(self, sequence: Sequence) -> None:
-        """From here on the follower's process computes what the grammar allows."""
+        """Have the follower's process compute the constraint from here on."""
         request = sequence.request
         sequence.constraint = constraint = self._follower.constraint(
             _guide(sequence), request.prompt.client, sequence.output, may_force=self._forces(request)
@@ -163,7 +164,7 @@ class Constraints:
         self._follower.follow(constraint)
 
     def drop(self, sequence: Sequence) -> None:
-        """The sequence has ended or is free from here on: forget what held it."""
+        """Forget the constraint of a sequence that has ended or is free from here on."""
         grammar, constraint = _grammar(sequence), sequence.constraint
         if constraint is None and grammar is not None and sequence.is_held:
             self._leave(sequence, grammar)
@@ -173,7 +174,7 @@ class Constraints:
         sequence.constraint = None
 
     def _leave(self, sequence: Sequence, grammar: Grammar) -> None:
-        """Stop waiting for a grammar; the compiler hears of it when no sequence of that client waits any more."""
+        """Stop waiting for a grammar; the compiler is told when no sequence of that client waits any more."""
         client = sequence.request.prompt.client
         clients = self._held.get(grammar, {})
         if sequence in (held := clients.get(client, {})):
@@ -192,7 +193,7 @@ class Constraints:
         for row in step.masked:
             sequence = step.rows[row]
             mask = None
-            # If it has ended or was dropped from the step, its token is surplus and any will do.
+            # If it has ended or was dropped from the step, its token is surplus and may be any.
             constraint, is_surplus = sequence.constraint, sequence.has_ended or sequence in step.dropped
             if constraint is not None and not is_surplus:
                 mask = self._mask(sequence, constraint, len(step.forced.get(sequence, ())))
@@ -222,7 +223,7 @@ class Constraints:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def begin_step(self, forward_time: float) -> None:
-        """A step's result is here: start counting the grammars' time anew."""
+        """Start counting the grammars' time again: a step's result is here."""
         self._loop_budget.begin_step(forward_time)
 
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
@@ -245,7 +246,7 @@ class Constraints:
 
 def _guide(sequence: Sequence) -> Guide:
     if sequence.guide is None:
-        raise RuntimeError(f"Sequence {sequence.id} is free, and nothing can hold it.")
+        raise RuntimeError(f"Sequence {sequence.id} is free and can't be held to a grammar.")
     return sequence.guide
 
 

@@ -1,6 +1,6 @@
-"""A grammar's state after some tokens: which may follow, and which must. The only file that imports llguidance.
+"""A grammar's state after some tokens: which tokens may follow, and which must. Only this file imports llguidance.
 
-It is imported when the first grammar comes. The caller says which tokens may end an answer.
+It is imported with the first grammar. The caller chooses the tokens that may end an answer.
 """
 
 import json
@@ -13,7 +13,7 @@ from ...protocol.files.model_file import read_model_text
 from ...protocol.messages import mask_bytes
 from ...protocol.parameters.guided import Grammar
 
-# What a grammar may cost at all. Beyond that its matcher enters the error state, which ends only its own request.
+# The most that a grammar may cost. Beyond that, its matcher enters the error state, which ends only its own request.
 # Measured with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.
 MOST = LLParserLimits(
     initial_lexer_fuel=250_000,
@@ -22,9 +22,9 @@ MOST = LLParserLimits(
     max_lexer_states=25_000,
     verbose_errors=False,
 )
-# What it may cost the engine's loop. Beyond that `remote.py` follows the sequence. Measured with these bounds:
-# 4 ms for the dearest step of ambiguous grammars, 1.5 ms of ordinary ones with a vocabulary of 60,000; of those, only
-# objects of more than sixty optional properties need more.
+# The most that it may cost the engine's loop. Beyond that, `remote.py` follows the sequence. Measured with these
+# bounds: 4 ms for the most expensive step of ambiguous grammars, 1.5 ms of ordinary ones with a vocabulary of 60,000;
+# of those, only objects of more than sixty optional properties need more.
 IN_THE_LOOP = LLParserLimits(
     initial_lexer_fuel=250_000,
     step_lexer_fuel=20_000,
@@ -57,7 +57,7 @@ def _tokens(text: str, size: int) -> LLTokenizer:
 
 
 def _in_known_pieces(text: str) -> str:
-    """Describe pieces that write a space as ▁ in the way that the library knows."""
+    """Describe pieces that write a space as ▁ in the library's own way."""
     described = json.loads(text)
     if (described.get("decoder") or {}).get("type") == "Metaspace":
         space = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
@@ -103,12 +103,12 @@ class Matcher:
         return self._matcher.consume_tokens(tokens)
 
     def certain(self) -> list[int]:
-        """The tokens that must follow, as the tokenizer would encode them, up to one that the model doesn't have."""
+        """The tokens that must follow, as the tokenizer would encode them, up to one that the model lacks."""
         tokens = self._matcher.compute_ff_tokens()
         return tokens[: next((index for index, token in enumerate(tokens) if token >= self._size), len(tokens))]
 
     def mask(self, endings: list[int]) -> bytearray:
-        """A bit for each token that may follow, with `endings` among them if the answer may end here."""
+        """A bit for each token that may follow, including `endings` if the answer may end here."""
         bits = bytearray(self._matcher.compute_bitmask()[: self._num_bytes])
         bits.extend(bytes(self._num_bytes - len(bits)))
         # The vocabulary's own end tokens don't count: each request has its own.
@@ -122,7 +122,7 @@ class Matcher:
 
 
 def source(grammar: Grammar) -> str:
-    """The grammar in the library's own form."""
+    """The grammar in the library's own format."""
     match grammar.kind:
         case "json":
             return json.dumps({"grammars": [{"json_schema": json.loads(grammar.text)}]})
@@ -141,11 +141,11 @@ def tried(grammar: Grammar) -> str | None:
     return told(matcher.get_error()) if matcher.is_error() else None
 
 
-_TOKEN = re.compile(r"<\[\d+\]>")  # of the model's vocabulary
+_TOKEN = re.compile(r"<\[\d+\]>")  # a token of the model's vocabulary
 # The library's message for a regular expression, with the lines that point into it.
 _WRONG_REGEX = re.compile(r"regex parse error:\n    (?P<regex>.*)\n.*\nerror: (?P<reason>.*)")
 _UNKNOWN_FEATURE = re.compile(r'invalid regex (?P<regex>".*") \(in regex\): (?P<reason>.*?)(?:; \w+)? in regex /')
-# Names of the library's states, of which it gives nothing else as a reason.
+# Names of the library's states; it gives no other reason for them.
 _STATES = {
     "NoExtension": "Nothing can be written that has this shape: after its beginning no token fits.",
     "TooComplex": "This shape has too many possibilities at once. Make it simpler.",
@@ -153,14 +153,14 @@ _STATES = {
 
 
 def told(message: str) -> str:
-    """The library's error message in a sentence, shortened and without its internal state."""
+    """The library's error message as a sentence, shortened and without its internal state."""
     for state, sentence in _STATES.items():
         if state in message.split(" ")[0]:
             return sentence
     if found := _WRONG_REGEX.search(message) or _UNKNOWN_FEATURE.search(message):
         message = f"The regular expression {found['regex']} can't be used: {found['reason']}."
     lines = re.split("<(?:backtrace|state|non-verbose)", message)[0].splitlines()
-    words = "\n".join(line.rstrip() for line in lines if line.strip())  # keep the spaces that carets are aligned by
+    words = "\n".join(line.rstrip() for line in lines if line.strip())  # keep the spaces that align carets
     return words if len(words) <= 400 else f"{words[:200]} … {words[-200:]}"
 
 

@@ -1,7 +1,7 @@
 """The threads that compile grammars. Clients take turns, and no client holds all threads.
 
-A grammar that several clients wait for is compiled once, at the first of their turns; one that nobody waits for any
-more is not compiled. A client without a name has the model to itself, so it may queue any number of grammars and wait
+A grammar that several clients wait for is compiled once, at the first of their turns; if nobody waits for it any more,
+it is not compiled. A client without a name has the model to itself, so it may queue any number of grammars and wait for
 any time.
 """
 
@@ -19,13 +19,13 @@ Result = TypeVar("Result")
 # Several, so that a few slow grammars don't hold up the others.
 _THREADS = 4
 # The library recurses along a chain of rules, with some 2 KB of stack a rule, and 512 KB of text hold 60,000 rules.
-# Only memory that is used gets allocated. A trial has half of this, so that what passes there passes here.
+# Only memory that is used gets allocated. A trial has half of this, so a grammar that passes there passes here.
 STACK_BYTES = 512 << 20
-# Limits for one client: grammars that wait, and their characters.
+# Limits for one client: waiting grammars, and their characters.
 _MOST_WAITING, _MOST_CHARACTERS = 16_384, 64 << 20
 # A client that has had no turn for this long is refused.
 PATIENCE_SECONDS = 30.0
-_starting = threading.Lock()  # the size of stacks is the whole process's
+_starting = threading.Lock()  # the stack size is a setting of the whole process
 
 
 class Pool(Generic[Result]):
@@ -64,7 +64,7 @@ class Pool(Generic[Result]):
         return True
 
     def drop(self, client: str, grammar: Grammar) -> None:
-        """The client no longer waits for the grammar."""
+        """Note that the client no longer waits for the grammar."""
         with self._changed:
             self._turns.drop(client, grammar)
 
@@ -74,7 +74,7 @@ class Pool(Generic[Result]):
         while True:
             grammar = self._next()
             result = self._compile(grammar)
-            with self._changed:  # before `done`: whoever asks again then must not wait for this one
+            with self._changed:  # before `done`: a new request for it must not wait for this one
                 del self._begun[grammar]
                 self._changed.notify_all()
             self._done(grammar, result)
@@ -112,7 +112,7 @@ class Pool(Generic[Result]):
 
 
 def on_large_stack(work: Callable[[], Result]) -> Result:
-    """Run work on a thread of its own. What it touches of its stack is given back to the system at its end."""
+    """Run work on a thread of its own. The stack memory that it used is returned to the system at its end."""
     outcome: Future[Result] = Future()
 
     def run() -> None:
@@ -131,5 +131,5 @@ def on_large_stack(work: Callable[[], Result]) -> Result:
 
 
 def _start(work: Callable[[], None]) -> None:
-    # A daemon thread: a grammar that hangs must not hold up the end of the process.
+    # A daemon thread: a hanging grammar must not delay the end of the process.
     threading.Thread(target=work, name="grammars", daemon=True).start()

@@ -1,9 +1,9 @@
-"""Follows sequences whose grammars are too expensive for the engine's loop in another process.
+"""Follows, in another process, sequences whose grammars are too expensive for the engine's loop.
 
-Such a sequence isn't planned until its next mask is here. So it gets tokens in fewer steps than others and costs their
-steps nothing, and it gets the same tokens. A job that exceeds the process's limits ends its own sequence; the others
-are followed again from their beginning by a new process. All of this runs on the loop's thread except the thread that
-waits for the process; `wake` tells the loop to `collect` its reports.
+Such a sequence isn't planned until its next mask is here. So it takes part in fewer steps and costs the others nothing,
+but it gets the same tokens. A job that exceeds the process's limits ends its own sequence; a new process follows the
+others again from their beginning. All of this runs on the loop's thread, except for the thread that waits for the
+process; `wake` tells the loop to `collect` its reports.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _BOUNDS = Bounds(cpu_seconds=10, memory_bytes=2 << 30, wall_seconds=120.0, nice=
 
 
 class SequenceStart(msgspec.Struct, array_like=True):
-    """What the process needs to begin following a sequence."""
+    """The data that the process needs to begin following a sequence."""
 
     folder: str
     vocab_size: int
@@ -38,7 +38,7 @@ class SequenceStart(msgspec.Struct, array_like=True):
 class FollowJob(msgspec.Struct, array_like=True):
     number: int
     start: SequenceStart | None
-    tokens: list[int]  # all of the sequence's with a start, else those since its last job
+    tokens: list[int]  # with a start, all of the sequence's tokens; otherwise those since its last job
     gone: list[int]  # numbers of sequences that have ended
 
 
@@ -51,7 +51,7 @@ class Report(msgspec.Struct, array_like=True):
 
 
 class RemoteConstraint:
-    """Stands in for a `Constraint`: holds the sequence's tokens and the process's last report."""
+    """Stands in for a `Constraint`: keeps the sequence's tokens and the process's last report."""
 
     __slots__ = (
         "_has_heard", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
@@ -69,19 +69,19 @@ class RemoteConstraint:
         self.completes = self.is_over = False
         self.error: str | None = None
         self.is_gone = False
-        self.unsent: list[int] = []  # tokens that the process doesn't know yet
+        self.unsent: list[int] = []  # tokens that the process doesn't have yet
         self._num_bytes = mask_bytes(start.vocab_size)
         self._has_heard = False
         self._mask: bytes | None = None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the report that says what may follow is still to come."""
+        """Whether the report with the next mask is still to come."""
         return not self._has_heard
 
     @property
     def guided_tokens(self) -> list[int]:
-        """The tokens so far that it holds for."""
+        """The tokens so far that it constrains."""
         return self.history[self.start.guide.start :].tolist()
 
     @property
@@ -114,7 +114,7 @@ class RemoteConstraint:
 
 
 class RemoteFollower:
-    """`follow` asks the process about a constraint that is awaited; `collect` returns those with a report."""
+    """Asks the process about awaited constraints (`follow`), and returns those with a report (`collect`)."""
 
     def __init__(self, tokenizer_folder: Path, vocab_size: int, wake: Callable[[], None]) -> None:
         self._folder = str(tokenizer_folder)
@@ -124,10 +124,10 @@ class RemoteFollower:
         self._waiting: RoundRobin[RemoteConstraint] = RoundRobin()
         self._done: SimpleQueue[tuple[RemoteConstraint, Report]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        # Used by the thread only.
+        # Used only by the thread.
         self._process = BoundedProcess("grammar", "penstock.engine.grammar.remote_process", _BOUNDS)
         self._generation = 0  # of the process that got the last job
-        self._numbers: dict[RemoteConstraint, int] = {}  # of the sequences that it knows
+        self._numbers: dict[RemoteConstraint, int] = {}  # of the sequences that the process knows
         self._count = itertools.count()
 
     def constraint(self, guide: Guide, client: str, history: "array[int]", *, may_force: bool) -> RemoteConstraint:
@@ -162,7 +162,7 @@ class RemoteFollower:
             while (found := self._waiting.take()) is None:
                 self._changed.wait()
         _, constraint = found
-        # No token comes for it before its report: it isn't planned.
+        # No tokens arrive before its report, since it isn't planned.
         tokens, constraint.unsent = constraint.unsent, []
         return constraint, tokens
 

@@ -23,7 +23,7 @@ class FollowerProcess:
         self._compiled: OrderedDict[Grammar, Matcher] = OrderedDict()
         self._constraints: dict[int, Constraint] = {}
         threading.stack_size(STACK_BYTES)
-        self._thread = ThreadPoolExecutor(1)  # the main thread's stack size is the user's choice
+        self._thread = ThreadPoolExecutor(1)  # the main thread's stack size is set by the user
         self._thread.submit(int).result()  # allocates its stack before the process's memory is bounded
 
     def work(self, content: bytes) -> bytes:

@@ -1,4 +1,5 @@
-"""Items that clients wait for, handed out to one client after another: many items of one client delay no other."""
+"""Items that clients wait for, handed out to one client after another: many items of one client delay no other
+client."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator

@@ -1,7 +1,7 @@
-"""Whether an answer's thought has not begun, is open, or is over; counts its tokens so that it can be closed in time.
+"""Follows an answer's thought (not begun, open, or over), and counts its tokens so that it can be closed in time.
 
-A thought begins with the prompt's end or with an opening mark at the answer's beginning, whose tokens aren't counted,
-and ends with a closing mark. Where a call may stand in its place, the mark of the call ends it as well.
+A thought begins at the prompt's end or with an opening mark at the answer's beginning, whose tokens aren't counted, and
+ends with a closing mark. If a call may come instead, the call's mark ends it as well.
 """
 
 from ...protocol.parameters.guided import Thought
@@ -61,7 +61,7 @@ class ThoughtState:
         return self._marks.forced if is_used_up else []
 
     def behind_closing(self) -> list[int]:
-        """The tokens that stand between the closing mark and the answer."""
+        """The tokens between the closing mark and the answer."""
         forced = self._marks.forced
         for mark in self._marks.closings:
             for end in range(len(mark), len(forced) + 1):

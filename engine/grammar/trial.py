@@ -23,7 +23,7 @@ class Trial:
         self._process = BoundedProcess("grammar", __name__, bounds)
 
     def fault(self, grammar: Grammar) -> str | None:
-        """What is wrong with a grammar, in a sentence; raises `JobDiedError` where trying it ends the process."""
+        """What is wrong with a grammar, in a sentence; raises `JobDiedError` if trying it ends the process."""
         return self._process.ask(msgspec.msgpack.encode(grammar)).decode() or None
 
 
@@ -38,7 +38,7 @@ def _load() -> Callable[[bytes], bytes]:
     from .matcher import tried
 
     threading.stack_size(_STACK_BYTES)
-    thread = ThreadPoolExecutor(1)  # the main thread's stack size is the user's choice
+    thread = ThreadPoolExecutor(1)  # the main thread's stack size is set by the user
     thread.submit(int).result()  # allocates its stack before the process's memory is bounded
 
     def fault(job: bytes) -> str:

@@ -1,4 +1,5 @@
-"""Which pictures and videos are encoded when, and where their rows are kept: numbers and opaque bytes only.
+"""Pictures and videos in the engine: plans when they are encoded and keeps track of their rows, as numbers and opaque
+bytes.
 
-Begin with `encoder.py`; docs/sight.md explains the whole way.
+Begin with `encoder.py`; docs/sight.md explains the whole path.
 """

@@ -1,12 +1,12 @@
-"""Plans the encoder's work beside the steps of the text part: some of the work on some media a step.
+"""Plans the encoder's work along with the text part's steps: each step does part of the work.
 
-A sequence holds the media that it still has rows of to compute, in their order and without a gap, as far as there is
-room. So the first of them can always be encoded, computed and released, whatever others hold. Media are encoded one
-after the other in the order of the sequences that wait for them; a chunk of a prompt ends before rows of one that isn't
-all planned. What is half encoded when its request ends is dropped.
+A sequence holds the media whose rows it has yet to compute, in order and without gaps, as far as there is room. So the
+first of them can always be encoded, computed and released, whatever others hold. Media are encoded one after another,
+in the order of the sequences that wait for them. A chunk of a prompt ends before the rows of a medium that isn't fully
+planned. If a request ends while its medium is half encoded, the medium is dropped.
 
-Work is counted in patches x layers, and where a layer attends to many keys, as so many more of them: so it is in
-proportion to time. A step has a budget of it, which may end anywhere in a layer.
+Work is counted in patches x layers; attention to many keys counts as extra patches, so that work is proportional to
+time. Each step has a budget, which may run out anywhere in a layer.
 """
 
 from collections import Counter, deque
@@ -23,21 +23,21 @@ NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0, mo
 
 class Encoder:
     def __init__(self, plan: MediaPlan | None, most_tokens: int) -> None:
-        """A step has at most so many tokens."""
+        """`most_tokens` is the most tokens of a step."""
         self.plan = plan or NO_ENCODER
         self.most_tokens = most_tokens
         self.entries = Entries(self.plan.num_rows)
-        self.num_encoded = 0  # media that were planned to their end
+        self.num_encoded = 0  # media planned to their end
         self._held: dict[Sequence, deque[tuple[int, Entry]]] = {}  # with the index of each medium, ascending
-        self._encoding_for: Sequence | None = None  # the half-encoded entry
+        self._encoding_for: Sequence | None = None  # the sequence for which an entry is half encoded
         self._budget = 0
 
     def begin_step(self, budget: int) -> None:
-        """A step is planned with so much work beside it."""
+        """Begin a step with this budget of work."""
         self._budget = max(LEAST_WORK, budget) if budget else 0
 
     def drop_abandoned(self) -> bool:
-        """Whether a half-encoded entry was dropped, because the sequence has ended for which it was encoded."""
+        """Drop a half-encoded entry whose sequence has ended; True if there was one."""
         half, waiting = self.entries.half_encoded, self._encoding_for
         if half is None or half.num_holders or waiting is None or not waiting.has_ended:
             return False
@@ -53,8 +53,8 @@ class Encoder:
         budget: int,
         allowance: Allowance,
     ) -> int:
-        """Plan work on the media of a sequence that goes on from a position; returns how many tokens, `budget` at most,
-        it can compute in this step, whose prompts have this allowance."""
+        """Plan work on the media of a sequence that continues at a position. Returns how many tokens, `budget` at
+        most, it can compute in this step with this allowance for prompts."""
         reach, work_before = budget, step.encoder_work
         for index in media.needed_from(position):
             entry = self._hold(sequence, media, index, step)
@@ -66,13 +66,13 @@ class Encoder:
         return self._with_whole_spans(media, position, reach, self.most_tokens - sum(step.num_tokens))
 
     def whole_end(self, media: RequestMedia, end: int) -> int:
-        """Where a chunk ends that could end here: before a span that it would cut, if spans are whole."""
+        """The end of a chunk that would end here: before a span that it would cut, if spans must be whole."""
         span = media.span_over(end) if self.plan.has_whole_spans else None
         return end if span is None else span.start
 
     def _with_whole_spans(self, media: RequestMedia, position: int, reach: int, room: int) -> int:
-        """The same reach, or as far as cuts no span. One that comes next takes what room there is in the step, beyond
-        what prompts have of it: there is no smaller part of it to compute."""
+        """The same reach, shortened so that it cuts no span. A span that comes next may use all the room in the
+        step, beyond the prompts' share: it can't be computed in parts."""
         span = media.span_over(position + reach) if reach and self.plan.has_whole_spans else None
         if span is None:
             return reach
@@ -81,8 +81,7 @@ class Encoder:
         return span.end - position if span.end - position <= room else 0
 
     def note_rows(self, sequence: Sequence, media: RequestMedia, step: ScheduledStep, num_tokens: int) -> None:
-        """The step's newest row computes so many tokens of this sequence: say which get rows of media, and release what
-        is computed."""
+        """Record which tokens of the step's newest row get rows of media, and release media that are computed."""
         end = sequence.num_computed
         start, row = end - num_tokens, len(step.rows) - 1
         held = self._held.get(sequence) or deque()
@@ -98,12 +97,12 @@ class Encoder:
             self._held.pop(sequence, None)
 
     def release(self, sequence: Sequence) -> None:
-        """The sequence leaves its slot, or didn't get one."""
+        """Release the media of a sequence that leaves its slot, or didn't get one."""
         for _, entry in self._held.pop(sequence, ()):
             self.entries.release(entry)
 
     def forget(self, sequence: Sequence) -> None:
-        """What it has computed went wrong, so nobody else should read the rows of its media."""
+        """Forget the media of a failed sequence, so that no other sequence reads their rows."""
         for medium in sequence.request.prompt.media:
             self.entries.forget(_key_of(sequence, medium))
 
@@ -119,7 +118,7 @@ class Encoder:
         return entry
 
     def _encode(self, sequence: Sequence, index: int, entry: Entry, step: ScheduledStep) -> bool:
-        """Plan as much of the work on an entry as the budget allows; True if all is planned."""
+        """Plan as much of the work on an entry as the budget allows; True if all of it is planned."""
         left = entry.work - entry.done
         if left == 0:
             return True
@@ -140,9 +139,9 @@ class Encoder:
         return count == left
 
     def check(self, running: list[Sequence]) -> None:
-        """Raise unless only running sequences hold entries, and each as many as are counted."""
+        """Raise unless only running sequences hold entries, and each entry has as many holders as counted."""
         if strangers := self._held.keys() - set(running):
-            raise RuntimeError(f"{[each.id for each in strangers]} hold media, and do not run.")
+            raise RuntimeError(f"{[each.id for each in strangers]} hold media but do not run.")
         self.entries.check(Counter(entry for held in self._held.values() for _, entry in held))
 
 

@@ -1,10 +1,10 @@
-"""The rows that the workers' memory keeps of media: which media they are, how far encoded, and who still needs them.
+"""Entries for the media whose rows are in the workers' memory: how far each is encoded, and who still needs it.
 
-An entry has room for all its rows from the moment in which its encoding begins. It is held by running sequences that
-have rows of it to compute, and while nobody holds it, it stays until room is needed; the one unused for longest goes
-first. Nothing leaves in a step that uses it: workers apply what a plan drops before anything else of it.
+An entry has room for all its rows from the moment its encoding begins. Running sequences hold it while they have rows
+of it to compute. After that it stays until room is needed; the least recently used goes first. No entry is dropped in a
+step that uses it: workers apply a plan's drops first.
 
-One entry at a time is half encoded, since workers have memory for one medium between two steps.
+Only one entry at a time is half encoded, since workers can keep one unfinished medium between steps.
 """
 
 from collections import OrderedDict
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 NEVER = -1
 
-# A medium's digest, and the `cache_salt` of the requests that share its rows: others can't tell that it was here.
+# A medium's digest, and the `cache_salt` of the requests that share its rows: others can't tell that they are cached.
 Key = tuple[bytes, str | None]
 
 
@@ -23,10 +23,10 @@ class Entry:
         self.number = number
         self.key = key
         self.num_rows = num_rows
-        self.work = work  # that encoding it takes
-        self.done = 0  # of it, as planned
+        self.work = work  # total work of encoding it
+        self.done = 0  # the planned part of it
         self.num_holders = 0
-        self.used_in = NEVER  # the newest step that has work on it or rows of it
+        self.used_in = NEVER  # the newest step that encodes it or uses its rows
 
     @property
     def is_half_encoded(self) -> bool:
@@ -38,7 +38,7 @@ class Entries:
         self.capacity = capacity  # in rows
         self.num_taken = 0
         self._by_key: dict[Key, Entry] = {}
-        self._idle: OrderedDict[int, Entry] = OrderedDict()  # that nobody holds, in the order in which they are dropped
+        self._idle: OrderedDict[int, Entry] = OrderedDict()  # held by nobody, in the order in which they are dropped
         self.half_encoded: Entry | None = None
         self._dropped: list[int] = []  # since the last plan
         self._next_number = 0
@@ -65,13 +65,14 @@ class Entries:
                 self._idle.move_to_end(entry.number, last=False)
 
     def advance(self, entry: Entry, count: int, step: int) -> None:
-        """So much of the work on it is planned in this step."""
+        """Count work on it that is planned in this step."""
         entry.done += count
         entry.used_in = step
         self.half_encoded = entry if entry.is_half_encoded else None
 
     def may_advance(self, entry: Entry, step: int) -> bool:
-        """Whether this entry may be encoded in a step: not amid another, unless nobody holds that one."""
+        """Whether this entry may be encoded in a step: not while another is half encoded, unless nobody holds that
+        one."""
         other = self.half_encoded
         if other is None or other is entry:
             return entry.used_in != step
@@ -85,7 +86,7 @@ class Entries:
         self._drop(entry)
 
     def forget(self, key: Key) -> None:
-        """Let nobody find it any more; it is the first to be dropped."""
+        """Make an entry unfindable, and the first to be dropped."""
         entry = self._by_key.pop(key, None)
         if entry is not None and entry.number in self._idle:
             self._idle.move_to_end(entry.number, last=False)
@@ -95,7 +96,7 @@ class Entries:
         return bool(self._dropped)
 
     def take_dropped(self) -> list[int]:
-        """The entries dropped since the last plan, for the next one."""
+        """Return the entries dropped since the last plan, for the next one."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -103,7 +104,7 @@ class Entries:
         return self._by_key.get(entry.key) is entry
 
     def _make_room(self, num_rows: int, step: int) -> bool:
-        """Drop idle entries until so many rows fit; none if they don't fit even then."""
+        """Drop idle entries until this many rows fit; drop none if they would not fit even then."""
         idle = [entry for entry in self._idle.values() if entry.used_in != step]
         if self.num_taken - sum(entry.num_rows for entry in idle) + num_rows > self.capacity:
             return False
@@ -120,11 +121,11 @@ class Entries:
         self.num_taken -= entry.num_rows
         if entry is self.half_encoded:
             self.half_encoded = None
-        if entry.done:  # else no worker has heard of it
+        if entry.done:  # otherwise no worker knows it
             self._dropped.append(entry.number)
 
     def check(self, holders: Mapping[Entry, int]) -> None:
-        """Raise unless rows are conserved, and each entry has so many holders or is idle."""
+        """Raise unless rows are conserved and each entry has the counted holders or is idle."""
         kept = {*self._by_key.values(), *self._idle.values(), *holders}
         if not self.num_taken == sum(entry.num_rows for entry in kept) <= self.capacity:
             raise RuntimeError(f"{self.num_taken} rows of media are counted, {self.capacity} fit, {kept} have them.")

@@ -1,4 +1,4 @@
-"""The media of one request: where in its prompt their rows stand, and what of that goes into the keys of KV blocks."""
+"""The media of one request: the positions of their rows in its prompt, and their part in the keys of KV blocks."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from .work import patches_of_frame
 
 
 class Span(NamedTuple):
-    """Tokens of the prompt, one after another, that get rows of a medium."""
+    """Consecutive tokens of the prompt that get rows of a medium."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class RequestMedia:
     def __init__(self, media: Sequence[Medium]) -> None:
         self.media = media
         self.num_rows: list[int] = []
-        self.ends: list[int] = []  # the position behind each medium's last row
+        self.ends: list[int] = []  # the position after each medium's last row
         self.spans: list[Span] = []
         for index, medium in enumerate(media):
             starts_and_lengths = values(medium.spans[: len(medium.spans) // 8 * 8])
@@ -38,7 +38,7 @@ class RequestMedia:
         self._span_ends = [span.end for span in self.spans]
 
     def is_sound(self, num_prompt: int) -> bool:
-        """Whether every medium has pixels of its shape, and rows in the prompt behind those of the one before it."""
+        """Whether every medium has pixels of its shape, and rows in the prompt after those of the previous one."""
         end = 0
         for span in self.spans:
             if not end <= span.start < span.end <= num_prompt:
@@ -53,7 +53,7 @@ class RequestMedia:
 
     @property
     def most_rows(self) -> int:
-        """Of one medium."""
+        """The rows of the largest medium."""
         return max(self.num_rows)
 
     @property
@@ -61,16 +61,16 @@ class RequestMedia:
         return max(span.end - span.start for span in self.spans)
 
     def most_of_frame(self, frames_together: int) -> int:
-        """Patches of one medium that may attend to one another."""
+        """The most patches of one medium that may attend to one another."""
         return max(patches_of_frame(medium, frames_together) for medium in self.media)
 
     @property
     def most_patches(self) -> int:
-        """Likewise."""
+        """The patches of the largest medium."""
         return max(medium.num_patches for medium in self.media)
 
     def between(self, start: int, end: int) -> Iterator[Span]:
-        """The parts of spans that lie in this stretch of the prompt."""
+        """The parts of spans within this stretch of the prompt."""
         for index in range(bisect_right(self._span_ends, start), len(self.spans)):
             span = self.spans[index]
             if span.start >= end:
@@ -86,15 +86,15 @@ class RequestMedia:
         return None
 
     def needed_from(self, position: int) -> range:
-        """The media with rows at this position or behind it, by index."""
+        """The media with rows at this position or after it, by index."""
         return range(bisect_right(self.ends, position), len(self.media))
 
     def start_of(self, medium: int, position: int) -> int:
-        """Where the medium's first row from this position on stands."""
+        """The position of the medium's first row from this position on."""
         return next(span.start for span in self.between(position, self.ends[medium]) if span.medium == medium)
 
     def key_part(self, start: int, end: int) -> bytes:
-        """What the key of a block of these tokens takes in beside them: whose rows stand where, and which."""
+        """The media's part of a block's key: which rows of which media are at these tokens."""
         return b"".join(
             self.media[span.medium].digest + column((span.start - start, span.end - start, span.first_row))
             for span in self.between(start, end)

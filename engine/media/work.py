@@ -14,6 +14,6 @@ def work_of(medium: Medium, plan: MediaPlan) -> int:
 
 
 def patches_of_frame(medium: Medium, frames_together: int) -> int:
-    """Of a frame, or of as many as make the same rows."""
+    """The patches of one frame, or of all frames that share their rows."""
     num_frames = medium.shape[0]
     return -(-medium.num_patches * min(frames_together, num_frames) // num_frames)

@@ -1,5 +1,5 @@
-"""What of the workers' memory each sequence holds, what can be found again, and who gives it up when none is free.
+"""Allocates the workers' memory: the blocks of each sequence, those that can be found again, and preemption.
 
-Begin with `cache.py`, which asks all groups of layers; `group_memory.py` is what they have in common. `preemption.py`
-says who gives way, `offload.py` what is kept in the CPU's memory.
+Begin with `cache.py`, which combines all groups of layers; `group_memory.py` is their common interface. `preemption.py`
+chooses the sequences to preempt, `offload.py` the copies in CPU memory.
 """

@@ -1,9 +1,9 @@
-"""Which KV blocks are free, in use, or free but still findable.
+"""Tracks which KV blocks are free, in use, or free but still findable.
 
-Blocks are integers; what lies in them is the worker's business. A block is in exactly one of three places: held by
-sequences (reference count > 0), in the free list with its key (findable, evictable), or in the free list without one.
-`check()` raises if that ever fails to hold; the property tests call it after every step. Keys are opaque here;
-`keys.py` makes them.
+Blocks are integers; only workers know their content. A block is in exactly one of three states: held by sequences
+(reference count > 0), in the free list with its key (findable, evictable), or in the free list without one. `check()`
+raises if that ever fails to hold; the property tests call it after every step. Keys are opaque here; `keys.py` makes
+them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,18 +20,18 @@ class BlockPool:
         on_evicted: OnEvicted = lambda key, block, last_use: None,
         time_to_live: TimeToLive | None = None,
     ) -> None:
-        """`on_evicted` is called with a findable block just before it is reused. Without a time to live, blocks are
-        found as long as they are there."""
+        """`on_evicted` is called with a findable block just before it is reused. Without a time to live, blocks can
+        be found until they are reused."""
         self.num_blocks = num_blocks
         self._on_evicted = on_evicted
         self._time_to_live = time_to_live
-        self._last_use = [0.0] * num_blocks  # of free blocks with a key; one that is held is in use
+        self._last_use = [0.0] * num_blocks  # of free blocks with a key; a held block is in use
         self.num_free = num_blocks
         self._references = [0] * num_blocks
         self._keys: list[bytes | None] = [None] * num_blocks
         self._found: dict[bytes, int] = {}
-        # The free list, least recently used first, as a ring through the end mark `num_blocks`:
-        #   end ─► next to be evicted ─► … ─► freed last ─► end
+        # The free list, least recently used first, as a ring through the end mark `num_blocks`: end ─► next to be
+        # evicted ─► … ─► freed last ─► end
         self._end = num_blocks
         self._next = [*range(1, num_blocks + 1), 0]
         self._previous = [num_blocks, *range(num_blocks)]
@@ -42,7 +42,7 @@ class BlockPool:
         return None if block is None or self._has_expired(block) else block
 
     def use(self, key: bytes) -> int | None:
-        """The block with this key, which counts as used now. One that is found too late loses its key."""
+        """The block with this key, which counts as used now. If it has expired, it loses its key."""
         block = self._found.get(key)
         if block is None or self._references[block]:
             return block
@@ -91,7 +91,7 @@ class BlockPool:
                 self._link_after(before, block)
 
     def name(self, block: int, key: bytes) -> None:
-        """Let the key find this block, unless it finds another one already; that one counts as used."""
+        """Let the key find this block, unless it already finds another one; that one then counts as used."""
         if self._keys[block] is None and self.use(key) is None:
             self._found[key] = block
             self._keys[block] = key
@@ -111,13 +111,13 @@ class BlockPool:
         return 0.0 if self._time_to_live is None else self._time_to_live.clock()
 
     def _has_expired(self, block: int) -> bool:
-        """Whether the time is over in which a free block can be found; one that is held is in use."""
+        """Whether a free block can no longer be found because its time is over; a held block is in use."""
         if self._time_to_live is None or self._references[block]:
             return False
         return self._time_to_live.has_expired(self._last_use[block])
 
     def _expire(self, block: int) -> None:
-        """A free block without a key is reused first."""
+        """Remove an expired key; a free block without a key is reused first."""
         self.forget(block)
         self._unlink(block)
         self._link_after(self._end, block)
@@ -143,7 +143,7 @@ class BlockPool:
         return blocks
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raise unless every block is in exactly one place and only these tables hold blocks."""
+        """Raise unless every block is in exactly one state and only these tables hold blocks."""
         free = self.free_blocks()
         expected = [0] * self.num_blocks
         for table in tables:

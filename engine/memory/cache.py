@@ -1,9 +1,9 @@
-"""The memory of sequences: finds computed prefixes, gives out blocks and states, and publishes them for others to find.
+"""The memory of sequences: finds computed prefixes, allocates blocks and states, and publishes them for others to find.
 
-A model's layers form groups that keep different things of a sequence (docs/layer-groups.md): the kinds are
-`full_blocks.py`, `window_blocks.py` and `states.py`. Here all of them are asked: a sequence is admitted, grows, forks
-and leaves in all groups or in none, and a prefix is found as far as all have what its next token needs. A hit stops one
-token short, since the last token must be computed to sample the next.
+A model's layers form groups that keep different things for a sequence (docs/layer-groups.md): the kinds are
+`full_blocks.py`, `window_blocks.py` and `states.py`. This file combines them: a sequence is admitted, grows, forks and
+leaves in all groups or in none, and a prefix is found as far as all groups have what its next token needs. A hit stops
+one token short, since the last token must be computed to sample the next.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ from .states import States
 from .time_to_live import TimeToLive
 from .window_blocks import WindowBlocks
 
-# What tables get in a step, by group; empty if no group's gets anything.
+# Additions to tables in a step, by group; empty if no group's tables get anything.
 Additions = Columns[Appended]
 
 
@@ -43,13 +43,13 @@ class Match:
 
     length: int  # in blocks
     found: list[Found]  # by group
-    attention_length: int  # how far groups other than those of states have it
-    is_coming: bool  # whether the step in planning makes a longer one, which the next step finds
+    attention_length: int  # how far all groups except those of states have it
+    is_coming: bool  # whether the step being planned makes a longer one, which the next step finds
 
 
 @dataclass(frozen=True, slots=True)
 class ForkedTables:
-    """What workers are told of a fork, by group."""
+    """What workers need for a fork, by group."""
 
     block_ids: list[Columns[int]]  # its whole table
     copies: list[Columns[int]]  # pairs of source and target
@@ -83,7 +83,7 @@ class Cache:
         self._gives_back = any(isinstance(group, WindowBlocks) for group in self.groups)
 
     def root_of(self, prompt: Prompt, adapter: int | None = None) -> bytes:
-        """The first link for a prompt; `adapter` is the key of the LoRA adapter that it uses."""
+        """The first link of a prompt's keys; `adapter` is the key of its LoRA adapter."""
         if self.shares_prefixes and adapter is None and prompt.params.cache_salt is None:
             return self._shared_root
         # Without prefix caching the samples of one request still share their prompt.
@@ -104,7 +104,7 @@ class Cache:
     def match(self, sequence: Sequence) -> Match:
         """Find its longest computed prefix; takes no reference yet."""
         self._stretch(sequence)
-        # Log-probabilities of a prompt come only from computing it.
+        # Only computing a prompt gives its log-probabilities.
         most = 0 if sequence.wants_prompt_logprobs else (sequence.num_known - 1) // self.block_size
         found, longest = self._agreed(sequence, self._attention, [], most)
         found, length = self._agreed(sequence, self._states, found, longest)
@@ -114,8 +114,8 @@ class Cache:
     def _agreed(
         self, sequence: Sequence, further: Columns[GroupMemory[Any]], found: list[Found], most: int
     ) -> tuple[list[Found], int]:
-        """What these groups have of a prefix of at most so many blocks, behind what the groups before them have of it:
-        all of the longest that all have, and its length."""
+        """The longest prefix that these groups and the ones before them all have, up to this many blocks, and its
+        length."""
         for group in further:
             found.append(group.find(sequence, most))
             most = found[-1].length
@@ -126,18 +126,19 @@ class Cache:
         return found, most
 
     def needs(self, sequence: Sequence, match: Match) -> list[Need]:
-        """What admitting the sequence would take of each group."""
+        """The cost of admitting the sequence, for each group."""
         return [group.need(sequence, found) for group, found in zip(self.groups, match.found, strict=True)]
 
     # --- a sequence comes, grows and leaves -------------------------------------------------------------------------
 
     def begin_step(self, num_entering: int) -> None:
-        """A step is planned, which so many sequences may enter: what the one before has written can be found by all."""
+        """Begin planning a step that may admit this many sequences: everything that the previous step wrote can now
+        be found."""
         for group in self._states:
             group.begin_step(num_entering)
 
     def admit(self, sequence: Sequence, match: Match) -> Additions:
-        """Make tables that begin with what was found. Returns what is in them."""
+        """Make tables that begin with the match. Returns their content."""
         branch = match.attention_length * self.block_size if match.attention_length > match.length else 0
         additions = []
         sequence.tables = []
@@ -156,13 +157,13 @@ class Cache:
         return True
 
     def reach(self, sequence: Sequence, end: int) -> int:
-        """Up to which position it can be computed with what is free, `end` at most."""
+        """The position up to which it can be computed with the free blocks, `end` at most."""
         for group, table in zip(self.groups, sequence.tables):
             end = group.reach(table, end)
         return end
 
     def extend(self, sequence: Sequence, end: int) -> Additions:
-        """Append to its tables what it needs to be computed from where it is up to this position."""
+        """Append to its tables what it needs to be computed from its current position to this one."""
         additions = []
         is_more = False
         for group, table in zip(self.groups, sequence.tables):
@@ -173,7 +174,7 @@ class Cache:
         return additions if is_more else ()
 
     def give_back(self, sequence: Sequence) -> None:
-        """Release what no token to come reads, before anything is planned that could overwrite it."""
+        """Release what no future token reads, before anything is planned that could overwrite it."""
         if self._gives_back:
             for group, table in zip(self.groups, sequence.tables):
                 group.give_back(sequence, table)
@@ -182,7 +183,7 @@ class Cache:
         return all(group.pool.num_free for group in self.groups)
 
     def fork(self, parent: Sequence, child: Sequence) -> ForkedTables:
-        """Let the child go on from what the parent has computed."""
+        """Let the child continue from what the parent has computed."""
         forked = ForkedTables([], [])
         child.num_computed = parent.num_computed
         child.tables = []
@@ -197,13 +198,13 @@ class Cache:
         return forked
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
-        """Let others find what is whole among its first `num_tokens`, which are known and planned."""
+        """Let others find the full blocks of its first `num_tokens`, which are known and planned."""
         for group, table in zip(self.groups, sequence.tables):
             group.publish(sequence, table, num_tokens)
 
     def release(self, sequence: Sequence, num_tokens: int) -> None:
-        """Publish its first `num_tokens` and take all back at once: plans in flight still read it before a later plan
-        can overwrite it."""
+        """Publish its first `num_tokens` and take everything back at once: plans in flight still read it before a
+        later plan can overwrite it."""
         for group, table in zip(self.groups, sequence.tables):
             group.release(sequence, table, num_tokens)
         sequence.tables = []
@@ -220,18 +221,18 @@ class Cache:
         return bool(self.stretches) and sequence.num_computed >= self.stretches[sequence.stretch]
 
     def rotation_start(self, sequence: Sequence) -> int:
-        """Where its positions begin in the rotary table."""
+        """The index in the rotary table at which its positions begin."""
         return sum(self.stretches[: sequence.stretch])
 
     def _stretch(self, sequence: Sequence) -> None:
-        """Choose the length that its positions are rotated for by its known tokens, before any is computed."""
+        """Choose the length that its positions are rotated for from its known tokens, before any is computed."""
         stretch = bisect_left(self.stretches, sequence.num_known) if self.stretches else 0
         if stretch != sequence.stretch:
             sequence.stretch = stretch
             sequence.output_keys = []
 
     def _set_horizon(self, sequence: Sequence, end: int) -> None:
-        """All groups have what it needs up to the end of the block in which `end` lies."""
+        """Set the horizon: all groups have what it needs up to the end of the block that contains `end`."""
         # The last token of an answer is sampled and never computed.
         horizon, most = -(-end // self.block_size) * self.block_size, sequence.max_total - 1
         sequence.horizon = horizon if horizon < most else most

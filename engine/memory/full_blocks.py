@@ -1,9 +1,9 @@
-"""Groups of layers that keep blocks of tokens, and the plainest of them: of full attention, or of latents, where a
-sequence keeps every block until it leaves.
+"""Groups of layers that keep blocks of tokens, and the plainest kind: full attention or latents, for which a sequence
+keeps every block until it leaves.
 
 A full block can be found as soon as its computation is planned and all its tokens are known: workers take plans in
 order, and each layer writes all rows' keys and values before any row attends. A block that is evicted from the pool is
-offered to the second tier under its key; a hit there is loaded into a block of the pool, where later requests find it.
+offered to the second tier under its key. A hit there is loaded into a block of the pool, where later requests find it.
 """
 
 from collections.abc import Sequence as Columns
@@ -33,7 +33,7 @@ Table = TypeVar("Table", bound=BlockTable)
 
 
 class BlockGroup(GroupMemory[Table]):
-    """What is the same for all that keep blocks."""
+    """The common part of groups that keep blocks."""
 
     def missing(self, table: Table, end: int) -> int:
         return -(-end // self.block_size) - len(table.block_ids)
@@ -72,8 +72,8 @@ class BlockGroup(GroupMemory[Table]):
             raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
 
     def _shared(self, parent: Sequence, table: Table) -> tuple[list[int], int, Columns[int]]:
-        """Share the parent's full blocks, and copy the last one if it is partly filled. Gives the blocks, how many of
-        them have a key, and the copy."""
+        """Share the parent's full blocks, and copy the last one if it is partly filled. Returns the blocks, the
+        number of those with a key, and the copy."""
         num_full, rest = divmod(parent.num_computed, self.block_size)
         shared = table.block_ids[:num_full]
         self.pool.hold(block for block in shared if block != ABSENT)
@@ -81,7 +81,7 @@ class BlockGroup(GroupMemory[Table]):
         return [*shared, own], min(table.num_findable, num_full), (table.block_ids[num_full], own) if rest else ()
 
     def _with_loaded(self, sequence: Sequence, found: Found) -> list[int]:
-        """Hold the found blocks, and load those that only the second tier has into fresh ones."""
+        """Hold the found blocks, and load those that only the second tier has into free ones."""
         absent = {
             index: key_of(sequence, index, self.block_size) for index, block in enumerate(found.blocks) if block is None
         }

@@ -1,7 +1,7 @@
-"""What all kinds of groups have in common: a pool of blocks, a second tier, and a table for each sequence.
+"""The common part of all kinds of groups: a pool of blocks, a second tier, and a table for each sequence.
 
-A group's memory answers the same few questions whatever its layers keep. `full_blocks.py`, `window_blocks.py` and
-`states.py` are the kinds, and `cache.py` asks all groups of a model.
+Every group has the same few methods, whatever its layers keep. `full_blocks.py`, `window_blocks.py` and `states.py` are
+the kinds, and `cache.py` calls all groups of a model.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ _UNBOUNDED = 2**31 - 1  # tokens
 
 
 def capacity(group: GroupPlan, block_size: int) -> int:
-    """How many tokens of one sequence the group holds, if it has all of it."""
+    """How many tokens of one sequence the group holds, if it has the group to itself."""
     if group.kind == "state":
         return _UNBOUNDED
     if group.window is not None and group.num_blocks >= blocks_touched(group.window, block_size):
@@ -33,33 +33,32 @@ def smallest(groups: Iterable[GroupPlan], block_size: int) -> GroupPlan:
 
 
 class Found(NamedTuple):
-    """What a group has of a prefix."""
+    """The part of a prefix that a group has."""
 
     length: int  # of the prefix, in blocks
-    # Those that the prefix's next token needs: as a table begins with them, or the one state. None: only the second
-    # tier has it.
+    # What the prefix's next token needs: the blocks of its table, or the one state. None: only the second tier has it.
     blocks: Columns[int | None]
 
 NOTHING_FOUND = Found(0, ())
 
 
 class Appended(NamedTuple):
-    """What a sequence's table gets in a step."""
+    """Additions to a sequence's table in a step."""
 
     block_ids: Columns[int]
-    starts: Columns[int] = ()  # of states: the position from which each is written
+    starts: Columns[int] = ()  # for states: the position from which each is written
 
 
 NOTHING = Appended(())
 
 
 class Need(NamedTuple):
-    """What admitting a sequence would take of a group, and what there is."""
+    """The cost of admitting a sequence to a group, and what the group has."""
 
     num_blocks: int  # that it will hold for its known tokens
     num_taken: int  # how many of these come from the free list
     num_free: int  # and not promised to others
-    most_growth: int  # how many more it and those that run could ever take
+    most_growth: int  # how many more it and the running sequences could ever take
 
 
 Table = TypeVar("Table")
@@ -76,11 +75,11 @@ class GroupMemory(ABC, Generic[Table]):
 
     @abstractmethod
     def find(self, sequence: Sequence, most: int) -> Found:
-        """The longest prefix of at most so many blocks of which the group has what the next token needs."""
+        """The longest prefix of at most `most` blocks for which the group has what the next token needs."""
 
     @abstractmethod
     def cut(self, sequence: Sequence, found: Found, most: int) -> Found:
-        """The longest prefix of at most so many blocks, where a longer one was found."""
+        """Shorten a found prefix to at most `most` blocks."""
 
     # --- a sequence comes, grows and leaves -------------------------------------------------------------------------
 
@@ -89,28 +88,28 @@ class GroupMemory(ABC, Generic[Table]):
 
     @abstractmethod
     def admit(self, sequence: Sequence, found: Found, branch: int) -> tuple[Table, Appended]:
-        """Make a table for the sequence that begins with what was found. `branch` is the position up to which groups
-        with attention have found more than those with states; 0 where they have not."""
+        """Make a table for the sequence that begins with the found prefix. `branch` is the position up to which
+        groups with attention have found more than those with states; 0 if they have not."""
 
     @abstractmethod
     def missing(self, table: Table, end: int) -> int:
-        """How many blocks must be free so that the sequence can be computed up to this position."""
+        """How many more blocks must be free for the sequence to be computed up to this position."""
 
     @abstractmethod
     def reach(self, table: Table, end: int) -> int:
-        """Up to which position it can be computed with what is free, `end` at most."""
+        """The position up to which it can be computed with the free blocks, `end` at most."""
 
     @abstractmethod
     def extend(self, sequence: Sequence, table: Table, end: int) -> Appended:
-        """Append what the sequence needs to be computed from where it is up to this position."""
+        """Append what the sequence needs to be computed from its current position to this one."""
 
     def give_back(self, sequence: Sequence, table: Table) -> None:
-        """Release what no token to come reads. No step has been planned yet that could overwrite it."""
+        """Release what no future token reads. No step that could overwrite it has been planned yet."""
 
     @abstractmethod
     def fork(self, parent: Sequence, table: Table) -> tuple[Table, Columns[int], Columns[int]]:
-        """A table for a sequence that goes on as its parent does, what the worker is told of it, and pairs of source
-        and target that must be copied for it. Takes one free block."""
+        """A table for a sequence that continues as its parent does, what the worker needs for it, and pairs of
+        source and target to copy. Takes one free block."""
 
     @abstractmethod
     def publish(self, sequence: Sequence, table: Table, num_tokens: int) -> None:
@@ -118,19 +117,19 @@ class GroupMemory(ABC, Generic[Table]):
 
     @abstractmethod
     def release(self, sequence: Sequence, table: Table, num_tokens: int) -> None:
-        """Take all of a sequence back at once, after its first `num_tokens` were published. Plans in flight still read
-        it before a later plan can overwrite it."""
+        """Take everything of a sequence back at once, after its first `num_tokens` were published. Plans in flight
+        still read it before a later plan can overwrite it."""
 
     @abstractmethod
     def num_held(self, table: Table) -> int:
-        """How many blocks it holds, or will before its known tokens are computed."""
+        """How many blocks it holds, or will hold for its known tokens."""
 
     def begin_step(self, num_entering: int) -> None:
-        """A step is planned, which so many sequences may enter; any row of it may read what the one before has
-        written."""
+        """Begin planning a step that may admit this many sequences; any row of it may read what the previous step
+        wrote."""
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """Let nobody find what has these keys."""
+        """Remove these keys, so that nothing is found by them."""
         for key in keys:
             self.second_tier.forget(key)
             if (block := self.pool.find(key)) is not None:
@@ -144,7 +143,7 @@ class GroupMemory(ABC, Generic[Table]):
 
     @abstractmethod
     def check_table(self, sequence: Sequence, table: Table) -> None:
-        """Raise unless the table has what the sequence computes and reads."""
+        """Raise unless the table has everything that the sequence computes and reads."""
 
     def check(self, tables: Iterable[Table]) -> None:
         """Raise unless both tiers are consistent and only these tables hold blocks."""
@@ -154,6 +153,6 @@ class GroupMemory(ABC, Generic[Table]):
     # --- for the kinds ----------------------------------------------------------------------------------------------
 
     def _use(self, key: bytes) -> tuple[bool, int | None]:
-        """Whether something has this key, which then counts as used now, and its block unless only a cell has it."""
+        """Find a key, which then counts as used now, along with its block unless only a cell has it."""
         block = self.pool.use(key)
         return block is not None or bool(self.second_tier.num_cells and self.second_tier.use(key)), block

@@ -1,7 +1,7 @@
-"""The keys that blocks and states are found by: chained hashes of all tokens up to a block's end.
+"""Keys that find blocks and states: chained hashes of all tokens up to a block's end.
 
 A key is a chained cryptographic hash of those tokens and of everything else that the content depends on: equal keys
-mean equal content. All groups of layers use the same keys; a state has the key of the block at whose end it stands. It
+mean equal content. All groups of layers use the same keys; a state has the key of the block at whose end it is kept. It
 is cryptographic because with `cache_salt` the key is all that keeps one tenant from reading another's prefix.
 """
 
@@ -21,15 +21,15 @@ def root_key(cache_salt: str | None, adapter: int | None, only_request: int | No
 
 
 def stretched_key(root: bytes, stretch: int) -> bytes:
-    """The first link for positions that are rotated for longer requests: blocks of one length can't serve another."""
+    """The first link for positions that are rotated for longer requests: they can't share blocks with other lengths."""
     if stretch == 0:
         return root
     return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
 
 
 def next_key(previous: bytes, content: bytes) -> bytes:
-    """The key of the block with this content after the block named `previous`: its packed tokens, and behind them which
-    rows of which media stand among these."""
+    """The key of the block after the block with key `previous`. `content` is its packed tokens, followed by the
+    media rows among them."""
     return blake2b(previous + content, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -43,7 +43,7 @@ def key_of(sequence: Sequence, index: int, block_size: int) -> bytes:
 
 
 def derived_keys(sequence: Sequence) -> list[bytes]:
-    """All of its keys that were asked for so far."""
+    """All of its keys computed so far."""
     return sequence.request.prompt_keys[sequence.stretch] + sequence.output_keys
 
 
@@ -61,7 +61,7 @@ def _derive_up_to(sequence: Sequence, last: int, block_size: int) -> None:
 
 
 def _newest(sequence: Sequence, index: int, block_size: int) -> tuple[int, bytes]:
-    """The last block up to this one whose key is there, with its key; -1 and the first link if there is none."""
+    """The last block up to this one that has a key already, and that key; -1 and the first link if there is none."""
     while index >= 0:
         keys, offset = _keys_of_part(sequence, index, block_size)
         if keys:
@@ -71,7 +71,7 @@ def _newest(sequence: Sequence, index: int, block_size: int) -> tuple[int, bytes
 
 
 def _keys_of_part(sequence: Sequence, index: int, block_size: int) -> tuple[list[bytes], int]:
-    """The list that has the key of this block, or will have it, and the index of its first."""
+    """The list that has, or will have, the key of this block, and the index of the list's first block."""
     request = sequence.request
     num_prompt_blocks = request.num_prompt // block_size
     if index < num_prompt_blocks:

@@ -1,10 +1,10 @@
-"""Which KV blocks have a copy in CPU memory, and which copies to move between there and the pool of blocks.
+"""Tracks copies of KV blocks in CPU memory, and plans the moves between there and the pool of blocks.
 
-A cell holds one block's content and is found by the same key. Contents with one key are equal, so a cell is kept when
-a block is loaded from it, and that block need not be saved again. Moves are sent with the next plan; workers apply
-its saves, then its loads, and then compute. So the plan that overwrites a block may save what it held, and a plan may
-load from a cell that it fills. The least recently used cell is overwritten first, but none that the same plan loads
-from.
+A cell holds one block's content and is found by the same key. Contents with one key are equal, so a cell is kept when a
+block is loaded from it, and that block need not be saved again. Moves are sent with the next plan; workers apply its
+saves, then its loads, and then compute. So the plan that overwrites a block may save its old content, and a plan may
+load from a cell that it fills. The least recently used cell is overwritten first, but never one that the same plan
+loads from.
 """
 
 from collections import OrderedDict
@@ -28,26 +28,26 @@ class SecondTierIndex:
     def __init__(self, num_cells: int, time_to_live: TimeToLive | None = None) -> None:
         self.num_cells = num_cells
         self._time_to_live = time_to_live
-        self._last_use: dict[bytes, float] = {}  # by the keys of cells
+        self._last_use: dict[bytes, float] = {}  # by key of a cell
         self.num_saved = 0  # blocks saved since the start
         self.num_loaded = 0
         self._cells: OrderedDict[bytes, int] = OrderedDict()  # cells by key, the least recently used first
         self._free = list(range(num_cells - 1, -1, -1))
-        # Kept until the next plan: block by cell, so that a cell that is filled twice is sent once.
+        # Kept until the next plan: block by cell, so that a cell filled twice is sent once.
         self._saves: dict[int, int] = {}
         self._loads: dict[int, int] = {}  # cell by block
         self._pinned: set[int] = set()
 
     def has(self, key: bytes) -> bool:
-        """Whether there is a cell with this key."""
+        """Whether a cell has this key."""
         if key not in self._cells:
             return False
-        if self._time_to_live is None or self._cells[key] in self._pinned:  # what is pinned is in use
+        if self._time_to_live is None or self._cells[key] in self._pinned:  # a pinned cell is in use
             return True
         return not self._time_to_live.has_expired(self._last_use[key])
 
     def use(self, key: bytes) -> bool:
-        """The same; the cell counts as used now. One that is found too late loses its key."""
+        """The same; the cell counts as used now. If it has expired, it loses its key."""
         if not self.has(key):
             self.forget(key)
             return False
@@ -55,7 +55,7 @@ class SecondTierIndex:
         return True
 
     def offer(self, key: bytes, block: int, last_use: float = 0.0) -> None:
-        """The block is about to be overwritten: save its content under its key, if there is a cell for it."""
+        """Save the content of a block that is about to be overwritten under its key, if there is a cell for it."""
         if key in self._cells:
             self._cells.move_to_end(key)
         elif (cell := self._cell_for_new()) is not None:
@@ -97,7 +97,7 @@ class SecondTierIndex:
     def _cell_for_new(self) -> int | None:
         if self._free:
             return self._free.pop()
-        # If the oldest cell is pinned, all cells that are left belong to this plan's own moves.
+        # If the oldest cell is pinned, all cells left belong to this plan's own moves.
         oldest = next(iter(self._cells.values()), None)
         if oldest is None or oldest in self._pinned:
             return None

@@ -1,8 +1,8 @@
-"""Which running sequence gives up its slot and its blocks, and when: preemption by recomputation.
+"""Preemption by recomputation: chooses the running sequence that gives up its slot and blocks, and when.
 
 There are three reasons: a sequence needs a block and none is free, a client has waited too long with nothing running,
-or all running sequences wait for something that only a sequence in the queue can bring. A preempted sequence's tokens
-in flight still count; the rest is recomputed, or found again under its blocks' keys.
+or all running sequences wait for something that only a queued sequence can provide. A preempted sequence's tokens in
+flight still count; the rest is recomputed, or found again under its blocks' keys.
 """
 
 from ..admission.admission import Admission
@@ -34,7 +34,7 @@ class Preemption:
         sequence.decoding.give_way(sequence)
 
     def relieve(self, overdue: Sequence) -> None:
-        """A client has waited long with nothing running: preempt a sequence of the client with the most for its own."""
+        """Preempt a sequence of the client with the most for one that has waited long with nothing running."""
         if self._admission.is_in_flight(overdue):
             return
         if (loser := self._admission.to_give_way(overdue)) is not None:
@@ -55,7 +55,7 @@ class Preemption:
         return True
 
     def make_room(self, sequence: Sequence, end: int) -> bool:
-        """Preempt others until the sequence can be computed up to this position; False if it had to give way itself."""
+        """Preempt others until the sequence can be computed up to this position; False if it was preempted itself."""
         while not self._cache.has_room(sequence, end):
             loser = self._running.first_to_give_way()
             self.preempt(loser)

@@ -1,11 +1,12 @@
-"""A group of layers that keep a state: what they remember of all tokens so far, of fixed size, changed by each token.
+"""A group of layers that keep a state: a memory of all tokens so far, of fixed size, updated by each token.
 
-A running sequence writes one state. At a checkpoint the state stays as it is, to be found by the key of the block that
-ends there, and the sequence goes on in a fresh one, which begins with what was kept. Nothing is copied: a worker reads
-the one and writes the other. Where no state is free the sequence goes on in the one it has; that costs a hit later.
+A running sequence writes one state. At a checkpoint the state is kept, to be found by the key of the block that ends
+there, and the sequence continues in a free one. Nothing is copied: a worker reads the kept one and writes the other. If
+no state is free, the sequence continues in its own, which costs a hit later.
 
-What a step writes no other row of it may read or overwrite: rows of attention see one another's blocks, but states are
-written one token after the other. So what was kept can be found, and what was read is free, from the next step on.
+No other row of a step may read or overwrite a state that the step writes: attention rows see one another's blocks, but
+states are written token by token. So kept states can be found, and states that were read are free, from the next step
+on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,10 +21,10 @@ from .time_to_live import TimeToLive
 
 
 class Checkpoints:
-    """The positions at which one sequence's state is kept, since it was admitted, so that others, or itself later, can
-    go on from there.
+    """The positions since its admission at which a sequence's state is kept, so that others, or itself later, can
+    continue from there.
 
-    All are borders of blocks, because blocks have keys:
+    All are block boundaries, because blocks have keys:
 
     - every so many tokens, for prompts that share a long beginning;
     - the last border before a prompt's last token: the same prompt again, and the samples of one, compute a block's
@@ -37,7 +38,7 @@ class Checkpoints:
     __slots__ = ("_block_size", "_branch", "_every", "_prompt_border", "_rolling_from")
 
     def __init__(self, sequence: Sequence, block_size: int, every: int, branch: int) -> None:
-        """`branch`: up to where attention has found more blocks than there are states for, or 0."""
+        """`branch`: the position up to which attention has found more blocks than there are states for, or 0."""
         self._block_size = block_size
         self._every = every
         self._branch = branch
@@ -57,7 +58,7 @@ class Checkpoints:
         return position > self._prompt_border and not self._is_regular(position)
 
     def _is_regular(self, border: int) -> bool:
-        """Whether a multiple of the distance lies in the block that begins here."""
+        """Whether the block that begins here contains a multiple of the distance."""
         return (border + self._block_size - 1) // self._every > (border - 1) // self._every
 
     def _last_border(self, num_tokens: int) -> int:
@@ -65,26 +66,26 @@ class Checkpoints:
 
 
 class StateTable:
-    """The state that a sequence writes, and those that it has kept and nobody can find yet."""
+    """The state that a sequence writes, and those it has kept that can't be found yet."""
 
     __slots__ = ("before", "checkpoints", "newest", "newest_key", "start", "unnamed", "write")
 
     def __init__(self, write: int, start: int, checkpoints: Checkpoints) -> None:
         self.write = write
         self.start = start  # the position from which it is written
-        self.before = write  # what was written up to there
+        self.before = write  # the state written up to that position
         self.checkpoints = checkpoints
-        # Position and state of those kept whose tokens are not all known: they are on their way from the worker.
+        # Position and state of kept ones whose tokens are not all known: they are on their way from the worker.
         self.unnamed: list[tuple[int, int]] = []
         self.newest, self.newest_key = 0, b""  # position and key of the newest rolling checkpoint that can be found
 
 
 class Kept(NamedTuple):
-    """A state that the step in planning reads or writes; nobody else may until the next."""
+    """A state that the step being planned reads or writes; no other step may until the next."""
 
     state: int
     position: int = 0
-    key: bytes | None = None  # by which it is found from then on
+    key: bytes | None = None  # the key by which it can then be found
     table: StateTable | None = None  # of the sequence that wrote it
 
 
@@ -93,8 +94,8 @@ class States(GroupMemory[StateTable]):
         super().__init__(plan, block_size, time_to_live)
         self._every = every
         self._kept: list[Kept] = []
-        self._num_wanted = 0  # states that sequences which wait could be given
-        # With a single state there is none to go on in beside what is found.
+        self._num_wanted = 0  # states that waiting sequences could be given
+        # With a single state there is none left to continue in.
         self._keeps = plan.num_blocks > 1
 
     def find(self, sequence: Sequence, most: int) -> Found:
@@ -108,7 +109,7 @@ class States(GroupMemory[StateTable]):
         return self.find(sequence, most) if most < found.length else found
 
     def is_coming(self, sequence: Sequence, least: int, most: int) -> bool:
-        """Whether the step in planning keeps a state for a prefix that is longer than `least` blocks, up to `most`."""
+        """Whether the step being planned keeps a state for a prefix longer than `least` blocks, up to `most`."""
         coming = {kept.key for kept in self._kept if kept.key is not None}
         return bool(coming) and any(
             self._key_at(sequence, length * self.block_size) in coming for length in range(most, least, -1)
@@ -139,7 +140,7 @@ class States(GroupMemory[StateTable]):
         fresh: list[int] = []
         starts: list[int] = []
         for position in table.checkpoints.between(sequence.num_computed, end) if self._keeps else ():
-            # An answer that waits for a state goes before a hit later.
+            # A sequence that waits for a state is worth more than a later hit.
             num_wanted = self._num_wanted if table.checkpoints.is_rolling(position) else 0
             if position <= table.start or self.pool.num_free <= num_wanted:
                 continue
@@ -151,7 +152,7 @@ class States(GroupMemory[StateTable]):
         return Appended(fresh, starts) if fresh else NOTHING
 
     def fork(self, parent: Sequence, table: StateTable) -> tuple[StateTable, Columns[int], Columns[int]]:
-        """Copy the state that holds what the parent has computed. The fork goes on in the copy."""
+        """Copy the state that holds what the parent has computed. The fork continues in the copy."""
         source = table.before if table.start == parent.num_computed else table.write
         (copy,) = self.pool.allocate(1)
         child = StateTable(copy, parent.num_computed, table.checkpoints)
@@ -199,11 +200,11 @@ class States(GroupMemory[StateTable]):
         self.second_tier.check()
 
     def _key_at(self, sequence: Sequence, position: int) -> bytes:
-        """The key of the state behind so many tokens: that of the block which ends there."""
+        """The key of the state after this many tokens: that of the block which ends there."""
         return key_of(sequence, position // self.block_size - 1, self.block_size)
 
     def _keep(self, sequence: Sequence, table: StateTable) -> None:
-        """Keep the state that the sequence goes on from."""
+        """Keep the state that the sequence continues from."""
         position, state = table.start, table.before
         if position > sequence.num_known:
             table.unnamed.append((position, state))
@@ -211,7 +212,7 @@ class States(GroupMemory[StateTable]):
             self._kept.append(Kept(state, position, self._key_at(sequence, position), table))
 
     def _name(self, table: StateTable, position: int, state: int, key: bytes) -> None:
-        """Let others find this state. If it is a rolling checkpoint, the one before need not be found any more."""
+        """Let others find this state. If it is a rolling checkpoint, the previous one need not be found any more."""
         if not table.checkpoints.is_rolling(position):
             self.pool.name(state, key)
         elif position > table.newest:
@@ -221,7 +222,7 @@ class States(GroupMemory[StateTable]):
             table.newest, table.newest_key = position, key
 
     def _held(self, sequence: Sequence, found: Found) -> int:
-        """Hold the found state, loaded into a fresh one if only the second tier has it."""
+        """Hold the found state, loaded into a free one if only the second tier has it."""
         (state,) = found.blocks
         if state is not None:
             self.pool.hold([state])

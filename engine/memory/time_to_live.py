@@ -1,16 +1,16 @@
-"""How long a cached block can be found after its last use (the option `prefix_cache_ttl`).
+"""Bounds the time after its last use in which a cached block can be found (the option `prefix_cache_ttl`).
 
-A block is used when a request finds it, when one publishes the same content, and as long as a sequence holds it, which
-reads it in every step: its time begins when the last one lets go of it. Nothing is done when the time is over. Whoever
-looks for the block next doesn't find it, so this costs a comparison for each block that is looked for. Both tiers keep
-the time of each block's last use, and it goes with the block from one to the other: being evicted is no use.
+A block is used when a request finds it, when one publishes the same content, and as long as a sequence holds it: its
+time begins when the last sequence releases it. Nothing happens when the time is over. The next look-up doesn't find the
+block, so this costs one comparison per look-up. Both tiers keep the time of each block's last use, which moves with the
+block: being evicted is not a use.
 """
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Clock = Callable[[], float]  # seconds since any moment, as of `time.monotonic`
+Clock = Callable[[], float]  # seconds since some fixed moment, like `time.monotonic`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
-"""A group of layers with a window: blocks that no token to come reaches are given back, and serve others.
+"""A group of layers with a window: blocks that no future token reads are given back for reuse.
 
-A token at position p reads the keys from p - window + 1 on. A table keeps its length; what was given back is ABSENT in
-it. It grows by the chunk, so that a long prompt never holds more than a window and the chunk that is being computed.
+A token at position p reads the keys from p - window + 1 on. A table keeps its length; blocks that were given back are
+ABSENT in it. It grows chunk by chunk, so a long prompt never holds more than a window and the chunk being computed.
 
-What a sequence needs to have its known tokens computed is promised to it when it is admitted, though it takes it later:
-so no other is admitted on the strength of it.
+On admission a sequence is promised all blocks that its known tokens need, although it takes them later: so no other
+sequence is admitted on the strength of them.
 """
 
 from collections.abc import Sequence as Columns
@@ -25,7 +25,7 @@ class WindowTable(BlockTable):
         self.num_absent = num_absent  # at its head
         self.num_wanted = wanted  # blocks that its known tokens need at a time
         self.most = most  # blocks that it ever needs at a time
-        self.promised = 0  # of those wanted, how many it doesn't hold
+        self.promised = 0  # how many of the wanted ones it doesn't hold
         self.growth = 0  # how many it may take beyond these
 
     @property
@@ -37,10 +37,10 @@ class WindowBlocks(BlockGroup[WindowTable]):
     def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive | None) -> None:
         super().__init__(plan, block_size, time_to_live)
         if plan.window is None:
-            raise ValueError("A group of windows has no length of its windows.")
+            raise ValueError("A group of layers with windows lacks the window's length.")
         self.window = plan.window
         self._most = blocks_touched(plan.window, block_size)
-        self._num_promised = 0  # the sums of what all tables have
+        self._num_promised = 0  # sums over all tables
         self._most_growth = 0
 
     def first_read(self, position: int) -> int:
@@ -48,7 +48,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
         return max(0, position - self.window + 1) // self.block_size
 
     def find(self, sequence: Sequence, most: int) -> Found:
-        """Probes from the longest prefix down: none is found that needs a block which isn't there."""
+        """Probe from the longest prefix down: none is found that needs a missing block."""
         end = most
         while end:
             first = self.first_read(end * self.block_size)
