@@ -1,7 +1,7 @@
-"""Structured outputs: turns the formats that users may give into what the engine compiles.
+"""Structured outputs: turns the formats that users may give into grammars that the engine compiles.
 
-Begin with `shape.py`, which has a row for each format; `schemas/` simplifies JSON schemas, `ebnf.py` and `tags.py`
-write Lark, and so does `calls.py` for calls of tools.
+Begin with `shape.py`, which has a row for each format. `schemas/` simplifies JSON schemas; `ebnf.py`, `tags.py` and,
+for tool calls, `calls.py` write Lark.
 """
 
 from .calls import CallGuides

@@ -1,7 +1,7 @@
-"""Grammars of tool calls, as a family writes them: one of the tools' names, and arguments by that tool's schema.
+"""Grammars of tool calls in a model family's format: the name of a tool, and arguments that fit its schema.
 
-A call is guided from the mark that begins it on. A mark that the tokenizer has as one token is looked for as such; one
-that is spelled by several, in its usual spellings. A schema that can't be held, or not cheaply, allows any object.
+A call is guided from its opening mark on. A mark that is one token is recognized by that token; one of several tokens,
+by its usual tokenizations. A schema that can't be enforced, or not cheaply, allows any object.
 """
 
 import json
@@ -22,7 +22,7 @@ from .tags import lark_text
 
 _log = logging.getLogger(__name__)
 
-Functions = Mapping[str, Mapping[str, Any]]  # what is said of each tool, by its name
+Functions = Mapping[str, Mapping[str, Any]]  # the description of each tool, by name
 ArgumentsOf = Callable[[Mapping[str, Any]], Any]
 
 _ANY_OBJECT = {"type": "object"}
@@ -31,7 +31,7 @@ _SPACE = "SPACE: /[ \\t\\r\\n]{0,16}/"
 
 
 class CallGuides:
-    """Makes the guides for calls of one model, and keeps those of the tools that were used last."""
+    """Makes the guides for calls of one model, and caches those of the most recently used tools."""
 
     def __init__(
         self,
@@ -50,13 +50,13 @@ class CallGuides:
         self._kept: OrderedDict[str, list[CallGuide]] = OrderedDict()
 
     def of(self, functions: Functions) -> list[CallGuide]:
-        """A guide for each form of calls that can be told from text; none where the schemas are too large."""
+        """A guide for each form of calls that can be recognized in text; none if the schemas are too large."""
         if not self._forms or not functions:
             return []
         try:
             text = json.dumps(functions, ensure_ascii=False)
             num_bytes = len(text.encode())
-        except (TypeError, ValueError, RecursionError):  # of values that no schema has
+        except (TypeError, ValueError, RecursionError):  # for values that no schema has
             return []
         if num_bytes > MOST_BYTES:
             _log.warning("Calls are not held to their tools' schemas, which have %s bytes.", f"{num_bytes:,}")
@@ -90,7 +90,7 @@ class CallGuides:
 
 
 class _Arguments:
-    """The schema of a tool's arguments, as it was given and as a grammar."""
+    """The schema of a tool's arguments, as given and as a grammar."""
 
     def __init__(self, schema: Mapping[str, Any], is_compact: bool, most_work: int = MOST_WORK) -> None:
         self.schema = schema
@@ -99,7 +99,7 @@ class _Arguments:
         self.rule = self.rule_of(schema)
 
     def rule_of(self, schema: Mapping[str, Any]) -> str:
-        """What a rule says of a value; raises `RequestError` where that can't be said, or not cheaply."""
+        """A rule's text for a value; raises `RequestError` if it can't be expressed, or not cheaply."""
         written = spaced(plain_schema(schema, self._most_work), self._is_compact)
         return f": %json {json.dumps(written, ensure_ascii=False)}"
 
@@ -109,7 +109,7 @@ class _Tokens(NamedTuple):
     is_special: Callable[[int], bool]
 
     def mark(self, mark: str) -> str:
-        """As one token where the tokenizer has it so and would not write it as text."""
+        """The mark as one token, if the tokenizer has one and would not write it as text."""
         ids = self.encode(mark) if mark else []
         return f"<[{ids[0]}]>" if len(ids) == 1 and self.is_special(ids[0]) else lark_text(mark)
 
@@ -119,7 +119,7 @@ class _Tokens(NamedTuple):
 
 
 def _with_null(schema: Any) -> Any:
-    """Schemas made of Python functions say `nullable` of what may be null."""
+    """Handle `nullable`, which schemas made from Python functions use for values that may be null."""
     if isinstance(schema, list):
         return [_with_null(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -139,12 +139,12 @@ class _Writer:
         self._tools = tools
         self._tokens = tokens
         self._mark = tokens.mark
-        self._rules: dict[str, str] = {}  # by what they say
+        self._rules: dict[str, str] = {}  # by their content
 
     def guide(self) -> CallGuide:
         form, opening, closing = self._form, self._form.begins or self._form.opening, self._form.closing
         inside = self._one_of(map(self._written, form.bodies))
-        if self._wrapper.opening and len(self._tokens.encode(opening)) != 1:  # calls stand in the wrapper, one or more
+        if self._wrapper.opening and len(self._tokens.encode(opening)) != 1:  # one or more calls in the wrapper
             inside = f"({self._mark(opening)} {inside} SPACE {self._mark(closing or '')} SPACE)+"
             opening, closing = self._wrapper.opening, self._wrapper.closing
         ids = self._tokens.encode(closing) if closing else []
@@ -207,12 +207,12 @@ class _Writer:
         definitions = {key: tool.schema[key] for key in ("$defs", "definitions") if key in tool.schema}
         try:
             value = self._rule("value", tool.rule_of({**schema, **definitions}))
-        except RequestError:  # it refers to another part of the whole
+        except RequestError:  # it refers to another part of the whole schema
             return self._text(tags)
         return f"SPACE {value} SPACE {self._mark(tags.value_closing)}"
 
     def _text(self, tags: Tags) -> str:
-        """Any text up to the mark that closes it, without others that would end it as well."""
+        """Any text up to the closing mark, without other marks that would also end it."""
         closing = self._mark(tags.value_closing)
         others = (tags.key_opening, self._form.closing or "", self._wrapper.closing, self._wrapper.opening)
         inside = "|".join(_escaped(mark) for mark in dict.fromkeys(others) if mark)
@@ -227,7 +227,7 @@ class _Writer:
         return self._rule("any", ": " + " | ".join(several))
 
     def _rule(self, kind: str, text: str) -> str:
-        """The name of a rule that says this; rules in capitals are terminals."""
+        """The name of a rule with this content; rules in capitals are terminals."""
         return self._rules.setdefault(text, f"{kind}_{len(self._rules)}")
 
     def _pieces(self, pieces: Pieces) -> str:

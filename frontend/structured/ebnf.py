@@ -1,10 +1,11 @@
-"""Translates grammars in EBNF (the GBNF of llama.cpp, which vLLM and xgrammar take) to Lark; Lark is taken, too.
+"""Translates grammars in EBNF (the GBNF of llama.cpp, which vLLM and xgrammar accept) to Lark; Lark itself is accepted,
+too.
 
     root ::= "yes" | number ("," number)*        start: "yes" | r_number ("," r_number)*
     number ::= [0-9]+                            r_number: /[0-9]/+
 
-EBNF is recognized by its `::=`. Of Lark, the marks that only shape a parse tree (`?rule`, `!rule`) are dropped, because
-there is none.
+EBNF is recognized by its `::=`. Lark's marks that only shape a parse tree (`?rule`, `!rule`) are dropped, because there
+is none.
 """
 
 import json
@@ -14,8 +15,8 @@ from typing import NamedTuple
 
 from ...protocol.errors import RequestError
 
-# What was read is not read again in another way, and what is opened and not closed is an error: so a text is read in a
-# time in proportion to its length, whatever stands in it.
+# Text that was read is never read again in another way, and an unclosed bracket is an error, so reading takes time
+# proportional to the text's length, whatever its content.
 _TOKENS = re.compile(
     r"""(?P<space>[ \t\r]+|\#[^\n]*|\(\*.*?\*\))
       | (?P<unclosed>\(\*)
@@ -41,18 +42,18 @@ class _Token(NamedTuple):
 
 
 def as_lark(grammar: str) -> str:
-    """The grammar in Lark; raises `RequestError` where it is EBNF that can't be read."""
+    """Convert a grammar to Lark; raises `RequestError` for EBNF that can't be read."""
     if not _IS_EBNF.search(grammar):
         return _TREE_MARKS.sub(r"\1", grammar)
     return "\n".join(_rules(list(_tokens(grammar)))) + "\n"
 
 
 def _tokens(grammar: str) -> Iterator[_Token]:
-    place, line, level = 0, 1, 0
-    while place < len(grammar):
-        found = _TOKENS.match(grammar, place)
+    offset, line, level = 0, 1, 0
+    while offset < len(grammar):
+        found = _TOKENS.match(grammar, offset)
         if found is None:
-            raise _wrong(line, f"nothing of EBNF begins with {grammar[place : place + 20]!r}")
+            raise _wrong(line, f"EBNF has nothing that begins with {grammar[offset : offset + 20]!r}")
         if found.lastgroup == "unclosed":
             raise _wrong(line, "a comment begins with (* and is not closed by *)")
         level = 0 if found.lastgroup == "define" else level + _LEVELS.get(found[0], 0)
@@ -61,12 +62,12 @@ def _tokens(grammar: str) -> Iterator[_Token]:
         if found.lastgroup not in ("space", "line"):
             yield _Token(found.lastgroup or "", found[0], line)
         line += found[0].count("\n")
-        place = found.end()
+        offset = found.end()
 
 
 def _rules(tokens: list[_Token]) -> Iterator[str]:
-    """One line a rule. A rule ends where a name and `::=` begin the next."""
-    starts = [place - 1 for place, token in enumerate(tokens) if token.kind == "define"]
+    """Write one line per rule. A rule ends where a name and `::=` begin the next."""
+    starts = [index - 1 for index, token in enumerate(tokens) if token.kind == "define"]
     if starts[0] != 0 or any(tokens[start].kind != "name" for start in starts):
         wrong = tokens[0] if starts[0] != 0 else next(tokens[start] for start in starts if tokens[start].kind != "name")
         raise _wrong(wrong.line, "a rule begins with its name and ::=")
@@ -107,16 +108,16 @@ def _bare(name: str) -> str:
 
 
 def _renamed(name: str, root: str) -> str:
-    """As a rule of Lark: lower case, and no name that means something there."""
+    """The name as a Lark rule: lower case, and not a name with a meaning there."""
     bare = _bare(name)
     if bare == root:
         return "start"
-    # Upper case and hyphens are written so that two names stay two.
+    # Escape upper case and hyphens, so that different names stay different.
     return "r_" + re.sub(r"[A-Z-]", lambda found: f"_{ord(found[0]):x}_", bare)
 
 
 def _class(token: _Token) -> str:
-    """Of characters, as a regular expression."""
+    """A class of characters, as a regular expression."""
     inside = token.text[1:-1]
     is_negated = inside.startswith("^")
     pieces: list[str] = []

@@ -1,6 +1,6 @@
-"""Makes a `Grammar` of `GuidedDecodingParams`: one function for each format, and the limits on what is accepted.
+"""Makes a `Grammar` from `GuidedDecodingParams`: one function for each format, and limits on sizes.
 
-What only the compiler can refuse, the engine refuses later.
+Faults that only the compiler can find are refused later, by the engine.
 """
 
 import json
@@ -17,14 +17,14 @@ from .tags import tags_grammar
 MOST_BYTES = 512 << 10
 MOST_REGEX_BYTES = 16 << 10
 MOST_LEVELS = 64
-_MOST_SAID = 1_000  # characters of a refusal
+_MOST_SAID = 1_000  # characters of an error message
 
-# Between the tokens of JSON: what people and models write, and not without end.
+# Between the tokens of JSON: enough for people and models, but bounded.
 _WHITESPACE = r"(\x20|\x0A\x20{0,32})"
 
 
 def grammar_of(guided: GuidedDecodingParams, *, is_compact: bool = False) -> Grammar:
-    """The grammar that the engine compiles; raises `RequestError` for faults that show without compiling."""
+    """The grammar for the engine to compile; raises `RequestError` for faults that show without compiling."""
     form = next(name for name in FORMS if getattr(guided, name) is not None)
     try:
         grammar = _FORMS[form](getattr(guided, form), is_compact or guided.disable_any_whitespace)
@@ -99,7 +99,7 @@ def _check_size(form: str, text: str, most: int = MOST_BYTES) -> None:
 
 
 def check_levels(form: str, value: Any) -> None:
-    """Level by level, for a nesting as deep as a person can write overflows whatever goes down it by recursion."""
+    """Check level by level: recursion would overflow on a nesting as deep as a person can write."""
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         level = [part for each in level for part in _parts(each)]
@@ -109,7 +109,7 @@ def check_levels(form: str, value: Any) -> None:
 
 
 def _shortened(refusal: str) -> str:
-    """What it quotes may be as long as what was written, and is told once for each prompt that came with it."""
+    """Shorten an error message: its quotes may be as long as the input, and it is sent once for each prompt."""
     return refusal if len(refusal) <= _MOST_SAID else f"{refusal[: _MOST_SAID // 2]} … {refusal[-_MOST_SAID // 2 :]}"
 
 

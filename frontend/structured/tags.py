@@ -1,4 +1,4 @@
-"""Structural tags: free text in which a trigger begins one of the tags, and between its ends its schema holds.
+"""Structural tags: free text in which a trigger begins a tag, whose content must fit its schema.
 
 They come in two formats: `{"structures": [{"begin", "schema", "end"}], "triggers": […]}` and `{"format": {"type":
 "triggered_tags", "tags": [{"begin", "content": {"type": "json_schema", "json_schema"}, "end"}], …}}`.
@@ -21,7 +21,7 @@ class _Tag(NamedTuple):
 
 
 def tags_grammar(value: Any, as_schema: AsSchema) -> str:
-    """A grammar in Lark; schemas pass through `as_schema`."""
+    """Write the grammar in Lark; schemas pass through `as_schema`."""
     tags, triggers = _read(value)
     if not tags or not triggers:
         raise RequestError("structural_tag: it needs at least one tag and one trigger.")
@@ -43,16 +43,17 @@ def tags_grammar(value: Any, as_schema: AsSchema) -> str:
 
 
 def _triggers(tags: list[_Tag], triggers: list[str]) -> Iterator[str | None]:
-    """Of each tag the first trigger that it begins with. Looked up and not tried one by one: there may be thousands."""
-    places = {trigger: place for place, trigger in reversed(list(enumerate(triggers)))}
+    """For each tag, the first trigger that it begins with. Triggers are looked up, not tried one by one: there may
+    be thousands."""
+    indices = {trigger: index for index, trigger in reversed(list(enumerate(triggers)))}
     lengths = sorted({len(trigger) for trigger in triggers})
     for tag in tags:
         beginnings = (tag.begin[:length] for length in lengths[: bisect_right(lengths, len(tag.begin))])
-        yield min((each for each in beginnings if each in places), key=places.__getitem__, default=None)
+        yield min((each for each in beginnings if each in indices), key=indices.__getitem__, default=None)
 
 
 def lark_text(text: str) -> str:
-    """A text as Lark writes it; unnamed characters become a regular expression."""
+    """The text in Lark's syntax; unnamed characters become a regular expression."""
     if not text:
         return ""
     if text.isprintable():

@@ -167,11 +167,11 @@ def filled(head, unit, tail=""):
     [
         ("root ::= ", "(*", "", "comment"),
         ('root ::= "a" (* ', "(*", "", "comment"),
-        ('root ::= "a"{', " ", "", "nothing of EBNF begins with"),
-        ('root ::= "a"{', "1", "", "nothing of EBNF begins with"),
+        ('root ::= "a"{', " ", "", "EBNF has nothing that begins with"),
+        ('root ::= "a"{', "1", "", "EBNF has nothing that begins with"),
         ("root ::= ", "(", "", "levels"),
-        ('root ::= "', "\\a", "", "nothing of EBNF begins with"),
-        ("root ::= [", "a", "", "nothing of EBNF begins with"),
+        ('root ::= "', "\\a", "", "EBNF has nothing that begins with"),
+        ("root ::= [", "a", "", "EBNF has nothing that begins with"),
         ('root ::= "a" ', "(**)", "", "None"),  # comments that are closed are passed over
         ('root ::= "a" (*', "(*", "*)", "None"),
     ],

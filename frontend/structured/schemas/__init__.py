@@ -1,9 +1,11 @@
-"""Rewrites JSON schemas for the engine's compiler: refuses what can't be held exactly, simplifies all else.
+"""Rewrites JSON schemas for the engine's compiler: refuses those that can't be enforced exactly, and simplifies the
+others.
 
-A grammar only goes forward: it can say what may come, and not what must not be. So a schema is taken apart
-(`expansion.py`) into branches (`branches.py`), in which `not`, `oneOf`, `if`, `contains` and the like have become what
-may come, and written again (`writer.py`) with the keywords that are left. `scalars.py`, `arrays.py`, `objects.py` and
-`applicators.py` have a row for each keyword. A keyword in no table only describes, or is unknown, and is ignored.
+A grammar only goes forward: it can describe what may follow, but can't exclude anything. So a schema is split
+(`expansion.py`) into branches (`branches.py`), in which `not`, `oneOf`, `if`, `contains` and the like are expressed by
+allowed values. Branches are then written as a schema (`writer.py`) with the remaining keywords. `scalars.py`,
+`arrays.py`, `objects.py` and `applicators.py` have a row for each keyword. A keyword in no table is only descriptive or
+unknown, and is ignored.
 """
 
 from typing import Any
@@ -13,7 +15,7 @@ from .writer import written
 
 
 def plain_schema(schema: Any, most_work: int = MOST_WORK) -> dict[str, Any]:
-    """The same schema in few keywords; raises `RequestError` where something can't be held, or costs too much work."""
+    """The same schema with few keywords; raises `RequestError` if a part can't be enforced, or takes too much work."""
     plain = written(schema, most_work)
     return {"allOf": [plain]} if isinstance(plain, bool) else plain
 

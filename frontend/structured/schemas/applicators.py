@@ -1,4 +1,4 @@
-"""The keywords that apply other schemas to the same value: `$ref`, `allOf`, `anyOf`, `oneOf`, `not` and `if`."""
+"""Keywords that apply other schemas to the same value: `$ref`, `allOf`, `anyOf`, `oneOf`, `not` and `if`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .document import Literals, Malformed, Refusal, Schema
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Schemas, each with its contrary."""
+    """Schemas, each with its negation."""
 
     those: tuple[Literals, ...]
     contraries: tuple[Literals, ...]
@@ -46,7 +46,7 @@ class _AnyOf(_Parts):
 
 
 class _OneOf(_Parts):
-    """One holds, and of the others those fail that could hold as well."""
+    """One schema holds, and of the others, those that could hold as well fail."""
 
     def holds(self, branch: Branch, path: Path) -> Sequence[Branch]:
         ways = [self.expansion.narrow(each, [branch], (*path, n)) for n, each in enumerate(self.those)]
@@ -82,7 +82,7 @@ class _OneOf(_Parts):
 
 @dataclass(frozen=True, slots=True)
 class _If:
-    condition: tuple[Literals, Literals]  # it holds, it fails
+    condition: tuple[Literals, Literals]  # the condition and its negation
     then: tuple[Literals, Literals]
     otherwise: tuple[Literals, Literals]
     expansion: Expansion
@@ -100,42 +100,42 @@ class _If:
         return narrow(self.then[side], met, (*path, 1)) + narrow(self.otherwise[side], unmet, (*path, 2))
 
 
-def _pair(value: object, place: str, expansion: Expansion) -> tuple[Literals, Literals]:
-    return expansion.literal(value, place), expansion.literal(value, place, holds=False)
+def _pair(value: object, location: str, expansion: Expansion) -> tuple[Literals, Literals]:
+    return expansion.literal(value, location), expansion.literal(value, location, holds=False)
 
 
 def _list_of(kind: type[_AllOf | _AnyOf | _OneOf]) -> Reading:
-    def read(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion:
+    def read(value: object, schema: Schema, location: str, expansion: Expansion) -> Assertion:
         if not isinstance(value, list):
-            raise Malformed(place, "a list of schemas")
-        pairs = [_pair(each, f"{place}/{number}", expansion) for number, each in enumerate(value)]
+            raise Malformed(location, "a list of schemas")
+        pairs = [_pair(each, f"{location}/{number}", expansion) for number, each in enumerate(value)]
         return kind(tuple(each for each, _ in pairs), tuple(each for _, each in pairs), expansion)
 
     return read
 
 
-def _not(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion:
-    that, contrary = _pair(value, place, expansion)
+def _not(value: object, schema: Schema, location: str, expansion: Expansion) -> Assertion:
+    that, contrary = _pair(value, location, expansion)
     return _AllOf((contrary,), (that,), expansion)
 
 
-def _if(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion | None:
+def _if(value: object, schema: Schema, location: str, expansion: Expansion) -> Assertion | None:
     if "then" not in schema and "else" not in schema:
         return None
-    above = place.rpartition("/")[0]
+    above = location.rpartition("/")[0]
     then, otherwise = (
         _pair(schema.get(keyword, True), f"{above}/{keyword}", expansion) for keyword in ("then", "else")
     )
-    return _If(_pair(value, place, expansion), then, otherwise, expansion)
+    return _If(_pair(value, location, expansion), then, otherwise, expansion)
 
 
-def _reference(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion:
-    that, contrary = _pair(expansion.target(schema, value), place, expansion)
+def _reference(value: object, schema: Schema, location: str, expansion: Expansion) -> Assertion:
+    that, contrary = _pair(expansion.target(schema, value), location, expansion)
     return _AllOf((that,), (contrary,), expansion)
 
 
-def _dynamic(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion:
-    raise Refusal(place, "what it means depends on the way that led to it; use `$ref`")
+def _dynamic(value: object, schema: Schema, location: str, expansion: Expansion) -> Assertion:
+    raise Refusal(location, "its meaning depends on how it was reached; use `$ref`")
 
 
 READINGS: dict[str, Reading] = {

@@ -1,4 +1,4 @@
-"""What a keyword asserts, as two ways to narrow a branch: to where it holds, and to where it fails."""
+"""Assertions of keywords: two ways to narrow a branch, to where the keyword holds and to where it fails."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Assertion(Protocol):
 
 
 class Expansion(Protocol):
-    """What keywords need of `expansion.py`."""
+    """The part of `expansion.py` that keywords need."""
 
-    def literal(self, schema: Any, place: str, *, holds: bool = True) -> Literals: ...
+    def literal(self, schema: Any, location: str, *, holds: bool = True) -> Literals: ...
 
     def narrow(self, literals: Literals, branches: Iterable[Branch], path: Path) -> list[Branch]: ...
 
@@ -38,13 +38,13 @@ class Expansion(Protocol):
     def target(self, schema: Schema, reference: Any) -> Any: ...
 
 
-# Of a keyword's value, the schema around it, and the keyword's place. None: it asserts nothing.
+# Takes a keyword's value, the schema around it, the keyword's location, and an expansion. None: it asserts nothing.
 Reading = Callable[[Any, Schema, str, Expansion], Assertion | None]
 
 
 @dataclass(frozen=True, slots=True)
 class OfType:
-    """A keyword that says something of values of one type, and nothing of others."""
+    """A keyword that restricts values of one type and no others."""
 
     type: type
     narrowed: Narrowing

@@ -1,21 +1,21 @@
-"""Regular expressions as automata, and whether one matches a text.
+"""Regular expressions as automata, to test whether one matches a text.
 
-A schema's expressions come from anybody, so they are followed state by state, and never by backtracking. What is read
-are literals, classes, groups, alternatives, counts and anchors; `Unreadable` says that there is more, or that it is too
-large. `\\d` and `\\w` are ASCII's, as the engine's compiler reads them in a schema.
+A schema's expressions may be hostile, so they are matched state by state, never by backtracking. Literals, classes,
+groups, alternatives, counts and anchors are supported; `Unreadable` is raised for anything else, and for expressions
+that are too large. `\\d` and `\\w` are ASCII only, as in the engine's compiler.
 """
 
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, ascending and apart
+Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included, ascending and disjoint
 
 LAST = 0x10FFFF
-_MOST_STATES = 1500  # of the automaton that follows a text
+_MOST_STATES = 1500  # of the automaton that matches a text
 
 
 class Unreadable(Exception):
-    """The expression uses more than is read here, or is too large."""
+    """The expression uses unsupported syntax, or is too large."""
 
 
 def merged(ranges: list[tuple[int, int]]) -> Ranges:
@@ -52,7 +52,8 @@ _CONTROLS = {"n": 10, "r": 13, "t": 9, "f": 12, "v": 11}
 
 @dataclass
 class Automaton:
-    """State 0 begins and state 1 accepts. An empty edge may hold only at the text's start (^) or end ($)."""
+    """An automaton whose state 0 begins and state 1 accepts. An empty edge may hold only at the text's start (^) or
+    end ($)."""
 
     edges: list[list[tuple[Ranges, int]]] = field(default_factory=lambda: [[], []])
     empty: list[list[tuple[str, int]]] = field(default_factory=lambda: [[], []])
@@ -65,7 +66,7 @@ class Automaton:
         return len(self.edges) - 1
 
     def closure(self, states: frozenset[int], anchors: str = "") -> frozenset[int]:
-        """With the states that empty edges lead to, those of `anchors` among them."""
+        """These states and those reached from them by empty edges, including the edges of `anchors`."""
         found, todo = set(states), list(states)
         while todo:
             for kind, target in self.empty[todo.pop()]:
@@ -75,7 +76,7 @@ class Automaton:
         return frozenset(found)
 
     def accepts(self, states: frozenset[int], *, is_empty: bool = False) -> bool:
-        """Where the text ends; start and end of an empty one are one place."""
+        """Whether the text may end here; an empty text's start is also its end."""
         return 1 in self.closure(states, "^$" if is_empty else "$")
 
     def after(self, states: frozenset[int], point: int) -> frozenset[int]:
@@ -90,34 +91,34 @@ class Automaton:
 
 
 class _Reader:
-    """Builds the automaton while it reads, by recursive descent; each part lies between two states."""
+    """Builds the automaton while reading, by recursive descent; each part is between two states."""
 
     _MOST_LEVELS = 24
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
-        self.place = 0
+        self.position = 0
         self.levels = 0
         self.automaton = Automaton()
 
     def read(self) -> Automaton:
-        # A search: anything may stand before and behind what matches.
+        # A search: anything may precede and follow a match.
         for state in (0, 1):
             self.automaton.edges[state].append((ANY, state))
         begin = self.automaton.state()
         self.automaton.empty[0].append(("", begin))
         self._alternatives(begin, 1)
-        if self.place < len(self.pattern):
+        if self.position < len(self.pattern):
             raise Unreadable("its parentheses don't match")
         return self.automaton
 
     def _peek(self) -> str:
-        return self.pattern[self.place : self.place + 1]
+        return self.pattern[self.position : self.position + 1]
 
     def _take(self) -> str:
         if not (character := self._peek()):
             raise Unreadable("it ends too early")
-        self.place += 1
+        self.position += 1
         return character
 
     def _join(self, begin: int, end: int, kind: str = "") -> None:
@@ -129,7 +130,7 @@ class _Reader:
             raise Unreadable("it is nested too deeply")
         while True:
             last = begin
-            # What precedes a loop must not be entered again by it: each part begins in a state of its own.
+            # A loop must not lead back into its prefix: each part begins in a state of its own.
             first = self.automaton.state()
             self._join(last, first)
             last = first
@@ -142,15 +143,15 @@ class _Reader:
         self.levels -= 1
 
     def _counted(self, begin: int) -> int:
-        start = self.place
+        start = self.position
         end = self._atom(begin)
         least, most = self._count()
         if (least, most) == (1, 1):
             return end
         if most == 0 or (most is not None and most < least):
             raise Unreadable("its counts can't be read")
-        stop = self.place
-        # The atom is read again for each time that it may stand.
+        stop = self.position
+        # Read the atom again for each possible repetition.
         last = begin
         copies = most if most is not None else max(least, 1)
         ends = [begin] if least == 0 else []
@@ -159,13 +160,13 @@ class _Reader:
             if number == 1:
                 last = end
             else:
-                self.place = start
+                self.position = start
                 last = self._atom(first)
             if most is None and number == copies:
                 self._join(last, first)
             if number >= least:
                 ends.append(last)
-        self.place = stop
+        self.position = stop
         after = self.automaton.state()
         for each in ends:
             self._join(each, after)
@@ -201,14 +202,14 @@ class _Reader:
         return int(least), int(most) if most else None if comma else int(least)
 
     def _lazy(self) -> None:
-        """What a count takes first doesn't change what is matched."""
+        """Skip a lazy mark: it doesn't change which texts match."""
         if self._peek() == "?":
             self._take()
         if self._peek() in ("*", "+", "?", "{") and self._peek():
             raise Unreadable("its counts can't be read")
 
     def _atom(self, begin: int) -> int:
-        # Each atom has a state before it, so that a loop around it touches nothing else.
+        # Each atom has a state before it, so that a loop around it affects nothing else.
         first, end = self.automaton.state(), self.automaton.state()
         self._join(begin, first)
         match character := self._take():
@@ -216,7 +217,7 @@ class _Reader:
                 if self._peek() == "?":
                     self._take()
                     if self._take() != ":":
-                        raise Unreadable("it looks around itself, or names a group")
+                        raise Unreadable("it has a look-around or a named group")
                 self._alternatives(first, end)
                 if self._take() != ")":
                     raise Unreadable("its parentheses don't match")
@@ -244,10 +245,10 @@ class _Reader:
         if character in _CONTROLS:
             return ((_CONTROLS[character],) * 2,)
         if character in ("x", "u"):
-            digits = self.pattern[self.place : self.place + (2 if character == "x" else 4)]
+            digits = self.pattern[self.position : self.position + (2 if character == "x" else 4)]
             if len(digits) != (2 if character == "x" else 4) or not all(c in "0123456789abcdefABCDEF" for c in digits):
                 raise Unreadable("its escapes can't be read")
-            self.place += len(digits)
+            self.position += len(digits)
             return ((int(digits, 16),) * 2,)
         if character.isalnum():
             raise Unreadable("its escapes can't be read")
@@ -264,7 +265,7 @@ class _Reader:
             if character == "[" or (character in "&-~" and self._peek() == character):
                 raise Unreadable("a class stands in a class")
             low = self._escape() if character == "\\" else ((ord(character),) * 2,)
-            if self._peek() == "-" and self.pattern[self.place + 1 : self.place + 2] not in ("]", ""):
+            if self._peek() == "-" and self.pattern[self.position + 1 : self.position + 2] not in ("]", ""):
                 self._take()
                 character = self._take()
                 high = self._escape() if character == "\\" else ((ord(character),) * 2,)

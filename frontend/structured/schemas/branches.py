@@ -1,8 +1,7 @@
-"""One way in which a value may be valid: values of one type, within bounds.
+"""Branches: each is one way in which a value may be valid, with one type and bounds.
 
-A schema comes to a list of branches, of which a value must fit at least one. Keywords narrow branches, or split them.
-Parts of a value (a property, an item) are held as literals, which are taken apart when their turn comes. Branches are
-never changed in place.
+A schema becomes a list of branches, and a value must fit at least one. Keywords narrow branches, or split them. Schemas
+for parts of a value (a property, an item) are kept as literals, which are expanded later. Branches are immutable.
 """
 
 from collections.abc import Mapping
@@ -12,14 +11,14 @@ from typing import Any, NamedTuple
 
 from .document import ANYTHING, Literals
 
-Path = tuple[int, ...]  # where in the text of a schema something stands
+Path = tuple[int, ...]  # the position of a part in the schema's text
 
 
 class KeywordValue(NamedTuple):
-    """A keyword's value and its place, kept until all keywords are known."""
+    """A keyword's value and its location, kept until all keywords are known."""
 
     value: Any
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Number:
     is_integer: bool = False
     no_integer: KeywordValue | None = None
     low: Any = None
-    is_above_low: bool = False  # rather than `low` itself
+    is_above_low: bool = False  # exclusive: `low` itself doesn't fit
     high: Any = None
     is_below_high: bool = False
     multiples: tuple[Any, ...] = ()
@@ -60,14 +59,14 @@ class String:
 
 
 class Contained(NamedTuple):
-    """So many items, from the place `start` on, are valid against `literals`; of the others nothing is known."""
+    """A number of items, from index `start` on, fit `literals`; the others are not restricted."""
 
     literals: Literals
-    others: Literals  # that they aren't
+    others: Literals  # their negation
     least: int
     most: int | None
     start: int
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +77,26 @@ class Array:
     least: int = 0
     most: int | None = None
     contained: tuple[Contained, ...] = ()
-    unique: str | None = None  # the place that says so
+    unique: str | None = None  # the location of `uniqueItems`
 
     def item(self, number: int) -> Literals:
         return self.prefix[number] if number < len(self.prefix) else self.rest
 
 
 class Member(NamedTuple):
-    path: Path  # by which properties come in the schema's order
+    path: Path  # orders properties as in the schema
     literals: Literals
 
 
 class Somewhere(NamedTuple):
-    """There is a property that none of `names` and `patterns` mean (or that `pattern` does), with such a value."""
+    """Some property that no name in `names` and no pattern in `patterns` matches (or that `pattern` matches) has
+    such a value."""
 
     pattern: str | None
     names: frozenset[str]
     patterns: tuple[str, ...]
     literals: Literals
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Object:
     required: tuple[str, ...] = ()
     least: int = 0
     most: int | None = None
-    counted: str = ""  # the place that counts
+    counted: str = ""  # the location of the counting keyword
     somewhere: tuple[Somewhere, ...] = ()
 
 
@@ -132,12 +132,12 @@ def number_fits(branch: Number, value: Any) -> bool:
 
 
 def is_multiple(value: Any, of: Any) -> bool:
-    # As they are written: 0.3 is a multiple of 0.1.
+    # Compare as decimals: 0.3 is a multiple of 0.1.
     return (Fraction(str(value)) / Fraction(str(of))).denominator == 1
 
 
 def is_dead(branch: Branch) -> bool:
-    """Whether it is obvious that no value fits."""
+    """Whether obviously no value fits."""
     match branch:
         case Boolean():
             return not branch.values
@@ -167,7 +167,7 @@ def _is_dead_number(branch: Number) -> bool:
 
 
 def known(branch: Object, name: str) -> Literals:
-    """What is known of a property's value; of a name that a pattern may mean, only what its own schema says."""
+    """What is known about a property's value; for a name that a pattern may match, only its own schema."""
     if name in branch.members:
         return branch.members[name].literals
     return ANYTHING if branch.patterns else branch.rest

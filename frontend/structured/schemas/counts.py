@@ -1,4 +1,4 @@
-"""Rewrites keywords that count properties, or require that some exist, as lists of which properties an object has."""
+"""Rewrites keywords that count properties, or require that some exist, as lists of an object's properties."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ def finished(branch: Object, expansion: Expansion) -> list[Object]:
     for somewhere in branch.somewhere:
         branches = [found for each in branches for found in _found(each, somewhere, expansion)]
         if len(branches) > _MOST_WAYS:
-            raise Refusal(somewhere.place, f"it could be so in more than {_MOST_WAYS} ways")
+            raise Refusal(somewhere.location, f"it could hold in more than {_MOST_WAYS} ways")
     return [found for each in branches for found in _counted(each, expansion)]
 
 
@@ -27,13 +27,13 @@ def finished(branch: Object, expansion: Expansion) -> list[Object]:
 
 
 def _found(branch: Object, somewhere: Somewhere, expansion: Expansion) -> Iterator[Object]:
-    """One branch for each property that may be the one that is looked for."""
+    """Make one branch for each property that may be the required one."""
     for name, member in branch.members.items():
         if member.literals is not NOTHING and _is_meant(somewhere, name, expansion):
-            yield with_member(branch, name, somewhere.literals, somewhere.place, expansion)
+            yield with_member(branch, name, somewhere.literals, somewhere.location, expansion)
     for name in branch.required:
         if name not in branch.members and _is_meant(somewhere, name, expansion):
-            yield with_member(branch, name, somewhere.literals, somewhere.place, expansion)
+            yield with_member(branch, name, somewhere.literals, somewhere.location, expansion)
     literals = [*branch.patterns.values(), branch.rest]
     if all(expansion.is_empty(both(each, somewhere.literals)) for each in literals):
         return
@@ -46,47 +46,47 @@ def _is_meant(somewhere: Somewhere, name: str, expansion: Expansion) -> bool:
             return expansion.matches(somewhere.pattern, name)
         return name not in somewhere.names and not any(expansion.matches(each, name) for each in somewhere.patterns)
     except Unreadable as error:
-        raise Refusal(somewhere.place, f"whether {name[:200]!r} is meant can't be told: {error}") from None
+        raise Refusal(somewhere.location, f"whether it applies to {name[:200]!r} is unclear: {error}") from None
 
 
 def _with_another(branch: Object, somewhere: Somewhere, expansion: Expansion) -> Iterator[Object]:
-    """A property that the branch has no name for: so many that one of them is it."""
+    """Require a property that the branch has no name for, by requiring more properties than it has names."""
     is_any = somewhere.literals == () and somewhere.pattern is None and not somewhere.patterns
     if not is_any or branch.patterns:
-        raise Refusal(somewhere.place, "that some other property is so is not known before all are written")
+        raise Refusal(somewhere.location, "whether some other property fits is not known before all are written")
     named = {name: Member(LAST, ANYTHING) for name in sorted(somewhere.names - {*branch.members, *branch.required})}
-    branch = met(branch, (named, {}, ANYTHING), somewhere.place, expansion)
+    branch = met(branch, (named, {}, ANYTHING), somewhere.location, expansion)
     optional = [
         name
         for name, member in branch.members.items()
         if name not in branch.required and member.literals is not NOTHING
     ]
     if 1 << len(optional) > _MOST_WAYS:
-        raise Refusal(somewhere.place, f"it could be so in more than {_MOST_WAYS} ways")
+        raise Refusal(somewhere.location, f"it could hold in more than {_MOST_WAYS} ways")
     for number in range(len(optional) + 1):
         for chosen in combinations(optional, number):
-            found = _with_exactly(branch, optional, chosen, somewhere.place, expansion)
+            found = _with_exactly(branch, optional, chosen, somewhere.location, expansion)
             yield replace(
-                found, least=max(found.least, len(found.required) + 1), counted=found.counted or somewhere.place
+                found, least=max(found.least, len(found.required) + 1), counted=found.counted or somewhere.location
             )
 
 
 def _with_exactly(
-    branch: Object, optional: list[str], chosen: tuple[str, ...], place: str, expansion: Expansion
+    branch: Object, optional: list[str], chosen: tuple[str, ...], location: str, expansion: Expansion
 ) -> Object:
     for name in optional:
         if name in chosen:
-            branch = with_member(branch, name, (), place, expansion)
+            branch = with_member(branch, name, (), location, expansion)
         else:
-            branch = without_member(branch, name, place, expansion)
+            branch = without_member(branch, name, location, expansion)
     return branch
 
 
-# --- so many properties -----------------------------------------------------------------------------------------------
+# --- counted properties -----------------------------------------------------------------------------------------------
 
 
 def _counted(branch: Object, expansion: Expansion) -> list[Object]:
-    """Counts are kept where all named properties are there or are not, and are left out where they say nothing."""
+    """Keep counts if every named property is required or absent; drop those that restrict nothing."""
     if branch.least == 0 and branch.most is None:
         return [branch]
     optional = [
@@ -118,7 +118,7 @@ def _check(ways: int, branch: Object) -> None:
 
 
 def _subsets(branch: Object, optional: list[str], least: int, most: int | None) -> Iterator[Object]:
-    """Where there are no other properties: some must be there, and of those that may be, no more than so many."""
+    """Without other properties: require some, and allow no more of the optional ones than the maximum."""
     if most is None:
         _check(comb(len(optional), least), branch)
         for chosen in combinations(optional, least):
@@ -132,7 +132,7 @@ def _subsets(branch: Object, optional: list[str], least: int, most: int | None) 
 
 
 def _with_others(branch: Object, optional: list[str], least: int) -> Iterator[Object]:
-    """At least so many, of which others may be some."""
+    """At least this many properties, some of which may be other ones."""
     most = min(least, len(optional))
     _check(sum(comb(len(optional), number) for number in range(most + 1)), branch)
     for number in range(most + 1):

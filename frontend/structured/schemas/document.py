@@ -1,7 +1,7 @@
-"""A schema as it was written: the place of each part, and the targets of references.
+"""A schema as it was written: the location of each part, and the targets of references.
 
-References are resolved as the standard says: against the nearest `$id` (`id` in draft 4), by JSON pointers of any depth
-and to any place, by anchors. Nothing outside of the document is ever read.
+References are resolved by the standard: against the nearest `$id` (`id` in draft 4), by JSON pointers to any location,
+and by anchors. Nothing outside the document is ever read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from ....protocol.errors import RequestError
 
 Schema = Mapping[str, Any]
 
-# Where schemas stand in schemas.
+# Keywords whose values are or contain schemas.
 _ONE = {
     "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
     "unevaluatedItems", "unevaluatedProperties",
@@ -22,34 +22,34 @@ _NAMED = {"$defs", "definitions", "dependencies", "dependentSchemas", "patternPr
 _OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 
-def _shortened(place: str) -> str:
-    """Kept for each schema, and a name in it may be as long as all the rest."""
-    return place if len(place) <= 200 else f"{place[:100]}…{place[-100:]}"
+def _shortened(location: str) -> str:
+    """Shorten a location, which is kept for each schema and may contain very long names."""
+    return location if len(location) <= 200 else f"{location[:100]}…{location[-100:]}"
 
 
 class Refusal(RequestError):
-    """The schema can't be held exactly, or is none."""
+    """The schema can't be enforced exactly, or isn't a schema."""
 
-    def __init__(self, place: str, why: str) -> None:
-        keyword = place.rpartition("/")[2]
+    def __init__(self, location: str, why: str) -> None:
+        keyword = location.rpartition("/")[2]
         super().__init__(
-            f"json: {keyword[:80]!r} (at {_shortened(place)}) can't be held exactly, and it is not ignored: {why}."
+            f"json: {keyword[:80]!r} (at {_shortened(location)}) can't be enforced exactly, and isn't ignored: {why}."
         )
 
 
 class Malformed(RequestError):
-    def __init__(self, place: str, what: str) -> None:
-        super().__init__(f"json: at {_shortened(place)} there must be {what}.")
+    def __init__(self, location: str, what: str) -> None:
+        super().__init__(f"json: at {_shortened(location)} there must be {what}.")
 
 
 class _Spot(NamedTuple):
-    place: str
+    location: str
     base: str
     draft: str
 
     @property
     def is_old(self) -> bool:
-        """Before draft 2019-09 nothing counts beside `$ref`."""
+        """Before draft 2019-09, keywords next to `$ref` don't count."""
         return any(name in self.draft for name in _OLD_DRAFTS)
 
     @property
@@ -57,9 +57,9 @@ class _Spot(NamedTuple):
         return any(name in self.draft for name in _OLD_DRAFTS[:2])
 
 
-# That a schema holds of a value (its number in the document, from 1), or that it doesn't (the same below 0).
+# A schema by its number in the document, from 1: it holds for a value; or, with a minus sign, it doesn't.
 Literal = int
-# All of them hold. None: nothing is valid.
+# A conjunction: all of them hold. None: nothing is valid.
 Literals = tuple[Literal, ...] | None
 ANYTHING: Literals = ()
 NOTHING: Final = None
@@ -79,27 +79,27 @@ class Document:
     def __init__(self, root: Any) -> None:
         self.root = root
         self._schemas: list[Schema] = []
-        self._kept: list[Schema] = []  # so that no two have one address
-        # By the address of a schema, which lives as long as this; schemas that say the same have one number.
+        self._kept: list[Schema] = []  # keeps objects alive, so that no two share an address
+        # By the address of a schema, which lives as long as this object; equal schemas have the same number.
         self._numbers: dict[int, int] = {}
         self._contents: dict[Any, int] = {}
         self._known: dict[tuple[str, str, int], int] = {}
         self._spots: dict[int, _Spot] = {}
-        self._targets: dict[str, Any] = {}  # documents and anchors, by their whole names
+        self._targets: dict[str, Any] = {}  # documents and anchors, by full name
         self._walk(root, _Spot("#", "", ""))
         self._targets.setdefault("", root)
 
     @property
     def size(self) -> int:
-        """How many schemas are in it."""
+        """The number of schemas in it."""
         return len(self._spots)
 
-    def literal(self, schema: Any, place: str, *, holds: bool = True) -> Literals:
+    def literal(self, schema: Any, location: str, *, holds: bool = True) -> Literals:
         if isinstance(schema, bool):
             return ANYTHING if schema is holds else NOTHING
         if not isinstance(schema, Mapping):
-            raise Malformed(place, "a schema (an object, true or false)")
-        self._spots.setdefault(id(schema), _Spot(_shortened(place), "", ""))
+            raise Malformed(location, "a schema (an object, true or false)")
+        self._spots.setdefault(id(schema), _Spot(_shortened(location), "", ""))
         number = self._numbers.get(id(schema))
         if number is None:
             spot = self._spots[id(schema)]
@@ -111,7 +111,7 @@ class Document:
         return (number + 1 if holds else -number - 1,)
 
     def _content(self, value: Any) -> int:
-        """A number for the content: equal schemas have the same."""
+        """A number for the content: the same for equal schemas."""
         if isinstance(value, Mapping):
             key: Any = ("{", *((name, self._content(each)) for name, each in value.items()))
         elif isinstance(value, list):
@@ -123,34 +123,34 @@ class Document:
     def schema(self, literal: Literal) -> Schema:
         return self._schemas[abs(literal) - 1]
 
-    def place(self, schema: Schema) -> str:
-        return self._spots[id(schema)].place
+    def location(self, schema: Schema) -> str:
+        return self._spots[id(schema)].location
 
     def is_reference_alone(self, schema: Schema) -> bool:
         return "$ref" in schema and self._spots[id(schema)].is_old
 
     def target(self, schema: Schema, reference: Any) -> Any:
-        """The schema that a reference in `schema` means."""
+        """The schema that a reference in `schema` points to."""
         spot = self._spots[id(schema)]
-        place = f"{spot.place}/$ref"
+        location = f"{spot.location}/$ref"
         if not isinstance(reference, str):
-            raise Malformed(place, "a reference (a string)")
+            raise Malformed(location, "a reference (a string)")
         whole = _joined(spot.base, reference)
         if whole in self._targets:
             return self._targets[whole]
         document, _, fragment = whole.partition("#")
         if document not in self._targets:
-            raise Refusal(place, f"{reference[:200]!r} is in another document, and none is fetched")
-        found = self._pointed(self._targets[document], unquote(fragment), place, reference)
+            raise Refusal(location, f"{reference[:200]!r} is in another document, which is not fetched")
+        found = self._pointed(self._targets[document], unquote(fragment), location, reference)
         self._targets[whole] = found
         if isinstance(found, Mapping) and id(found) not in self._spots:
-            # In an odd place: what is in it is read as of the document that it stands in.
+            # A target in an unusual location is read as part of the document around it.
             root = self._targets[document]
             above = self._spots.get(id(root), spot)
             self._walk(found, _Spot(f"#{unquote(fragment)}", above.base, above.draft))
         return found
 
-    def _pointed(self, root: Any, pointer: str, place: str, reference: str) -> Any:
+    def _pointed(self, root: Any, pointer: str, location: str, reference: str) -> Any:
         found = root
         for step in pointer.split("/")[1:] if pointer.startswith("/") else [None] if pointer else []:
             if step is None:
@@ -161,11 +161,11 @@ class Document:
             elif isinstance(found, list) and key.isascii() and key.isdigit() and int(key[:9]) < len(found):
                 found = found[int(key[:9])]
             else:
-                raise Refusal(place, f"{reference[:200]!r} points at nothing")
+                raise Refusal(location, f"{reference[:200]!r} points at nothing")
         if pointer and not pointer.startswith("/"):
-            raise Refusal(place, f"there is no anchor {reference[:200]!r}")
+            raise Refusal(location, f"there is no anchor {reference[:200]!r}")
         if not isinstance(found, (Mapping, bool)):
-            raise Refusal(place, f"{reference[:200]!r} points at what is no schema")
+            raise Refusal(location, f"{reference[:200]!r} points at something that is no schema")
         return found
 
     def _walk(self, schema: Any, spot: _Spot) -> None:
@@ -176,14 +176,15 @@ class Document:
                 continue
             spot = self._named(each, spot)
             self._spots[id(each)] = spot
-            todo.extend((part, spot._replace(place=_shortened(f"{spot.place}/{step}"))) for step, part in _parts(each))
+            for step, part in _parts(each):
+                todo.append((part, spot._replace(location=_shortened(f"{spot.location}/{step}"))))
 
     def _named(self, schema: Schema, spot: _Spot) -> _Spot:
-        """Notes the names that a schema gives itself; with `$id` begins a document of its own."""
+        """Record the names that a schema gives itself; `$id` begins a new document."""
         draft = schema.get("$schema")
         if isinstance(draft, str):
             if "://" in draft and "json-schema.org/" not in draft:
-                raise Refusal(f"{spot.place}/$schema", f"which keywords hold by {draft[:200]!r} is not known")
+                raise Refusal(f"{spot.location}/$schema", f"the keywords of {draft[:200]!r} are not known")
             spot = spot._replace(draft=draft)
         if not ("$ref" in schema and spot.is_old):
             for keyword in ("$id", "id"):
@@ -216,5 +217,5 @@ def _parts(schema: Schema) -> Iterator[tuple[str, Any]]:
 def _joined(base: str, reference: str) -> str:
     try:
         return f"{base}{reference}" if reference.startswith("#") else urljoin(base, reference)
-    except ValueError:  # no address
+    except ValueError:  # not a valid address
         return reference

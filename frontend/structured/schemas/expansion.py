@@ -1,8 +1,8 @@
-"""Takes schemas apart into branches, keyword by keyword.
+"""Expands schemas into branches, keyword by keyword.
 
-What holds of one value is a conjunction of literals. `branches` gives the branches of one, each narrowed by every
-keyword of every literal; those that no value fits are left out as far as that can be seen. A conjunction that contains
-itself (a tree, a list) is taken apart once, so there is an end to it. All work is counted, and there is a most.
+A value's constraints are a conjunction of literals. `branches` returns the branches of one, each narrowed by every
+keyword of every literal; those that obviously fit no value are left out. A conjunction that contains itself (a tree, a
+list) is expanded once, so expansion ends. All work is counted and bounded.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,15 +17,16 @@ from .branches import EVERY_TYPE, Array, Boolean, Branch, KeywordValue, Number, 
 from .document import ANYTHING, NOTHING, Document, Literal, Literals, Refusal, Schema
 from .expressions import expression, other_texts
 
-MOST_WORK = 20_000  # beyond what the schema's size brings: less than a second
+MOST_WORK = 20_000  # in addition to the schema's size: less than a second
 _MOST_LEVELS = (
-    64  # of schemas that say something of one value, or of its parts while it is looked whether there are any
+    64  # of schemas that apply to one value, or to its parts while checking whether it has any values
 )
 _LEVELS_LOOKED_AT = 24
 _MOST_BRANCHES = 512
 
 _READINGS = {**scalars.READINGS, **arrays.READINGS, **objects.READINGS, **applicators.READINGS}
-# Narrowed in this order, so that what splits branches finds few, and what can be written only within bounds finds them.
+# The order of narrowing: keywords that split branches come when there are few, those that need bounds come after
+# bounds.
 _RANKS = {
     **dict.fromkeys(_READINGS, 1),
     **dict.fromkeys(("type", "const", "enum", "minItems", "maxItems", "required"), 0),
@@ -46,10 +47,11 @@ class Expander:
         self._work = 0
         self._most_work = most_work + 16 * document.size
 
-    # --- what keywords ask for ----------------------------------------------------------------------------------------
+    # --- what keywords need
+    # -----------------------------------------------------------------------------------------------
 
-    def literal(self, schema: Any, place: str, *, holds: bool = True) -> Literals:
-        return self._document.literal(schema, place, holds=holds)
+    def literal(self, schema: Any, location: str, *, holds: bool = True) -> Literals:
+        return self._document.literal(schema, location, holds=holds)
 
     def target(self, schema: Schema, reference: Any) -> Any:
         return self._document.target(schema, reference)
@@ -63,17 +65,17 @@ class Expander:
         return found
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Raises `Unreadable`."""
+        """Match a text; raises `Unreadable`."""
         self._spend(1 + len(pattern) * len(text) // 20)
         return matches(pattern, text)
 
     def expression(self, found: Sequence[str], not_found: Sequence[str]) -> str:
-        """Raises `Unreadable`."""
+        """Write an expression; raises `Unreadable`."""
         self._spend(1000)
         return expression(tuple(found), tuple(not_found))
 
     def are_apart(self, one: Branch, other: Branch) -> bool:
-        """Whether it is certain, and quickly seen, that no value fits both: by type, or by a property's values."""
+        """Whether obviously no value fits both: by type, or by a property's values."""
         if type(one) is not type(other):
             return True
         if not isinstance(one, Object) or not isinstance(other, Object):
@@ -86,20 +88,20 @@ class Expander:
         return False
 
     def _values(self, literals: Literals) -> frozenset[Any] | None:
-        """All that it can be, where that are some values."""
+        """All its values, if it is limited to some."""
         if literals not in self._known_values:
             branches = () if literals in self._entered else self.branches(literals)
             known = [each.values for each in branches if isinstance(each, (Boolean, Number, String))]
             if not known or len(known) < len(branches) or None in known:
                 self._known_values[literals] = None
             else:
-                # True and 1 are one key to Python, and two values.
+                # True and 1 are one key in Python, but two values.
                 values = ((isinstance(value, bool), value) for some in known for value in some or ())
                 self._known_values[literals] = frozenset(values)
         return self._known_values[literals]
 
     def kept(self, branches: Iterable[Branch], narrowed: Narrowing, path: Path) -> list[Branch]:
-        """Expand each branch, and keep what a value may fit."""
+        """Expand each branch, and keep those that some value may fit."""
         kept: list[Branch] = []
         for branch in branches:
             for found in narrowed(branch, path):
@@ -113,7 +115,7 @@ class Expander:
         return kept
 
     def branches(self, literals: Literals) -> Sequence[Branch]:
-        """All of them, finished: nothing is left to be counted or looked for."""
+        """All branches, finished: nothing is left to be counted or searched."""
         if literals is NOTHING:
             return ()
         if literals == ANYTHING:
@@ -127,7 +129,7 @@ class Expander:
         return self._branches[literals]
 
     def is_empty(self, literals: Literals) -> bool:
-        """Whether it is certain that no value fits; one that contains itself, or is deep, may."""
+        """Whether certainly no value fits; a recursive or deep one is assumed to have values."""
         if not literals:
             return literals is NOTHING
         if literals not in self._is_empty:
@@ -140,12 +142,13 @@ class Expander:
                 self._entered.discard(literals)
         return self._is_empty[literals]
 
-    # --- how it goes --------------------------------------------------------------------------------------------------
+    # --- the expansion
+    # ----------------------------------------------------------------------------------------------------
 
     def _narrow_by(self, literal: Literal, branches: list[Branch], path: Path) -> list[Branch]:
         if self._level >= _MOST_LEVELS:
-            place = self._document.place(self._document.schema(literal))
-            raise Refusal(place, f"more than {_MOST_LEVELS} schemas lead from one to the next")
+            location = self._document.location(self._document.schema(literal))
+            raise Refusal(location, f"more than {_MOST_LEVELS} schemas lead from one to the next")
         self._level += 1
         try:
             assertions = self._of(literal)
@@ -153,7 +156,7 @@ class Expander:
                 for number, assertion in assertions:
                     branches = self.kept(branches, assertion.holds, (*path, number))
                 return branches
-            # The first that fails: so counts of items and required names are known where items and values fail.
+            # The first failures: item counts and required names are narrowed before items and values fail.
             failed: list[Branch] = []
             for number, assertion in assertions:
                 failed += self.kept(branches, assertion.fails, (*path, number))
@@ -177,21 +180,21 @@ class Expander:
         return self._assertions[number]
 
     def _read(self, schema: Schema) -> Iterator[tuple[int, Assertion]]:
-        """Each keyword that asserts something, with its place in the text, in the order in which they narrow."""
+        """Each keyword that asserts something, with its position in the text, in the order of narrowing."""
         self._spend(1)
-        place = self._document.place(schema)
+        location = self._document.location(schema)
         keywords = ["$ref"] if self._document.is_reference_alone(schema) else list(schema)
-        places = {keyword: number for number, keyword in enumerate(keywords)}
+        order = {keyword: number for number, keyword in enumerate(keywords)}
         known = set()
-        for keyword in sorted(_RANKS.keys() & places, key=lambda each: (_RANKS[each], places[each])):
+        for keyword in sorted(_RANKS.keys() & order, key=lambda each: (_RANKS[each], order[each])):
             reading = _READINGS[keyword]
-            # Some keywords mean each other: they are read at once, and stand where the main one of them stands.
-            together = [each for each in _SHAPES.get(reading, ()) if each in places]
+            # Some keywords depend on each other: they are read together, at the position of the main one.
+            together = [each for each in _SHAPES.get(reading, ()) if each in order]
             if reading in known:
                 continue
             known.update([reading] if together else [])
-            if (assertion := reading(schema[keyword], schema, f"{place}/{keyword}", self)) is not None:
-                yield places[together[0] if together else keyword], assertion
+            if (assertion := reading(schema[keyword], schema, f"{location}/{keyword}", self)) is not None:
+                yield order[together[0] if together else keyword], assertion
 
     def _finished(self, branch: Branch) -> Sequence[Branch]:
         match branch:
@@ -234,45 +237,45 @@ _SHAPES = {
 
 
 # --- excluded values -------------------------------------------------------------------------------------------------
-# What strings and numbers must not be is rewritten as what they may be.
+# Excluded strings and numbers are rewritten as allowed ones.
 
 
 def finished(branch: String, expansion: Expansion) -> Sequence[String]:
-    """The same strings, said without a negation."""
+    """The same strings, expressed without a negation."""
     unwanted = [each for each in branch.no_patterns if each.value is not None]
     if len(unwanted) < len(branch.no_patterns):
-        place = next(each.place for each in branch.no_patterns if each.value is None)
-        raise Refusal(place, "there is no expression for what is not of that format")
+        location = next(each.location for each in branch.no_patterns if each.value is None)
+        raise Refusal(location, "no expression matches the texts that don't have this format")
     patterns = list(branch.patterns)
     for each in unwanted:
         try:
-            patterns.append(KeywordValue(expansion.expression((), (each.value,)), each.place))
+            patterns.append(KeywordValue(expansion.expression((), (each.value,)), each.location))
         except Unreadable as error:
-            raise Refusal(each.place, f"the contrary of this expression can't be written: {error}") from None
+            raise Refusal(each.location, f"the negation of this expression can't be written: {error}") from None
     if branch.values is None and branch.no_values:
         try:
             others = other_texts(tuple(each.value for each in branch.no_values))
-            patterns.append(KeywordValue(others, branch.no_values[0].place))
+            patterns.append(KeywordValue(others, branch.no_values[0].location))
         except Unreadable as error:
-            raise Refusal(branch.no_values[0].place, f"all other strings can't be written: {error}") from None
+            raise Refusal(branch.no_values[0].location, f"all other strings can't be written: {error}") from None
     return (replace(branch, patterns=tuple(patterns), no_patterns=(), no_values=()),)
 
 
 def finished_number(branch: Number) -> Sequence[Number]:
     if branch.values is None and branch.no_integer:
-        raise Refusal(branch.no_integer.place, "numbers can't be told from integers by what they may be")
+        raise Refusal(branch.no_integer.location, "a grammar can't distinguish numbers from integers")
     if branch.values is None and branch.no_multiples:
-        raise Refusal(branch.no_multiples[0].place, "there is no way to write what is no multiple")
+        raise Refusal(branch.no_multiples[0].location, "a grammar can't exclude multiples")
     if not branch.is_integer and branch.values is None and _is_beside_an_integer(branch):
         raise RequestError(
             f"json: numbers between {branch.low} and {branch.high} without the integer itself (exclusiveMinimum or "
-            "exclusiveMaximum) can't be held exactly, and it is not ignored."
+            "exclusiveMaximum) can't be enforced exactly, and isn't ignored."
         )
     return (replace(branch, no_integer=None, no_multiples=()),)
 
 
 def _is_beside_an_integer(branch: Number) -> bool:
-    """Between an integer that is not meant and the next one: there the compiler lets the integer in."""
+    """Between an excluded integer and the next one: there the compiler would allow the integer."""
     if branch.low is None or branch.high is None:
         return False
     is_above = branch.is_above_low and branch.low >= 0 and branch.low % 1 == 0 and branch.high < branch.low + 1

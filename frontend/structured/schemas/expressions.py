@@ -1,20 +1,19 @@
-"""Builds regular expressions of others: for texts that match all of some and none of others, and without look-aheads.
-"""
+"""Combines regular expressions: texts that match all of some and none of others, without look-aheads."""
 
 from functools import lru_cache
 
 from .automata import ANY, LAST, Automaton, Ranges, Unreadable, automaton_of, merged, others
 
-_Tree = dict[str, "_Tree"]  # character → what may follow it; an empty text ends one
+_Tree = dict[str, "_Tree"]  # character → what may follow it; the empty key ends a text
 
 _MOST_VISITS = 60_000  # of states, while an expression is written
-_MOST_SETS = 40  # of the one that is turned round
+_MOST_SETS = 40  # of the automaton that is reversed
 _MOST_CHARACTERS = 6000  # of the expression for all other texts
 
 
 @lru_cache(maxsize=256)
 def expression(found: tuple[str, ...], not_found: tuple[str, ...]) -> str:
-    """An anchored expression for every text in which all the one are found and none of the others; or `Unreadable`."""
+    """An anchored expression for every text that matches all of `found` and none of `not_found`; or `Unreadable`."""
     automata = [automaton_of(each) for each in (*found, *not_found)]
 
     def is_in(states: tuple[frozenset[int], ...], is_empty: bool) -> bool:
@@ -50,7 +49,7 @@ def other_texts(texts: tuple[str, ...]) -> str:
         node[""] = {}
     written = _others_of(tree, 0)
     if len(written) > 4 * _MOST_CHARACTERS:
-        raise Unreadable("what they exclude is too much to write down")
+        raise Unreadable("the result would be too long")
     return f"^{written}$"
 
 
@@ -69,7 +68,7 @@ def _others_of(node: _Tree, level: int) -> str:
 
 
 def _pieces(automata: list[Automaton], states: tuple[frozenset[int], ...]) -> list[tuple[int, int]]:
-    """All code points, in pieces of which each leads to one place."""
+    """Split all code points into pieces, each of which leads to one set of states."""
     bounds = {0}
     for automaton, own in zip(automata, states, strict=True):
         for state in own:
@@ -80,10 +79,10 @@ def _pieces(automata: list[Automaton], states: tuple[frozenset[int], ...]) -> li
 
 
 def _expression(edges: dict[tuple[int, int], str], count: int, accepting: list[int], is_empty_text_in: bool) -> str:
-    """By leaving out one state after another."""
+    """Convert to an expression by eliminating one state after another."""
     start, end = count, count + 1
     ways = {pair: [text] for pair, text in edges.items()}
-    # The start has state 0's steps, but is not left out, and doesn't accept by itself.
+    # The start has state 0's edges, but isn't eliminated, and doesn't accept by itself.
     for (begin, target), text in edges.items():
         if begin == 0:
             ways.setdefault((start, target), []).append(text)
@@ -122,12 +121,13 @@ def _class_text(ranges: Ranges) -> str:
 
 
 def _point(point: int) -> str:
-    # Half a surrogate pair is no character: the nearest one stands for it.
+    # Half a surrogate pair is no character: use the nearest one instead.
     return f"\\x{{{0xD7FF if 0xD800 <= point < 0xDC00 else 0xE000 if 0xDC00 <= point < 0xE000 else point:x}}}"
 
 
 def split_look_ahead(pattern: str) -> tuple[str, list[str], list[str]]:
-    """Of `^(?=a)(?!b)c`: `^c`, what must be found as well (`^(?:a)`), and what must not be (`^(?:b)`)."""
+    """Split `^(?=a)(?!b)c` into `^c`, expressions that must also match (`^(?:a)`), and those that must not
+    (`^(?:b)`)."""
     found: dict[str, list[str]] = {"(?=": [], "(?!": []}
     rest = pattern[1:] if pattern.startswith("^") else pattern
     while rest[:3] in found and pattern.startswith("^"):
@@ -142,26 +142,26 @@ def split_look_ahead(pattern: str) -> tuple[str, list[str], list[str]]:
 
 
 def _levels(pattern: str) -> list[tuple[int, str, int]]:
-    """Each character that is neither escaped nor in a class, with its place and how many groups are open before it."""
-    levels, level, place, is_in_class = [], 0, 0, False
-    while place < len(pattern):
-        character = pattern[place]
+    """Each character that is neither escaped nor in a class, with its index and the number of open groups before it."""
+    levels, level, index, is_in_class = [], 0, 0, False
+    while index < len(pattern):
+        character = pattern[index]
         if character == "\\":
-            place += 1
+            index += 1
         elif is_in_class:
             is_in_class = character != "]"
         else:
-            levels.append((place, character, level))
+            levels.append((index, character, level))
             is_in_class = character == "["
             level += {"(": 1, ")": -1}.get(character, 0)
-        place += 1
+        index += 1
     return levels
 
 
 def _closing(pattern: str) -> int:
-    for place, character, level in _levels(pattern):
+    for index, character, level in _levels(pattern):
         if character == ")" and level == 1:
-            return place
+            return index
     raise Unreadable("its parentheses don't match")
 
 

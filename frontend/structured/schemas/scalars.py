@@ -11,7 +11,7 @@ from .branches import Array, Boolean, Branch, KeywordValue, Null, Number, Path, 
 from .document import Malformed, Schema
 from .expressions import split_look_ahead
 
-# Formats that are held. Any other says nothing, as the standard has it for all of them.
+# Formats that are enforced. Others are ignored, as the standard allows for all of them.
 FORMATS = {
     "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid",
 }  # fmt: skip
@@ -24,25 +24,25 @@ def is_number(value: Any) -> bool:
     return is_whole or (isinstance(value, float) and math.isfinite(value))
 
 
-def count(value: Any, place: str) -> int:
+def count(value: Any, location: str) -> int:
     if not is_number(value) or value != int(value) or value < 0:
-        raise Malformed(place, "a whole number, 0 or more")
+        raise Malformed(location, "a whole number, 0 or more")
     return int(value)
 
 
-def number(value: Any, place: str) -> Any:
+def number(value: Any, location: str) -> Any:
     if not is_number(value):
-        raise Malformed(place, "a number")
+        raise Malformed(location, "a number")
     return value
 
 
-# --- what a value is --------------------------------------------------------------------------------------------------
+# --- types and values -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Types:
     types: frozenset[str]
-    place: str
+    location: str
 
     def holds(self, branch: Branch, path: Path) -> Sequence[Branch]:
         if branch.TYPE in self.types:
@@ -55,21 +55,21 @@ class _Types:
         if branch.TYPE in self.types:
             return ()
         if isinstance(branch, Number) and "integer" in self.types:
-            return _kept(replace(branch, no_integer=KeywordValue(True, self.place)))
+            return _kept(replace(branch, no_integer=KeywordValue(True, self.location)))
         return (branch,)
 
 
-def _types(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion:
+def _types(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion:
     types = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str) and each in _TYPES for each in types):
-        raise Malformed(place, "the name of a type, or a list of some")
-    return _Types(frozenset(types), place)
+        raise Malformed(location, "the name of a type, or a list of some")
+    return _Types(frozenset(types), location)
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
     values: tuple[Any, ...]
-    place: str
+    location: str
     expansion: Expansion
 
     def holds(self, branch: Branch, path: Path) -> Sequence[Branch]:
@@ -96,7 +96,7 @@ class _Values:
             case Number():
                 return _without_numbers(branch, [each for each in self.values if is_number(each)])
             case String():
-                texts = tuple(KeywordValue(each, self.place) for each in self.values if isinstance(each, str))
+                texts = tuple(KeywordValue(each, self.location) for each in self.values if isinstance(each, str))
                 return (with_texts(replace(branch, no_values=branch.no_values + texts), branch.values, self.expansion),)
         branches: Sequence[Branch] = [branch]
         for each in self._of(branch):
@@ -111,7 +111,7 @@ class _Values:
         return list({id(each): each for each in self.values if isinstance(each, kind)}.values())
 
     def _shaped(self, value: Any, *, holds: bool) -> Any:
-        return self.expansion.literal(_shape(value), self.place, holds=holds)
+        return self.expansion.literal(_shape(value), self.location, holds=holds)
 
 
 def _both(known: tuple[Any, ...] | None, values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -133,7 +133,7 @@ def _shape(value: Any) -> dict[str, Any]:
 
 
 def _without_numbers(branch: Number, numbers: list[Any]) -> Sequence[Branch]:
-    """What lies between the numbers, below and above them."""
+    """The ranges between the numbers, below and above them."""
     if branch.values is not None:
         return (replace(branch, values=tuple(each for each in branch.values if each not in numbers)),)
     branches = [branch]
@@ -153,7 +153,7 @@ def with_texts(branch: String, values: tuple[str, ...] | None, expansion: Expans
 
 
 def _fits(branch: String, text: str, expansion: Expansion) -> bool:
-    """Whether a text is known to be out; what can't be told is left to who compiles the expression."""
+    """Whether a text fits; if that is unclear, it is kept, and the compiler decides."""
     if len(text) < branch.shortest or (branch.longest is not None and len(text) > branch.longest):
         return False
     return all(_may_match(each.value, text, expansion) is not False for each in branch.patterns) and not any(
@@ -168,23 +168,23 @@ def _may_match(pattern: str, text: str, expansion: Expansion) -> bool | None:
         return None
 
 
-def _values(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion:
+def _values(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion:
     if not isinstance(value, list):
-        raise Malformed(place, "a list of values")
+        raise Malformed(location, "a list of values")
     if any(isinstance(each, float) and not is_number(each) for each in value):
-        raise Malformed(place, "numbers that are not beyond all bounds")
-    return _Values(tuple(value), place, expansion)
+        raise Malformed(location, "numbers that are not beyond all bounds")
+    return _Values(tuple(value), location, expansion)
 
 
-def _constant(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion:
-    return _values([value], schema, place, expansion)
+def _constant(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion:
+    return _values([value], schema, location, expansion)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def _kept(branch: Number) -> Sequence[Number]:
-    """With only those of its values that still fit."""
+    """Keep only those of its values that still fit."""
     return (branch if branch.values is None else with_values(branch, branch.values),)
 
 
@@ -203,10 +203,10 @@ def _above(branch: Number, bound: Any, is_strict: bool) -> Number:
 def _limit(is_upper: bool, is_strict: bool, strict_keyword: str = "") -> Reading:
     inward, outward = (_below, _above) if is_upper else (_above, _below)
 
-    def read(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion | None:
-        if isinstance(value, bool):  # as draft 4 wrote it, beside the bound
+    def read(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion | None:
+        if isinstance(value, bool):  # draft 4's form, next to the bound
             return None
-        bound = number(value, place)
+        bound = number(value, location)
         strictly = is_strict or schema.get(strict_keyword) is True
         return OfType(
             Number,
@@ -217,13 +217,13 @@ def _limit(is_upper: bool, is_strict: bool, strict_keyword: str = "") -> Reading
     return read
 
 
-def _multiple(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion:
-    if number(value, place) <= 0:
-        raise Malformed(place, "a number above 0")
+def _multiple(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion:
+    if number(value, location) <= 0:
+        raise Malformed(location, "a number above 0")
     return OfType(
         Number,
         lambda branch, path: _kept(replace(branch, multiples=(*branch.multiples, value))),
-        lambda branch, path: _kept(replace(branch, no_multiples=(*branch.no_multiples, KeywordValue(value, place)))),
+        lambda branch, path: _kept(replace(branch, no_multiples=(*branch.no_multiples, KeywordValue(value, location)))),
     )
 
 
@@ -242,8 +242,8 @@ def _length(keyword: str) -> Reading:
         longest = length if branch.longest is None else min(branch.longest, length)
         return _checked(replace(branch, longest=longest), expansion) if length >= 0 else ()
 
-    def read(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion:
-        length = count(value, place)
+    def read(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion:
+        length = count(value, location)
         if keyword == "minLength":
             return OfType(
                 String,
@@ -257,15 +257,15 @@ def _length(keyword: str) -> Reading:
     return read
 
 
-def _pattern(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion:
+def _pattern(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion:
     if not isinstance(value, str):
-        raise Malformed(place, "a regular expression (a string)")
+        raise Malformed(location, "a regular expression (a string)")
     try:
         rest, ahead, not_ahead = split_look_ahead(value)
     except Unreadable:
         rest, ahead, not_ahead = value, [], []
-    wanted = tuple(KeywordValue(each, place) for each in ((rest, *ahead) if rest != "^" else ahead))
-    unwanted = tuple(KeywordValue(each, place) for each in not_ahead)
+    wanted = tuple(KeywordValue(each, location) for each in ((rest, *ahead) if rest != "^" else ahead))
+    unwanted = tuple(KeywordValue(each, location) for each in not_ahead)
 
     def narrowed(branch: String, path: Path) -> Sequence[String]:
         patterns = branch.patterns + tuple(each for each in wanted if each not in branch.patterns)
@@ -280,16 +280,16 @@ def _pattern(value: Any, schema: Schema, place: str, expansion: Expansion) -> As
     return OfType(String, narrowed, violated)
 
 
-def _format(value: Any, schema: Schema, place: str, expansion: Expansion) -> Assertion | None:
+def _format(value: Any, schema: Schema, location: str, expansion: Expansion) -> Assertion | None:
     if not isinstance(value, str) or value not in FORMATS:
         return None
 
     def narrowed(branch: String, path: Path) -> Sequence[String]:
         return (replace(branch, formats=tuple(dict.fromkeys((*branch.formats, value)))),)
 
-    # Who asserts no format finds nothing that fails, and who does finds what isn't one.
+    # Without format assertions nothing fails; with them, texts without the format do.
     def violated(branch: String, path: Path) -> Sequence[String]:
-        return (replace(branch, no_patterns=(*branch.no_patterns, KeywordValue(None, place))),)
+        return (replace(branch, no_patterns=(*branch.no_patterns, KeywordValue(None, location))),)
 
     return OfType(String, narrowed, violated)
 

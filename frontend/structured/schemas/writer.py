@@ -1,6 +1,6 @@
 """Writes branches as a schema with only the keywords that the engine's compiler supports.
 
-Parts that several places refer to, or that contain themselves, become definitions; all others are written in place.
+Parts that are used several times, or that contain themselves, become definitions; all others are written inline.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from .branches import EVERY_TYPE, Array, Boolean, Branch, Number, Object, String
 from .document import ANYTHING, NOTHING, Document, Literals
 from .expansion import Expander
 
-_MOST_LEVELS = 40  # of what stands where it is meant
+_MOST_LEVELS = 40  # of nested inline parts
 
 
 class _Writer:
@@ -33,7 +33,7 @@ class _Writer:
         return {**written, "$defs": definitions}
 
     def _counted(self) -> Counter[Literals]:
-        """How often each part is referred to."""
+        """Count how often each part is used."""
         meant: Counter[Literals] = Counter([self._root])
         todo = [self._root]
         while todo:
@@ -101,7 +101,7 @@ class _Writer:
 
 
 class _ByContent:
-    """A branch that equals others with the same content."""
+    """A branch, equal to others with the same content."""
 
     __slots__ = ("branch", "_text")
 
@@ -149,7 +149,8 @@ def _string(branch: String) -> Iterator[tuple[str, Any]]:
 
 
 def _joined(branches: Sequence[tuple[Branch, dict[str, Any]]]) -> Any:
-    """One schema: alternatives where one type has several branches, or what two types say can't stand together."""
+    """Join into one schema: alternatives if one type has several branches, or if keywords of two types can't be
+    combined."""
     if [branch for branch, _ in branches] == list(EVERY_TYPE):
         return True
     values: list[Any] = []
