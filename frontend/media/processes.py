@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from ...protocol.errors import LimitError, RequestError
-from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
+from ...protocol.processes.bounded_process import BoundedPool, Bounds, JobDiedError, serve
 from .decoded import DecodedMedium, Layout
 from .families.family import Family
 from .places import Places, Turn
@@ -29,6 +29,7 @@ _PATIENCE, _LATER = 120.0, "Ask again later."
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
 
 class _Job(msgspec.Struct, array_like=True):
     kind: tuple[str, str]  # the family's module and class: a helper imports no other
@@ -49,12 +50,8 @@ class MediaProcesses:
 
     def __init__(self, family: Family, bounds: Bounds = BOUNDS, places: Places | None = None) -> None:
         self._family = family
-        self._bounds = bounds
         self._places = places or Places()
-        self._lock = threading.Lock()
-        self._all: list[BoundedProcess] = []
-        self._idle: list[BoundedProcess] = []
-        self._is_closed = False
+        self._pool = BoundedPool("media", __name__, bounds)
 
     def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
         """Blocks until the medium is decoded, or refused."""
@@ -72,7 +69,7 @@ class MediaProcesses:
 
     def _answer(self, job: bytes, turn: Turn) -> bytearray | None:
         """None where it was stopped in a short place."""
-        helper = self._taken()
+        helper = self._pool.take()
         turn.stop = helper.close
         try:
             return helper.ask(job)
@@ -82,29 +79,14 @@ class MediaProcesses:
             raise
         finally:
             self._places.end(turn)
-            with self._lock:
-                if turn.was_stopped:
-                    self._all.remove(helper)
-                else:
-                    self._idle.append(helper)
+            if turn.was_stopped:
+                self._pool.forget(helper)
+            else:
+                self._pool.give_back(helper)
 
     def close(self) -> None:
         """End them all; media that are being decoded are refused."""
-        with self._lock:
-            self._is_closed = True
-            helpers = list(self._all)
-        for helper in helpers:
-            helper.close()
-
-    def _taken(self) -> BoundedProcess:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            helper = BoundedProcess("media", __name__, self._bounds)
-            if self._is_closed:
-                helper.close()
-            self._all.append(helper)
-            return helper
+        self._pool.close()
 
 
 def _read(medium: EncodedMedium, answer: bytearray) -> DecodedMedium | RequestError:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 
 from ...protocol.errors import LimitError, RequestError
-from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
+from ...protocol.processes.bounded_process import BoundedPool, Bounds, JobDiedError, serve
 from ..requests.conversation_checks import check_conversation
 from ..requests.plain_types import plain
 from ..requests.tool_schemas import check_tools, tool_schema
@@ -37,18 +36,15 @@ class TemplateProcesses:
     def __init__(self, bounds: Bounds = _BOUNDS, whose: str = "this model") -> None:
         self.bounds = bounds
         self.whose = whose
-        self._lock = threading.Lock()
-        self._all: list[BoundedProcess] = []
-        self._idle: list[BoundedProcess] = []
-        self._is_closed = False
+        self.pool = BoundedPool("template", __name__, bounds)
 
     def start(self) -> None:
         """Begin to start one before the first conversation comes."""
-        helper = self._taken()
+        helper = self.pool.take()
         try:
             helper.start()
         finally:
-            self._idle.append(helper)
+            self.pool.give_back(helper)
 
     def wait_until_ready(self) -> None:
         """Until the one that was started has loaded what it needs."""
@@ -65,32 +61,18 @@ class TemplateProcesses:
         return [next(found) if isinstance(each, str) else each for each in written]
 
     def _rendered(self, job: bytes, num_inputs: int) -> list[str | RequestError]:
-        helper = self._taken()
+        helper = self.pool.take()
         try:
             found = json.loads(helper.ask(job))
         except JobDiedError as error:
             return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_inputs)]
         finally:
-            self._idle.append(helper)
+            self.pool.give_back(helper)
         return [_refusal(text, is_too_long) if is_refusal else text for text, is_refusal, is_too_long in found]
 
     def close(self) -> None:
         """End them all; conversations that are being rendered are refused."""
-        with self._lock:
-            self._is_closed = True
-            helpers = list(self._all)
-        for helper in helpers:
-            helper.close()
-
-    def _taken(self) -> BoundedProcess:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-            helper = BoundedProcess("template", __name__, self.bounds)
-            if self._is_closed:
-                helper.close()
-            self._all.append(helper)
-            return helper
+        self.pool.close()
 
 
 class BoundedRenderer:
@@ -127,16 +109,15 @@ def renderer_of(owner: Any) -> BoundedRenderer:
     pid, renderer = _renderers.get(owner, (0, None))
     if renderer is None or pid != os.getpid():
         processes = TemplateProcesses()
-        weakref.finalize(processes, _end, os.getpid(), processes._all)
+        weakref.finalize(processes, _end, os.getpid(), processes.pool)
         renderer = BoundedRenderer(processes, sys.maxsize)  # memory is bounded, and a text alone has no other limit
         _renderers[owner] = os.getpid(), renderer
     return renderer
 
 
-def _end(pid: int, helpers: Sequence[BoundedProcess]) -> None:
+def _end(pid: int, pool: BoundedPool) -> None:
     if pid == os.getpid():
-        for helper in helpers:
-            helper.close()
+        pool.close()
 
 
 def _plain_input(

@@ -140,6 +140,44 @@ class BoundedProcess:
         return process.status
 
 
+class BoundedPool:
+    """Processes of one kind, one for each thread that has a job; each is started when it is first needed, and stays."""
+
+    def __init__(self, role: str, module: str, bounds: Bounds) -> None:
+        self._kind = role, module, bounds
+        self._lock = threading.Lock()
+        self._all: list[BoundedProcess] = []
+        self._idle: list[BoundedProcess] = []
+        self._is_closed = False
+
+    def take(self) -> BoundedProcess:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            process = BoundedProcess(*self._kind)
+            if self._is_closed:
+                process.close()
+            self._all.append(process)
+            return process
+
+    def give_back(self, process: BoundedProcess) -> None:
+        with self._lock:
+            self._idle.append(process)
+
+    def forget(self, process: BoundedProcess) -> None:
+        """Instead of giving it back, as it was closed."""
+        with self._lock:
+            self._all.remove(process)
+
+    def close(self) -> None:
+        """End them all; their jobs end with `JobDiedError`."""
+        with self._lock:
+            self._is_closed = True
+            processes = list(self._all)
+        for process in processes:
+            process.close()
+
+
 def _inherited() -> str:
     """The process's limits besides its bounds, as a part of a sentence; empty if there are none."""
     limits = inherited_limits()

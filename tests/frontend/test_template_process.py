@@ -55,11 +55,11 @@ def test_a_conversation_becomes_the_same_text_as_in_this_process(processes, cont
 
 def test_the_process_stays_for_the_next_conversation_which_may_be_as_large_as_a_body(processes):
     text(processes, "{{ 1 }}", TemplateInput(HI, None, {}))
-    before = [helper._process.popen.pid for helper in processes._all]
+    before = [helper._process.popen.pid for helper in processes.pool._all]
     assert [text(processes, "{{ 1 }}", TemplateInput(HI, None, {})) for _ in range(20)] == ["1"] * 20
     large = TemplateInput([{"role": "user", "content": "x" * (8 << 20)}], None, {})
     assert len(text(processes, "{{ messages[0].content }}!", large, most=9 << 20)) == (8 << 20) + 1
-    assert [helper._process.popen.pid for helper in processes._all] == before
+    assert [helper._process.popen.pid for helper in processes.pool._all] == before
 
 
 def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
@@ -100,7 +100,7 @@ def test_a_conversation_that_is_being_rendered_ends_with_the_model():
     turn = TemplateInput(HI, None, {})
     with ThreadPoolExecutor(1) as threads:
         asking = threads.submit(text, processes, ENDLESS, turn)
-        wait_until(lambda: processes._all and processes._all[0]._process, 60, "the process of the conversation")
+        wait_until(lambda: processes.pool._all and processes.pool._all[0]._process, 60, "the process of the conversation")
         processes.close()
         assert isinstance(asking.result(60), RequestError)
     assert isinstance(text(processes, "{{ 1 }}", turn), RequestError)
@@ -196,7 +196,7 @@ def test_a_tokenizer_renders_a_strangers_template_in_a_process_that_ends_with_it
         tokenizer.apply_chat_template([{"role": "user", "content": "boom"}])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
     assert pickle.loads(pickle.dumps(tokenizer)).apply_chat_template([HI, HI]) == ["1hi"] * 2
-    [helper] = _renderers[tokenizer][1]._processes._all
+    [helper] = _renderers[tokenizer][1]._processes.pool._all
     if (child := os.fork()) == 0:  # which must neither speak into its parent's process nor end it
         status = 1
         try:

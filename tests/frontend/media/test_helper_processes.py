@@ -241,7 +241,7 @@ def test_animations_that_take_long_are_decoded_beside_pictures_and_one_after_the
         with ThreadPoolExecutor(len(given)) as pool:
             found = list(pool.map(tight.decode, given))
         assert found == [processes.decode(given[0])] * 3 + [processes.decode(given[-1])] * 3
-        assert len(tight._all) <= 2
+        assert len(tight._pool._all) <= 2
     finally:
         tight.close()
 
