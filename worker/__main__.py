@@ -1,6 +1,6 @@
 """A worker's process: load, plan memory, allocate, then one step after another until told to stop.
 
-What it does with a plan is the runner's business; here are the sockets and the order of the start.
+The runner executes the plans; this file handles the sockets and the order of the start.
 """
 
 import gc
@@ -31,11 +31,11 @@ from .importing import no_collections
 
 
 class Stopped(Exception):
-    """Told to stop while waiting for something else."""
+    """A request to stop arrived while the worker waited for something else."""
 
 
 class Plans:
-    """What the engine sends, in order; a mask may come before or after the plans that surround it."""
+    """The engine's messages, in order; a mask may arrive before or after the plans around it."""
 
     def __init__(self, inbox: Inbox[WorkerInbox]) -> None:
         self.inbox = inbox
@@ -44,7 +44,7 @@ class Plans:
         self._masks: dict[int, MaskFrame] = {}
 
     def allocation(self) -> Allocate:
-        """Comes once, before all plans."""
+        """Receive the allocation, which arrives once, before all plans."""
         while self._allocate is None:
             self._receive()
         return self._allocate
@@ -60,7 +60,7 @@ class Plans:
         return self._masks.pop(step)
 
     def forget_masks(self, step: int) -> None:
-        """Those that this rank had no use for."""
+        """Drop the masks that this rank didn't use."""
         self._masks = {later: frame for later, frame in self._masks.items() if later > step}
 
     def _receive(self) -> None:
@@ -84,7 +84,7 @@ class ResultSender:
     def __init__(
         self, send: Callable[[StepResult], None], fail: Callable[[BaseException], None], in_thread: bool
     ) -> None:
-        """`in_thread`: steps are waited for in a thread; what goes wrong there is handed to `fail`."""
+        """`in_thread`: a thread waits for the steps and passes its errors to `fail`."""
         self._send = send
         self._fail = fail
         self._launched: queue.SimpleQueue[Callable[[], StepResult]] | None = None
@@ -93,7 +93,7 @@ class ResultSender:
             threading.Thread(target=self._run, name="results", daemon=True).start()
 
     def take(self, finish: Callable[[], StepResult]) -> None:
-        """Take the result of a step that was launched after all that were taken before."""
+        """Take the result of a step that was launched after all steps taken before."""
         if self._launched is None:
             self._send(finish())
         else:
@@ -108,7 +108,7 @@ class ResultSender:
 
 
 def main(child: Child) -> None:
-    # Bound before torch is imported: the engine's words wait in it.
+    # Bound before torch is imported, so that the engine's messages can queue in it.
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
     plans = Plans(WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
     engine = Outbox(child.directory, "engine")
@@ -124,7 +124,7 @@ def main(child: Child) -> None:
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
         results = ResultSender(engine.send, child.fail, in_thread=start.is_asynchronous)
-        # What was imported and loaded lives as long as the process: no collection need look at it again.
+        # Imported and loaded objects live as long as the process: exempt them from garbage collection.
         gc.freeze()
         while True:
             plan = plans.next()
@@ -146,13 +146,13 @@ def main(child: Child) -> None:
 
 
 def _report_capture(child: Child, number: int, total: int) -> None:
-    """Tell the person at the keyboard how far the capture of steps is."""
+    """Show the user how many steps have been captured."""
     if child.rank == 0:
         child.frontend.send(StartProgress("Capturing steps", number, total))
 
 
 def _with_heartbeat(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
-    """The same, and then the step has ended."""
+    """Wait for the result, then mark the step as ended."""
 
     def finished() -> StepResult:
         result = finish()

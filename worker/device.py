@@ -1,7 +1,6 @@
-"""The device that a rank computes on: how it is chosen, what its kind can do, and copies between it and the host.
+"""The device that a rank computes on: its choice, its capabilities, and copies between it and the host.
 
-What differs between a CPU and a GPU, whatever kernels compute on it, is a row of `_KINDS`; all else is a backend's
-business.
+A row of `_KINDS` holds the differences between a CPU and a GPU that don't depend on kernels; backends handle the rest.
 """
 
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from ..protocol.options.config import EngineConfig
 
 @dataclass(frozen=True)
 class DeviceKind:
-    kernels: str  # that compute on it where they can: native or Triton's
-    collectives: str  # what torch.distributed calls those that it adds up and gathers with
-    is_asynchronous: bool  # it computes beside the host, which copies what it needs and waits for it
-    has_cheap_order: bool  # sums over ranks in the order of the ranks cost nothing
+    kernels: str  # the preferred ones: native or Triton's
+    collectives: str  # torch.distributed's backend for sums and gathers
+    is_asynchronous: bool  # it computes in parallel with the host, which waits for its results
+    has_cheap_order: bool  # summing in the order of the ranks costs nothing
 
 
 _KINDS = {
@@ -74,7 +73,7 @@ def device_name(device: torch.device) -> str:
 
 
 def on_device(array: numpy.ndarray, device: torch.device) -> Tensor:
-    """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
+    """The array as a tensor: shared memory on a CPU, else a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
     return pinned(tensor).to(device, non_blocking=True) if kind_of(device).is_asynchronous else tensor
 
@@ -85,7 +84,7 @@ def pinned(tensor: Tensor) -> Tensor:
 
 
 class HostCopy:
-    """A tensor's copy on the host, made beside the next step; on a CPU it is the tensor itself."""
+    """A tensor's copy on the host, made during the next step; on a CPU it is the tensor itself."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._arrived: torch.cuda.Event | None = None
@@ -94,15 +93,15 @@ class HostCopy:
             self._copy_beside(tensor)
 
     def _copy_beside(self, tensor: Tensor) -> None:
-        beside = _side_stream(tensor.device)
-        beside.wait_stream(torch.cuda.current_stream(tensor.device))
-        with torch.cuda.stream(beside):
+        side_stream = _side_stream(tensor.device)
+        side_stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(side_stream):
             self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._tensor.copy_(tensor, non_blocking=True)
-            self._arrived = torch.cuda.Event(blocking=True)  # who waits for it sleeps
-            self._arrived.record(beside)
-        # Its memory is nobody else's before the copy is done.
-        tensor.record_stream(beside)
+            self._arrived = torch.cuda.Event(blocking=True)  # the waiting thread sleeps
+            self._arrived.record(side_stream)
+        # Its memory isn't reused before the copy is done.
+        tensor.record_stream(side_stream)
 
     def numpy(self) -> numpy.ndarray:
         if self._arrived is not None:
@@ -111,7 +110,7 @@ class HostCopy:
 
 
 def wait_for_host_copies(device: torch.device) -> None:
-    """Later launches wait until pending copies to the host have read their tensors, and may then overwrite them."""
+    """Make later launches, which may overwrite tensors, wait until pending copies to the host have read them."""
     if kind_of(device).is_asynchronous:
         torch.cuda.current_stream(device).wait_stream(_side_stream(device))
 

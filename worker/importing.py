@@ -1,7 +1,7 @@
-"""How a worker's processes import torch and all that needs it: without looking for garbage meanwhile.
+"""Imports torch and the modules that need it, with garbage collection switched off.
 
-Imported modules leave hardly any, and torch's many objects would be looked through a hundred times, which takes a
-quarter of the whole import.
+Imports create hardly any garbage, and the collector would scan torch's many objects a hundred times, a quarter of the
+import's time.
 """
 
 import gc

@@ -1,11 +1,11 @@
-"""What a worker raises at a plan that breaks a rule of the stream.
+"""The error that a worker raises for a plan that breaks a rule of the stream.
 
 The worker and its stand-in check each plan alike; only the worker imports torch.
 """
 
 
 class PlanError(RuntimeError):
-    """A plan that no engine may send: the stream is broken, and so this tree ends."""
+    """An invalid plan: the stream is broken, so this tree ends."""
 
 
 def require(holds: bool, sentence: str) -> None:

@@ -1,7 +1,7 @@
 """Runs one step after another: plan → batch → forward → sample → result.
 
 A runner is a pure function of the message stream: the same plans and masks give the same results. It never drops a
-request; a row that failed is marked in the result and goes on with a harmless token until the engine ends it.
+request; a failed row is marked in the result and continues with a harmless token until the engine ends it.
 """
 
 import time
@@ -39,7 +39,7 @@ from .steps.slots import SlotTable
 from .steps.step_rows import StepRows
 
 AwaitMask = Callable[[int], MaskFrame]
-_SOON = 0.05  # seconds in which the next of several steps would come
+_SOON = 0.05  # seconds within which a following step would arrive
 
 
 class Runner:
@@ -72,9 +72,9 @@ class Runner:
             tokens=lambda plan, rows, batch: batch.num_tokens,
         )
         self._choose = trace.timed("sample", self._chosen, step=lambda plan, *_: plan.step)
-        self.fast_decode = fast_decode  # takes the steps that it can
-        self.second_tiers = second_tiers  # one for each group of layers, or none at all
-        self.media = media  # of a model that sees
+        self.fast_decode = fast_decode  # executes the steps that it supports
+        self.second_tiers = second_tiers  # one per group of layers, or none
+        self.media = media  # for a model with vision
         self._batch = batch
         self._sampled = sample
         self._last_end = 0.0
@@ -85,7 +85,7 @@ class Runner:
         return self.launch(plan, await_mask)()
 
     def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
-        """Launch the step; the returned function waits for it and gives its result."""
+        """Launch the step; the returned function waits for it and returns its result."""
         self._is_launching = True
         try:
             return self._begin(plan, await_mask)
@@ -94,12 +94,12 @@ class Runner:
             self._is_launching = False
 
     def is_busy(self) -> bool:
-        """Whether a step is computed, as a CPU does at its launch, or probably will be at once. From any thread."""
+        """Whether a step is running (a CPU computes it at launch) or probably about to. Callable from any thread."""
         return self._is_launching or time.perf_counter() - self._last_launch < _SOON
 
     def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         if any(group.saves or group.loads for group in plan.groups):
-            self._move_blocks(plan)  # of blocks alone, so that it can be done before anyone takes the step
+            self._move_blocks(plan)  # only moves blocks, so it can run before the step is dispatched
         start = time.perf_counter()
         arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
         if arriving is None:
@@ -151,7 +151,7 @@ class Runner:
             self._sample(outcome, logits, mask)
 
     def _encode(self, plan: StepPlan) -> None:
-        """What the plan does with media."""
+        """Apply the plan's media."""
         if not (plan.dropped_entries or plan.encodes or plan.media):
             return
         if self.media is None:
@@ -161,7 +161,7 @@ class Runner:
             self.media.apply(plan)
 
     def _search(self, outcome: Outcome, logits: Tensor) -> Tensor:
-        """Candidates of the rows that sample nothing; gives the logits of the others."""
+        """Find candidates for the rows that sample nothing; return the logits of the others."""
         rows = outcome.rows
         is_searched = rows.is_searched[rows.wants_logits]
         if self.ranks.rank != 0:  # it may have no logits, and needs none
@@ -210,7 +210,7 @@ class Runner:
         return sampled
 
     def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: Tensor) -> list[Callable[[], list[Logprobs]]]:
-        """Of the prompt tokens that this step's hidden states speak of: each position's says the next token."""
+        """Log-probabilities of the prompt tokens that this step predicts: each position predicts the next token."""
         slots = rows.slots
         wanted = self.table.parameters.prompt_logprobs[slots]
         is_wanted = wanted != NO_LOGPROBS
@@ -229,7 +229,7 @@ class Runner:
         return parts
 
     def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> list[TokenLogprobs]:
-        """In pieces. All ranks compute the logits together; only rank 0 reads them, the others get no pieces."""
+        """Compute log-probabilities in pieces. All ranks compute the logits; only rank 0 returns pieces."""
         length = piece_length(self.table.vocab_size, num_top)
         pieces = []
         for start in range(0, len(following), length):
@@ -240,7 +240,7 @@ class Runner:
 
     @torch.inference_mode()
     def _move_blocks(self, plan: StepPlan) -> None:
-        """Between the blocks and the second tier of each group."""
+        """Copy blocks to and from the second tier of each group."""
         for number, (changes, memory) in enumerate(zip(plan.groups, self.memory.groups, strict=True)):
             tier = self.second_tiers[number] if self.second_tiers else None
             num_blocks, num_cells = memory.num_blocks, 0 if tier is None else tier.num_cells
@@ -267,12 +267,12 @@ class Runner:
                 f"masks rows {masked.tolist()} at {words * 4} bytes each."
             )
         bits = numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)
-        place = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
-        return Mask(place[framed], bits.copy())
+        index = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
+        return Mask(index[framed], bits.copy())
 
 
 def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:
-    """Of block or cell numbers, int64 [pairs, 2]."""
+    """Check pairs of block or cell numbers, int64 [pairs, 2]."""
     pairs = numpy.frombuffer(packed, numpy.int32).astype(numpy.int64).reshape(-1, 2)
     if (pairs < 0).any() or (pairs >= bounds).any():
         raise PlanError(f"The plan {what} {pairs.tolist()}, with {bounds[0]} to take from and {bounds[1]} to fill.")

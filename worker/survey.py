@@ -1,7 +1,7 @@
-"""Describes this machine and models' folders, as `python -m penstock.worker.survey [--torch] [FOLDER ...]`.
+"""Describes this machine and model folders: `python -m penstock.worker.survey [--torch] [FOLDER ...]`.
 
-Prints one `Survey` as JSON. Reads configs and the sizes of files, loads no weights, and imports torch only where asked.
-With `--without-weights` a model is judged by its config alone, as long as its weights are still to be downloaded.
+Prints one `Survey` as JSON. Reads configs and file sizes, loads no weights, and imports torch only with `--torch`.
+`--without-weights` judges a model by its config alone, before its weights are downloaded.
 """
 
 import shutil
@@ -29,12 +29,12 @@ from .weights.files.file_checks import check_weight_files
 from .weights.files.weight_files import identity, ranks_cut_for, weight_files
 from .weights.packed.kept_files import LARGEST_SHARE
 
-_UNASKED = EngineConfig(model="")  # the options of a start that is given none
+_UNASKED = EngineConfig(model="")  # the default options
 _FLOAT = 4
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
-# What the native kernels ask of a processor at least.
+# Processor features that the native kernels require.
 _NATIVE_UNITS = {"avx2", "fma", "f16c"}
-# What torch asks of a processor before it multiplies bfloat16 there.
+# Processor features that torch requires to multiply bfloat16.
 _BFLOAT16_UNITS = {"avx512bw", "avx512vl", "avx512dq"}
 
 
@@ -57,7 +57,7 @@ def _identified(folder: Path, without_weights: bool) -> ModelSurvey:
 
 
 def _model(folder: Path, without_weights: bool) -> ModelSurvey:
-    """Whatever is wrong with one folder is said of that one."""
+    """Describe one folder; its errors don't affect others."""
     try:
         config = read_config(folder)
         if not without_weights:
@@ -90,7 +90,7 @@ def _model(folder: Path, without_weights: bool) -> ModelSurvey:
 
 
 def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
-    """Native kernels take what is stored. Without them quantized matrices become floats, half formats that the
+    """Native kernels use weights as stored. Without them quantized matrices become floats, 16-bit formats that the
     processor cannot multiply are widened, and a tied head is a second copy of the embedding.
     """
     if _cpu_flags() >= _NATIVE_UNITS:
@@ -104,7 +104,7 @@ def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
 
 
 def _kv_bytes_at_start(config: ModelConfig, weight_bytes: int, item_size: int) -> int:
-    """KV memory that a start without options takes of what is free now."""
+    """KV memory that a start with default options would take now."""
     free, block_size = available_memory(), _UNASKED.block_size
     num_seqs, num_tokens = _UNASKED.step_limits("cpu")
     groups = tuple(
@@ -127,7 +127,7 @@ def _kv_bytes_at_start(config: ModelConfig, weight_bytes: int, item_size: int) -
 
 
 def _largest_where_mapped(config: ModelConfig, stored: int, item_size: int) -> int:
-    """Native kernels map their weights from a file, if there is room for it."""
+    """The largest model with native kernels, which map weights from a file if there is room for it."""
     if not _cpu_flags() >= _NATIVE_UNITS:
         return 0
     try:
@@ -152,7 +152,7 @@ def _torch() -> TorchSurvey:
             for number in range(torch.cuda.device_count()):
                 free, total = torch.cuda.mem_get_info(number)
                 cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
-    except Exception as error:  # whatever a broken installation does is what was found
+    except Exception as error:  # report whatever a broken installation raises
         return TorchSurvey(error=f"{type(error).__name__}: {error}")
     return TorchSurvey(
         version=str(torch.__version__), cuda=torch.version.cuda, triton=_installed("triton"), cards=cards
@@ -160,7 +160,7 @@ def _torch() -> TorchSurvey:
 
 
 def _native() -> NativeSurvey:
-    """What a worker would load, found without compiling anything."""
+    """Find the kernels that a worker would load, without compiling anything."""
     from ..kernels.cpu.build import compiler
     from ..kernels.cpu.library import LibraryError, chosen_variant, is_compiled
 

@@ -1,4 +1,4 @@
-"""The interface of a backend: what a model asks of whatever computes it."""
+"""The interface between a model and the backend that computes it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -28,37 +28,37 @@ from ..weights.layer_formats import LayerFormats
 from ..weights.packed.cache import NotKept, PackedCache
 from ..weights.weights import Placement
 
-ReportProgress = Callable[[int, int], None]  # how many steps are captured, and of how many
+ReportProgress = Callable[[int, int], None]  # number of captured steps, and their total
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """Options of how a model is computed."""
+    """Options for computing a model."""
 
-    deterministic: bool = False  # None and False: where it is free; native kernels always are, others never
-    captures_steps: bool = True  # where the backend can, and replays them
-    captured_rows: tuple[int, ...] = ()  # numbers of rows; empty: those that the backend finds fitting
+    deterministic: bool = False  # None and False: only if it costs nothing; native kernels always are
+    captures_steps: bool = True  # and replays them, if the backend can
+    captured_rows: tuple[int, ...] = ()  # numbers of rows; empty: the backend chooses
 
 
 @dataclass(frozen=True)
 class Backend(ABC):
     device: torch.device
     ops: Operations[Any, Any]
-    format: WeightFormat  # of matrices that are not quantized
-    activations: torch.dtype  # between the products
+    format: WeightFormat  # of unquantized matrices
+    activations: torch.dtype  # between products
 
     # Makes the inputs of a step's forward pass.
     batch = staticmethod(step_batch)
 
-    # Of a CPU's native kernels.
+    # For a CPU's native kernels.
     library: Library | None = None
-    # Whether there are products of integers.
+    # Whether there are integer products.
     multiplies_integers: ClassVar[bool] = True
-    # Of what a checkpoint has in MXFP4, where there are products of it.
+    # For MXFP4 weights, if there are products for them.
     mxfp4: ClassVar[WeightFormat | None] = None
-    # Whether blocks that no token reaches any more can serve others, in groups with tables of their own.
+    # Whether blocks outside a window are freed for others, in groups with their own tables.
     gives_back: ClassVar[bool] = True
-    # Why this runs slower than it could, if it does.
+    # Why this runs slower than possible, if it does.
     missing: str = ""
 
     @property
@@ -79,7 +79,7 @@ class Backend(ABC):
         """The weight format for this kind of the option `quantization`."""
 
     def float32_head(self) -> WeightFormat:
-        """The format of the matrix that gives the logits where it is to be float32."""
+        """The format of the head's matrix if it must be float32."""
         if self.activations != torch.float32:
             raise ConfigError(
                 f"lm_head_fp32=True needs activations in float32, and here they are {self.activations}, as they are on "
@@ -90,18 +90,18 @@ class Backend(ABC):
     def stored_formats(
         self, formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
     ) -> LayerFormats:
-        """The formats of layers that come from a GGUF file: those of its blocks where there are products of them;
-        `keeps_head`: but for the head, whose format was asked for."""
+        """The formats of layers from a GGUF file: those of its blocks, if there are products for them;
+        `keeps_head`: except the head, whose format was requested."""
         return formats
 
     def cache(
         self, model_folder: Path, formats: LayerFormats, ranks: Parallel, expert_parallel: bool = False
     ) -> PackedCache:
-        """Where packed weights of this model are kept. Raises `NotKept`."""
+        """The cache of this model's packed weights. Raises `NotKept`."""
         raise NotKept(f"only native kernels of a CPU map them, and here are {self.kernels}")
 
     def kv_kind(self, kind: str) -> str:
-        """This number format of keys and values, if this backend has it."""
+        """Check that this backend has this number format for keys and values."""
         return kind
 
     def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
@@ -111,23 +111,23 @@ class Backend(ABC):
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
 
     def forward_pass(self, decoder: Decoder) -> ForwardPass:
-        """What computes batches of this model."""
+        """The forward pass that computes batches of this model."""
         return cast(ForwardPass, decoder)  # whose rows are tensors
 
     def encoder_placement(self, placement: Placement) -> Placement:
-        """Where an encoder's weights are: every rank has all of them."""
+        """The placement of an encoder's weights: every rank has all of them."""
         return replace(placement, ops=self.encoder_operations(), ranks=Parallel(), adapters=None)
 
     @abstractmethod
     def encoder_operations(self) -> Operations[Any, Any]:
-        """Those of one rank alone."""
+        """Operations of a single rank."""
 
     def encoder_pass(self, encoder: Encoder) -> EncoderPass:
-        """What computes the encoder's stages."""
+        """The pass that computes the encoder's stages."""
         return TensorPass(encoder)
 
     def sample(self, forward_pass: ForwardPass) -> Sampler:
-        """How tokens are chosen from the logits that the forward pass gives."""
+        """The sampler of tokens from the forward pass's logits."""
         return sample
 
     def capture(
@@ -140,11 +140,11 @@ class Backend(ABC):
         most_bytes: int,
         on_progress: ReportProgress,
     ) -> None:
-        """Capture steps before the first request, within so many bytes, where steps are captured at all."""
+        """Capture steps before the first request, within so many bytes, if the backend captures steps."""
         return
 
     def forget_captured(self, forward_pass: ForwardPass) -> None:
-        """Free the captured steps, which ranks do before they leave one another: NCCL waits for what they hold."""
+        """Free the captured steps. Ranks do so before leaving their group, because NCCL waits for captured steps."""
         return
 
     def fast_decode(

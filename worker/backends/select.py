@@ -34,7 +34,7 @@ def select_backend(
         if not (missing := triton.lack()):
             from .triton.backend import TritonBackend  # its kernels import triton
 
-            # A captured step knows tables of blocks alone.
+            # Captured steps only support tables of blocks.
             captures_steps = options.captures_steps and not any(config.states)
             return TritonBackend.create(device, dtype, ranks, replace(options, captures_steps=captures_steps))
     else:

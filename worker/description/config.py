@@ -44,9 +44,9 @@ _FLAGS = (
     "enable_moe_block",
 )
 
-_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # without which it isn't a family's
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # required by every family
 
-# Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
+# Far above any real model: a folder may come from a stranger, and memory is planned from these numbers.
 _LARGEST = 1 << 30
 _MOST = {
     "num_hidden_layers": 4096,
@@ -75,7 +75,7 @@ class ModelConfig:
     intermediate_size: int
     num_layers: int
     num_heads: int
-    heads: tuple[LayerHeads, ...]  # of each layer those of keys and values; of latent attention one: what all share
+    heads: tuple[LayerHeads, ...]  # key-value heads of each layer; latent attention has one, shared by all
     rms_norm_eps: float
     tie_word_embeddings: bool
     windows: Windows
@@ -84,48 +84,48 @@ class ModelConfig:
     qk_norm: QKNorm
     qkv_limit: float | None  # queries, keys and values are clamped to ± this
     norm_places: NormPlaces
-    activation: Activation  # of its MLPs
+    activation: Activation  # of the MLPs
     scales: Scales
     max_position: int  # tokens of context that the config gives, or within which plain attention is exact
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
-    num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
-    experts: ExpertsConfig | None = None  # of the layers that have them
-    quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
-    latent: LatentConfig | None = None  # where the heads share one vector a token
-    token_inputs: TokenInputs | None = None  # an embedding of the tokens for each layer
-    widens_readers: bool = False  # MLPs of layers that read others' keys are twice as wide
-    vision: VisionConfig | None = None  # what it sees with
-    media_tokens: tuple[int, ...] = ()  # of prompts, that experts of their own serve
-    mixers: tuple[Mixer, ...] = ()  # of each layer what it has in the place of attention; None: attention
-    cut: ContextCut | None = None  # why `max_position` is less than the config gives
+    num_draft_layers: int = 0  # layers for speculative decoding, stored after the others and not read
+    experts: ExpertsConfig | None = None  # of the sparse layers
+    quantization: Quantization | None = None  # of matrices that the checkpoint stores quantized
+    latent: LatentConfig | None = None  # if the heads share one vector per token
+    token_inputs: TokenInputs | None = None  # a separate token embedding for each layer
+    widens_readers: bool = False  # MLPs of layers that read another layer's keys are twice as wide
+    vision: VisionConfig | None = None  # its vision encoder
+    media_tokens: tuple[int, ...] = ()  # prompt tokens that have experts of their own
+    mixers: tuple[Mixer, ...] = ()  # by layer, what replaces attention; None: attention
+    cut: ContextCut | None = None  # why `max_position` is less than the config's
 
     @property
     def rotates_pairs(self) -> bool:
-        """Neighbours rotate against one another, not halves."""
+        """Whether rotary embeddings pair neighbouring elements instead of halves."""
         return self.family.rotates_pairs if self.latent is None else self.latent.rotates_pairs
 
     def has_mlp(self, layer: int) -> bool:
-        """One that all tokens go through, and that experts stand beside at most."""
+        """Whether the layer has an MLP for all tokens, with or without experts next to it."""
         return self.experts is None or not self.experts.is_sparse[layer] or self.experts.names.beside is not None
 
     def mlp_width(self, layer: int) -> int:
         return self.intermediate_size * (1 + (self.widens_readers and self.heads[layer].source is not None))
 
     def rotary_dim(self, layer: int) -> int:
-        """Numbers of a head that are rotated; 0: none."""
+        """Elements of a head that are rotated; 0: none."""
         rope = self.ropes.of(layer)
         return 0 if rope is None else rope.rotary_dim
 
     @property
     def states(self) -> tuple[StateShape | None, ...]:
-        """Of each layer what it keeps of all tokens before; None: keys and values, or latents, of each."""
+        """By layer, the state it keeps of all earlier tokens; None: keys and values, or latents, of each token."""
         return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
 
 def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
-    """The description of the model in `model_folder`; an error names what is missing or not supported.
+    """Read the config of the model in `model_folder`; an error names what is missing or not supported.
 
-    What a model sees with is left out unless it `sees`. `rope_scaling` goes before the model's own.
+    The vision encoder is left out unless `sees`. `rope_scaling` overrides the model's own.
     """
     origin, path = origin_of(model_folder), model_folder / CONFIG_FILE
     try:
@@ -156,7 +156,7 @@ def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str
 
 
 def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[ModelConfig, list[Unsupported]]:
-    """What the config says, and which of its keys ask for what the family hasn't got."""
+    """Read the config as the family's; also return the keys that ask for something the family lacks."""
     given = under_read_names(given, family.name)
     config = ReadKeys(family.defaults | given)
     described = _described(config, family, origin)
@@ -234,7 +234,7 @@ def _heads(
 def _ropes(
     config: dict[str, Any], family: Family, windows: Windows, rotated: tuple[int, ...], context: int, origin: Origin
 ) -> LayerRopes:
-    """`rotated`: of each layer the numbers of a head that may be."""
+    """`rotated`: by layer, how many elements of a head may rotate."""
 
     def read(said: dict[str, Any], layer: int) -> RopeConfig:
         return read_rope(said, rotated[layer], context, family, origin)
@@ -253,7 +253,7 @@ def _experts(config: dict[str, Any], family: Family, num_layers: int, origin: Or
 
 
 def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ...]) -> Activation | None:
-    """The activation that a config must name, where what is computed doesn't depend on it."""
+    """The one activation that a config may name, since the computation doesn't depend on the key."""
     if family.mixture is not None and experts is not None:
         return family.mixture.activation_name
     return "silu" if any(mixers) else None
@@ -270,7 +270,7 @@ def _mlp_width(config: dict[str, Any], family: Family, origin: Origin) -> int:
 
 
 def _qkv_limit(config: dict[str, Any], family: Family, origin: Origin) -> float | None:
-    """Elsewhere the key stays unread."""
+    """Read the bound if the family clamps; otherwise the key stays unread."""
     if not family.clamps_qkv or config.get("clip_qkv") is None:
         return None
     return _positive(config, "clip_qkv", origin, default=0.0)
@@ -287,14 +287,14 @@ def _windows(config: dict[str, Any], family: Family, num_layers: int, origin: Or
 
 
 def _require_flags(config: dict[str, Any], origin: Origin) -> None:
-    """A "false" in quotation marks would count as true."""
+    """Reject flags that aren't booleans: the text "false" would count as true."""
     for key in _FLAGS:
         if config.get(key) not in (None, False, True):
             raise ConfigError(f"{origin}: {key} must be true or false, and is {shown(config[key])}.")
 
 
 def _count(config: Mapping[str, Any], key: str, origin: Origin, default: int | None = None) -> int:
-    """A missing one is the default, if there is one, which may be 0."""
+    """Read a positive whole number. A missing key gives the default, if any, which may be 0."""
     value = config.get(key)
     if default is not None and value in (None, default):
         return default
@@ -324,7 +324,7 @@ def _family(config: dict[str, Any], origin: Origin) -> Family:
 
 
 def _unsupported_as(config: dict[str, Any], origin: Origin, family: Family) -> list[str] | None:
-    """The keys that couldn't be honoured if this were a model of the family; None if it can't be one."""
+    """Keys that would be unsupported if this were a model of the family; None if it can't be one."""
     if any(key not in config for key in _SIZES):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Which layers of a model share a memory, and what a block of it holds. Reads no weights and imports no torch.
+"""Groups the layers of a model that share a memory, and sizes a block of it. Reads no weights and imports no torch.
 
 Layers that keep the same kind of thing for the same tokens are a group: keys and values (or latents) of all tokens or
 of a window, with the same heads; or a state of the same shape. The group with the longest contexts comes first.
@@ -16,24 +16,24 @@ _ORDER: tuple[GroupKind, ...] = ("full", "window", "state")
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers that keep the same kind of thing for the same tokens; sizes are of all ranks together."""
+    """Layers that keep the same kind of thing for the same tokens; sizes are totals over all ranks."""
 
     kind: GroupKind
-    layers: tuple[int, ...]  # of the model, in their order
-    window: int | None = None  # tokens that a query sees, its own included; None: all
+    layers: tuple[int, ...]  # numbers of the model's layers, in order
+    window: int | None = None  # tokens that a query sees, including its own; None: all
     num_kv_heads: int = 0
     head_dim: int = 0
     has_values: bool = True  # False: a value is the beginning of its key, and only keys are kept
     state: StateShape | None = None
 
 
-ONE_GROUP = LayerGroup("full", ())  # of all layers, where nothing else is asked of it
+ONE_GROUP = LayerGroup("full", ())  # all layers in one group
 
 
 def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) -> tuple[LayerGroup, ...]:
-    """The groups where no request is longer than `max_model_len`, which some windows then never leave.
+    """Group the layers for requests of up to `max_model_len` tokens, which some windows always cover.
 
-    Where nothing is given back (`gives_back=False`) a window's layers keep all tokens, as those with full attention do.
+    With `gives_back=False` blocks are never freed, and layers with a window keep all tokens like full attention.
     """
     found: dict[LayerGroup, list[int]] = {}
     for layer, alike in enumerate(_by_layer(config)):
@@ -48,7 +48,7 @@ def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) 
 
 
 def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
-    """What one request of so many tokens keeps in all layers together; states are float32."""
+    """Bytes that one request of so many tokens keeps in all layers; states are float32."""
 
     def tokens_kept(group: LayerGroup) -> int:
         return num_tokens if group.window is None else min(group.window, num_tokens)
@@ -57,14 +57,14 @@ def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
 
 
 def kept_bytes(group: LayerGroup, num_tokens: int, item_size: int) -> int:
-    """Bytes that a group's layers keep of so many tokens; a state takes the same for any number."""
+    """Bytes that a group's layers keep for so many tokens; a state takes the same for any number."""
     if (state := group.state) is not None:
         return len(group.layers) * state.nbytes
     return len(group.layers) * num_tokens * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
 
 
 def _by_layer(config: ModelConfig) -> Iterator[LayerGroup | None]:
-    """What each layer keeps, of the layers not yet any; None: nothing, it reads what another keeps."""
+    """Return one empty group per layer; None for a layer that reads another's memory."""
     for window, state, heads in zip(config.windows, config.states, config.heads, strict=True):
         if heads.source is not None:
             yield None

@@ -1,7 +1,7 @@
-"""By which rope each layer of a model rotates: one for all layers, one for each kind of them, or for some none.
+"""Assigns a rope to each layer of a model: one for all layers, one for each kind of layer, or none for some.
 
 Transformers 5 writes `rope_parameters` with an object for each kind of layer; 4 had a base for layers with a window
-beside the others' (`rope_local_base_freq`), and never stretched them. Reads no weights and imports no torch.
+next to the others' (`rope_local_base_freq`), and never stretched them. Reads no weights and imports no torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from .families.family import FULL, SLIDING, Family, Windows
 from .parts.rope import RopeConfig
 
 _READ_WITHOUT_USE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
-# Figures of any rope, which its scaling says nothing of.
+# Parameters of any rope that are independent of its scaling.
 _UNSCALED = ("rope_theta", "partial_rotary_factor", "mrope_section", "mrope_interleaved")
 
 
@@ -22,7 +22,7 @@ class LayerRopes:
     """The ropes of a model."""
 
     ropes: tuple[RopeConfig, ...]
-    by_layer: tuple[int | None, ...]  # of each layer its rope's number; None: it doesn't rotate
+    by_layer: tuple[int | None, ...]  # rope number by layer; None: it doesn't rotate
 
     def of(self, layer: int) -> RopeConfig | None:
         number = self.by_layer[layer]
@@ -30,7 +30,7 @@ class LayerRopes:
 
     @property
     def stretches(self) -> tuple[int, ...]:
-        """The lengths that requests are rotated for, where that depends on a request's length. All ropes of a model
+        """The lengths that requests are rotated for, if that depends on a request's length. All ropes of a model
         share them, so that one row serves in the tables of all."""
         return tuple(sorted({length for rope in self.ropes if len(rope.stretches) > 1 for length in rope.stretches}))
 
@@ -38,7 +38,7 @@ class LayerRopes:
 def read_layer_ropes(
     config: dict[str, Any], family: Family, windows: Windows, read: Callable[[dict[str, Any], int], RopeConfig]
 ) -> LayerRopes:
-    """`read` takes what the config says to a layer, and its number."""
+    """`read` takes a layer's config and its number."""
     rotates = family.rotates(config, windows)
     if not any(rotates):
         for key in _READ_WITHOUT_USE:
@@ -59,17 +59,17 @@ def read_layer_ropes(
 def rescaled(config: dict[str, Any], family: Family, scaling: Mapping[str, Any]) -> dict[str, Any]:
     """The config with another scaling of its positions.
 
-    Bases and axes stay. Where layers differ, those with a window keep their rope.
+    Bases and axes stay. If layers differ, those with a window keep their rope.
     """
     older = _object(config.get("rope_scaling"))
     newer = _object(config.get("rope_parameters") or family.defaults.get("rope_parameters"))
-    if "original_max_position_embeddings" in scaling:  # which goes before the figure when it stands beside it
+    if "original_max_position_embeddings" in scaling:  # which overrides the outer figure
         config = config | {"original_max_position_embeddings": None}
     if any(isinstance(each, dict) for each in newer.values()):
         full = {**_unscaled(_object(newer.get(FULL)), older), **scaling}
         return config | {"rope_scaling": None, "rope_parameters": newer | {FULL: full}}
     figures = {**_unscaled(newer, older), **scaling}
-    if family.ropes_by_kind:  # as transformers 4 writes it
+    if family.ropes_by_kind:  # in transformers 4's form
         return config | {"rope_scaling": figures}
     return config | {"rope_scaling": None, "rope_parameters": figures}
 
@@ -83,7 +83,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _said_to(kind: str, config: dict[str, Any], family: Family) -> dict[str, Any]:
-    """The config with the figures of layers of this kind."""
+    """The config with the rope parameters of this kind of layer."""
     older = config.get("rope_scaling") or {}
     newer = config.get("rope_parameters") or family.defaults.get("rope_parameters") or {}
     if not all(isinstance(each, dict) for each in (older, newer)):

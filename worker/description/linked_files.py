@@ -1,7 +1,7 @@
-"""The GGUF files that a translated model folder stands for, by its `gguf.json`. Reads no weights and imports no torch.
+"""Finds the GGUF files that a translated model folder links to in its `gguf.json`. Reads no weights, imports no torch.
 
-Such a folder has a config, a tokenizer and templates as any model's, and in place of weights the paths of files that
-lie elsewhere.
+Such a folder has a config, a tokenizer and templates like any model's, but instead of weights it has the paths of files
+stored elsewhere.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ _ANEW = "Remove the folder that it lies in, and start with the GGUF file: it is 
 
 class LinkedFiles(NamedTuple):
     files: tuple[Path, ...]
-    encoder: Path | None = None  # with what it sees with
+    encoder: Path | None = None  # the file of the vision encoder
 
     @property
     def all(self) -> list[Path]:
@@ -26,7 +26,7 @@ class LinkedFiles(NamedTuple):
 
 
 def linked_files(folder: Path) -> LinkedFiles | None:
-    """None: the folder holds weights of its own, or none."""
+    """Read the links; None if the folder has its own weights, or none."""
     try:
         found = msgspec.json.decode(read_model_file(folder / LINK_FILE), type=Link)
     except FileNotFoundError:

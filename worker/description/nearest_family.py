@@ -1,7 +1,7 @@
-"""What is said of an architecture that isn't supported: what kind of model it is, and which supported one is nearest.
+"""Describes an unsupported architecture in an error: what kind of model it is, and the nearest supported family.
 
-Nearest is the family that transformers' class for it is made of. Where transformers has none, it is the one whose name
-begins alike, word for word, and then the one that can honour most of the config's keys.
+The nearest family is the one that transformers' class for it derives from. If transformers has none, it is the one
+whose name begins alike, word for word, and then the one that supports most of the config's keys.
 """
 
 import re
@@ -14,10 +14,10 @@ from .families.family import Family
 from .families.table import FAMILIES
 from .text_config import SEEING
 
-# The keys that a family doesn't support of a config that is read as its own; None if it can't be read so.
+# Keys that a family doesn't support if a config is read as its own; None if it can't be read as such.
 UnsupportedAs = Callable[[Family], list[str] | None]
 
-# What an architecture is for stands at its end.
+# An architecture's name ends with its purpose.
 _KINDS: tuple[tuple[str, str], ...] = (
     (r"For(Sequence|Token|Image|Audio|Video)\w*Classification$", "a classifier, which gives scores and no text"),
     (r"ForQuestionAnswering$", "a finder of passages, which writes no text"),
@@ -28,14 +28,14 @@ _KINDS: tuple[tuple[str, str], ...] = (
 )
 _HEADLESS = re.compile(r"(?<!LMHead)Model$")
 _CONDITIONAL = re.compile(r"ForConditionalGeneration$|ForImageTextToText$|ForVision2Seq$")
-# Parts of a config that take something else than text.
+# Parts of a config for inputs other than text.
 _SEES, _HEARS = "sees pictures", "hears sound"
 _OTHER_INPUTS = (("vision_config", _SEES), ("visual", _SEES), ("audio_config", _HEARS))
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _HEAD = re.compile(r"_?(For[A-Z]\w*|LMHeadModel|Model|ForCaus\w*)$")
 _CAUSAL = "ForCausalLM"
 _CAUSAL_FAMILIES = tuple(each for each in FAMILIES if each.endswith(_CAUSAL))
-# By a family, those that transformers derives from its classes, or it from theirs, and that differ.
+# For each family, related but different ones: transformers derives one's classes from the other's.
 _DERIVED = {
     "Llama": "Apertus Apertus1p5Text AriaText Bamba BitNet Cwm DiffLlama Doge Dory Emu3 FalconH1 Helium HrmText Jamba "
     "JetMoe Laguna Llama4 NanoChat NemotronH Olmo Zaya",
@@ -60,7 +60,7 @@ _DERIVED = {
     "Phi3": "Phi3V Phi4Multimodal",
 }
 PARENTS = {name: parent + _CAUSAL for parent, names in _DERIVED.items() for name in names.split()}
-# Others that are no family's here, though some family reads their configs: they differ in what no key says.
+# Unsupported architectures whose configs some family can read: no key reveals how they differ.
 _OTHERS = (
     "Persimmon Bert BertGenerationDecoder Camembert Data2VecText MegatronBert Roberta RobertaPreLayerNorm RoFormer "
     "XLMRoberta XLMRobertaXL HunYuanMoEV1 MiniCPM3 Zamba Zamba2"
@@ -115,7 +115,7 @@ def _names_family(model_type: Any) -> bool:
 
 
 def _kind(name: str, config: Mapping[str, Any]) -> str | None:
-    """What it is, unless it continues texts."""
+    """The kind of model, unless it generates text."""
     for pattern, kind in _KINDS:
         if re.search(pattern, name):
             return kind
@@ -125,7 +125,7 @@ def _kind(name: str, config: Mapping[str, Any]) -> str | None:
 
 
 def _senses(name: str, config: Mapping[str, Any]) -> str | None:
-    """Inputs other than text, of a model that continues texts."""
+    """Inputs other than text, for a model that generates text."""
     if config.get("is_encoder_decoder") is True or any(re.search(pattern, name) for pattern, _ in _KINDS):
         return None
     inputs = dict.fromkeys(what for key, what in _OTHER_INPUTS if config.get(key))
@@ -158,11 +158,11 @@ def _nearest(name: str, config: Mapping[str, Any], unsupported_as: UnsupportedAs
 
     nearest = min(_CAUSAL_FAMILIES, key=distance)
     is_misspelt, same_words = not distance(nearest)[0], -distance(nearest)[1]
-    return nearest if is_misspelt or same_words else "LlamaForCausalLM"  # of which most are made
+    return nearest if is_misspelt or same_words else "LlamaForCausalLM"  # the base of most families
 
 
 def _is_misspelt(name: str, candidate: str) -> bool:
-    """The same but for a few letters; another number or another word makes another family."""
+    """Whether names differ by a few letters only; another number or another word makes another family."""
     same_numbers = re.findall(r"\d+", name) == re.findall(r"\d+", candidate)
     return same_numbers and abs(len(name) - len(candidate)) <= 2 and _likeness(name, candidate) >= _LIKE_A_NAME
 
@@ -172,7 +172,7 @@ def _likeness(name: str, other: str) -> float:
 
 
 def _body(name: str) -> str:
-    """Without what it is for: Qwen3Next of Qwen3NextForCausalLM."""
+    """The name without its purpose: Qwen3Next from Qwen3NextForCausalLM."""
     return _HEAD.sub("", name[:200])
 
 

@@ -1,6 +1,6 @@
-"""Where a model comes from, and what errors call it.
+"""The origin of a model, and its name in errors.
 
-A folder is called by its path. One that a GGUF file was translated to is known to nobody: errors speak of the file.
+A folder is called by its path. Users don't know the folder that a GGUF file was translated to, so errors name the file.
 """
 
 from pathlib import Path
@@ -13,12 +13,12 @@ CONFIG_FILE = "config.json"
 
 
 class Origin(NamedTuple):
-    """As a text it is what its config is called, since most errors are about that."""
+    """The names of a model's config and weights; as a text it is the config's, since most errors are about that."""
 
     folder: Path
-    model: str  # what its weights are called
+    model: str  # name of its weights
     config: str
-    remedy: str  # what to do where the two contradict each other
+    remedy: str  # what to do if config and weights contradict each other
 
     def __str__(self) -> str:
         return self.config

@@ -1,7 +1,7 @@
 """A decoder's products: the layers of each, by the names that checkpoints give them, and the number of its weights.
 
 Layers of one input are computed as one product, so they share a number format. Reads no weights and imports no torch:
-what a model will take, and which layers `quantization` means, is known before anything is read.
+the memory that a model will take, and the layers that `quantization` applies to, are known before anything is read.
 """
 
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ from .vision_config import VisionConfig
 
 HEAD = "lm_head"
 TABLE = "model.embed_tokens"
-VISION = "visual."  # what the names of an encoder's layers begin with
-_OF_VISION = {"int4": "int8", "wint4": "wint8"}  # fewer bits would blur what it sees
-Products = dict[tuple[str, ...], int]  # by the names of their projections, their weights
+VISION = "visual."  # prefix of an encoder's layer names
+_OF_VISION = {"int4": "int8", "wint4": "wint8"}  # fewer bits would blur pictures
+Products = dict[tuple[str, ...], int]  # numbers of weights, by the names of the projections
 
 
 class Product(NamedTuple):
     layers: tuple[str, ...]
-    num_weights: int  # of all ranks together
+    num_weights: int  # over all ranks
     is_of_experts: bool = False
 
 
 def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
-    """All of them, the head last."""
+    """All products, the head last."""
     for layer in range(config.num_layers):
         for names, num_weights in _mixer(config, layer, ranks).items():
             yield Product(tuple(f"model.layers.{layer}.{name}" for name in names), num_weights)
@@ -56,7 +56,7 @@ def products(config: ModelConfig, ranks: int = 1) -> Iterator[Product]:
 
 
 def _vision(vision: VisionConfig, ranks: int) -> Iterator[Product]:
-    """An encoder's; what makes patches a stream is never quantized."""
+    """An encoder's products; the patch embedding is never quantized."""
     hidden, heads = vision.hidden_size, vision.num_heads * vision.padded_head_dim
     names = vision.family.names
     for layer in range(vision.num_layers):
@@ -70,7 +70,7 @@ def _vision(vision: VisionConfig, ranks: int) -> Iterator[Product]:
 
 
 def _mergers(vision: VisionConfig) -> Iterator[tuple[str, int]]:
-    """The projections that make rows, and their weights."""
+    """The projections of the mergers, and their weights."""
     joined, names, merging = vision.merge**2 * vision.hidden_size, vision.family.merger, vision.family.merging
     if merging == "mean":
         yield "projector.mm_input_projection_weight", vision.hidden_size * vision.out_size
@@ -97,7 +97,7 @@ def _mlp(
 
 
 def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[Product]:
-    """The experts of a layer are one product, of which each token takes a part. Routers are never quantized."""
+    """The experts of a layer count as one product, of which each token uses a part. Routers are never quantized."""
     block, names = experts.names.within(layer), experts.names
     gate, up, down = names.gate_up_down
     numbers = range(names.first_expert, names.first_expert + experts.num_experts)
@@ -112,7 +112,7 @@ def _experts(layer: str, experts: ExpertsConfig, hidden_size: int) -> Iterator[P
 
 
 def _mixer(config: ModelConfig, layer: int, ranks: int) -> Products:
-    """Of one layer: the projections of each product, and its weights."""
+    """A layer's mixer: the projections of each product, and its weights."""
     mixer = config.mixers[layer]
     if isinstance(mixer, DeltaNet):
         return _within("linear_attn", _delta_net(mixer, config.hidden_size))
@@ -129,7 +129,7 @@ def _within(block: str, products: Products) -> Products:
 
 
 def _attention(config: ModelConfig, heads: LayerHeads, ranks: int) -> Products:
-    # Ranks that share a head of keys and values have a copy each.
+    # Ranks that share a key-value head have a copy each.
     queries = config.num_heads * (1 + config.family.gates_attention)
     a_head = heads.head_dim * config.hidden_size
     names = QKV[: 1 + heads.num_projected]
@@ -140,7 +140,7 @@ def _attention(config: ModelConfig, heads: LayerHeads, ranks: int) -> Products:
 
 
 def _delta_net(net: DeltaNet, hidden_size: int) -> Products:
-    """What decides how fast a state changes is never quantized."""
+    """A delta net's products; the projections that control how fast a state changes are never quantized."""
     if net.is_fused:
         inner: Products = {("in_proj_qkvz",): 2 * (net.keys + net.values) * hidden_size}
     else:
@@ -150,7 +150,7 @@ def _delta_net(net: DeltaNet, hidden_size: int) -> Products:
 
 
 def _latent_attention(config: ModelConfig, latent: LatentConfig, ranks: int) -> Products:
-    """The same. What the heads share, every rank has."""
+    """Latent attention's products; every rank has the parts that heads share."""
     queries, inputs = config.num_heads * latent.query_dim, latent.query_rank or config.hidden_size
     found: Products = {("q_proj" if latent.query_rank is None else "q_b_proj",): queries * inputs}
     if latent.query_rank is not None:
@@ -170,7 +170,7 @@ def expert_layers(config: ModelConfig) -> Iterator[str]:
 
 
 def quantized_kinds(config: ModelConfig, quantization: str | None) -> Kinds:
-    """What the option means for each layer; raises where layers of one product are given different kinds."""
+    """Apply the option to each layer; raise if layers of one product get different kinds."""
     found = [product.layers for product in products(config)]
     kinds = kinds_of_layers(quantization, [layer for layers in found for layer in layers])
     kinds |= {layer: _OF_VISION.get(kind or "", kind) for layer, kind in kinds.items() if layer.startswith(VISION)}

@@ -1,8 +1,8 @@
-"""What a config.json says of quantized weights: GPTQ, AWQ, AutoRound and compressed-tensors with 4 or 8 bits, 8-bit
-floats, MXFP4, GGUF.
+"""Reads how a config.json describes quantized weights: GPTQ, AWQ, AutoRound and compressed-tensors with 4 or 8 bits,
+8-bit floats, MXFP4, GGUF.
 
-Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen in
-the files. Imports no torch.
+Keeps only what the tensors don't reveal; the files show which matrices are quantized, and with how many bits. Imports
+no torch.
 """
 
 import re
@@ -18,20 +18,20 @@ from .text_config import text_name
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4", "gguf"]
 
-# Where it stands in config.json; the second name is that of the first compressed-tensors checkpoints, the third MLX's.
+# Keys of config.json; the second is used by the first compressed-tensors checkpoints, the third by MLX.
 QUANTIZATION_KEYS = ("quantization_config", "compression_config", "quantization")
-# The files of their own that the first tools for a method wrote it into.
+# Separate files that the first tools of a method wrote it to.
 QUANTIZATION_FILES = {"quantize_config.json": "gptq", "hf_quant_config.json": "modelopt"}
 
 _BITS = (4, 8)
 _INTEGER_FORMATS = ("pack-quantized", "int-quantized")
 _FLOAT8_FORMATS = ("float-quantized", "mxfp8-quantized")
 _COMPRESSED_FORMATS = (*_INTEGER_FORMATS, *_FLOAT8_FORMATS, "naive-quantized", "mixed-precision")
-# ModelOpt's algorithms of 8-bit floats: a scale for the matrix, for each row, for each block.
+# ModelOpt's algorithms for 8-bit floats: one scale per matrix, per row, per block.
 _MODELOPT_FLOAT8 = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8")
-# AutoRound packs as GPTQ's first version does, or as AWQ; without a packing_format as GPTQ.
+# AutoRound packs like GPTQ's first version or like AWQ; without a packing_format like GPTQ.
 _AUTO_ROUND_LAYOUTS: dict[str, Layout] = {"auto_round:auto_gptq": "gptq", "auto_round:auto_awq": "awq"}
-_FLOAT_BITS = 16  # what AutoRound writes of a module that stays floats
+_FLOAT_BITS = 16  # AutoRound's value for modules that stay floats
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,26 @@ class Quantization:
     """How a checkpoint's quantized matrices are laid out."""
 
     layout: Layout
-    bits: int  # of most of them
+    bits: int  # of most matrices
     group_size: int  # inputs that share a scale; 0: a whole row
-    # GPTQModel's `dynamic`, AutoRound's `extra_config`: by a pattern of modules' names their own group size. The first
-    # that fits counts.
+    # GPTQModel's `dynamic`, AutoRound's `extra_config`: group sizes by pattern of module names. The first match counts.
     group_sizes: tuple[tuple[str, int], ...] = ()
-    is_ordered: bool = False  # which inputs share a scale is listed for each matrix (activation order)
-    block: tuple[int, int] = (0, 0)  # rows and columns that share a scale of 8-bit floats; 0: as the scales show
+    is_ordered: bool = False  # each matrix lists which inputs share a scale (activation order)
+    block: tuple[int, int] = (0, 0)  # rows and columns of 8-bit floats that share a scale; 0: see the scales' shape
 
     @property
     def is_float8(self) -> bool:
-        """Whether its quantized matrices are 8-bit floats, and none integers."""
+        """Whether its quantized matrices are 8-bit floats instead of integers."""
         return self.layout == "fp8"
 
     @property
     def is_mxfp4(self) -> bool:
-        """Whether experts are 4-bit floats, and the other matrices as wide as ever."""
+        """Whether experts are 4-bit floats and the other matrices aren't quantized."""
         return self.layout == "mxfp4"
 
     @property
     def is_gguf(self) -> bool:
-        """Whether the weights are those of GGUF files, of which each tensor has a type of its own."""
+        """Whether the weights come from GGUF files, in which each tensor has its own type."""
         return self.layout == "gguf"
 
     def group_size_of(self, module: str) -> int:
@@ -76,7 +75,7 @@ class Quantization:
 
 
 def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None:
-    """None for a checkpoint in floats; an error names what is not supported."""
+    """Read the quantization; None for a checkpoint in floats. An error names what is not supported."""
     given = next((config[key] for key in QUANTIZATION_KEYS if key in config), None)
     if given is None:
         found = (_beside(path.with_name(name), method) for name, method in QUANTIZATION_FILES.items())
@@ -97,7 +96,7 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
 
 
 def _is_mlx(given: dict[str, Any]) -> bool:
-    """MLX writes bits and group_size alone, newer ones a mode as well."""
+    """Recognize MLX, which writes only bits and group_size; newer versions add a mode."""
     return "group_size" in given and "bits" in given
 
 
@@ -111,7 +110,7 @@ def _gptq(given: dict[str, Any], path: Path) -> Quantization:
 
 
 def _dynamic(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> Iterator[tuple[str, int]]:
-    """Modules behind "-:" are not quantized, which their tensors show."""
+    """Read GPTQModel's `dynamic`. Modules after "-:" are not quantized, which their tensors show."""
     for pattern, own in given.items():
         if not pattern.startswith("-:"):
             _bits(own.get("bits", _BITS[0]), f"gptq, dynamic {pattern!r}", path)
@@ -157,7 +156,7 @@ def _auto_round(given: dict[str, Any], path: Path) -> Quantization:
 
 
 def _extra(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> Iterator[tuple[str, int]]:
-    """Keys are modules' names or patterns of them."""
+    """Read AutoRound's `extra_config`, whose keys are module names or patterns."""
     for pattern, own in given.items():
         if (bits := own.get("bits", _BITS[0])) != _FLOAT_BITS:
             _bits(bits, f"auto-round, extra_config {pattern!r}", path)
@@ -187,7 +186,7 @@ def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
 
 
 def _check_numbers(weights: dict[str, Any], path: Path) -> None:
-    """Of one group of modules."""
+    """Check the numbers of one group of modules."""
     kind, bits = weights.get("type", "int"), weights["num_bits"]
     if kind == "int":
         _bits(bits, "compressed-tensors", path)
@@ -197,7 +196,7 @@ def _check_numbers(weights: dict[str, Any], path: Path) -> None:
 
 
 def _fp8(given: dict[str, Any], path: Path) -> Quantization:
-    """As DeepSeek, Qwen and MiniMax publish it, and what has a scale for a whole matrix or each row."""
+    """8-bit floats with scales per block (DeepSeek, Qwen, MiniMax), per matrix or per row."""
     if (expert := given.get("expert_dtype", "fp8")) != "fp8":
         _refuse(path, f"fp8, with experts in {_name(expert)}", "experts are read in fp8")
     return Quantization("fp8", 8, 0, block=_block(given.get("weight_block_size") or (0, 0)))
@@ -221,12 +220,12 @@ def _block(sizes: Any) -> tuple[int, int]:
 
 
 def _mxfp4(given: dict[str, Any], path: Path) -> Quantization:
-    """Experts of gpt-oss. What is not among them (`modules_to_not_convert`) shows in the tensors."""
+    """Experts of gpt-oss. The tensors show which modules aren't quantized (`modules_to_not_convert`)."""
     return Quantization("mxfp4", 4, 32)
 
 
 def _gguf(given: dict[str, Any], path: Path) -> Quantization:
-    """What each tensor's type is stands in the files."""
+    """The files give each tensor's type."""
     return Quantization("gguf", _FLOAT_BITS, 0)
 
 
@@ -251,7 +250,7 @@ def _bits(bits: Any, method: str, path: Path) -> int:
 
 
 def _group_size(size: Any) -> int:
-    """-1 and None are written for a whole row."""
+    """Read a group size; -1 and None mean a whole row."""
     if size is not None and type(size) is not int:
         raise TypeError(f"group_size must be a whole number, and is {shown(size)}")
     return max(size or 0, 0)
@@ -262,7 +261,7 @@ def _told(error: Exception) -> str:
 
 
 def _name(value: Any) -> str:
-    """A plain name as it is; what could be taken for one, or for a number, as it is written."""
+    """Show a plain name as it is, and anything else as JSON would."""
     return value if isinstance(value, str) and value[:1].isalpha() and len(value) <= 40 else shown(value)
 
 

@@ -1,4 +1,4 @@
-"""Whether a model can be shared by so many ranks: its heads, and the inner layers of its MLPs. Reads no weights."""
+"""Checks that ranks can divide a model: its heads, and the inner layers of its MLPs. Reads no weights."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,7 @@ def _kv_heads(config: ModelConfig) -> str:
 
 
 def _shared(mixer: DeltaNet | ShortConvolution) -> int:
-    """What the ranks divide evenly of it."""
+    """The counts that the ranks must divide evenly."""
     return mixer.num_key_heads if isinstance(mixer, DeltaNet) else mixer.channels
 
 
@@ -54,7 +54,7 @@ def _of_states(config: ModelConfig) -> str:
 
 
 def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, int]]:
-    """What the ranks divide among themselves in MLPs."""
+    """The MLP widths that the ranks divide."""
     experts = config.experts
     if any(map(config.has_mlp, range(config.num_layers))):
         yield "the outputs of the MLP's first product (intermediate_size)", config.intermediate_size
@@ -66,6 +66,6 @@ def _widths(config: ModelConfig, expert_parallel: bool) -> Iterator[tuple[str, i
 
 def _inner_layer(config: ModelConfig, experts: ExpertsConfig) -> tuple[str, int]:
     if config.quantization is not None and config.quantization.is_mxfp4:
-        block = config.quantization.group_size  # whose numbers share an exponent and stay together
+        block = config.quantization.group_size  # numbers that share an exponent stay together
         return f"blocks of {block} in an expert's inner layer", experts.width // block
     return "the outputs of an expert's first product", experts.width

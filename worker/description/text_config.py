@@ -1,7 +1,7 @@
-"""The text part of a model that takes more than text: its config, and what of it is left out.
+"""Reads the config of the text part of a model that takes more than text, and the keys that it leaves out.
 
-Such a config has what the decoder is made of under `text_config`, and beside it what pictures need
-(`vision_config.py`). It is read as that of the decoder alone. Imports no torch.
+Such a config describes the decoder under `text_config`, and next to it the encoder of pictures
+(`vision_config.py`). It is read as the config of the decoder alone. Imports no torch.
 """
 
 import re
@@ -14,7 +14,7 @@ from .origin import Origin
 
 _MISTRAL_3 = "Mistral3ForConditionalGeneration"
 _LLAMA = dict.fromkeys(("", "llama"), "LlamaForCausalLM")
-# By architecture, that of its decoder alone; where there may be several, by the decoder's model_type ("": not given).
+# The decoder's architecture by the model's; if several are possible, by the decoder's model_type ("": not given).
 _DECODERS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(ERNIE_VL, "Ernie4_5_VLMoeTextModel"),
     "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
@@ -33,14 +33,14 @@ _DECODERS: dict[str, str | dict[str, str]] = {
     },
 }
 SEEING = tuple(_DECODERS)  # the architectures of models that see
-# Before transformers 5, or before their classes were its own, their keys stood beside those of pictures.
+# Older configs, before transformers 5 or its own classes, have the decoder's keys next to those of pictures.
 _FLAT = (*ERNIE_VL, "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
-# Said of the model as a whole, whatever stands within `text_config`.
+# Keys that apply to the whole model, whatever `text_config` says.
 _OF_THE_WHOLE = (
     *("quantization_config", "compression_config", "tie_word_embeddings", "dtype", "torch_dtype"),
     *("transformers_version",),
 )
-# Of pictures and sound alone: their encoders, and the tokens in whose place they come.
+# Keys of pictures and sound alone: their encoders and placeholder tokens.
 _OF_PICTURES = re.compile(
     r"(vision|audio)_config|(image|video|vision|audio)(_\w+)?_token(_id)?|language_model_only|vision_feature_\w+"
     r"|projector_hidden_act|multimodal_projector_bias|spatial_merge_size|mm_tokens_per_image|scale_factor|pixel_shuffle_factor|perceiver_config|vision_soft_tokens_per_image"
@@ -49,7 +49,7 @@ _OF_PICTURES = re.compile(
 PICTURE_TENSORS = re.compile(
     r"(model\.)?(visual|vision_tower|vision_model|audio_tower|embed_vision|embed_audio|multi_modal_projector)\."
 )
-# An encoder's own parts, and what makes rows of its patches; longer names first.
+# An encoder's own parts and its mergers; longer names first.
 _TOWERS = ("visual.", "vision_tower.vision_model.", "vision_tower.", "vision_model.")
 _PROJECTORS = ("multi_modal_projector.", "connector.", "resampler_model.")
 _PREFIXES = (
@@ -63,16 +63,16 @@ _PREFIXES = (
 
 
 def text_part(config: dict[str, Any], origin: Origin) -> dict[str, Any]:
-    """The config of the decoder alone; the config itself where it is one of a decoder."""
+    """The decoder's config; a plain decoder's config is returned as it is."""
     architectures = config.get("architectures")
     named = architectures if isinstance(architectures, list) else []
     decoder = next((_DECODERS[each] for each in named if isinstance(each, str) and each in _DECODERS), None)
     if decoder is None:
         return config
     inner = config.get("text_config")
-    beside = config
+    outside = config
     if inner is None and any(each in _FLAT for each in named):
-        inner, beside = config, {}
+        inner, outside = config, {}
     if not isinstance(inner, dict):
         raise ConfigError(f"{origin}: text_config must be an object that describes the decoder, and is {shown(inner)}.")
     inner = {key: value for key, value in inner.items() if not _OF_PICTURES.fullmatch(key)}
@@ -84,16 +84,16 @@ def text_part(config: dict[str, Any], origin: Origin) -> dict[str, Any]:
             known = ", ".join(filter(None, decoder))
             raise ConfigError(f"{origin}: text_config has model_type {shown(kind)}, and only {known} are supported.")
         decoder = decoder[kind]
-    # An outer key that the decoder has too means the same there, and the decoder's own says what is computed.
-    outer = {key: value for key, value in beside.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
+    # An outer key that the decoder has too means the same, and the decoder's own takes precedence.
+    outer = {key: value for key, value in outside.items() if not _OF_PICTURES.fullmatch(key) and key != "text_config"}
     whole = {key: config[key] for key in _OF_THE_WHOLE if config.get(key) is not None}
-    if _MISTRAL_3 in named:  # as its class takes it, whatever the decoder's config says
+    if _MISTRAL_3 in named:  # as in its class, whatever the decoder's config says
         whole.setdefault("tie_word_embeddings", True)
     return outer | inner | whole | {"architectures": [decoder], "model_type": inner.get("model_type")}
 
 
 def text_name(name: str) -> str:
-    """What a tensor, or a layer, is called in a checkpoint of the decoder alone."""
+    """The name of a tensor or layer in a checkpoint of the decoder alone."""
     for prefix, own in _PREFIXES:
         if name.startswith(prefix):
             return own + name.removeprefix(prefix)
@@ -101,6 +101,6 @@ def text_name(name: str) -> str:
 
 
 def name_beside(stored: str, name: str) -> str:
-    """What a checkpoint that has a tensor `stored` calls the one, or the layer, that layers call `name`."""
+    """The checkpoint's name for `name`, in a checkpoint that has a tensor `stored`."""
     prefix, own = next((each for each in _PREFIXES if stored.startswith(each[0])), ("", ""))
     return prefix + name.removeprefix(own)

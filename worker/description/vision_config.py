@@ -1,6 +1,6 @@
-"""What a config says of the encoder of pictures, read into a frozen description. Imports no torch.
+"""Reads the config of a picture encoder into a frozen description. Imports no torch.
 
-Beside config.json it reads how the processor's files normalise colours, because the encoder gets plain pixels.
+It also reads the colours' normalization from the processor's files, because the encoder gets plain pixels.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from .keys.unread_keys import ReadKeys, refuse_unsupported, unsupported_keys
 from .origin import Origin
 from .parts.activations import Activation, read_activation
 
-# Far above what any encoder has: a folder may come from a stranger, and memory is planned by these numbers.
+# Far above any real encoder: a folder may come from a stranger, and memory is planned from these numbers.
 _MOST = {"depth": 1024, "num_heads": 1024, "patch_size": 256, "temporal_patch_size": 16, "spatial_merge_size": 16}
 _LARGEST = 1 << 20
 _CHANNELS = 3
-_HEAD_DIM_STEP = 16  # heads are filled up to a multiple, as kernels want them
+_HEAD_DIM_STEP = 16  # heads are padded to a multiple, which kernels need
 
 
 @dataclass(frozen=True)
 class Colours:
-    """A colour's byte x becomes (x × scale - mean) / deviation."""
+    """Normalization of colours: a byte x becomes (x × scale - mean) / deviation."""
 
     scale: float
     mean: tuple[float, ...]
@@ -44,15 +44,15 @@ class VisionConfig:
     intermediate_size: int
     activation: Activation
     patch_size: int  # pixels along each side of a patch
-    num_frames: int  # of a patch
-    merge: int  # patches along each side of what becomes a row
-    out_size: int  # numbers of a row's part: as wide as the text part's stream
+    num_frames: int  # frames of a patch
+    merge: int  # patches along each side of the square that becomes a row
+    out_size: int  # elements of a row's part: the width of the text part's stream
     window: int | None  # rows along each side of a window
-    full_layers: tuple[int, ...]  # that attend to a whole frame; the others within windows
-    taps: tuple[int, ...]  # layers behind which further parts of the rows are taken
-    table_side: int | None  # of the learned table of positions
-    epsilon: float  # of its norms
-    out_epsilon: float  # of the text part's
+    full_layers: tuple[int, ...]  # layers that attend to a whole frame; the others attend within windows
+    taps: tuple[int, ...]  # layers after which further parts of the rows are taken
+    table_side: int | None  # of the learned position table
+    epsilon: float  # of the encoder's norms
+    out_epsilon: float  # of the text part's norms
     rope_theta: float
     image_colours: Colours
     video_colours: Colours
@@ -71,32 +71,32 @@ class VisionConfig:
 
     @property
     def frames_together(self) -> int:
-        """That are a part of the same rows."""
+        """Frames that form the same rows."""
         return self.num_frames * self.family.row_frames
 
     @property
     def row_parts(self) -> int:
-        """Of a row: one stands in the place of an embedding, the others are added behind the first layers."""
+        """Parts of a row: one replaces an embedding, the others are added after the first layers."""
         return 1 + len(self.taps)
 
     @property
     def activation_floats(self) -> int:
-        """Numbers of one patch that are in memory at once while a part of a layer is computed."""
+        """Floats per patch that are in memory at once while a part of a layer is computed."""
         heads = 3 * self.num_heads * self.padded_head_dim
-        inner = (3 if len(self.family.mlp) == 3 else 1.5) * self.intermediate_size  # with a gate, or without one
+        inner = (3 if len(self.family.mlp) == 3 else 1.5) * self.intermediate_size  # with or without a gate
         return int(5 * self.hidden_size + 2 * heads + inner) + self.patch_numbers
 
     def patch_bytes(self, item_size: int) -> int:
-        """Of a patch while its medium is encoded: stream, query, key, value and rotation, and its pixels, which come
-        as a message."""
+        """Bytes of a patch while its medium is encoded: stream, query, key, value, rotation, and the pixels of its
+        message."""
         numbers = self.hidden_size + 3 * self.num_heads * self.padded_head_dim + 2 * self.padded_head_dim
         return numbers * item_size + 2 * self.patch_numbers
 
 
 def read_vision(config: dict[str, Any], origin: Origin, hidden_size: int, epsilon: float) -> VisionConfig | None:
-    """The encoder of the model in this whole config.json; None where there is none, or none that runs here.
+    """Read the encoder from a whole config.json; None if there is none, or none that runs here.
 
-    `hidden_size` and `epsilon` (of norms) are the text part's.
+    `hidden_size` and `epsilon` (of norms) belong to the text part.
     """
     named = config.get("architectures")
     families = (VISION_FAMILIES.get(each) for each in named or [] if isinstance(each, str))
@@ -183,7 +183,7 @@ def _described(
 
 
 def _layers(config: ReadKeys, key: str, num_layers: int, origin: Origin) -> tuple[int, ...]:
-    """Numbers of layers, ascending."""
+    """Layer numbers, ascending."""
     value = config.get(key)
     is_list = isinstance(value, list) and all(type(each) is int and 0 <= each < num_layers for each in value)
     if not is_list or sorted(set(value)) != value:
@@ -192,7 +192,7 @@ def _layers(config: ReadKeys, key: str, num_layers: int, origin: Origin) -> tupl
 
 
 def _side(count: Callable[[str], int], key: str, origin: Origin) -> int:
-    """Of a square of so many places."""
+    """The side of a square with so many positions."""
     side = round(count(key) ** 0.5)
     if side * side != count(key):
         raise ConfigError(f"{origin}: {key} is {count(key)}, which is no square.")
@@ -200,7 +200,7 @@ def _side(count: Callable[[str], int], key: str, origin: Origin) -> int:
 
 
 def _pooled(patches: int, rows: int, origin: Origin) -> int:
-    """Patches along each side of a row, of so many along each side of a picture."""
+    """Patches along each side of a row, for so many along each side of a picture."""
     if patches == 0 or patches % rows:
         raise ConfigError(
             f"{origin}: {patches} patches along a side can't become the {rows} that mm_tokens_per_image says."
@@ -209,7 +209,7 @@ def _pooled(patches: int, rows: int, origin: Origin) -> int:
 
 
 def _check_size(origin: Origin, side: int) -> None:
-    """The processor makes squares of this side of all pictures."""
+    """Check that the processor resizes all pictures to squares of this side."""
     for key, value in (_image_settings(origin.folder).get("size") or {}).items():
         if key in ("height", "width") and value != side:
             size = f"{key}={shown(value)}"
@@ -234,7 +234,7 @@ def _theta(config: ReadKeys, family: VisionFamily, origin: Origin) -> float:
 
 
 def _colours(origin: Origin, kind: str, family: VisionFamily) -> Colours:
-    """As the processor of pictures, or of videos, has them."""
+    """Read the colours' normalization from the processor's files."""
     folder = origin.folder
     both, image = read_model_settings(folder / "processor_config.json"), _image_settings(folder)
     video = both.get("video_processor") or read_model_settings(folder / "video_preprocessor_config.json")

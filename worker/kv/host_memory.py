@@ -1,7 +1,7 @@
 """Large memory on the CPU: allocated without touching it, then touched by a thread in the background.
 
-The first touch of fresh memory is the dearest part of writing it: seconds for a GiB on some machines. The background
-thread writes nothing, it asks the kernel to populate the pages, so that steps may use them meanwhile.
+The first touch of fresh memory is the most expensive part of writing it: seconds per GiB on some machines. The
+background thread writes nothing; it asks the kernel to populate the pages, so that steps may use them meanwhile.
 """
 
 import ctypes
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 _PIECE = 2 << 20  # a huge page
-_PAUSE = 9  # times as long as a piece took, while steps are computed
+_PAUSE = 9  # times as long as a piece took, while steps are running
 _HUGE_PAGES, _POPULATE_WRITE = 14, 23  # of madvise(2); the latter since Linux 5.14
 
 
 def fresh_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros whose pages the kernel hands out as they are touched; `torch.zeros` would touch them all at once."""
+    """Zeros whose pages the kernel allocates on first touch; `torch.zeros` would touch them all at once."""
     memory = mmap.mmap(-1, math.prod(size) * dtype.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(memory, dtype=dtype).view(size)
 
 
 def pinned_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros that a GPU can read and write by itself; torch's own way may take twice what is asked for."""
+    """Zeros that a GPU can read and write itself; torch's own function may take twice the memory."""
     tensor = fresh_zeros(size, dtype)
     _madvise(tensor.data_ptr(), tensor.nbytes, _HUGE_PAGES)
     error = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)
@@ -37,10 +37,10 @@ def pinned_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 class BackgroundTouch:
-    """Touches stretches of the CPU's memory, from `start()` until done or stopped.
+    """Touches ranges of CPU memory, from `start()` until done or stopped.
 
-    A piece of each in turn, so that what is used first is there first. While steps are computed, it takes a tenth of a
-    core.
+    It touches a piece of each range in turn, because the beginnings are used first. While steps are running, it takes a
+    tenth of a core.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BackgroundTouch:
         on_progress: Callable[[int], None],
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_progress` hears how many bytes are left, and 0 at the end; `is_busy` says whether steps are computed."""
+        """`on_progress` gets the remaining bytes, 0 at the end; `is_busy` tells whether steps are running."""
         self._stretches = [_whole_pages(stretch) for stretch in stretches]
         self._on_progress = on_progress
         self._is_busy = is_busy
@@ -57,7 +57,7 @@ class BackgroundTouch:
         self._thread = threading.Thread(target=self._touch_all, name="touch", daemon=True)
 
     def start(self, after: float = 0.0) -> None:
-        """Begin so many seconds from now."""
+        """Begin after so many seconds."""
         self._after = after
         self._thread.start()
 
@@ -69,7 +69,7 @@ class BackgroundTouch:
         self._thread.join()
 
     def _touch_all(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # this thread's alone on Linux
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # only this thread, on Linux
         if self._is_stopped.wait(self._after):
             return
         for stretch in self._stretches:
@@ -87,7 +87,7 @@ class BackgroundTouch:
         self._on_progress(0)
 
     def _pieces(self) -> Iterator[range]:
-        """The first of each stretch, then the second of each, and so on."""
+        """The first piece of each range, then the second of each, and so on."""
         most = max((len(stretch) for stretch in self._stretches), default=0)
         for offset in range(0, most, _PIECE):
             for stretch in self._stretches:
@@ -96,7 +96,7 @@ class BackgroundTouch:
 
 
 def _whole_pages(memory: Tensor) -> range:
-    """Its addresses but for what shares a page with something else, which is touched by that."""
+    """The range's addresses without its partial pages, which others touch too."""
     start = memory.data_ptr()
     begin, end = _page_at(start + mmap.PAGESIZE - 1), _page_at(start + memory.nbytes)
     return range(begin, max(begin, end))
@@ -111,5 +111,5 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def _madvise(address: int, length: int, advice: int) -> bool:
-    """Whether the kernel did it; an older one that can't leaves the pages to their first use."""
+    """Return whether the kernel supports this; otherwise pages are populated on first use."""
     return _libc.madvise(address, length, advice) == 0

@@ -1,7 +1,7 @@
 """One group's KV cache: plain tensors for torch's operations and a GPU's kernels, packed bytes for native kernels.
 
-The engine decides which block belongs to which request. Fresh memory is zeros, so that the unwritten end of a block
-holds numbers.
+The engine decides which block belongs to which request. Fresh memory is zeroed, so that the unwritten end of a block
+holds finite numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -27,21 +27,21 @@ class KVShape(NamedTuple):
     has_values: bool = True  # False: a value is the beginning of its key, and only keys are kept
 
     def bytes_per_token(self, dtype: torch.dtype) -> int:
-        """Bytes of its key and value over all layers."""
+        """Bytes of a token's key and value over all layers."""
         return self._num_heads * self.head_dim * dtype.itemsize
 
     def packed_bytes_per_token(self, kind: str) -> int:
-        """The same in the packed format of this name, scales included."""
+        """The same in this packed format, including scales."""
         return self._num_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
 
     @property
     def _num_heads(self) -> int:
-        """Of keys and values, over all layers."""
+        """Heads of keys and values, over all layers."""
         return (1 + self.has_values) * self.num_layers * self.num_kv_heads
 
 
 class Blocks(ABC):
-    """The interface of one group's memory, in whatever layout."""
+    """The interface of one group's memory in any layout."""
 
     @property
     @abstractmethod
@@ -67,14 +67,14 @@ class KVCache(Blocks):
     """The blocks of all layers; `keys[layer]` and `values[layer]` are views of one allocation each."""
 
     keys: Tensor  # [layers, num_blocks, num_kv_heads, block_size, head_dim]
-    values: Tensor  # the keys themselves, where values are their beginnings
+    values: Tensor  # the keys themselves, if values are their beginnings
     scratch: Scratch = field(default_factory=Scratch)
 
     @classmethod
     def allocate(
         cls, shape: KVShape, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device | str
     ) -> "KVCache":
-        """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
+        """Zeros for `num_blocks`; on a CPU the kernel allocates pages on first touch."""
         size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
         keys = zeros(size, dtype, device)
         return cls(keys, zeros(size, dtype, device) if shape.has_values else keys)
@@ -93,19 +93,19 @@ class KVCache(Blocks):
 
 @dataclass
 class NativeKVCache(Blocks):
-    """The blocks of all layers as a CPU's native kernels keep them; `kind` names a row of KV_FORMATS."""
+    """The blocks of all layers in the layout of a CPU's native kernels; `kind` names a row of KV_FORMATS."""
 
     kind: str
     block_size: int
     head_dim: int
     keys: Tensor  # uint8 [layers, num_blocks, num_kv_heads, bytes of a block and head]
-    values: Tensor  # the keys themselves, in the order of values, where values are their beginnings
+    values: Tensor  # the keys themselves, in the order of values, if values are their beginnings
     key_scales: Tensor | None  # float16 [layers, num_blocks, num_kv_heads, parts, block_size]
     value_scales: Tensor | None
 
     @classmethod
     def allocate(cls, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> Self:
-        """Zeros for `num_blocks`; the kernel hands out the pages as they are touched."""
+        """Zeros for `num_blocks`; the kernel allocates pages on first touch."""
         form = KV_FORMATS[kind]
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
         size = (*blocks, block_size * shape.head_dim * form.bits // 8)
@@ -133,7 +133,7 @@ class NativeKVCache(Blocks):
         return plain_keys(self.keys[layer, blocks], key_scales, self.kind, self.block_size), values
 
     def of_layer(self, layer: int) -> KVMemory:
-        """One layer's blocks as kernels are told of them; valid while this cache is."""
+        """One layer's blocks as a struct for kernels; valid as long as this cache."""
         pointers = [
             None if tensor is None else tensor[layer].data_ptr()
             for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
@@ -144,10 +144,10 @@ class NativeKVCache(Blocks):
 
 @dataclass
 class DeviceKVCache(Blocks):
-    """The blocks of all layers as a GPU's kernels read them, and libraries for attention too."""
+    """The blocks of all layers in the layout of a GPU's kernels and of attention libraries."""
 
-    parts: tuple[Tensor, ...]  # those of `PagedKV`, each [layers, num_blocks, …]
-    has_values: bool = True  # False: the keys' parts serve as those of the values, too
+    parts: tuple[Tensor, ...]  # the parts of `PagedKV`, each [layers, num_blocks, …]
+    has_values: bool = True  # False: the keys' parts are also the values'
 
     @classmethod
     def allocate(
@@ -173,7 +173,7 @@ class DeviceKVCache(Blocks):
 
 
 def zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
-    """On a CPU the kernel hands out the pages as they are touched."""
+    """Zeros on the device; on a CPU the kernel allocates pages on first touch."""
     if torch.device(device).type == "cpu":
         return fresh_zeros(size, dtype)
     return torch.zeros(size, dtype=dtype, device=device)

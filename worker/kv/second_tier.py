@@ -1,9 +1,9 @@
 """Cells in CPU memory that hold copies of KV blocks, and the copies to and from them.
 
-A cell is one block's bytes of all layers, one after another, so that neighbouring cells move in one copy. Blocks on a
-CPU are copied in place. Those of a GPU are gathered into a staging buffer on the GPU and copied to pinned memory on a
-stream of their own. That stream waits for what was computed before; the next step waits only until the last block was
-read, while the rest of a save is still on its way.
+A cell holds one block's bytes of all layers, one after another, so that one copy moves neighbouring cells. Blocks on a
+CPU are copied directly. A GPU's blocks are gathered into a staging buffer on the GPU and copied to pinned memory on a
+separate stream. That stream waits for earlier steps; the next step waits only until the last block was read, while the
+rest of a save is still being copied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,13 +17,13 @@ from .host_memory import fresh_zeros, pinned_zeros
 from .kv_cache import Blocks
 from .model_memory import ModelMemory
 
-STAGING_BYTES = 64 << 20  # on the card; some milliseconds of a bus
+STAGING_BYTES = 64 << 20  # on the card; a bus copies them in milliseconds
 
 Pairs = numpy.ndarray  # int64 [moves, 2]
 
 
 def second_tiers(memory: ModelMemory, num_cells: Sequence[int]) -> "list[SecondTier]":
-    """One for each group of layers; none at all where there are to be no cells."""
+    """Make a tier for each group of layers, or none if there are no cells."""
     if not any(num_cells):
         return []
     return [_tier_of(blocks, count) for blocks, count in zip(memory.groups, num_cells, strict=True)]
@@ -35,7 +35,7 @@ def _tier_of(blocks: Blocks, num_cells: int) -> "SecondTier":
 
 
 class SecondTier:
-    """Cells for blocks that are in CPU memory themselves."""
+    """Cells for blocks that are also in CPU memory."""
 
     fresh_memory = staticmethod(fresh_zeros)
 
@@ -55,7 +55,7 @@ class SecondTier:
 
 
 class StagedTier(SecondTier):
-    """Copies through a bounded buffer on the blocks' own device, so that many small pieces make few large copies."""
+    """Copies through a bounded buffer on the blocks' device, which joins many small pieces into few large copies."""
 
     def __init__(self, kv: Blocks, num_cells: int, staging_bytes: int = STAGING_BYTES) -> None:
         super().__init__(kv, num_cells)
@@ -69,16 +69,16 @@ class StagedTier(SecondTier):
         for piece in self._pieces(saves):
             self._gather(on_device(piece[:, 0].copy(), self.device))
             for cells, staging in zip(self.tensors, self._staging, strict=True):
-                for place, cell, count in _contiguous_cells(piece[:, 1]):
-                    cells[cell : cell + count].copy_(staging[place : place + count], non_blocking=True)
+                for index, cell, count in _contiguous_cells(piece[:, 1]):
+                    cells[cell : cell + count].copy_(staging[index : index + count], non_blocking=True)
         for piece in self._pieces(loads):
             for cells, staging in zip(self.tensors, self._staging, strict=True):
-                for place, cell, count in _contiguous_cells(piece[:, 0]):
-                    staging[place : place + count].copy_(cells[cell : cell + count], non_blocking=True)
+                for index, cell, count in _contiguous_cells(piece[:, 0]):
+                    staging[index : index + count].copy_(cells[cell : cell + count], non_blocking=True)
             self._scatter(on_device(piece[:, 1].copy(), self.device))
 
     def _pieces(self, pairs: Pairs) -> Iterator[Pairs]:
-        """As many at a time as the buffer holds."""
+        """Split the pairs into pieces that fit into the buffer."""
         return (pairs[start : start + self._width] for start in range(0, len(pairs), self._width))
 
     def _gather(self, block_ids: Tensor) -> None:
@@ -91,7 +91,7 @@ class StagedTier(SecondTier):
 
 
 class StreamedTier(StagedTier):
-    """Cells for blocks of a GPU: copies run on a second stream, and the host waits for neither."""
+    """Cells for blocks of a GPU: copies run on a second stream, and the host doesn't wait."""
 
     fresh_memory = staticmethod(pinned_zeros)
 
@@ -117,13 +117,13 @@ class StreamedTier(StagedTier):
 
 
 def _words(tensor: Tensor) -> Tensor:
-    """A view as [layers, num_blocks, words], whatever the elements are: they are only moved."""
+    """View a tensor of any type as [layers, num_blocks, words] to move it."""
     flat = tensor.view(*tensor.shape[:2], -1).view(torch.uint8)
     return flat.view(torch.int64) if flat.shape[2] % 8 == 0 else flat
 
 
 def _contiguous_cells(cells: numpy.ndarray) -> Iterator[tuple[int, int, int]]:
-    """Neighbours: (place of the first, its cell, how many)."""
+    """Runs of neighbouring cells: (index of the first, its cell, how many)."""
     starts = numpy.flatnonzero(numpy.diff(cells, prepend=cells[0] - 2) != 1)
     counts = numpy.diff(starts, append=len(cells))
     return zip(starts.tolist(), cells[starts].tolist(), counts.tolist(), strict=True)

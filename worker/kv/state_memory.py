@@ -1,7 +1,7 @@
-"""The memory of a group of layers with states: each state holds what all layers of the group remember of some tokens.
+"""The memory of a group of layers with states. Each state summarizes some tokens for all layers of the group.
 
-The engine decides which state belongs to which tokens. Numbers are float32 whatever a model's own format is, because
-errors of a state would add up over all tokens.
+The engine decides which state belongs to which tokens. States are float32 whatever a model's own format is, because
+their errors would add up over all tokens.
 """
 
 import math
@@ -18,7 +18,7 @@ from .kv_cache import Blocks, zeros
 
 @dataclass
 class StateMemory(Blocks):
-    """What the layers lack is empty; a state takes the place of a block."""
+    """States, used like blocks; a part that the layers lack is empty."""
 
     convolved: Tensor  # float32 [layers, num_states, width - 1, channels]: a convolution's last inputs
     recurrent: Tensor  # float32 [layers, num_states, heads, key_dim, value_dim]

@@ -1,4 +1,4 @@
-"""The layers of a decoder: plain objects that pull their weights, know their share of the ranks, and are called.
+"""The layers of a decoder: callable objects that load their weights and know their rank's share.
 
 Begin with `linear.py`; `decoder.py` puts them together.
 """

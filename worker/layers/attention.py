@@ -1,8 +1,8 @@
-"""Self-attention: project, rotate, store the keys and values, attend to what is stored, project back.
+"""Self-attention: project, rotate, store the keys and values, attend to the stored ones, project back.
 
-Some layers store nothing, and attend to what an earlier one has stored.
+Some layers store nothing and attend to the keys and values of an earlier layer.
 
-Attends to the KV memory only, the step's own tokens included, so how a prompt was chunked changes nothing.
+Attention reads only the KV memory, even for the step's own tokens, so the chunking of a prompt changes nothing.
 """
 
 import math
@@ -22,7 +22,7 @@ from .norm import norm_vector
 
 
 class Attention:
-    """One layer's attention, on the heads of this rank."""
+    """One layer's attention over the heads of this rank."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.layer = layer
@@ -61,7 +61,7 @@ class Attention:
         self.output = RowLinear(weights.at(config.family.names.attention_output), width, config.hidden_size, span)
 
     def _sinks(self, weights: Weights, config: ModelConfig) -> Tensor:
-        """Of the heads of this rank."""
+        """The sinks of this rank's heads."""
         first, last = weights.placement.ranks.span(config.num_heads)
         return weights.vector("sinks", (config.num_heads,), (0, first, last)).float()
 
@@ -69,9 +69,9 @@ class Attention:
         return self.ops.all_reduce(self.of_rank(x, batch))  # [T, hidden]
 
     def of_rank(self, x: Rows, batch: LayerInputs) -> Rows:
-        """This rank's share of the sum: `x` and it are [T, hidden], heads are those of this rank."""
+        """Return this rank's share of the sum, [T, hidden] like `x`."""
         kv, rows, rotation = batch.of_layer(self.layer)
-        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, mostly keys and values
+        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, maybe keys and values
         if self.joint_norm is not None:
             sums = self.ops.all_reduce(self.ops.square_sums(heads, self.joint_norm))  # [T, 2]
             heads = self.ops.norm_projections(heads, sums, self.joint_norm)
@@ -83,7 +83,7 @@ class Attention:
 
 
 def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tuple[Tensor, Tensor | None] | None:
-    """Of queries and keys, one weight for all heads, [head_dim], or one for each, [heads, head_dim]."""
+    """The norms of queries and keys: one weight for all heads, [head_dim], or one for each, [heads, head_dim]."""
     if config.qk_norm in (None, "together"):
         return None
     ranks, is_less_one = weights.placement.ranks, config.family.norm.is_stored_less_one
@@ -102,7 +102,7 @@ def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tup
 
 
 def _norms_of_heads(weights: Weights, shape: tuple[int, int], span: tuple[int, int], config: ModelConfig) -> Tensor:
-    """[heads, head_dim] of this rank, from one tensor for all or from one a head."""
+    """This rank's [heads, head_dim], from one tensor for all heads or one per head."""
     if config.qk_norm == "each head its own":
         return weights.vector("weight", shape, (0, *span))
     heads = [weights.at("norms").at(head).vector("weight", shape[1:]) for head in range(*span)]
@@ -112,7 +112,7 @@ def _norms_of_heads(weights: Weights, shape: tuple[int, int], span: tuple[int, i
 
 
 def _joint_norm(weights: Weights, config: ModelConfig, heads: LayerHeads) -> ProjectionNorm:
-    """Of all heads of a token together; with more ranks than key heads, ranks that share one count it once each."""
+    """The norm over all heads of a token; if ranks share a key head, each counts its part of it."""
     ranks, head_dim = weights.placement.ranks, heads.head_dim
     first, last = ranks.span(config.num_heads)
     first_key, last_key = local_kv_heads(ranks.rank, ranks.size, heads.num_kv_heads)

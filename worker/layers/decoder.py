@@ -1,4 +1,4 @@
-"""A decoder, dense or with sparse layers, as a config describes it: what most families are."""
+"""The decoder of most families, dense or with sparse layers, built from a config's description."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -24,19 +24,19 @@ from .rope import Ropes
 
 
 class DecoderLayer:
-    """Attention and MLP, or experts, with norms before them, behind them, or both, each added to the stream."""
+    """Attention and MLP (or experts), with norms before or after them, each added to the stream."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
-        places = config.norm_places
-        self.before_attention = _norm_before(weights, places.before_attention, config)
+        names = config.norm_places
+        self.before_attention = _norm_before(weights, names.before_attention, config)
         self.attention = _mixer(weights, config, layer)
-        self.after_attention = _norm_behind(weights, places.after_attention, config)
-        self.before_mlp = _norm_before(weights, places.before_mlp, config)
+        self.after_attention = _norm_behind(weights, names.after_attention, config)
+        self.before_mlp = _norm_before(weights, names.before_mlp, config)
         self.mlp = _mlp(weights, config, layer)
-        self.after_mlp = _norm_behind(weights, places.after_mlp, config)
+        self.after_mlp = _norm_behind(weights, names.after_mlp, config)
 
     def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
-        """Adds the last layer's update to the stream; gives this layer's."""
+        """Add the last layer's update to the stream; return this layer's."""
         update = self.attention(self.before_attention(stream, update), batch)  # [T, hidden], as the stream
         update = self.after_attention(update)
         update = self.of_mlp(self.before_mlp(stream, update), batch)  # [T, hidden]
@@ -47,7 +47,7 @@ class DecoderLayer:
 
 
 class KindsLayer(DecoderLayer):
-    """One in which tokens of text and of media have experts of their own, if it has any."""
+    """A layer with separate experts for text and media tokens, if it has any."""
 
     mlp: MLP | ExpertsByKind
 
@@ -58,7 +58,7 @@ class KindsLayer(DecoderLayer):
 
 
 class ScaledLayer(DecoderLayer):
-    """A layer, then what its own embedding of the tokens adds to the stream, and the whole times a stored factor."""
+    """A layer that also adds its own token embedding to the stream, then multiplies it by a stored factor."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         super().__init__(weights, config, layer)
@@ -71,13 +71,13 @@ class ScaledLayer(DecoderLayer):
 
     @cached_property
     def factor(self) -> float:
-        """Read at the first step: while a checkpoint is converted there are no numbers."""
+        """Read the factor at the first step: during a conversion the weights have no values."""
         return self.scalar.item()
 
-    def __call__(  # type: ignore[override]  # no update is left
+    def __call__(  # type: ignore[override]  # returns no update
         self, stream: Rows, update: Rows | None, batch: LayerInputs
     ) -> None:
-        """The stream then holds this layer's update."""
+        """Add the last layer's update and this layer's to the stream."""
         update = super().__call__(stream, update, batch)
         if self.own_input is not None:
             self.ops.add(stream, update)
@@ -86,7 +86,7 @@ class ScaledLayer(DecoderLayer):
 
 
 class ParallelLayer:
-    """Attention and MLP that read the same norm, added to the stream together."""
+    """Attention and MLP that read the same norm and are added to the stream together."""
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         self.ops = weights.ops
@@ -95,10 +95,10 @@ class ParallelLayer:
         self.mlp = _dense_mlp(weights, config, layer)
 
     def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
-        """Adds the last layer's update to the stream; gives this layer's."""
+        """Add the last layer's update to the stream; return this layer's."""
         normed = self.before(stream, update)
         share = self.attention.of_rank(normed, batch)
-        # Both parts of a rank first, so that the ranks add up once.
+        # Add a rank's two parts first, so that one sum over the ranks is enough.
         return self.ops.all_reduce(self.ops.add(share, self.mlp.of_rank(normed, batch.adapted)))  # [T, hidden]
 
 
@@ -140,7 +140,7 @@ def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
 
 
 Mixer = Callable[[Rows, LayerInputs], Rows]
-# What mixes the tokens of a layer: by the type of what the config says of it, its name in the checkpoint and itself.
+# By the type of a layer's mixer in the config: the mixer's name in the checkpoint, and its class.
 _MIXERS: dict[type, tuple[str, Callable[[Weights, ModelConfig, Any, int], Mixer]]] = {
     type(None): ("self_attn", lambda weights, config, _, layer: Attention(weights, config, layer)),
     DeltaNet: ("linear_attn", GatedDeltaNet),
@@ -184,10 +184,10 @@ class Decoder:
         if (inputs := config.token_inputs) is not None:
             sizes = config.num_layers, config.hidden_size
             self.token_inputs = TokenInputTable(inner, inputs, *sizes, config.rms_norm_eps)
-        # Of rows of media: one goes in the place of an embedding, the others are added behind the first layers.
+        # Parts of media rows: one replaces an embedding, the others are added after the first layers.
         self.row_parts = 0 if config.vision is None else config.vision.row_parts
         self.layers = [_layer_class(config)(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
-        # Logits are proportional to what this norm gives, which nothing else reads: their factor is part of its weight.
+        # Only the head reads this norm, and logits are proportional to it, so their factor is part of its weight.
         self.norm = Norm(
             inner.at(config.family.names.last_norm),
             config.hidden_size,
@@ -201,14 +201,14 @@ class Decoder:
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
-        """[T, hidden]: the stream behind the last layer, for `logits`."""
+        """Return the stream after the last layer, [T, hidden], for `logits`."""
         batch.rotations_by_layer = self.ropes.at(batch.rotations, batch.rotations_end, self.placement.activations)
         return cast(Tensor, self.stream(batch))
 
     @torch.inference_mode()
     def logits(self, hidden: Rows, rows: StepField) -> Rows:
-        """[S, vocabulary] in float32, of these rows."""
-        # Rows of the stream, their norm [S, hidden], logits. No name holds a buffer longer than the next call.
+        """Return float32 logits of these rows, [S, vocabulary]."""
+        # Rows of the stream, their norm [S, hidden], logits. No variable keeps a buffer alive beyond the next call.
         return self.head(self.norm(self.ops.gather_rows(hidden, rows)))
 
     def stream(self, batch: LayerInputs) -> Rows:

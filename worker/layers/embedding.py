@@ -1,6 +1,6 @@
-"""From tokens to the stream and from the stream to logits: the embedding's table and the head.
+"""The embedding, from tokens to the stream, and the head, from the stream to logits.
 
-Some models (Gemma's, with per-layer embeddings) also give each layer an embedding of the tokens of its own.
+Some models (Gemma's, with per-layer embeddings) also give each layer its own token embedding.
 """
 
 import math
@@ -18,23 +18,23 @@ from ..weights.weights import Rows, Weights
 from .linear import Linear, MergedLinear
 from .norm import norm_vector
 
-_HALF = 1 / math.sqrt(2)  # of what comes from the table, and of what comes from the embedding: their sum is as large
+_HALF = 1 / math.sqrt(2)  # factor of both summands, so that the sum has the same variance
 
 
 class Embedding:
-    """The table of this rank's share of the vocabulary; the ranks' sum is the whole."""
+    """The table of this rank's share of the vocabulary; the ranks' outputs are added up."""
 
     def __init__(
         self, weights: Weights, vocab_size: int, hidden_size: int, is_tied: bool, scale: float, rounds_scale: bool
     ) -> None:
-        """`scale` is what rows are multiplied by; `rounds_scale`: as a number of the model's own format."""
+        """`scale` multiplies the rows; `rounds_scale` rounds it to the model's number format."""
         placement = weights.placement
         self.ops = weights.ops
         own = DTYPES[placement.formats.own.kind]
         self.scale = torch.tensor(scale).to(own).item() if rounds_scale else scale
         self.first, last = placement.ranks.span(vocab_size)
         piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
-        # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
+        # [vocabulary / ranks, hidden]. A tied table is also the head's matrix; an untied one keeps the model's format.
         self.table = weights.table(piece, placement.formats.of(HEAD if is_tied else TABLE))
 
     def __call__(self, token_ids: StepField) -> Rows:
@@ -44,12 +44,12 @@ class Embedding:
 
 
 class Head:
-    """Logits over the whole vocabulary, from every rank's share of it."""
+    """Logits over the whole vocabulary, gathered from the ranks' shares."""
 
     def __init__(
         self, weights: Weights, vocab_size: int, hidden_size: int, tied: Embedding | None, cap: float | None
     ) -> None:
-        """With `tied` the head multiplies with the embedding's table. A logit x becomes cap × tanh(x / cap)."""
+        """With `tied` the head uses the embedding's table. `cap`: a logit x becomes cap × tanh(x / cap)."""
         placement = weights.placement
         self.vocab_size = vocab_size
         self.cap = cap
@@ -59,7 +59,7 @@ class Head:
         else:
             piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
             weight = weights.packed([piece])
-        # Also of a tied head, as ERNIE's with use_bias.
+        # A tied head may have one too, like ERNIE's with use_bias.
         biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 
@@ -73,8 +73,8 @@ class Head:
 class TokenInputTable:
     """[T, layers × width]: (scale × table[token] + norm(embedding × W / √hidden)) / √2, the norm layer by layer.
 
-    One table and one product of the first embedding make the inputs of all layers at once, side by side. Every rank
-    has, and computes, all of it.
+    One table and one product with the first embedding make the inputs of all layers at once, side by side. Every rank
+    computes all of it.
     """
 
     def __init__(

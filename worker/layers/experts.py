@@ -1,7 +1,7 @@
-"""The MLP of a sparse layer: a router chooses a few of many experts for each token, and some models add one for all.
+"""The MLP of a sparse layer: a router chooses a few experts for each token; some models add one shared MLP for all.
 
-The ranks share the experts by their width, each having a part of every one, or with `expert_parallel` by whole experts.
-Either way a rank computes its part of each token's sum, and the ranks' parts are added up.
+Each rank has a slice of every expert, or with `expert_parallel` some whole experts. Either way it computes its part of
+each token's sum, and the ranks' parts are added up.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ TEXT, MEDIA = 0, 1  # the kinds of tokens
 
 
 class Router:
-    """The experts of each token."""
+    """Chooses the experts of each token."""
 
     def __init__(self, weights: Weights, hidden_size: int, config: ExpertsConfig) -> None:
         self.ops = weights.ops
@@ -53,7 +53,7 @@ class Router:
         self.factors = weights.exact_vector(names.factors, (config.num_experts,)) if names.factors else None
 
     def __call__(self, x: Rows, *kinds: StepField) -> Routes:
-        """`kinds`: of all tokens, and that of those whose experts these are."""
+        """Route the tokens. `kinds` are the kinds of all tokens; only tokens of this router's kind get experts."""
         return self.ops.route(self.logits(x), self.choice_bias, self.routing, self.factors, *kinds)
 
 
@@ -65,7 +65,7 @@ class Experts:
         self.router = Router(weights, hidden_size, config)
         found = expert_weights(weights.at(config.names.experts), hidden_size, config)
         self.experts = fitting_experts(weights, found, hidden_size)
-        self.is_widened = self.experts is not found  # its two products were of unlike kinds
+        self.is_widened = self.experts is not found  # its two products had different number formats
         self.shared = self.shared_gate = None
         if config.shared_width:
             self.shared = MLP(weights.at(config.names.shared), hidden_size, config.shared_width)
@@ -80,7 +80,7 @@ class Experts:
         return self.with_shared(self.ops.experts(x, self.router(x), self.experts), x, adapted)
 
     def with_shared(self, total: Rows, x: Rows, adapted: StepField | None) -> Rows:
-        """The sum of experts [T, hidden], of this rank's share, with that of the shared MLP, over all ranks."""
+        """Add the shared MLP to this rank's sum of experts, [T, hidden], and add up the ranks."""
         if self.shared is not None:
             update = self.shared.of_rank(x, adapted)  # [T, hidden]
             if self.shared_gate is None:
@@ -104,14 +104,14 @@ def _transposed(matrix: WeightPart) -> WeightPart:
 
 
 def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias: bool = False) -> Linear:
-    """A small product in float32, whole on each rank, whatever the format of the others."""
+    """Load a small float32 product, whole on each rank, whatever the format of the others."""
     weight = weights.packed_as(EXACT, [CheckpointPiece("weight", (out_features, in_features))])
     biases = [weights.vector("bias", (out_features,))] if has_bias else []
     return Linear(weight, biases, weights)
 
 
 def fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) -> ExpertWeights:
-    """With both products in one kind of numbers. What was widened is kept as what was packed is, and mapped with it."""
+    """Give both products one number format. Widened weights are cached and mapped like packed ones."""
     cache, names = weights.placement.cache, ("gate_up", "down")
     if cache is None:
         return weights.ops.fitting_experts(found, hidden_size)
@@ -129,10 +129,10 @@ def fitting_experts(weights: Weights, found: ExpertWeights, hidden_size: int) ->
 
 @dataclass(frozen=True)
 class _Share:
-    """What this rank has of a layer's experts."""
+    """This rank's share of a layer's experts."""
 
     experts: tuple[int, int]  # first, last + 1
-    inner: tuple[int, int]  # of each one's inner layer
+    inner: tuple[int, int]  # range of the inner layer
     is_by_expert: bool
 
     @classmethod
@@ -141,7 +141,7 @@ class _Share:
         if placement.expert_parallel:
             return cls(placement.ranks.span(config.num_experts), (0, config.width), True)
         if config.names.stack and weights.has(f"{config.names.stack.down}_blocks"):
-            # Blocks that share an exponent are not cut.
+            # Never split a block that shares an exponent.
             first, last = placement.ranks.span(config.width // BLOCK)
             return cls(whole, (first * BLOCK, last * BLOCK), False)
         return cls(
@@ -151,7 +151,7 @@ class _Share:
         )
 
     def part(self, dim: int, times: int = 1) -> Part:
-        """Of a tensor [experts, …] with the inner layer, so many numbers each, in `dim`."""
+        """Cut this rank's part out of a tensor [experts, …], whose `dim` holds the inner layer."""
         return (0, *self.experts) if self.is_by_expert else (dim, self.inner[0] * times, self.inner[1] * times)
 
 
@@ -173,7 +173,7 @@ def expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) ->
 def _named_matrices(
     weights: Weights, hidden_size: int, config: ExpertsConfig, share: _Share
 ) -> tuple[PackedExperts, PackedExperts]:
-    """Of experts each of which has tensors of its own: the weights of gate and up, and of down."""
+    """Load gate-up and down weights of experts stored in separate tensors."""
     gate, up, down = config.names.gate_up_down
     rows: Part = (0, *share.inner)
     columns: Part = (1, *share.inner)
@@ -195,7 +195,7 @@ def _named_matrices(
 def _stacked_matrices(
     weights: Weights, hidden_size: int, config: ExpertsConfig, stack: Stack, share: _Share
 ) -> tuple[PackedExperts, PackedExperts]:
-    """The same where one tensor holds the matrices of all experts."""
+    """Load them from tensors that hold the matrices of all experts."""
     count = share.experts[1] - share.experts[0]
     gate, _, down = config.names.gate_up_down
     gate_up_shape = config.num_experts, 2 * config.width, hidden_size
@@ -211,13 +211,13 @@ def _stacked_matrices(
 def _stacked_biases(
     weights: Weights, hidden_size: int, config: ExpertsConfig, stack: Stack, share: _Share
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of gate and up [experts, 2 × width], the gate's first, and of down [experts, hidden]."""
+    """Load the biases of gate and up, [experts, 2 × width], the gate's first, and of down, [experts, hidden]."""
     gate_up_bias = down_bias = None
     if weights.has(name := f"{stack.gate_up}_bias"):
         alternating = weights.vector(name, (config.num_experts, 2 * config.width), share.part(1, 2))
         gate_up_bias = torch.cat((alternating[:, 0::2], alternating[:, 1::2]), 1)
     if weights.has(name := f"{stack.down}_bias"):
-        # It belongs to the sum over the parts of an expert, so one rank adds it.
+        # It belongs to an expert's sum over the ranks, so one rank adds it.
         if share.is_by_expert or weights.placement.ranks.rank == 0:
             part = share.part(0) if share.is_by_expert else None
             down_bias = weights.vector(name, (config.num_experts, hidden_size), part)
@@ -227,7 +227,7 @@ def _stacked_biases(
 
 
 class ExpertsBesideMLP(Experts):
-    """norm(mlp(norm(x))) + norm(experts(norm(x))), of the stream x, whose MLP serves all tokens."""
+    """norm(mlp(norm(x))) + norm(experts(norm(x))) of the stream x; all tokens pass the MLP."""
 
     def __init__(
         self, weights: Weights, config: ModelConfig, experts: ExpertsConfig, norms: NormsBeside, mlp: MLP
@@ -239,18 +239,18 @@ class ExpertsBesideMLP(Experts):
             Norm(weights.at(name), size, epsilon, form)
             for name in (norms.before_mlp, norms.after_mlp, norms.before_experts, norms.after_experts)
         )
-        place, name = norms.before_router
-        self.before_router = Norm(weights.at(place), size, epsilon, form, scale=size**-0.5, name=name)
+        module, name = norms.before_router
+        self.before_router = Norm(weights.at(module), size, epsilon, form, scale=size**-0.5, name=name)
 
     def __call__(self, stream: Rows, adapted: StepField | None = None) -> Rows:
         update = self.after_mlp(self.mlp(self.before_mlp(stream), adapted))  # [T, hidden]
         routes = self.router(self.before_router(stream))
-        total = self.ops.experts(self.before_experts(stream), routes, self.experts)  # [T, hidden], of this rank's share
+        total = self.ops.experts(self.before_experts(stream), routes, self.experts)  # [T, hidden], this rank's share
         return self.ops.add(update, self.after_experts(self.ops.all_reduce(total)))  # [T, hidden]
 
 
 class ExpertsByKind(Experts):
-    """Experts of two kinds, each with a router of its own: for tokens of text, and for those of media.
+    """Separate experts and routers for text and media tokens.
 
     The shared MLP serves all tokens.
     """
@@ -262,7 +262,7 @@ class ExpertsByKind(Experts):
         self.media_experts = fitting_experts(inner, expert_weights(inner, hidden_size, media), hidden_size)
 
     def of_kinds(self, x: Rows, kinds: StepField | None, adapted: StepField | None) -> Rows:
-        """[T, hidden]; without kinds all tokens are of text."""
+        """[T, hidden]; without kinds all tokens are text."""
         if kinds is None:
             return self(x, adapted)
         total = self.ops.experts(x, self.router(x, kinds, TEXT), self.experts)  # [T, hidden], of this rank's share

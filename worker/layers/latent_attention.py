@@ -1,13 +1,12 @@
-"""Latent attention (MLA): of a token one latent and one rotated key are stored, for the keys and values of all heads.
+"""Latent attention (MLA): stores one latent and one rotated key per token, shared by the keys and values of all heads.
 
-    latent, key = norm(kv_a(x)), rotated                  stored: rank + rope_dim numbers a token
+    latent, key = norm(kv_a(x)), rotated                  stored: rank + rope_dim numbers per token
     score       = (query · W_key) · latent + rotated query · key
     output      = W_value (Σ softmax(scale × score) × latent)
 
-W_key and W_value are a head's share of the checkpoint's kv_b_proj. Keys and values by head are never made, neither for
-an answer nor for a prompt: they would round differently, and a token's bits must not depend on how it was computed.
+W_key and W_value are a head's share of the checkpoint's kv_b_proj. Keys and values by head are never made, not even for
+prompts: they would round differently, and a token's bits must not depend on whether it was prefilled or decoded.
 """
-
 
 from ...kernels import LatentLayout
 from ...kernels.operations import StepField
@@ -18,12 +17,12 @@ from ..weights.piece import CheckpointPiece
 from ..weights.weights import RowCut, Rows, Weight, Weights
 from .linear import MergedLinear, RowLinear
 
-# Of the norms within attention, whatever the config says of the others.
+# ε of the norms within attention, whatever the config gives for the others.
 _EPSILON = 1e-6
 
 
 class LatentAttention:
-    """One layer's attention, on the heads of this rank. What the heads share, every rank computes."""
+    """One layer's attention over the heads of this rank. Every rank computes the parts that heads share."""
 
     def __init__(self, weights: Weights, config: ModelConfig, latent: LatentConfig, layer: int) -> None:
         self.layer = layer
@@ -48,7 +47,7 @@ class LatentAttention:
         self.output = RowLinear(weights.at("o_proj"), config.num_heads * latent.value_dim, config.hidden_size, span)
 
     def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
-        """`x` and what comes back are [T, hidden]; heads are those of this rank."""
+        """Map `x`, [T, hidden], to the layer's update."""
         (kv, rows, rotation), layout = batch.of_layer(self.layer), self.layout
         latents = self.latents(x, batch.adapted)  # [T, rank + rope_dim]
         self.ops.store_latents(latents, layout, rotation, kv, rows)
@@ -60,7 +59,7 @@ class LatentAttention:
 
 
 class _Query:
-    """The heads' queries, straight from the stream or through a norm of few numbers."""
+    """The heads' queries, from one projection or from two with a norm between them."""
 
     def __init__(self, weights: Weights, latent: LatentConfig, hidden_size: int, num_heads: int) -> None:
         self.ops = weights.ops
@@ -80,14 +79,14 @@ class _Query:
 
 
 def _head_weights(weights: Weights, latent: LatentConfig, num_heads: int) -> tuple[list[Weight], list[Weight]]:
-    """Of each head on this rank W_key, [rank, nope_dim], and W_value, [value_dim, rank]."""
+    """Load W_key, [rank, nope_dim], and W_value, [value_dim, rank], of each head on this rank."""
     first, last = weights.placement.ranks.span(num_heads)
 
     def by_head(name: str, rows: int, columns: int) -> list[Weight]:
         piece = CheckpointPiece(f"{name}.weight", (num_heads * rows, columns), (0, first * rows, last * rows))
         return weights.packed_cuts(piece, [RowCut(head * rows, (head + 1) * rows) for head in range(last - first)])
 
-    if weights.has("k_b_proj.weight"):  # apart, the keys' already transposed, as in GGUF files
+    if weights.has("k_b_proj.weight"):  # stored separately, the keys' part transposed, as in GGUF files
         return by_head("k_b_proj", latent.rank, latent.nope_dim), by_head("v_b_proj", latent.value_dim, latent.rank)
     rows = latent.nope_dim + latent.value_dim
     piece = CheckpointPiece("kv_b_proj.weight", (num_heads * rows, latent.rank), (0, first * rows, last * rows))

@@ -1,10 +1,9 @@
-"""Linear layers and the vocabulary's embedding and head, in which tensor parallelism and number formats live.
+"""Linear layers, which handle tensor parallelism and number formats.
 
 `MergedLinear` and `QKVLinear` keep the outputs of this rank (several projections in one product), `RowLinear` keeps the
-inputs and adds up the ranks' sums, `Embedding` and `Head` keep a share of the vocabulary. A bias is there if the
-checkpoint has one. Models ask for `qkv.local_heads`, never for the number of ranks.
+inputs and adds up the ranks' sums. A layer has a bias if the checkpoint has one. Models read `qkv.local_heads`, never
+the number of ranks.
 """
-
 
 import torch
 from torch import Tensor
@@ -15,11 +14,11 @@ from ...protocol.errors import ConfigError
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.weights import Rows, Weight, Weights
 
-EXACT = WeightFormat("fp32")  # of products whose rounding would change more than a sum: choices, decays
+EXACT = WeightFormat("fp32")  # for products whose rounding would change choices or decays
 
 
 class Linear:
-    """One product with a packed weight, and what the adapters of its tokens add to it."""
+    """One product with a packed weight, plus the LoRA adapters of its tokens."""
 
     def __init__(self, weight: Weight, biases: list[Tensor], weights: Weights, lora: Adapters | None = None) -> None:
         self.ops = weights.ops
@@ -33,7 +32,7 @@ class Linear:
 
 
 class MergedLinear(Linear):
-    """Projections of one input, side by side: of each the rows of this rank."""
+    """Several projections of one input, side by side: this rank's rows of each."""
 
     def __init__(
         self,
@@ -43,9 +42,9 @@ class MergedLinear(Linear):
         parts: list[tuple[int, int, int]],
         format: WeightFormat | None = None,
     ) -> None:
-        """`parts` holds for each name its full number of outputs and this rank's first and last + 1.
+        """`parts` lists names with their total number of outputs and this rank's first and last + 1.
 
-        A name may stand there more than once, with other rows. `format` goes before the one that its layers have.
+        A name may occur more than once, with different rows. `format` overrides the layers' own.
         """
         pieces, biases = [], []
         for name, (total, first, last) in zip(names, parts, strict=True):
@@ -60,17 +59,17 @@ class MergedLinear(Linear):
 
 
 class GateUpLinear(MergedLinear):
-    """The two halves of a gated MLP, or what an MLP without a gate has of them."""
+    """Gate and up of an MLP, or up alone."""
 
     def __init__(
         self, weights: Weights, names: list[str], in_features: int, out_features: int, span: tuple[int, int]
     ) -> None:
-        """`span`: this rank's outputs of each half."""
+        """`span`: this rank's outputs of each part."""
         super().__init__(weights, names, in_features, [(out_features, *span)] * len(names))
 
 
 class QKVLinear(MergedLinear):
-    """Query, key and value by heads. With more ranks than key-value heads, ranks share a head and each keeps a copy."""
+    """Query, key and value projections. With more ranks than key-value heads, several ranks keep a copy of one head."""
 
     def __init__(
         self,
@@ -82,9 +81,9 @@ class QKVLinear(MergedLinear):
         head_dim: int,
         is_gated: bool = False,
     ) -> None:
-        """`names` are of queries, keys and values, or the first of these.
+        """`names` are those of queries, keys and values, or the first one or two of these.
 
-        `is_gated`: behind each query its projection gives as many numbers of a gate.
+        `is_gated`: the projection gives a gate of the same size after each query.
         """
         ranks = weights.placement.ranks
         first, last = ranks.span(num_heads)
@@ -98,7 +97,7 @@ class QKVLinear(MergedLinear):
 
 
 class RowLinear:
-    """A projection of what the ranks hold in parts; its output is the ranks' sum."""
+    """A projection whose input is divided among the ranks; its output is their sum."""
 
     def __init__(self, weights: Weights, in_features: int, out_features: int, span: tuple[int, int]) -> None:
         """`span`: this rank's inputs."""
@@ -116,11 +115,11 @@ class RowLinear:
         return self.own.ops.all_reduce(self.of_rank(x, adapted))  # [T, out]
 
     def of_rank(self, x: Rows, adapted: StepField | None = None) -> Rows:
-        """[T, out], of this rank's inputs [T, in / ranks]."""
+        """Return this rank's summand, [T, out], from its inputs, [T, in / ranks]."""
         return self.own(x, adapted)
 
 
 def local_kv_heads(rank: int, size: int, num_kv_heads: int) -> tuple[int, int]:
-    """First and last + 1 of a rank's key-value heads: its share, or the one that its query heads look at."""
+    """First and last + 1 of a rank's key-value heads: its share, or the one that its query heads use."""
     first = rank * num_kv_heads // size
     return first, max((rank + 1) * num_kv_heads // size, first + 1)

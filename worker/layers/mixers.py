@@ -1,18 +1,18 @@
-"""The layers that keep a state in the place of attention's keys and values: gated delta nets and short convolutions.
+"""The layers that keep a state instead of keys and values: gated delta nets and short convolutions.
 
-A gated delta net: each head keeps one matrix of all tokens before, and tokens change it.
+A gated delta net: each head keeps one matrix for all earlier tokens, which each token updates.
 
     q, k, v = silu(convolution(qkv(x)))       each channel over its last few tokens
-    S       = exp(g) S + k (β (v - exp(g) Sᵀk))ᵀ     g and β are two numbers a head, of x
+    S       = exp(g) S + k (β (v - exp(g) Sᵀk))ᵀ     g and β are two numbers per head, from x
     output  = out(norm(Sᵀq) × silu(z(x)))
 
-A short convolution: each channel's last few tokens, between two gates.
+A short convolution: a convolution of each channel over its last few tokens, between two gates.
 
     before, after, value = in_proj(x)
     output               = out_proj(after × convolution(before × value))
 
-Ranks share a net's key heads, each with the value heads that it serves, or a convolution's channels. A sequence keeps a
-state of fixed size in float32: the convolution's last inputs, and the matrices.
+Ranks divide a net's key heads, each with its value heads, or a convolution's channels. A sequence keeps a float32 state
+of fixed size: the convolution's last inputs, and the matrices.
 """
 
 from collections.abc import Sequence
@@ -32,15 +32,15 @@ _Span = tuple[int, int]  # first, last + 1
 
 
 class _Projection(NamedTuple):
-    """The rows of one of the checkpoint's projections that are some part's."""
+    """The rows of one part within a projection of the checkpoint."""
 
     name: str
-    total: int  # of its outputs
+    total: int  # outputs of the projection
     spans: list[_Span]
 
 
 class GatedDeltaNet:
-    """One layer's delta net, on the heads of this rank."""
+    """One layer's delta net over the heads of this rank."""
 
     def __init__(self, weights: Weights, config: ModelConfig, net: DeltaNet, layer: int) -> None:
         self.layer = layer
@@ -61,7 +61,7 @@ class GatedDeltaNet:
         self.output = RowLinear(weights.at("out_proj"), net.values, config.hidden_size, span)
 
     def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
-        """`x` and what comes back are [T, hidden]; heads are those of this rank."""
+        """Map `x`, [T, hidden], to the layer's update."""
         states, segments, _ = batch.of_layer(self.layer)
         mixed = self.qkv(x, batch.adapted)  # [T, 2 × keys + values]
         mixed = self.ops.causal_convolution(mixed, self.convolution, None, "silu", states, segments)
@@ -73,7 +73,7 @@ class GatedDeltaNet:
 
 
 def _apart(net: DeltaNet, first: int, last: int) -> dict[str, _Projection]:
-    """Of these key heads, where queries, keys and values stand behind one another and the others apart."""
+    """The parts of these key heads, with queries, keys and values concatenated and the others separate."""
     key = first * net.key_dim, last * net.key_dim
     heads = first * net.num_shared, last * net.num_shared
     value = heads[0] * net.value_dim, heads[1] * net.value_dim
@@ -87,7 +87,7 @@ def _apart(net: DeltaNet, first: int, last: int) -> dict[str, _Projection]:
 
 
 def _fused(net: DeltaNet, first: int, last: int) -> dict[str, _Projection]:
-    """The same where the parts of one key head follow those of another: query, key, values, gates; b, a."""
+    """The parts of these key heads, with one key head's parts after another's: query, key, values, gates; b, a."""
     values = net.num_shared * net.value_dim
     query, key, value, z = _spans(first, last, (net.key_dim, net.key_dim, values, values))
     b, a = _spans(first, last, (net.num_shared, net.num_shared))
@@ -101,7 +101,7 @@ def _fused(net: DeltaNet, first: int, last: int) -> dict[str, _Projection]:
 
 
 def _spans(first: int, last: int, sizes: Sequence[int]) -> list[list[_Span]]:
-    """Of parts of these sizes, which every head has side by side, those of the heads from first to last + 1."""
+    """Find the rows of heads first to last, for parts of these sizes that every head has side by side."""
     starts = [sum(sizes[:part]) for part in range(len(sizes))]
     return [
         [_moved((start, start + size), head * sum(sizes)) for head in range(first, last)]
@@ -121,7 +121,7 @@ def _merged(
 
 
 def _convolution(weights: Weights, net: DeltaNet, first: int, last: int) -> Tensor:
-    """The weights of these key heads' channels, in the order of queries, keys and values."""
+    """Load the convolution weights of these key heads, in the order of queries, keys and values."""
     of_part = _apart(net, first, last)["qkv"]
     shape = of_part.total, 1, net.conv_width
     taps = [weights.exact_vector("conv1d.weight", shape, (0, *span)) for span in of_part.spans]
@@ -129,14 +129,14 @@ def _convolution(weights: Weights, net: DeltaNet, first: int, last: int) -> Tens
 
 
 class ConvolutionLayer:
-    """One layer's convolution, of the channels of this rank."""
+    """One layer's convolution over the channels of this rank."""
 
     def __init__(self, weights: Weights, config: ModelConfig, convolution: ShortConvolution, layer: int) -> None:
         self.layer = layer
         self.ops = weights.ops
         total, size = convolution.channels, config.hidden_size
         first, last = span = weights.placement.ranks.span(total)
-        # One projection in the checkpoint, and a product for each third of it.
+        # The checkpoint has one projection; each third of it becomes a product.
         self.before, self.after, self.value = (
             MergedLinear(weights, ["in_proj"], size, [(3 * total, third * total + first, third * total + last)])
             for third in range(3)
@@ -147,7 +147,7 @@ class ConvolutionLayer:
         self.output = RowLinear(weights.at("out_proj"), total, size, span)
 
     def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
-        """`x` and what comes back are [T, hidden]; channels are those of this rank."""
+        """Map `x`, [T, hidden], to the layer's update."""
         states, segments, _ = batch.of_layer(self.layer)
         value = self.ops.multiply(self.before(x, batch.adapted), self.value(x, batch.adapted))  # [T, channels]
         mixed = self.ops.causal_convolution(value, self.taps, self.bias, None, states, segments)  # [T, channels]

@@ -1,5 +1,4 @@
-"""The MLP of a dense layer, gated or not, and the one that all tokens of a sparse layer share."""
-
+"""The MLP of a dense layer, gated or not, and the shared MLP of a sparse layer."""
 
 from ...kernels.operations import StepField
 from ..description.parts.activations import Activation
@@ -36,7 +35,7 @@ class MLP:
         return self.down.of_rank(self._activated(x, adapted), adapted)
 
     def _activated(self, x: Rows, adapted: StepField | None) -> Rows:
-        inner = self.gate_up(x, adapted)  # [T, intermediate], of this rank's share; twice as wide with a gate
+        inner = self.gate_up(x, adapted)  # [T, intermediate], this rank's share; twice as wide with a gate
         if self.is_gated:
             return self.ops.gate(inner, self.activation)  # [T, intermediate]
         return self.ops.apply_activation(inner, self.activation)  # [T, intermediate]

@@ -1,5 +1,4 @@
-"""Norms of the stream, and of what a part adds to it."""
-
+"""Norms of the stream, and of the updates that parts add to it."""
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from ..weights.weights import Rows, Weights
 
 
 class Norm:
-    """(x - mean) / √(mean((x - mean)²) + ε) × weight + bias; of a root mean square alone the mean counts as 0."""
+    """(x - mean) / √(mean((x - mean)²) + ε) × weight + bias; an RMS norm takes the mean as 0."""
 
     def __init__(
         self,
@@ -21,7 +20,7 @@ class Norm:
         scale: float = 1.0,
         name: str = "weight",
     ) -> None:
-        """`update_scale` is of what is added to the stream, `scale` of what comes out."""
+        """`update_scale` multiplies the update that is added to the stream, `scale` the output."""
         self.ops = weights.ops
         self.weight = norm_vector(weights, name, (size,), form.is_stored_less_one, scale)  # [size]
         self.bias = norm_vector(weights, "bias", (size,), False, scale) if form.has_bias else None  # [size]
@@ -30,14 +29,14 @@ class Norm:
         self.update_scale = update_scale
 
     def __call__(self, stream: Rows, update: Rows | None = None) -> Rows:
-        """Adds the update, if any, to the stream; gives the stream's norm, [T, size]."""
+        """Add the update, if any, to the stream; return the stream's norm, [T, size]."""
         if self.has_mean:
             return self.ops.add_layer_norm(stream, update, self.weight, self.bias, self.epsilon, self.update_scale)
         return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon, self.update_scale)
 
 
 class PlainStream:
-    """In the place of a norm where there is none: the stream itself, after what is added to it."""
+    """Stands in for an absent norm: returns the stream itself, after adding the update."""
 
     def __init__(self, weights: Weights, update_scale: float) -> None:
         self.ops = weights.ops
@@ -48,7 +47,7 @@ class PlainStream:
 
 
 def norm_vector(weights: Weights, name: str, shape: tuple[int, ...], is_less_one: bool, scale: float = 1.0) -> Tensor:
-    """A norm's weight or bias, times the scale. What 1 was added to stays float32: 16 bits would lose much of it."""
+    """A norm's weight or bias, times the scale. After adding 1 it stays float32: 16 bits would lose much of it."""
     if not is_less_one and scale == 1.0:
         return weights.vector(name, shape)
     exact = weights.read(name, shape, None).to(weights.placement.device, torch.float32)

@@ -1,9 +1,9 @@
 """Rotary position embedding: the frequencies of each variant, and the tables of their cosines and sines.
 
-A table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
-and the stretch alone. `dynamic` and `longrope` have a stretch of rows for each of some request lengths, one behind the
-other; in the other variants a position's row is the position. Tables of one model have the same rows. Formulas are
-those of transformers, except that its `dynamic` changes with every token of the longest request.
+A table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend only on the position
+and the stretch. `dynamic` and `longrope` have a stretch of rows for each of several request lengths, one after another;
+in the other variants a position is its own row number. All tables of a model have the same rows. The formulas are those
+of transformers, except that its `dynamic` changes with every token of the longest request.
 """
 
 import math
@@ -20,7 +20,7 @@ from ..description.layer_ropes import LayerRopes
 from ..description.parts.rope import RopeConfig
 
 CHUNK = 4096
-_ENDLESS = 1 << 62  # rows of no table
+_ENDLESS = 1 << 62  # beyond any table
 
 T = TypeVar("T")
 
@@ -33,11 +33,11 @@ class Ropes:
         self._by_layer = config.by_layer
 
     def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> list[TokenRotation | None]:
-        """Of each layer what `Rope.at` gives; None where it doesn't rotate."""
+        """Results of `Rope.at` by layer; None for a layer that doesn't rotate."""
         return self.by_layer([table.at(rows, end, dtype) for table in self.tables])
 
     def by_layer(self, of_tables: Sequence[T]) -> list[T | None]:
-        """Of each layer what belongs to its table."""
+        """Distribute values of the tables to the layers that use them."""
         return [None if number is None else of_tables[number] for number in self._by_layer]
 
     def end_of(self, longest: int) -> int:
@@ -49,7 +49,7 @@ class Ropes:
 
     @property
     def num_rows(self) -> int:
-        """Of each table."""
+        """Rows of each table."""
         return min((len(table.cos) for table in self.tables), default=_ENDLESS)
 
 
@@ -59,7 +59,7 @@ class Rope:
     def __init__(
         self, config: RopeConfig, rotates_pairs: bool, device: torch.device, stretches: tuple[int, ...] = ()
     ) -> None:
-        """`stretches`: those of a model whose other ropes have some."""
+        """`stretches`: the model's, if another of its ropes has some."""
         self.stretches = stretches or config.stretches
         # [stretches, rotary_dim / 2]
         self.frequencies = torch.stack([inverse_frequencies(config, length) for length in self.stretches])
@@ -68,13 +68,13 @@ class Rope:
         self.rotates_pairs = rotates_pairs
         self.device = device
         self.cos = self.sin = torch.empty(0, config.head_dim, device=device)  # [positions, head_dim]
-        # [positions]: what queries are multiplied by.
+        # [positions]: factors of queries.
         self.query_scales = torch.empty(0, device=device) if config.query_scale else None
         self._axes = _axes_of_numbers(config, rotates_pairs).to(device)  # [head_dim], or nothing
         self._query_scale, self._original_context = config.query_scale, config.original_context
 
     def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> TokenRotation:
-        """`rows` are [T], or [3, T] by time, height and width. None reaches `end`."""
+        """`rows` are [T], or [3, T] by time, height and width; all are below `end`."""
         self.grow_to(end)
         if rows.dim() == 2:
             cos, sin = self.by_axis(rows)
@@ -83,17 +83,17 @@ class Rope:
         return TokenRotation(self.cos[rows].unsqueeze_(1).to(dtype), self.sin[rows].unsqueeze_(1).to(dtype), scales)
 
     def by_axis(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """[T, head_dim] cosines and sines of rows [3, T]: of each angle those of its axis."""
+        """[T, head_dim] cosines and sines for rows [3, T]: each angle uses the row of its axis."""
         if not len(self._axes):
             rows, axes = rows[:1], self._axes.new_zeros(self.cos.shape[1])
         else:
             axes = self._axes
-        # [T, head_dim]; what is gathered lies in memory as this does.
+        # [T, head_dim]; the gathered result has the same memory layout.
         of_numbers, columns = rows[axes].T.contiguous(), torch.arange(self.cos.shape[1], device=rows.device)
         return self.cos[of_numbers, columns], self.sin[of_numbers, columns]
 
     def end_of(self, longest: int) -> int:
-        """The row behind the last one that requests of up to so many tokens may ask for."""
+        """One past the last row that requests of up to so many tokens may use."""
         return int(self.starts[bisect_left(self.stretches[:-1], longest)]) + longest
 
     def grow_to(self, end: int) -> None:
@@ -111,7 +111,7 @@ class Rope:
             cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
         else:
             cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        # [CHUNK, head_dim]: what is behind them stays as it is.
+        # [CHUNK, head_dim]: the remaining elements aren't rotated.
         kept = (0, self.cos.shape[1] - cos.shape[1])
         cos, sin = F.pad(cos, kept, value=1.0), F.pad(sin, kept)
         self.cos = torch.cat((self.cos, cos.to(self.device)))
@@ -122,7 +122,7 @@ class Rope:
 
 
 def _axes_of_numbers(config: RopeConfig, rotates_pairs: bool) -> Tensor:
-    """[head_dim], as the tables have their columns; what doesn't rotate may be of any axis."""
+    """[head_dim] axis of each column of the tables; unrotated columns may have any."""
     axes = torch.tensor(config.axes, dtype=torch.int64)
     if not len(axes):
         return axes
@@ -131,7 +131,7 @@ def _axes_of_numbers(config: RopeConfig, rotates_pairs: bool) -> Tensor:
 
 
 def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
-    """[rotary_dim / 2] angles a position, where positions are stretched for requests of up to so many tokens."""
+    """[rotary_dim / 2] angles per position, for positions stretched for requests of up to so many tokens."""
     plain = _plain(config.theta, config.rotary_dim)
     if config.kind == "linear":
         return plain / config.factor
@@ -149,12 +149,12 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
 
 
 def _plain(theta: float, head_dim: int) -> Tensor:
-    """[rotary_dim / 2] as all forms below: θ^(-2i / head_dim)."""
+    """[rotary_dim / 2], like all forms below: θ^(-2i / head_dim)."""
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
 
 
 def _proportional(config: RopeConfig, plain: Tensor) -> Tensor:
-    """Only the first angles turn, at the pace that they have in a head of which all turn."""
+    """Only the first angles rotate, with the frequencies of a fully rotated head."""
     turning = int(config.figures.get("partial_rotary_factor", 1.0) * config.head_dim // 2)
     return (plain / config.factor).index_fill(0, torch.arange(turning, len(plain)), 0.0)
 
@@ -221,5 +221,5 @@ def _yarn_magnitude(config: RopeConfig) -> float:
     return scale(1.0)
 
 
-# What cosines and sines are multiplied by.
+# Factors of cosines and sines.
 _MAGNITUDES = {"yarn": _yarn_magnitude, "longrope": _longrope_magnitude}

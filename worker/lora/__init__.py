@@ -1,4 +1,4 @@
-"""LoRA adapters: the files that PEFT and llama.cpp write, memory beside each product, and loading while steps go on.
+"""LoRA adapters: the files that PEFT and llama.cpp write, memory for each product, and loading during steps.
 
-Begin with `adapters.py`; `lora_thread.py` loads and unloads them beside the steps.
+Begin with `adapters.py`; `lora_thread.py` loads and unloads them in a thread.
 """

@@ -1,7 +1,7 @@
-"""A LoRA adapter as llama.cpp has it: one GGUF file with `….lora_a` and `….lora_b` beside the name of each tensor.
+"""A LoRA adapter in llama.cpp's format: one GGUF file with `….lora_a` and `….lora_b` for the name of each tensor.
 
-The names are those of the model's own GGUF file, and so is the order of a matrix's rows, whatever the model was loaded
-from. Everything is checked before anything is read, as with PEFT's (`lora_files.py`).
+Names and the order of a matrix's rows are those of the model's own GGUF file, whatever file the model was loaded from.
+Everything is checked before anything is read, as for PEFT's adapters (`lora_files.py`).
 """
 
 import math
@@ -28,7 +28,7 @@ _MERGE = "Load the model with it merged in."
 
 
 class _Changed:
-    """The names of the tensors that the adapter changes, as if they lay in the file themselves."""
+    """The names of the tensors that the adapter changes, as if the file contained them."""
 
     def __init__(self, tensors: GgufTensors) -> None:
         self._tensors = tensors
@@ -64,7 +64,7 @@ class GgufAdapter:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Nothing stays open that isn't in use."""
+        """Close the file unless it is still in use."""
 
     def read(self, module: str, part: Part | None) -> tuple[Tensor, Tensor]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
@@ -84,19 +84,19 @@ class GgufAdapter:
         return alpha / rank if alpha else 1.0
 
     def _shapes(self, module: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Of `down`, and of the rows of `up` that are this module's."""
+        """The shapes of `down`, and of this module's rows of `up`."""
         view = self._views[module]
         down, up = (self._tensors.shape(view.tensor + half) for half in (_DOWN, _UP))
         if isinstance(view, Rows) and len(up) == 2:
             chosen = view.chosen
             if isinstance(chosen, slice):
                 up = len(range(*chosen.indices(up[0]))), up[1]
-            elif int(chosen.max()) < up[0]:  # else it hasn't all of them
+            elif int(chosen.max()) < up[0]:  # else some are missing
                 up = len(chosen), up[1]
         return down, up
 
     def _checked_views(self, find_views: FindViews) -> dict[str, Rows | Columns]:
-        """Every tensor must be half of a pair that adds to a projection."""
+        """Check that every tensor is half of a pair that adds to a projection."""
         changed = _Changed(self._tensors)
         found = {
             name.removesuffix(".weight"): view
@@ -130,7 +130,7 @@ def _check_metadata(name: str, tensors: GgufTensors) -> None:
         )
     if not tensors.architecture:
         raise AdapterError(
-            f"{name} doesn't say of which architecture it is, which its rows' order depends on. Convert it again.",
+            f"{name} doesn't name its architecture, which its rows' order depends on. Convert it again.",
             "files",
         )
     if (method := tensors.metadata.get("adapter.type", "")) != "lora":

@@ -1,7 +1,7 @@
-"""A LoRA adapter as PEFT saves it: adapter_config.json and adapter_model.safetensors.
+"""A LoRA adapter in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
-Everything is checked before anything is read: what isn't plain LoRA (DoRA, trained biases, embeddings or whole
-modules), what belongs to another model, and what is larger than there is room for is refused with a sentence.
+Everything is checked before anything is read. Adapters that aren't plain LoRA (DoRA, trained biases, embeddings or
+whole modules), that belong to another model or that exceed the reserved memory are refused with an error.
 """
 
 import math
@@ -36,7 +36,7 @@ class AdapterFiles:
     """Open while used as a context; `modules` names the projections that the adapter changes."""
 
     def __init__(self, folder: Path, targets: Mapping[str, Target], max_rank: int, layout: Layout) -> None:
-        """`layout` says what the model's family calls its projections, and which of them it fuses."""
+        """`layout` has the family's names of projections, and which of them it fuses."""
         self.folder = folder
         self.config = _checked_config(folder)
         self._stored, self._layout = _opened(folder), layout
@@ -66,7 +66,7 @@ class AdapterFiles:
 
     def _matrix(self, module: str, matrix: str) -> Any:
         stored = self._stored.get_slice(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")
-        # Projections that are fused have one `down`, and of the `up` the rows that each has of their weight.
+        # Fused projections share one `down`; each has the rows of `up` that it has of the fused weight.
         return stored if matrix == "A" else self._layout.view(f"{module}.weight", stored)
 
     def _scale(self, module: str, rank: int) -> float:
@@ -85,7 +85,7 @@ class AdapterFiles:
         return default
 
     def _checked_modules(self) -> list[str]:
-        """Every tensor must be half of a pair that adds to a projection."""
+        """Check that every tensor is half of a pair that adds to a projection."""
         halves: dict[str, set[str]] = {}
         for name in sorted(self._stored.keys()):
             if (found := _NAME.fullmatch(name)) is None:
@@ -120,7 +120,7 @@ class AdapterFiles:
 def check_module(
     where: str, module: str, down: Sequence[int], up: Sequence[int], targets: Mapping[str, Target], max_rank: int
 ) -> None:
-    """Refuse a pair of matrices that this model has no projection for, or no room."""
+    """Refuse a pair of matrices that doesn't match a projection of this model or exceeds the reserved rank."""
     if module not in targets:
         raise AdapterError(f"{where} changes {module}. {_missing(module, targets)}", "files")
     (rank, in_features), (out_features, other_rank) = _matrix(down), _matrix(up)
@@ -183,13 +183,13 @@ def _is_unset(value: Any) -> bool:
 
 
 def _starts_from_base(value: Any) -> bool:
-    """These begin by changing the model's own weights, so that the adapter alone is not the whole difference."""
+    """Whether training started by changing the model's own weights, so that the adapter isn't the whole difference."""
     return not str(value).lower().startswith(("pissa", "olora", "corda", "loftq", "lora_ga"))
 
 
 _NOT_PLAIN = "only plain LoRA is supported; merge it into the model instead"
 _TRAINED_TOO = "it has trained more than low-rank matrices; merge it into the model instead"
-# What a config may say of an adapter that is nothing but low-rank matrices, and the sentence for the others.
+# Values that a config of plain low-rank matrices may have, and the error for others.
 _PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "bias": (lambda value: value in (None, "none"), _TRAINED_TOO),
     "modules_to_save": (_is_unset, _TRAINED_TOO),

@@ -1,7 +1,7 @@
-"""Loads adapters in a thread, while steps that don't use them go on.
+"""Loads adapters in a thread, while steps that don't use them continue.
 
-Order is kept where it matters: what comes before a load in the engine's stream has been computed when it begins, and
-what uses the adapter comes after this rank's answer.
+The order that matters is kept: steps before a load in the engine's stream are done when it begins, and steps that use
+the adapter come after this rank's answer.
 """
 
 import os
@@ -19,7 +19,7 @@ _NICENESS = 10
 
 
 class AdapterThread:
-    """From the first load on; it lives as long as the process."""
+    """The thread; it starts with the first load and lives as long as the process."""
 
     def __init__(self, bank: AdapterBank, rank: int, answer: Callable[[AdapterLoaded], None]) -> None:
         self.bank = bank
@@ -37,14 +37,14 @@ class AdapterThread:
         self._asked.put(message)
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # this thread's alone on Linux
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # only this thread, on Linux
         while True:
             message = self._asked.get()
             reason, sentence = self._loaded(message)
             self._answer(AdapterLoaded(self.rank, message.adapter, reason, sentence))
 
     def _loaded(self, message: LoadAdapter) -> tuple[str, str]:
-        """Why it could not be loaded, if so; whatever it is, the engine lives on without this adapter."""
+        """Load the adapter; return the error, if any. The engine can continue without this adapter."""
         try:
             point("worker.adapter")
             self.bank.load(message.adapter, Path(message.folder))

@@ -1,6 +1,6 @@
-"""What a model will ask of a rank's memory, and where its packed weights are kept, before any of them is read.
+"""Estimates a model's memory on a rank, and chooses where its packed weights are kept, before any of them is read.
 
-Weights that memory can't hold are written to the kept file while they are packed, and mapped.
+Weights that don't fit into memory are written to the cached file while they are packed, and mapped.
 """
 
 from collections.abc import Callable
@@ -26,16 +26,16 @@ from .group_memory import block_bytes
 class Demand:
     config: ModelConfig
     weight_bytes: int
-    largest_bytes: int  # of the weights that are packed at once
-    kinds: str  # of their numbers
-    is_kept: bool  # packed weights of an earlier start are there, and mapped
-    not_mapped: str  # why they can't be mapped from a file that is written while they are packed; empty: they can
-    # Of a block, or state, of a group, by the block's size and the format that the option `kv_cache_dtype` names.
+    largest_bytes: int  # of the weights packed at once
+    kinds: str  # number formats of the weights
+    is_kept: bool  # packed weights of an earlier start exist, and are mapped
+    not_mapped: str  # why weights can't be written to a file while packing and mapped; empty: they can
+    # Bytes of a group's block or state, by the block's size and the format that the option `kv_cache_dtype` names.
     block_bytes: Callable[[LayerGroup, int, str], int]
-    gives_back: bool  # windows have groups of their own
+    gives_back: bool  # blocks that leave a window are freed
 
 
-# Raises if the model doesn't fit; says whether its weights do only if they are mapped.
+# Raises if the model doesn't fit; returns whether its weights fit only if they are mapped.
 CheckRoom = Callable[[Demand], bool]
 
 
@@ -47,7 +47,7 @@ def kept_weights(
     ranks: Parallel,
     expert_parallel: bool,
 ) -> tuple[PackedCache | None, str]:
-    """Where packed weights are kept, or why they aren't."""
+    """Choose the folder for packed weights, or give the reason why they aren't kept."""
     if load_format == "dummy":
         return None, "weights that are made up (load_format='dummy') are not kept"
     try:
@@ -98,7 +98,7 @@ def write_through(cache: PackedCache, nbytes: int) -> None:
 def kv_kind(config: ModelConfig, backend: Backend, own: str, wanted: str) -> str:
     if config.latent is not None and wanted not in ("auto", *DTYPES):
         raise ConfigError(
-            f"kv_cache_dtype={wanted!r} is not for {config.family.name}, which keeps latents in place of keys "
+            f"kv_cache_dtype={wanted!r} is not for {config.family.name}, which keeps latents instead of keys "
             f"and values (MLA). Use {', '.join(DTYPES)}."
         )
     return backend.kv_kind(own if wanted == "auto" else wanted)

@@ -1,7 +1,7 @@
 """The memory that a model is loaded into, a CPU's or a GPU's: how much is used, free and reserved.
 
-It makes the memory plan of its rank, tells other processes how much of it is not taken yet, and afterwards does what
-can be done in the background.
+It makes the memory plan of its rank, reserves the part that is not allocated yet against other processes, and then
+starts background work.
 """
 
 from abc import ABC, abstractmethod
@@ -34,10 +34,10 @@ from .model import Model
 from .notes import notes_on_context, notes_on_experts, notes_on_weights, notes_on_windows, number_formats
 from .warm_up import warm_up
 
-_LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
+_LIBRARIES = 256 << 20  # memory that a GPU's libraries take on first use
 _FLOAT = 4
-_LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
-_HEAD_START = 1.0  # seconds in which a first request has the memory's bandwidth to itself
+_LOGITS_AT_ONCE = 4  # copies: the model's, for log-probabilities, and weights and order while choosing a token
+_HEAD_START = 1.0  # seconds for which a first request has the memory bandwidth to itself
 
 
 class DeviceMemory(ABC):
@@ -47,10 +47,10 @@ class DeviceMemory(ABC):
         self.size = Size.of(config, device.type)
         self.ranks = ranks
         self.reservation = Reservation(directory, ranks.rank)
-        self.graph_bytes: int | None = None  # planned for captured steps; None: they are captured when they are met
+        self.graph_bytes: int | None = None  # planned for captured steps; None: captured when first used
 
     def plan(self, model: Model, weight_bytes: int) -> MemoryPlan:
-        """What this rank intends to take; its part of the machine's memory is set aside from now on."""
+        """Make this rank's plan and reserve its memory from now on."""
         profile = self._profile(model, weight_bytes)
         with self.reservation.turn() as set_aside:
             profile = self._with_host_memory(profile, available_memory() - set_aside)
@@ -60,26 +60,26 @@ class DeviceMemory(ABC):
 
     @abstractmethod
     def check_room(self, demand: Demand) -> bool:
-        """Refuse weights that don't fit, before any of them is read. Whether they do only if they are mapped."""
+        """Refuse weights that don't fit, before any is read. Return whether they fit only if they are mapped."""
 
     @abstractmethod
     def used_bytes(self) -> int:
-        """The bytes that this process uses of the memory that weights go to."""
+        """Bytes of the weights' kind of memory that this process uses."""
 
     @abstractmethod
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
-        """All but what is free in CPU memory."""
+        """The profile, except for free CPU memory."""
 
     @abstractmethod
     def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile: ...
 
     @abstractmethod
     def on_allocated(self) -> None:
-        """Called when all that was planned is allocated."""
+        """Called once everything planned is allocated."""
 
     @abstractmethod
     def begin_background_work(self, model: Model, runner: Runner) -> None:
-        """Start the work that can be done while the first requests are computed."""
+        """Start work that can run during the first requests."""
 
     def close(self) -> None:
         self.reservation.release()
@@ -114,12 +114,12 @@ class DeviceMemory(ABC):
         )
 
     def longest(self, model: ModelConfig) -> int:
-        """Tokens of a request, as long as it isn't known how many its memory holds."""
+        """The longest request in tokens, before the capacity of its memory is known."""
         return min(self.config.max_model_len or model.max_position, model.max_position)
 
 
 class HostMemory(DeviceMemory):
-    """The memory of a CPU, which is touched long after it was planned."""
+    """The memory of a CPU, which is first touched long after it was planned."""
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
@@ -127,7 +127,7 @@ class HostMemory(DeviceMemory):
         pin(ranks.rank, config.tensor_parallel_size, config.devices)
 
     def check_room(self, demand: Demand) -> bool:
-        """All ranks find the same, from what rank 0 has seen to be free and from each one's numbers."""
+        """All ranks come to the same result, from rank 0's free memory and every rank's needs."""
         free = 0
         if self.ranks.rank == 0:
             with self.reservation.turn() as set_aside:
@@ -142,12 +142,12 @@ class HostMemory(DeviceMemory):
         if any(each[4] for each in fresh):
             reason = demand.not_mapped or "another rank's can't be"
             check_weights(need, free, demand.kinds, device_name(self.device), self.config, reason)
-            return False  # whether the rest fits is seen when they are there
+            return False  # the rest is checked once they are loaded
         check_rest(largest + rest, free, self.config)
         return True
 
     def _bytes_beside_weights(self, demand: Demand, free: int) -> int:
-        """What this rank needs beside its weights at least."""
+        """The least that this rank needs in addition to its weights."""
         longest, options = self.longest(demand.config), self.config
         groups = tuple(
             _size_of(group, demand.block_bytes(group, options.block_size, options.kv_cache_dtype))
@@ -159,7 +159,7 @@ class HostMemory(DeviceMemory):
         return activations + kv_bytes + swap_bytes(options) + kept_media_bytes(demand.config.vision, _FLOAT, options)
 
     def used_bytes(self) -> int:
-        """Without the files that it maps."""
+        """Used bytes, without mapped files."""
         status = Path("/proc/self/status").read_text()
         return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
 
@@ -175,7 +175,7 @@ class HostMemory(DeviceMemory):
         return replace(profile, available_bytes=free - profile.mapped_bytes - profile.other_mapped_bytes)
 
     def on_allocated(self) -> None:
-        pass  # and touched later: it stays set aside
+        pass  # it is touched later, so it stays reserved
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
         adapters = () if model.adapters is None else model.adapters.tensors
@@ -199,7 +199,7 @@ class CardMemory(DeviceMemory):
         if ranks.rank == 0:
             self._locks = CardLocks(directory.parent, card_names(config))
         if ranks.size > 1:
-            ranks.exchange([])  # nobody loads before that
+            ranks.exchange([])  # nobody loads earlier
 
     def check_room(self, demand: Demand) -> bool:
         if self.ranks.rank == 0:
@@ -208,7 +208,7 @@ class CardMemory(DeviceMemory):
             name = device_name(self.device)
             check_weights(demand.weight_bytes, free, demand.kinds, name, self.config, demand.not_mapped)
         if self.ranks.size > 1:
-            self.ranks.exchange([])  # nobody loads before that, so that what is free is free
+            self.ranks.exchange([])  # nobody loads earlier, so that free memory stays free
         return False
 
     def used_bytes(self) -> int:
@@ -228,7 +228,7 @@ class CardMemory(DeviceMemory):
             del memory
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self.device)
-        # What others hold counts as used, so that trees can share a card.
+        # Memory of other processes counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
         return replace(self._described(model, weight_bytes, activations), available_bytes=available)
 
@@ -241,7 +241,7 @@ class CardMemory(DeviceMemory):
             self._locks.release()
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
-        pass  # a card's memory is touched when it is taken
+        pass  # a card's memory is used as soon as it is allocated
 
 
 _MEMORIES: dict[str, type[DeviceMemory]] = {"cpu": HostMemory, "cuda": CardMemory}
@@ -256,7 +256,7 @@ def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
 
 
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:
-    """Bytes of the largest step on a CPU, where float32 is what stands between two products."""
+    """Bytes of the largest step on a CPU, with float32 values between products."""
     ranks, tokens = options.tensor_parallel_size, size.max_num_batched_tokens
     queries = config.num_heads * (1 + config.family.gates_attention)
     heads = max((queries + each.num_projected * each.num_kv_heads) * each.head_dim for each in config.heads)
@@ -273,6 +273,6 @@ def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, 
         width = experts.width if options.enable_expert_parallel else -(-experts.width // ranks)
         mixture = pair_memory_bytes(width, config.hidden_size, experts.top_k, tokens)
         a_token += experts.num_experts + 2 * experts.top_k
-    # The encoder and the text part are computed one after the other, each with memory of its own.
+    # The encoder and the text part run one after the other, each with its own memory.
     mixture += encoder_bytes(config.vision, _FLOAT)
     return _FLOAT * (tokens * a_token + _LOGITS_AT_ONCE * rows * config.vocab_size) + histories + mixture

@@ -1,4 +1,4 @@
-"""What one rank keeps of each group of layers: the shape of a block or state, its bytes, and the memory of all."""
+"""One rank's memory of each group of layers: the shape and bytes of a block or state, and the allocation."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,13 +19,13 @@ def kv_shape(group: LayerGroup, ranks: Parallel) -> KVShape:
 
 
 def state_shape(shape: StateShape, ranks: Parallel) -> StateShape:
-    """Ranks share the channels and the matrices evenly."""
+    """A rank's state; ranks divide channels and matrices evenly."""
     channels, heads = shape.conv_channels // ranks.size, shape.num_heads // ranks.size
     return replace(shape, conv_channels=channels, num_heads=heads)
 
 
 def block_bytes(group: LayerGroup, backend: Backend, ranks: Parallel, block_size: int, kind: str) -> int:
-    """Of one block, or state, in all layers of the group."""
+    """Bytes of one block or state in all layers of the group."""
     if group.state is not None:
         return len(group.layers) * state_shape(group.state, ranks).nbytes
     return backend.kv_bytes_per_token(kv_shape(group, ranks), kind) * block_size
@@ -40,7 +40,7 @@ def allocated(
     kind: str,
     sources: Sequence[int | None] = (),
 ) -> ModelMemory:
-    """`num_blocks` are those of each group; `sources`: of each layer the one whose memory it reads, None its own."""
+    """Allocate `num_blocks` by group; `sources`: by layer, the one whose memory it reads, or None for its own."""
 
     def memory(group: LayerGroup, count: int) -> Blocks:
         if group.state is not None:

@@ -1,4 +1,4 @@
-"""Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
+"""Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report on the loading."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -60,10 +60,10 @@ def load_model(
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
-    Before anything is read, `check_room` hears what the model will take, and says whether packed weights are to be
-    written and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as
-    they are. There is room for `max_loras` adapters. Without `sees` a model that could see is loaded without its
-    encoder. `rope_scaling` goes before the config's own.
+    Before anything is read, `check_room` gets the model's demand and returns whether packed weights must be written
+    and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as they are.
+    There is room for `max_loras` adapters. Without `sees` a vision encoder isn't loaded. `rope_scaling` overrides the
+    config's own.
     """
     config = read_config(model_folder, sees, rope_scaling)
     ranks = ranks or Parallel()
@@ -83,7 +83,7 @@ def load_model(
     source: Source = gguf or DummySource(device, _missing_tensors(config))
     if gguf is None and load_format != "dummy":
         source, config = _opened(model_folder, config, ranks, expert_parallel)
-    # Kept as the model's own weights would be, were they not quantized.
+    # Cached under the name of the model's own weights, as if they weren't quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     views = partial(views_of, config=config)
     adapters = AdapterBank(lora, backend.ops, own_layout(config), views) if max_loras else None
@@ -109,7 +109,7 @@ def load_model(
 def _read(
     source: Source, placement: Placement, backend: Backend, config: ModelConfig, model_folder: Path
 ) -> tuple[Decoder, Encoder | None, list[str]]:
-    """The layers with their weights, those of an encoder too, and the tensors that none of them needs."""
+    """Read the decoder, the encoder if any, and the names of tensors that neither needs."""
     encoder, origin = None, origin_of(model_folder)
     try:
         decoder = Decoder(Weights(source, placement), config)
@@ -119,7 +119,7 @@ def _read(
         check_biases(origin, source.names, config)
     except BaseException:
         if placement.cache is not None:
-            placement.cache.close()  # what is half written
+            placement.cache.close()  # remove half-written files
         raise
     if placement.cache is not None:
         placement.cache.complete()
@@ -128,13 +128,13 @@ def _read(
 
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:
     kinds = quantized_kinds(config, quantization)
-    # As small as in the checkpoint, and with less error than the step to 8-bit floats brought (docs/quantization.md).
+    # As small as in the checkpoint, with less error than rounding to 8-bit floats added (docs/quantization.md).
     default = replace(backend.format, float8="int8") if backend.multiplies_integers else backend.format
     named = {layer: backend.quantized(kind) if kind else default for layer, kind in kinds.items()}
     floats = {layer for layer in named_layers(quantization, kinds) if kinds[layer] is None}
     named |= dict.fromkeys(floats, backend.format)
     if config.quantization is not None and config.quantization.is_mxfp4 and backend.mxfp4 is not None:
-        # Taken over as they are, whatever is asked for, but for those that are to be floats.
+        # Kept as stored whatever the options say, except for layers that must be floats.
         named |= {layer: backend.mxfp4 for layer in expert_layers(config) if layer not in floats}
     if lm_head_fp32:
         named[HEAD] = backend.float32_head()
@@ -142,14 +142,14 @@ def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | No
 
 
 def _converted_with(model_folder: Path, backend: Backend) -> str | None:
-    """What a conversion was asked for. It left the head as it was, which gets its kind only now, where there are
-    products for it."""
+    """The formats requested from a conversion. It left the head unchanged, which gets its format only now, if there
+    are products for it."""
     record = read_record(model_folder) if backend.multiplies_integers else None
     return record.quantization if record else None
 
 
 def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
-    """The number format asked for, or with "auto" the checkpoint's."""
+    """The requested number format, or with "auto" the checkpoint's."""
     if isinstance(dtype, torch.dtype):
         return dtype
     name = config.dtype if dtype == "auto" else dtype
@@ -159,7 +159,7 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
 
 
 def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | None:
-    """The GGUF files that the folder stands for, if it does."""
+    """Open the GGUF files that the folder links to, if any."""
     if (linked := linked_files(model_folder)) is None:
         return None
     found = GgufCheckpoint(model_folder, linked, config)
@@ -170,7 +170,7 @@ def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | No
 def _opened(
     model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool
 ) -> tuple[Source, ModelConfig]:
-    """The whole checkpoint, or where it is cut what this rank has of it; and the config with what it shows."""
+    """Open the checkpoint, or this rank's part of a divided one, and add to the config what its tensors show."""
     check_weight_files(model_folder)
     check_cut(model_folder, ranks.size, wants_whole_experts=expert_parallel and config.experts is not None)
     source: Source
@@ -183,7 +183,7 @@ def _opened(
 
 
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
-    """Endings of the optional tensors that this model does not have."""
+    """Suffixes of optional tensors that this model does not have."""
     attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")
     recurrent = (
         "in_proj_qkvz",

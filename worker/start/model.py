@@ -1,4 +1,4 @@
-"""A loaded model: its decoder, what computes batches of it, and the memory that its layers keep."""
+"""A loaded model: its decoder, the forward pass that computes its batches, and the memory of its layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,28 +26,28 @@ from .group_memory import allocated, block_bytes
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What loading read on this rank."""
+    """A report on what this rank has loaded."""
 
     bytes_read: int
-    leftovers: list[str]  # tensors in the checkpoint that no layer needs, such as heads that guess further tokens
-    kinds: tuple[str, ...]  # of numbers that the projections are computed with; none: the model's own alone
+    leftovers: list[str]  # tensors that no layer needs, such as heads for speculative decoding
+    kinds: tuple[str, ...]  # number formats of the projections; empty: only the model's own
 
 
 @dataclass(frozen=True)
 class Model:
-    """A loaded model, and what its surroundings ask of it."""
+    """A loaded model and its properties that the engine and memory plan need."""
 
     config: ModelConfig
     decoder: Decoder
-    forward_pass: ForwardPass  # what computes a batch: the decoder, or what replaces it
-    sample: Sampler  # how tokens are chosen from its logits
+    forward_pass: ForwardPass  # computes a batch: the decoder, or its recorded or captured form
+    sample: Sampler  # chooses tokens from its logits
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
     report: LoadReport
-    cache: PackedCache | None = None  # of packed weights; what is new in it waits to be written
-    adapters: AdapterBank | None = None  # of LoRA, where there may be any
-    encoding: EncoderPass | None = None  # of pictures, where the model sees
-    kv_default: str = ""  # the format of keys and values that "auto" means
+    cache: PackedCache | None = None  # of packed weights; new ones wait to be written
+    adapters: AdapterBank | None = None  # of LoRA, if enabled
+    encoding: EncoderPass | None = None  # of pictures, if the model has vision
+    kv_default: str = ""  # number format of keys and values for "auto"
 
     @property
     def vocab_size(self) -> int:
@@ -55,46 +55,46 @@ class Model:
 
     @property
     def max_position(self) -> int:
-        """Tokens of context that the config gives."""
+        """The config's context in tokens."""
         return self.config.max_position
 
     @property
     def stretches(self) -> tuple[int, ...]:
-        """The lengths that positions are rotated for, where that depends on a request's length."""
+        """The lengths that positions are rotated for, if that depends on a request's length."""
         return self.config.ropes.stretches
 
     @property
     def shifts_rotations(self) -> bool:
-        """Whether positions may have other rows in rotary tables than their own."""
+        """Whether a position's row in the rotary tables may differ from the position."""
         return bool(self.stretches) or any(rope.axes for rope in self.config.ropes.ropes)
 
     def kv_kind(self, wanted: str = "auto") -> str:
-        """The number format of keys and values: the one asked for, or the model's own."""
+        """The number format of keys and values: the requested one, or the model's own."""
         own = self.kv_default or WeightFormat.of(self.dtype).kind
         return kv_kind(self.config, self.backend, own, wanted)
 
     def groups(self, max_model_len: int) -> tuple[LayerGroup, ...]:
-        """The groups of layers that have a memory of their own where no request is longer."""
+        """The groups of layers with a memory of their own, for requests up to this length."""
         return groups_of(self.config, max_model_len, self.backend.gives_back)
 
     def block_bytes(self, group: LayerGroup, block_size: int, kind: str) -> int:
-        """Of one block, or state, in all layers of the group on this rank."""
+        """Bytes of one block or state in all layers of the group on this rank."""
         return block_bytes(group, self.backend, self._ranks, block_size, kind)
 
     def memory(
         self, groups: Sequence[LayerGroup], num_blocks: Sequence[int], block_size: int, kind: str | None = None
     ) -> ModelMemory:
-        """`num_blocks` are those of each group."""
+        """Allocate the memory; `num_blocks` by group."""
         sources = [heads.source for heads in self.config.heads]
         return allocated(groups, num_blocks, self.backend, self._ranks, block_size, kind or self.kv_kind(), sources)
 
     def plain_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> ModelMemory:
-        """As many blocks in each group, windows keeping all tokens: for those who drive a model without an engine."""
+        """The same number of blocks in each group, with windows keeping all tokens: for use without an engine."""
         groups = groups_of(self.config, self.max_position, gives_back=False)
         return self.memory(groups, [num_blocks] * len(groups), block_size, kind)
 
     def kept_media(self, num_rows: int) -> KeptMedia | None:
-        """Memory for so many rows of media, if the model sees."""
+        """Memory for so many rows of media, if the model has vision."""
         return None if self.encoding is None else KeptMedia(self.encoding, num_rows)
 
     def fast_decode(self, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:

@@ -1,4 +1,4 @@
-"""What the table at the start says of a loaded model for people to read: its number formats, and what is unexpected."""
+"""Notes on a loaded model for the table at the start: its number formats, and anything unexpected."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ def notes_on_weights(unread: list[str], missing: str) -> tuple[str, ...]:
 
 
 def notes_on_context(config: ModelConfig) -> Iterator[str]:
-    """Why the context ends before the model's own."""
+    """Explain why the context is shorter than the model's own."""
     if config.cut is not None:
         yield (
             f"The context ends at {config.max_position:,} of {config.cut.own:,} tokens, up to which plain attention is "
@@ -31,7 +31,7 @@ def notes_on_context(config: ModelConfig) -> Iterator[str]:
 
 
 def notes_on_windows(model: Model, longest: int) -> Iterator[str]:
-    """What a window's tokens take where nothing is given back."""
+    """Explain the memory of window layers if blocks aren't freed."""
     kept = [window for window in model.config.windows if window is not None and window < longest]
     if kept and not model.backend.gives_back:
         yield (
@@ -41,10 +41,10 @@ def notes_on_windows(model: Model, longest: int) -> Iterator[str]:
 
 
 def number_formats(model: Model) -> str:
-    """Those of the projections, for people to read: what is smaller than the model's own first."""
+    """The number formats of the projections, for people to read: those smaller than the model's own first."""
     kinds, stored = model.report.kinds, model.config.quantization
     if stored is not None and not stored.is_float8 and stored.bits == BITS["int8"]:
-        # 8 bits in groups are computed as two values of 4 bits each.
+        # Grouped 8-bit values are computed as two 4-bit values.
         kinds = tuple("int8" if kind == "int4" else kind for kind in kinds)
     small = dict.fromkeys(kind for kind in kinds if kind not in DTYPES)
     has_floats = not small or any(kind in DTYPES for kind in kinds)
@@ -52,7 +52,7 @@ def number_formats(model: Model) -> str:
 
 
 def notes_on_experts(model: Model) -> Iterator[str]:
-    """What takes more memory than the checkpoint, or what was asked for, gives reason to expect."""
+    """Explain experts that take more memory than the checkpoint or the options suggest."""
     sparse = [layer.mlp for layer in model.decoder.layers if isinstance(layer.mlp, Experts)]
     if widened := sum(mlp.is_widened for mlp in sparse):
         yield (

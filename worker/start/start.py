@@ -55,7 +55,7 @@ class Start:
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
-        self.groups = self.model.groups(self.memory.longest(self.model.config))  # of layers
+        self.groups = self.model.groups(self.memory.longest(self.model.config))  # groups of layers
 
     def _load_model(self, launch: Launch) -> Model:
         return load_model(
@@ -82,17 +82,17 @@ class Start:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether steps are computed beside the host, which waits for them."""
+        """Whether steps run in parallel with the host, which waits for them."""
         return kind_of(self.device).is_asynchronous
 
     def plan(self) -> MemoryPlan:
-        """What this rank intends to take."""
+        """Make this rank's memory plan."""
         return self.memory.plan(self.model, self.weight_bytes)
 
     def runner(
         self, allocate: Allocate, trace: Trace, on_progress: ReportProgress = lambda number, total: None
     ) -> Runner:
-        """`on_progress` is called with the number of graphs captured so far, and of how many."""
+        """Build the runner. `on_progress` gets the number of graphs captured so far and the total."""
         table = SlotTable(
             num_slots=self.memory.size.num_slots,
             max_model_len=allocate.max_model_len,
@@ -132,7 +132,7 @@ class Start:
         )
 
     def begin_background_work(self, runner: Runner) -> None:
-        """Start the work that can be done while the first requests are computed."""
+        """Start work that can run during the first requests."""
         self.memory.begin_background_work(self.model, runner)
         if self.model.cache is not None:
             self.model.cache.write_in_background()

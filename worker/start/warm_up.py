@@ -1,8 +1,7 @@
 """Warms a GPU up before the first request: compiles and tunes kernels, and measures the memory that steps take.
 
-It runs the largest step that can occur, and prompts and answers of sizes that double, so that no later step meets a
-kernel that is not compiled or a size that was not tuned. All rows write to one block, or state, and their results are
-not used.
+It runs the largest possible step, and prompts and answers of doubling sizes, so that every later step finds its kernels
+compiled and its sizes tuned. All rows write to one block or state, and their results are discarded.
 """
 
 import logging
@@ -34,17 +33,17 @@ from .model import Model
 
 _LOG = logging.getLogger(__name__)
 _FLOAT = 4
-_ANYTHING = SamplingParams(temperature=1, top_p=0.9)  # that needs every kernel which chooses tokens
+_ANYTHING = SamplingParams(temperature=1, top_p=0.9)  # needs all kernels that choose tokens
 _MORE = SamplingParams(temperature=1, top_p=0.9, repetition_penalty=1.1, frequency_penalty=0.1)  # and all that adjust
-_NUM_TOP = (0, 5, 20)  # most likely tokens: as many as there are kernels for
-_LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
+_NUM_TOP = (0, 5, 20)  # numbers of most likely tokens that have their own kernels
+_LOGITS_AT_ONCE = 4  # copies: the model's, for log-probabilities, and weights and order while choosing a token
 
 
 class StepMemory(NamedTuple):
-    """Bytes that steps take beside weights and KV blocks."""
+    """Bytes that steps take in addition to weights and KV blocks."""
 
-    step: int  # of the largest one
-    graphs: int  # of all that are captured
+    step: int  # of the largest step
+    graphs: int  # of all captured graphs
 
 
 def warm_up(
@@ -56,7 +55,7 @@ def warm_up(
     kept: Path,
     ranks: Parallel | None = None,
 ) -> StepMemory:
-    """Returns the memory that steps will take; `memory` has one block, `kept` is the folder for tuning results."""
+    """Return the memory that steps will take; `memory` has one block, `kept` is the folder for tuning results."""
     start = time.perf_counter()
     table = SlotTable(
         size.num_slots,
@@ -87,7 +86,7 @@ def warm_up(
 def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept: Path) -> None:
     from ...kernels.triton.launch.tuning import learning  # imports triton
 
-    table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
+    table.num_prompt[:] = table.max_model_len  # only steps of answers are captured
     largest = _largest(size, table.max_model_len)
     with learning(kept):
         for rows in (*_sizes_of_decodes(size), largest):
@@ -98,13 +97,13 @@ def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept:
         if (vision := model.config.vision) is not None and vision.family.has_whole_spans:
             _see_ahead(model, memory, table)
         if model.adapters is not None:
-            table.adapters[0] = 0  # of which nothing is loaded
+            table.adapters[0] = 0  # an adapter that isn't loaded
             _computed(model, _decodes(1, 2), memory, table)
             table.adapters[0] = NO_ADAPTER
 
 
 def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
-    """Run the kernels that few rows need: masks, penalties, log-probabilities."""
+    """Run rarely used kernels: masks, penalties, log-probabilities."""
     table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
     logits = _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
     for num_top in _NUM_TOP:
@@ -114,14 +113,14 @@ def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
 
 
 def _see_ahead(model: Model, memory: ModelMemory, table: SlotTable) -> None:
-    """Run the kernels that prompts need in which the rows of a picture see one another."""
+    """Run the kernels for prompts in which the rows of a picture see one another."""
     batch = _batch(model, _rows([0], [2]), memory, table)
     batch.seen_ends = torch.full((2,), 2)
     model.forward_pass.forward(batch)
 
 
 def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> int:
-    """The most bytes that a step's tensors take."""
+    """The peak memory of a step's tensors."""
     device = table.device
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -148,7 +147,7 @@ def _computed(
 
 
 def _computed_with_all_logits(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> None:
-    """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
+    """Compute logits of other prompt tokens too, as many as are done at once for prompt log-probabilities."""
     batch = _batch(model, rows, memory, table)
     hidden = model.forward_pass.forward(batch)
     count = min(len(hidden), piece_length(model.vocab_size))
@@ -156,7 +155,7 @@ def _computed_with_all_logits(model: Model, rows: StepRows, memory: ModelMemory,
 
 
 def _batch(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> Batch:
-    """Where layers have states, each row reads none and writes the same one."""
+    """Make a batch. In layers with states each row reads none and writes the same one."""
     count, starts = len(rows), numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     columns = (starts, numpy.full(count, NO_STATE), numpy.zeros(count), numpy.arange(count + 1))
     segments = Segments(*(on_device(column.astype(numpy.int32), table.device) for column in columns))
@@ -178,7 +177,7 @@ def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:
 
 
 def _sizes_of_prompts(longest: int) -> Iterator[StepRows]:
-    """Steps of prompts alone."""
+    """Sizes of steps that contain only prompts."""
     length = 2
     while length < longest:
         yield _rows([0], [length])
@@ -190,7 +189,7 @@ def _decodes(num_rows: int, context: int) -> StepRows:
 
 
 def _largest(size: Size, max_model_len: int) -> StepRows:
-    """Prompts as long as may be, until the budget of tokens is used up."""
+    """Prompts of the maximum length, until the token budget is used up."""
     length = min(size.max_num_batched_tokens, max_model_len)
     lengths = [length] * min(size.num_slots, size.max_num_batched_tokens // length)
     rest = size.max_num_batched_tokens - sum(lengths)

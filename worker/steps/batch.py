@@ -26,7 +26,7 @@ from .step_rows import Ints, StepRows
 
 
 class LayerStep(NamedTuple):
-    """What one layer reads of a step besides the stream."""
+    """A layer's inputs in a step besides the stream."""
 
     kv: LayerMemory
     rows: LayerRows
@@ -34,7 +34,7 @@ class LayerStep(NamedTuple):
 
 
 class LayerInputs(Protocol):
-    """What layers read of a step: tensors, or where a step is recorded or captured, what stands for them."""
+    """The layers' inputs in a step: tensors, or their stand-ins if a step is recorded or captured."""
 
     @property
     def token_ids(self) -> StepField: ...
@@ -44,36 +44,36 @@ class LayerInputs(Protocol):
 
     @property
     def token_kinds(self) -> StepField | None:
-        """Of models that have experts for each."""
+        """Kinds of tokens, for models with separate experts for text and media."""
 
     placed: StepField | None  # which tokens get rows of media
 
-    token_inputs: StepField  # of layers that have an embedding of the tokens each, set by the model
+    token_inputs: StepField  # set by a model whose layers have their own token embeddings
 
     def of_layer(self, layer: int) -> LayerStep: ...
 
 
 @dataclass
 class Batch:
-    """One step of R rows and T tokens, of which S are asked for logits."""
+    """One step of R rows and T tokens, S of which need logits."""
 
     token_ids: Tensor  # [T] int64, flat over the rows
     positions: Tensor  # [T] int64
     query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]
-    context_lengths: list[int]  # R: tokens that the row's last query sees, itself included
-    groups: list[BlockRows | Segments]  # where rows and tokens lie in the memory of each group of layers
+    context_lengths: list[int]  # R: tokens that the row's last query sees, including itself
+    groups: list[BlockRows | Segments]  # the rows' and tokens' slots in the memory of each group
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     memory: ModelMemory
-    # The tokens' rows in the rotary tables, [T] int64, or [3, T] by time, height and width; None: their positions.
+    # The tokens' rows in the rotary tables, [T] int64, or [3, T] for time, height and width; None: their positions.
     shifted_rotations: Tensor | None = None
-    shifted_end: int = 0  # none of these reaches it
+    shifted_end: int = 0  # above all of these
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
-    seen_ends: Tensor | None = None  # [T] int64, on the host: where what each token sees ends; None: with itself
-    token_kinds: Tensor | None = None  # [T] int32: 1 for tokens of media, where experts of their own serve them
-    # Of each layer how its queries and keys are rotated, set by the model; None where it doesn't rotate.
+    seen_ends: Tensor | None = None  # [T] int64, on the host: one past the last token that each sees; None: itself
+    token_kinds: Tensor | None = None  # [T] int32: 1 for media tokens, if they have separate experts
+    # By layer, the rotation of queries and keys, set by the model; None if it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
-    token_inputs: StepField | None = None  # [T, layers × width] where layers have an embedding of the tokens each
+    token_inputs: StepField | None = None  # [T, layers × width] if layers have their own token embeddings
 
     @property
     def num_tokens(self) -> int:
@@ -85,7 +85,7 @@ class Batch:
 
     @property
     def rotations_end(self) -> int:
-        """No row of the rotary tables that the step reads reaches this."""
+        """One past the last row of the rotary tables that the step reads."""
         return self.shifted_end or max(self.context_lengths)
 
     def of_layer(self, layer: int) -> LayerStep:
@@ -135,14 +135,14 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
 
 
 def token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> Tensor | None:
-    """[T] int32; None where all are of text. What a model writes is text, whatever it is."""
+    """[T] int32; None if all are text. Generated tokens always count as text."""
     if table.media_tokens is None or not is_prompt.any():
         return None
     return (torch.isin(token_ids, table.media_tokens) & on_device(is_prompt, table.device)).int()
 
 
 def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, positions: Ints) -> Ints | None:
-    """The tokens' rows in the rotary tables, [T], or [3, T] if some have three; None if they are their positions."""
+    """The tokens' rows in the rotary tables, [T], or [3, T] if some have three; None if all equal the positions."""
     starts = table.rotation_starts[rows.slots]
     in_prompts = [
         (row, of_prompt)

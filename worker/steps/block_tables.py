@@ -1,7 +1,7 @@
-"""By slot, which blocks of one group of layers hold its tokens, in their order.
+"""For each slot, the blocks of one group of layers that hold its tokens, in order.
 
-Block ids are on the device, counts on the host. A window's table begins with blocks that were given back, or never
-taken: they are stored as 0, and no token of the slot sees them.
+Block ids are on the device, counts on the host. A window's table begins with blocks that were freed or never
+allocated: they are stored as 0, and no token of the slot sees them.
 """
 
 from typing import NamedTuple
@@ -17,10 +17,10 @@ from .step_rows import Ints, StepRows, all_within, column
 
 
 class BlockRows(NamedTuple):
-    """Where a step's rows and tokens lie in the blocks of one group."""
+    """The locations of a step's rows and tokens in the blocks of one group."""
 
     block_tables: Tensor  # [R, max_blocks] int32, padded with 0
-    kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
+    kv_slots: Tensor  # [T] int64: block × block_size + offset of each token's key and value
 
 
 class BlockTables:
@@ -35,27 +35,27 @@ class BlockTables:
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.window = window  # tokens that a query sees, its own included; None: all
+        self.window = window  # tokens that a query sees, including its own; None: all
         self.device = device
         self.num_table = numpy.zeros(num_slots, numpy.int64)  # blocks in the table
-        self.num_absent = numpy.zeros(num_slots, numpy.int64)  # of these, those at the beginning that aren't there
-        self.tables = torch.zeros(num_slots, max_blocks, dtype=torch.int32, device=device)  # beyond the count zeros
+        self.num_absent = numpy.zeros(num_slots, numpy.int64)  # absent ones at the beginning
+        self.tables = torch.zeros(num_slots, max_blocks, dtype=torch.int32, device=device)  # zeros beyond the count
 
     def empty(self, slot: int) -> None:
         self.num_table[slot] = self.num_absent[slot] = 0
         self.tables[slot] = 0
 
     def fork(self, slot: int, blocks: Ints) -> None:
-        """The whole table of a slot that was empty."""
+        """Copy a whole table into an empty slot."""
         self._append(numpy.array([slot]), blocks, numpy.array([0, len(blocks)]))
 
     def advance(self, rows: StepRows, changes: GroupChanges) -> None:
-        """Append what the step appends, for tokens that must find all blocks which they read and write."""
+        """Append the step's blocks, and check that all its tokens have the blocks that they read and write."""
         self._append(rows.slots, column(changes.block_ids), column(changes.block_offsets))
         self._check(rows)
 
     def step_rows(self, rows: StepRows, row_of_token: Ints, positions: Ints) -> BlockRows:
-        """`positions` are those of the step's tokens."""
+        """Locate the step's tokens, which have these `positions`."""
         size, width = self.block_size, -(-int(rows.ends.max()) // self.block_size)
         slots = on_device(rows.slots, self.device)
         of_tokens = on_device(rows.slots[row_of_token], self.device)
@@ -64,7 +64,7 @@ class BlockTables:
         return BlockRows(self.tables[slots, :width], kv_slots)
 
     def _append(self, slots: Ints, blocks: Ints, offsets: Ints) -> None:
-        """Row r's blocks are blocks[offsets[r]:offsets[r + 1]]."""
+        """Append blocks[offsets[r]:offsets[r + 1]] for each row r."""
         check_offsets(slots, blocks, offsets)
         if not len(blocks):
             return
@@ -74,19 +74,19 @@ class BlockTables:
             f"makes a block table longer than {self.tables.shape[1]}",
         )
         row = numpy.repeat(numpy.arange(len(slots)), counts)
-        place = numpy.arange(len(blocks)) - offsets[row] + self.num_table[slots[row]]
+        index = numpy.arange(len(blocks)) - offsets[row] + self.num_table[slots[row]]
         if is_absent.any():
-            self._append_absent(slots, row, place, is_absent)
+            self._append_absent(slots, row, index, is_absent)
             blocks = numpy.where(is_absent, 0, blocks)
         require(all_within(blocks, self.num_blocks), f"names a block outside 0..{self.num_blocks - 1}")
-        where = (on_device(slots[row], self.device), on_device(place, self.device))
+        where = (on_device(slots[row], self.device), on_device(index, self.device))
         self.tables[where] = on_device(blocks.astype(numpy.int32), self.device)
         self.num_table[slots] += counts
 
-    def _append_absent(self, slots: Ints, row: Ints, place: Ints, is_absent: Ints) -> None:
+    def _append_absent(self, slots: Ints, row: Ints, index: Ints, is_absent: Ints) -> None:
         absent = numpy.bincount(row[is_absent], minlength=len(slots))
         self.num_absent[slots] += absent
-        at_the_beginning = place[is_absent] < self.num_absent[slots[row[is_absent]]]
+        at_the_beginning = index[is_absent] < self.num_absent[slots[row[is_absent]]]
         require(
             self.window is not None and bool(at_the_beginning.all()),
             "has a block that isn't there where a token would read it",

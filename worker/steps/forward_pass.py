@@ -1,4 +1,4 @@
-"""The interfaces by which a runner computes steps; each backend has classes that fit them."""
+"""The interfaces through which a runner computes steps; each backend implements them."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,10 +9,10 @@ from ...protocol.messages import StepPlan, StepResult
 
 
 class ForwardPass(Protocol):
-    """What computes a batch: a decoder, or a recorded or captured one."""
+    """Computes a batch: a decoder, or a recorded or captured one."""
 
     def forward(self, batch: Any) -> Tensor:
-        """The stream behind the last layer, of what the backend's `batch` made."""
+        """Return the stream after the last layer, for a batch made by the backend's `batch`."""
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
 
@@ -21,4 +21,4 @@ class FastDecode(Protocol):
     """A fast path for decode steps in which each row only samples one token; the tokens are those of `Runner`."""
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""
+        """Launch the step and return a function that waits for its result; None, changing nothing, if refused."""

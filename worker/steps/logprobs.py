@@ -1,8 +1,8 @@
 """Log-probabilities of the sampled token and of the most likely ones, for requests and for the engine's beam search.
 
-They are of the model's own distribution, before masks, penalties and temperature, so the logits must be taken before
-the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler does.
-Prompts are computed in pieces, since the logits of a whole step would not fit.
+They describe the model's own distribution, before masks, penalties and temperature, so they are computed before the
+sampler overwrites the logits. Ranks and lists of the most likely tokens break ties by id, like the sampler. Prompts are
+computed in pieces, since the logits of a whole step would not fit into memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,21 +16,21 @@ from ...protocol.messages import Candidates, FailedRow, Logprobs, column
 from ..device import HostCopy, on_device
 from ..sampler import FAULTS
 
-# Of logits and what is found in them: torch's operations hold some five times that while they look.
+# Bytes of logits and results at once: torch's operations temporarily take some five times that.
 _PIECE_BYTES = 32 << 20
 _NOT_FINITE = FAULTS[1].message
 
 
 def piece_length(vocab_size: int, num_top: int = 0) -> int:
-    """How many positions of a prompt go to the head at once."""
+    """The number of prompt positions that the head computes at once."""
     return max(1, _PIECE_BYTES // (4 * vocab_size + 8 * num_top))
 
 
 class TokenLogprobs:
-    """Positions with their chosen token in column 0 and the most likely ones after it, on their way to the host."""
+    """Log-probabilities being copied to the host. Rows are positions; column 0 is the chosen token, then the top."""
 
     def __init__(self, columns: Tensor, width: int) -> None:
-        """`columns` are those of the ids, of the log-probabilities' bits, and one of ranks: one copy brings all."""
+        """`columns` hold ids, the bits of log-probabilities, and one column of ranks, so that one copy is enough."""
         self._columns = HostCopy(columns)
         self._width = width
 
@@ -41,17 +41,17 @@ class TokenLogprobs:
 
     @property
     def logprobs(self) -> numpy.ndarray:
-        """Likewise, float32."""
+        """[positions, 1 + most] float32"""
         return self._columns.numpy()[:, self._width : 2 * self._width].copy().view(numpy.float32)
 
     @property
     def ranks(self) -> numpy.ndarray:
-        """[positions] int32, of the chosen token; 1 is the most likely."""
+        """[positions] int32 ranks of the chosen tokens; 1 is the most likely."""
         return self._columns.numpy()[:, -1]
 
 
 def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
-    """For each row of logits, its chosen token's and those of the `num_top` most likely."""
+    """Compute each row's log-probabilities of its chosen token and of the `num_top` most likely ones."""
     found = ranked_logprobs(logits, chosen, num_top)
     columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
     return TokenLogprobs(torch.cat(columns, 1), 1 + num_top)
@@ -60,7 +60,7 @@ def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprob
 def logprobs_of_rows(
     logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray
 ) -> Callable[[], list[Logprobs]]:
-    """One part a row. Those that ask for equally many are done together: one that asks for all slows no other."""
+    """Compute one part per row. Rows with equal counts are computed together, so that one with many slows no other."""
     found: list[tuple[numpy.ndarray, TokenLogprobs]] = []
     for most in numpy.unique(num_top).tolist():
         asking = numpy.flatnonzero(num_top == most)
@@ -71,7 +71,7 @@ def logprobs_of_rows(
 
 
 def logprobs_of_prompt(row: int, pieces: list[TokenLogprobs]) -> Callable[[], list[Logprobs]]:
-    """One part for all pieces of a row's prompt."""
+    """Join the pieces of a row's prompt into one part."""
 
     def parts() -> list[Logprobs]:
         ids, logprobs, ranks = (
@@ -83,7 +83,7 @@ def logprobs_of_prompt(row: int, pieces: list[TokenLogprobs]) -> Callable[[], li
 
 
 def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -> Callable[[], bytes]:
-    """Pairs of a row and whether its chosen token was at least so likely."""
+    """Pairs of a row and whether its chosen token reached the row's least probability."""
 
     def pairs() -> bytes:
         return column(numpy.stack((rows, found.logprobs[:, 0] >= least), 1).ravel().tolist())
@@ -94,9 +94,9 @@ def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -
 def candidates(
     logits: Tensor, rows: numpy.ndarray, counts: numpy.ndarray
 ) -> Callable[[], tuple[list[Candidates], list[FailedRow]]]:
-    """The most likely next tokens of rows that sample nothing, as many as each asks for, or what is wrong with a row.
+    """The most likely next tokens of rows that sample nothing, as many as each asks for, or a row's error.
 
-    `rows` holds the number in the step of each row of logits.
+    `rows` maps each row of logits to its row number in the step.
     """
     scanned = scan(logits)
     most = min(int(counts.max()), logits.shape[1])
@@ -106,8 +106,8 @@ def candidates(
 
 def _a_row_each(owners: numpy.ndarray, found: TokenLogprobs) -> Iterator[Logprobs]:
     ids, logprobs, ranks = found.token_ids, found.logprobs, found.ranks
-    for place, owner in enumerate(owners.tolist()):
-        own = slice(place, place + 1)
+    for index, owner in enumerate(owners.tolist()):
+        own = slice(index, index + 1)
         yield _part(owner, False, ids[own], logprobs[own], ranks[own])
 
 
@@ -130,11 +130,11 @@ def _candidates_of(
     given: list[Candidates] = []
     failed: list[FailedRow] = []
     ids, logprobs = found.token_ids, found.logprobs
-    for place, row in enumerate(rows.tolist()):
-        if not are_finite[place]:
+    for index, row in enumerate(rows.tolist()):
+        if not are_finite[index]:
             failed.append(FailedRow(row, _NOT_FINITE))
             continue
         # Column 0 is the chosen token of those that sample.
-        own = slice(1, 1 + int(counts[place]))
-        given.append(Candidates(row, ids[place, own].tobytes(), logprobs[place, own].tobytes()))
+        own = slice(1, 1 + int(counts[index]))
+        given.append(Candidates(row, ids[index, own].tobytes(), logprobs[index, own].tobytes()))
     return given, failed

@@ -1,4 +1,4 @@
-"""Makes a `StepResult` of what a step has computed, once that has arrived at the host.
+"""Makes a `StepResult` from a step's results once they have arrived at the host.
 
 A step is launched without waiting for its results, so that on a GPU the next one is launched before this one is done.
 """
@@ -18,11 +18,11 @@ _NONE = numpy.empty((0, 2), numpy.int64)
 
 @dataclass
 class Outcome:
-    """The results of one step. The functions are called when the step is done, and may wait for it."""
+    """The results of one step. Its functions are called when the results are needed, and may wait for the step."""
 
     rows: StepRows
     sampled: HostCopy | None = None  # int64 [rows that sample, 2]: token id and fault
-    errors: dict[int, str] = field(default_factory=dict)  # by slot: what a logits processor had to say
+    errors: dict[int, str] = field(default_factory=dict)  # by slot: a logits processor's error
     logprobs: list[Callable[[], list[Logprobs]]] = field(default_factory=list)
     candidates: Callable[[], tuple[list[Candidates], list[FailedRow]]] = lambda: ([], [])
     certainty: Callable[[], bytes] = bytes
@@ -49,7 +49,7 @@ class Outcome:
         )
 
     def _failed(self, sampling: numpy.ndarray, faults: numpy.ndarray) -> list[FailedRow]:
-        """The rows that went wrong, each with what is known of it."""
+        """The failed rows, each with its error if known."""
         failed = []
         for at in numpy.flatnonzero(faults).tolist():
             row = int(sampling[at])

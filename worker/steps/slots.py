@@ -1,8 +1,7 @@
-"""The worker's table of slots: each one's token history, counts, parameters, and table in each group of layers.
+"""The worker's table of slots: each one's token history, counts, parameters, and its tables in the groups of layers.
 
-Tokens are on the device. Counts are on the host, which advances them without knowing which tokens came, so that a step
-never waits for the device. A plan that breaks a rule of the stream is refused with a sentence, before anything computes
-on it.
+Tokens are on the device. Counts are on the host, which advances them without knowing the sampled tokens, so that a step
+never waits for the device. A plan that breaks a rule of the stream is refused before anything is computed.
 """
 
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ class SlotTable:
         groups: Sequence[LayerGroup] = (ONE_GROUP,),
         media_tokens: Sequence[int] = (),
     ) -> None:
-        """`num_blocks` are those of each group. `shifts_rotations`: positions may have other rows in rotary tables."""
+        """`num_blocks`: by group. `shifts_rotations`: rows in the rotary tables may differ from positions."""
         self.max_model_len = max_model_len
         self.block_size = block_size
         self.vocab_size = vocab_size
@@ -45,21 +44,21 @@ class SlotTable:
         self.num_tokens = numpy.zeros(num_slots, numpy.int64)  # known, or being sampled
         self.num_prompt = numpy.zeros(num_slots, numpy.int64)
         self.num_computed = numpy.zeros(num_slots, numpy.int64)
-        self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it gives so many, and samples nothing
+        self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it returns candidates, not a sample
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
-        # A position's row in the rotary tables is that much further on, which after pictures may be less than nothing.
+        # Offset from a position to its row in the rotary tables; negative after pictures.
         self.rotation_starts = numpy.zeros(num_slots, numpy.int64)
-        # The same on the device, where it isn't 0 for all.
+        # The same on the device, if it isn't 0 for all.
         self.device_rotation_starts: Tensor | None = None
         if shifts_rotations:
             self.device_rotation_starts = torch.zeros(num_slots, dtype=torch.int64, device=device)
-        # Of prompts, those that are of media, if anybody asks.
+        # Which prompt tokens are media, if the model needs it.
         self.media_tokens = torch.tensor(media_tokens, device=device) if media_tokens else None
-        # Of prompts whose tokens have rows by time, height and width: [3, num_prompt].
+        # Rows for time, height and width of prompts that have them: [3, num_prompt].
         self.prompt_rotations: dict[int, Ints] = {}
-        # The next token is all that is asked for, and the logits are taken as they are.
+        # Whether the row only wants its next token, from unadjusted logits.
         self.is_plain = numpy.zeros(num_slots, bool)
-        # Beyond its count a history holds what earlier tenants left, never read.
+        # Beyond its count a history holds tokens of earlier sequences, which are never read.
         self.histories = torch.zeros(num_slots, max_model_len, dtype=torch.int32, device=device)
         self.parameters = ParameterTable(num_slots, vocab_size, device, processors)
         self.groups = [self._table_of(*each) for each in zip(groups, num_blocks, strict=True)]
@@ -71,7 +70,7 @@ class SlotTable:
         return BlockTables(num_slots, max_blocks, num_blocks, self.block_size, group.window, self.device)
 
     def apply(self, plan: StepPlan) -> StepRows:
-        """Apply the plan, in its stated order; afterwards the counts are those after the step."""
+        """Apply the plan in its stated order; afterwards the counts are those after the step."""
         self._free(column(plan.freed))
         for new in plan.new:
             self._enter(new)
@@ -117,7 +116,7 @@ class SlotTable:
         )
 
     def _ends_with_text(self, token: int) -> bool:
-        """Whether the last token of a prompt isn't of media; those before it are never computed alone."""
+        """Whether a prompt's last token isn't media; earlier tokens are never computed alone."""
         return self.media_tokens is None or int(token) not in self.media_tokens
 
     def _fork(self, fork: Fork) -> None:
@@ -148,7 +147,7 @@ class SlotTable:
         self.num_tokens[forced.slot] += len(tokens)
 
     def _rotate(self, new: NewSlot) -> bool:
-        """Whether the rows of its answer's tokens, and of its prompt's last one, are their positions and one number."""
+        """Whether one offset gives the rotary rows of the prompt's last token and of all answer tokens."""
         if not new.positions:
             self._rotate_from(new.slot, new.rotation_start, None)
             return True

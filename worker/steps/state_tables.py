@@ -1,7 +1,7 @@
-"""By slot, which state of one group of layers is read next and which one is written; all on the host.
+"""For each slot, the state of one group of layers that is read next and the one that is written; all on the host.
 
-Appending state `n` at position `p` means: what was written up to `p` is read from there on, and `n` is written. So a
-row's tokens are cut into segments, each with one state that is read first and one that is written.
+Appending state `n` at position `p` means: from `p` on, read the state written so far, and write to `n`. So a row's
+tokens are divided into segments, each of which first reads one state and then writes one.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from .step_rows import Ints, StepRows, all_within, column
 
 @dataclass
 class _Columns:
-    """Those of `Segments`, as they are made."""
+    """The columns of `Segments` under construction."""
 
     starts: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -37,19 +37,19 @@ class StateTables:
         self.num_states = num_states
         self.device = device
         self.reads = numpy.full(num_slots, NO_STATE, numpy.int32)  # before the next token
-        self.writes = numpy.full(num_slots, NO_STATE, numpy.int32)  # behind it
+        self.writes = numpy.full(num_slots, NO_STATE, numpy.int32)  # after it
 
     def empty(self, slot: int) -> None:
         self.reads[slot] = self.writes[slot] = NO_STATE
 
     def fork(self, slot: int, states: Ints) -> None:
-        """The slot goes on in place, in a copy of its parent's state."""
+        """The slot continues in a copy of its parent's state."""
         require(len(states) == 1, f"forks into slot {slot} with {len(states)} states, and it needs one")
         self._check_known(states)
         self.reads[slot] = self.writes[slot] = states[0]
 
     def advance(self, rows: StepRows, changes: GroupChanges) -> Segments:
-        """The step's segments; what the slots read and write is then as it is behind the step."""
+        """Return the step's segments, and update the slots' states to those after the step."""
         states, offsets, starts = (column(each) for each in (changes.block_ids, changes.block_offsets, changes.starts))
         check_offsets(rows.slots, states, offsets)
         require(len(states) == len(starts), f"has {len(states)} states and {len(starts)} positions of them")
@@ -68,7 +68,7 @@ class StateTables:
     def _add_row(
         self, columns: _Columns, slot: int, offset: int, span: tuple[int, int], appended: list[tuple[int, int]]
     ) -> None:
-        """Adds the segments of tokens [position, end); the token at position p is number offset + p of the step."""
+        """Add the segments of tokens [position, end); the token at position p is number offset + p of the step."""
         position, end = span
         read, write = int(self.reads[slot]), int(self.writes[slot])
         for state, start in [*appended, (NO_STATE, end)]:

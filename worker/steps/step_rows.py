@@ -1,4 +1,4 @@
-"""The rows of one step by their counts, which the host knows without waiting for a device."""
+"""The rows of one step with their counts, which the host knows without waiting for a device."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ Ints = numpy.ndarray
 
 @dataclass
 class StepRows:
-    """The rows of one step, by the counts before it; all int64, on the host."""
+    """The rows of one step with the counts before it; all int64, on the host."""
 
     slots: Ints
     num_tokens: Ints
     starts: Ints  # position of the first token to compute
-    ends: Ints  # and the one after the last
+    ends: Ints  # position after the last one
     is_sampling: Ints  # bool: the next token is not known yet
     is_searched: Ints  # bool: likewise, and the engine chooses it among candidates
-    segments: tuple[Segments | None, ...] = ()  # of each group of layers that has states
+    segments: tuple[Segments | None, ...] = ()  # for each group of layers with states
 
     @classmethod
     def none(cls) -> "StepRows":
@@ -36,7 +36,7 @@ class StepRows:
 
 
 def column(packed: bytes) -> Ints:
-    """A plan's column as int64."""
+    """Read a plan's column as int64."""
     return numpy.frombuffer(packed, numpy.int32).astype(numpy.int64)
 
 

@@ -35,8 +35,8 @@ from .encoder import RecordedPass
 from .fast_decode import RecordedFastDecode
 
 _LOG = logging.getLogger(__name__)
-_WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; less is packed in a blink
-# By the option's value. "w" asks for weights alone, and on a CPU the products take activations as int8 anyway.
+_WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; packing less takes no time
+# By the option's value. "w" means weights only, but on a CPU products use int8 activations anyway.
 _QUANTIZED = {"int8": WeightFormat("int8"), "int4": WeightFormat("int4", DEFAULT_GROUP_SIZE)}
 _QUANTIZED |= {f"w{kind}": format for kind, format in _QUANTIZED.items()}
 
@@ -63,7 +63,7 @@ class NativeBackend(Backend):
         return True
 
     def use_threads(self, count: int) -> None:
-        # Two pools in one process would fight over the cores, so torch's rests.
+        # Two thread pools in one process would compete for cores, so torch's gets one thread.
         torch.set_num_threads(1)
         self.library.set_threads(count)
 
@@ -99,7 +99,7 @@ class NativeBackend(Backend):
     def encoder_pass(self, encoder: Encoder) -> RecordedPass:
         return RecordedPass(encoder, cast(NativeOperations, encoder.placement.ops), self.format.kind)
 
-    def fast_decode(  # type: ignore[override]  # with what `forward_pass` has made
+    def fast_decode(  # type: ignore[override]  # takes what `forward_pass` has returned
         self,
         forward_pass: RecordedDecoder,
         sample: Sampler,

@@ -1,8 +1,8 @@
-"""A decoder on native kernels: its layers are called once to record their kernel calls, and every step replays these.
+"""A decoder on native kernels: its layers run once to record their kernel calls, and every step replays these.
 
 A record holds the addresses of the model's memory and of buffers for a number of tokens. One is made when a worker
-starts; other memory or a larger step makes a new one, in milliseconds. Each group of layers has a step of its own,
-which says where the same tokens lie in the group's memory.
+starts; other memory or a larger step needs a new one, which takes milliseconds. Each group of layers has its own step,
+which locates the same tokens in the group's memory.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from ...steps.batch import Batch, LayerStep
 from ...steps.block_tables import BlockRows
 from ...weights.weights import Rows
 
-_FEWEST = 16  # rows that a record is made for
+_FEWEST = 16  # rows of the smallest record
 
 
 @dataclass
 class RecordedBatch:
-    """Replaces the batch while layers are recorded: kernels find in the steps what changes with them."""
+    """Replaces the batch while layers are recorded: kernels read everything that changes from the steps."""
 
-    steps: Sequence[Step]  # of each group of layers
+    steps: Sequence[Step]  # by group of layers
     memory: ModelMemory
-    rotations: Sequence[int | None]  # of each layer the address of its rope's table
+    rotations: Sequence[int | None]  # by layer, the address of its rope's table
     adapted: None = None
     placed: None = None
     token_inputs: StepField | None = None
@@ -54,7 +54,7 @@ class RecordedBatch:
 
 @dataclass
 class Record:
-    """A part of a model's step for up to `capacity` rows, and where its output lies."""
+    """A recorded part of a model's step for up to `capacity` rows, and the address of its output."""
 
     program: Program
     output: Buffer
@@ -66,42 +66,42 @@ class RecordedDecoder:
     def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
         self.decoder = decoder
         self.ops = ops
-        self.steps = [Step()]  # of each group of layers; the first one counts for what isn't of a layer
+        self.steps = [Step()]  # by group of layers; operations outside layers use the first
         self._tables = [RotaryTable() for _ in decoder.ropes.tables]
         self._memory: ModelMemory | None = None
         self._layers: Record | None = None
         self._head: Record | None = None
-        self._references: list[Any] = []  # what the steps point to
+        self._references: list[Any] = []  # keeps alive what the steps point to
 
     def record(self, memory: ModelMemory, num_rows: int) -> None:
-        """Record for steps of up to so many rows before the first one comes."""
+        """Record steps of up to so many rows in advance."""
         self._layers = self._recorded_layers(memory, _capacity(num_rows))
         self._head = self._recorded_head(_capacity(num_rows))
 
     def records(self, memory: ModelMemory) -> tuple[Record, Record] | None:
-        """The records of layers and head for this memory, if any, for a caller that fills the steps by itself."""
+        """The records of layers and head for this memory, if any, for a caller that fills the steps itself."""
         if self._memory is not memory or self._layers is None or self._head is None:
             return None
         return self._layers, self._head
 
     @property
     def num_rotations(self) -> int:
-        """Rows of the ropes' tables."""
+        """The number of rows in the ropes' tables."""
         return self.decoder.ropes.num_rows
 
     def forward(self, batch: Batch) -> Tensor:
-        """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        """Return the stream after the last layer, [T, hidden], valid until the next step."""
         tokens = len(batch.positions)
         if self._layers is None or self._memory is not batch.memory or tokens > self._layers.program.capacity:
             self._layers = self._recorded_layers(batch.memory, _capacity(tokens))
-            self._head = None  # it reads where the layers wrote
+            self._head = None  # its input is the layers' output
         self._point_to(batch)
         self._layers.program.replay()
         self._point_to_tables()  # a fast step expects them
         return self._layers.output.rows(tokens)
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next call overwrites them."""
+        """Return float32 logits, [S, vocabulary], of rows of the last step's `hidden`, valid until the next call."""
         count = len(rows)
         if self._head is None or count > self._head.program.capacity:
             self._head = self._recorded_head(_capacity(count))
@@ -132,7 +132,7 @@ class RecordedDecoder:
             table.query_scales = None if rope.query_scales is None else rope.query_scales.data_ptr()
 
     def _point_to_rotations(self, rotations: Tensor) -> list[Tensor]:
-        """What steps point to: rows of the tables, or of cosines and sines gathered by axis."""
+        """Point the steps to rows of the rotary tables, or to cosines and sines gathered by axis."""
         if rotations.dim() == 1:
             return [rotations]
         gathered = [rope.by_axis(rotations) for rope in self.decoder.ropes.tables]
@@ -170,7 +170,7 @@ class RecordedDecoder:
 
 
 def _point_to_blocks(step: Step, rows: BlockRows) -> list[Tensor]:
-    """What the step then points to besides the rows."""
+    """Point the step to its blocks; return arrays to keep alive."""
     tables = rows.block_tables.contiguous()
     step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), rows.kv_slots.data_ptr()
     return [tables]

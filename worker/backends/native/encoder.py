@@ -1,7 +1,7 @@
-"""An encoder on native kernels: its stages are called once to record their kernel calls, and replayed stage by stage.
+"""An encoder on native kernels: its stages run once to record their kernel calls, and are replayed stage by stage.
 
-A record is for up to so many patches, which are copied into it and out of it; only their keys and values are those of
-the whole medium. All layers share a step, in which each patch has the place of its row's last one: so it sees them all.
+A record holds a limited number of patches, which are copied into it and out of it; only keys and values cover the whole
+medium. All layers share a step, which gives each patch the position of its row's last one, so that it sees them all.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from ...media.work import MOST_PATCHES
 from ...steps.batch import LayerStep
 from ...weights.weights import Rows
 
-_FEWEST_BLOCKS = 128  # of keys and values that a record is made for
+_FEWEST_BLOCKS = 128  # of keys and values in the smallest record
 _PLAN = "penstock_plan_attention"
 
 Stage = Callable[[], None]
@@ -34,7 +34,7 @@ Stage = Callable[[], None]
 
 @dataclass
 class RecordedMerge:
-    """A stage of a merger, for as many rows as are counted."""
+    """A stage of a merger, for the number of rows in its count."""
 
     join: Callable[[Tensor, int], Tensor]
     counted: c_int32
@@ -67,13 +67,13 @@ class RecordedMerger:
 @dataclass
 class RecordedLayer:
     project: Stage
-    heads: Buffer  # of which the queries come first
+    heads: Buffer  # queries first
     attend: Stage
 
 
 @dataclass
 class EncoderRecord:
-    """The stages, and where they read and write."""
+    """The stages and their buffers."""
 
     program: Program
     memory: NativeKVCache
@@ -94,7 +94,7 @@ class _Recording:
         self._begin = 0
 
     def stage(self) -> Stage:
-        """What was recorded since the last one, apart from the plan of attention."""
+        """The calls recorded since the last stage, without the plan of attention."""
         calls, self._begin = self.program.calls[self._begin :], len(self.program.calls)
         return self.program.replaying([call for call in calls if call[0] != _PLAN])
 
@@ -119,10 +119,10 @@ class RecordedPass(EncoderPass):
         self.ops = ops
         self.kind = kind
         self._table = RotaryTable()
-        self._own = torch.empty(0, dtype=torch.int64)  # each patch has a row of its own in the rotary table
+        self._own = torch.empty(0, dtype=torch.int64)  # each patch has its own row in the rotary table
         self._step = Step()
-        self._num_blocks = 0  # of the record, if there is one
-        self._references: list[Any] = []  # what the step points to
+        self._num_blocks = 0  # of the record, if any
+        self._references: list[Any] = []  # keeps alive what the step points to
         super().__init__(encoder, torch.float32)
 
     def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None:
@@ -158,7 +158,7 @@ class RecordedPass(EncoderPass):
         return self.record.stream.rows(end - first)
 
     def _bring(self, layer: int, first: int, end: int) -> None:
-        """These patches' stream into the record, and where they lie in a layer's memory."""
+        """Copy these patches' stream into the record, and set their slots in a layer's memory."""
         self.record.stream.rows(end - first).copy_(self.stream[first:end])
         layout = self._layouts[self.encoder.layers[layer].layout].between(first, end)
         own, step, (tables, slots) = self._own[first:end], self._step, layout.blocks
@@ -169,7 +169,7 @@ class RecordedPass(EncoderPass):
         step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), slots.data_ptr()
 
     def _make_room(self, num_blocks: int) -> None:
-        """Records again, where keys and values need more memory."""
+        """Record again if keys and values need more memory."""
         if num_blocks > self._num_blocks:
             self._num_blocks = max(_FEWEST_BLOCKS, 1 << (num_blocks - 1).bit_length())
             self.record = self._recorded(self._num_blocks)
@@ -201,5 +201,5 @@ class RecordedPass(EncoderPass):
 
 
 def _buffer(rows: Rows) -> Buffer:
-    """What rows are while calls are recorded."""
+    """View rows as the buffer that they are while calls are recorded."""
     return cast(Buffer, rows)

@@ -1,8 +1,8 @@
 """Fast path on native kernels for decode steps in which each row feeds its last token and samples one.
 
 Native calls read the plan's columns, fill the recorded step, and write the sampled tokens into the histories. Little is
-left to Python, whose caches are cold after each pass over the weights. The answers are those of `Runner`, bit for bit.
-A plan that holds anything else is refused before anything has changed.
+left to Python, whose caches are cold after each pass over the weights. The answers equal those of `Runner`, bit for
+bit. Any other plan is refused before anything has changed.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class RecordedFastDecode:
     def __init__(
         self, recorded: RecordedDecoder, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace
     ) -> None:
-        """Records for as many rows as the table has slots, and prepares its calls, so that no request waits for it."""
+        """Record for as many rows as the table has slots and prepare the calls, so that no request waits for this."""
         self.recorded = recorded
         self.memory = memory
         self.table = table
@@ -47,7 +47,7 @@ class RecordedFastDecode:
         self._is_prepared()
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""
+        """Compute the step and return a function for its result; None, changing nothing, if the plan is refused."""
         if not plan.has_rows_only or len(plan.groups) != len(self.table.groups) or not self._is_prepared():
             return None
         if not self._decode.begin(plan.slots, plan.num_tokens, plan.groups, self.recorded.num_rotations):
@@ -82,7 +82,7 @@ class RecordedFastDecode:
         return True
 
     def _choose(self, head: Record) -> list[int]:
-        """Sample, and return the rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
+        """Sample and return the rows with broken logits. Afterwards all ranks have rank 0's tokens."""
         broken: list[int] = []
         if self.ranks.rank == 0:
             if self._may_break and point("worker.logits") == "nan":
@@ -98,7 +98,7 @@ def _num_rows(plan: StepPlan) -> int:
 
 
 def _without(broken: list[int], result: StepResult) -> StepResult:
-    """The same result, where the broken rows have sampled nothing."""
+    """Remove the broken rows' tokens from the result."""
     counts, tokens = (numpy.array(values(each)) for each in (result.num_sampled, result.sampled))
     counts[broken] = 0
     result.num_sampled, result.sampled = counts.tobytes(), tokens[counts == 1].tobytes()

@@ -1,4 +1,4 @@
-"""Torch's own operations, on any device: no decoder of its own, no fast steps.
+"""Torch's own operations, on any device, without a special decoder or fast steps.
 
 Begin with `backend.py`.
 """

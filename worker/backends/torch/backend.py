@@ -21,8 +21,8 @@ class TorchBackend(Backend):
     def create(
         cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, deterministic: bool, missing: str
     ) -> "TorchBackend":
-        """On a CPU activations are float32, and so are the matrices of a half format that its units can't multiply:
-        torch multiplies those at a fraction of float32's speed.
+        """On a CPU activations are float32, and so are matrices in a 16-bit format that the CPU can't multiply: torch
+        multiplies those at a fraction of float32's speed.
         """
         activations = dtype
         if device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Triton's kernels on a GPU: captured steps, their batches, their warm-up and what they take of memory.
+"""Triton's kernels on a GPU: captured steps, their batches and their memory.
 
 Begin with `backend.py`, then `decoder.py`; `graph_capture.py` captures all graphs at the start, in the order of sizes.
 """

@@ -35,7 +35,7 @@ from .graph_capture import GraphCapture
 from .sampler import GraphedSampler
 
 _GROUP_SIZE = 64
-# By the option's value; "w" asks for weights alone.
+# By the option's value; "w" means weights only.
 _QUANTIZED = {
     "int8": WeightFormat("int8", quantizes_rows=True),
     "wint8": WeightFormat("int8"),
@@ -46,9 +46,9 @@ _QUANTIZED = {
 
 @dataclass(frozen=True)
 class TritonBackend(Backend):
-    batch = DeviceBatch  # type: ignore[assignment]  # of one group of layers
+    batch = DeviceBatch  # type: ignore[assignment]  # for one group of layers
 
-    gives_back: ClassVar[bool] = False  # a graph knows one table of blocks
+    gives_back: ClassVar[bool] = False  # a graph has one table of blocks
     ops: TritonOperations  # type: ignore[assignment]  # no latents: `select_backend` refuses them
     options: BackendOptions = field(default_factory=BackendOptions)
 
@@ -94,7 +94,7 @@ class TritonBackend(Backend):
         return replace(super().encoder_placement(placement), formats=LayerFormats(self.format))
 
     def encoder_operations(self) -> TorchOperations:
-        """An encoder is computed by torch's, from floats."""
+        """Torch's operations, which compute the encoder from floats."""
         return TorchOperations(self.device, self.activations, Parallel(), self.ops.is_invariant)
 
     def capture(
@@ -115,7 +115,7 @@ class TritonBackend(Backend):
     def sample(self, forward_pass: GraphedDecoder) -> Sampler:  # type: ignore[override]  # made above
         return GraphedSampler(forward_pass, choose)
 
-    def fast_decode(  # type: ignore[override]  # with what `forward_pass` has made
+    def fast_decode(  # type: ignore[override]  # takes what `forward_pass` has returned
         self,
         forward_pass: GraphedDecoder,
         sample: Sampler,

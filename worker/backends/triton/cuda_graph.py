@@ -1,6 +1,6 @@
-"""Captures what a function launches on a GPU as a graph, replayed by one call. On a CPU the function is called again.
+"""Captures a function's launches on a GPU as a graph, replayed by one call. On a CPU the function is called again.
 
-Graphs that share a memory pool are never replayed at once: the output of one is gone with the next replay of any.
+Graphs that share a memory pool are never replayed at the same time: each replay invalidates the others' outputs.
 """
 
 from collections.abc import Callable
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_NUMBERS = {torch.float32: "<f4", torch.int64: "<i8"}  # that are captured, as numpy describes them
+_NUMBERS = {torch.float32: "<f4", torch.int64: "<i8"}  # captured types, by numpy's names
 
 Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
 def new_capture() -> Capture:
-    """Captures with a memory pool of their own, which is freed with the last of them."""
+    """Make a capture with its own memory pool, which is freed with its last graph."""
     return _CudaGraphCapture(torch.cuda.graph_pool_handle()) if torch.cuda.is_available() else _called_again
 
 
@@ -30,18 +30,18 @@ class _CudaGraphCapture:
     pool: Any
 
     def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """`run` computes a tensor from tensors at fixed addresses; each replay gives it anew, at one place.
+        """Capture `run`, which computes a tensor from tensors at fixed addresses; each replay rewrites the same tensor.
 
-        It is run once before, so that what it compiles, measures and allocates lazily is there.
+        `run` is called once before, to get its compilation, tuning and lazy allocations done.
         """
-        beside = _stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
+        stream = _stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             run()
-        torch.cuda.current_stream().wait_stream(beside)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads (that load an adapter, that wait for results) may go on meanwhile.
-        with torch.cuda.graph(graph, pool=self.pool, stream=beside, capture_error_mode="thread_local"):
+        # Other threads (loading an adapter, waiting for results) may continue meanwhile.
+        with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
             held = run()
         made = borrowed(held)
         del held
@@ -59,7 +59,7 @@ class _CudaArray:
 
 
 def borrowed(tensor: Tensor) -> Tensor:
-    """The same numbers in memory that is not held: the pool may give it to the next capture."""
+    """A view that doesn't hold its memory: the pool may reuse it for the next capture."""
     number = _NUMBERS[tensor.dtype]
     described = {"shape": tuple(tensor.shape), "typestr": number, "data": (tensor.data_ptr(), False), "version": 3}
     return torch.as_tensor(_CudaArray(described), device=tensor.device)
@@ -67,5 +67,5 @@ def borrowed(tensor: Tensor) -> Tensor:
 
 @cache
 def _stream() -> torch.cuda.Stream:
-    """One for all captures: libraries keep memory of their own for each stream."""
+    """One stream for all captures: libraries keep separate memory for each stream."""
     return torch.cuda.Stream()

@@ -1,9 +1,9 @@
 """A decoder on a GPU: pure decode steps are captured as graphs and replayed, others are launched kernel by kernel.
 
-A graph holds steps of up to so many rows and contexts of up to so many tokens. A step takes the smallest graph that
-holds it, and fills it up with empty rows. All graphs are captured before the first request (`graph_capture.py`);
-without a warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step:
-all else that a graph reads is at fixed addresses (slot table, KV memory, weights).
+A graph holds steps of up to so many rows and contexts of up to so many tokens. A step uses the smallest graph that
+holds it, padded with empty rows. All graphs are captured before the first request (`graph_capture.py`); without a
+warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step: a graph's
+other inputs are at fixed addresses (slot table, KV memory, weights).
 """
 
 import logging
@@ -35,8 +35,8 @@ _SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
 class GraphKey(NamedTuple):
     """The steps that a graph can hold."""
 
-    rows: int  # so many at most
-    context: int  # none is longer
+    rows: int  # at most
+    context: int  # the longest
     has_adapters: bool
 
     def holds(self, other: "GraphKey") -> bool:
@@ -47,13 +47,13 @@ class GraphKey(NamedTuple):
 class Graph:
     """One captured step."""
 
-    columns: Tensor  # int32: where its counts are written
-    adapted: DeviceLoraMapping | None  # and which rows have an adapter, where any has
-    hidden: Tensor  # the stream behind the last layer
-    replay: Callable[[], Tensor]  # gives logits of all rows
-    tables: object = None  # that it reads, also when there are longer ones
-    logits: Tensor | None = None  # those of the last replay
-    choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # what was captured that reads them
+    columns: Tensor  # int32: the step's counts
+    adapted: DeviceLoraMapping | None  # which rows have an adapter, if any
+    hidden: Tensor  # the stream after the last layer
+    replay: Callable[[], Tensor]  # returns the logits of all rows
+    tables: object = None  # its rotary tables, kept alive when longer ones replace them
+    logits: Tensor | None = None  # of the last replay
+    choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # captured samplers of the logits
 
     @property
     def size(self) -> int:
@@ -65,7 +65,7 @@ class LastReplay(NamedTuple):
 
     graph: Graph
     logits: Tensor
-    rows: Tensor | None = None  # of the hidden states, that these are the logits of
+    rows: Tensor | None = None  # the hidden states' rows that belong to the logits
 
 
 @dataclass
@@ -74,22 +74,22 @@ class GraphedDecoder:
 
     decoder: Decoder
     captures_steps: bool
-    sizes: tuple[int, ...] = ()  # numbers of rows that are captured; empty: those of `fitting_size`
+    sizes: tuple[int, ...] = ()  # captured numbers of rows; empty: those of `fitting_size`
     capture: Capture = field(default_factory=new_capture)
-    # The logits that a step leaves are borrowed: in the step's pool whatever is captured next may lie where they are.
-    # So what reads them has a pool of its own.
+    # A step's logits are borrowed: a later capture in the step's pool may reuse their memory. So samplers, which read
+    # them, have a separate pool.
     capture_choice: Capture = field(default_factory=new_capture)
     _graphs: dict[GraphKey, Graph] = field(default_factory=dict)
-    _serving: dict[GraphKey, Graph] | None = None  # once all are captured: which of them serves a key
+    _serving: dict[GraphKey, Graph] | None = None  # once all are captured: the graph for each key
     _memory: ModelMemory | None = None
     _last: LastReplay | None = None
 
     @property
     def ops(self) -> "TritonOperations":
-        return cast("TritonOperations", self.decoder.placement.ops)  # those of the backend that made this
+        return cast("TritonOperations", self.decoder.placement.ops)  # of the backend that made this
 
     def forward(self, batch: DeviceBatch) -> Tensor:
-        """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        """Return the stream after the last layer, [T, hidden], valid until the next step."""
         self._last = None
         if not self.captures_steps or not batch.only_decodes or batch.rotations_end > self.captured_end(batch.table):
             return self._stream(batch.inputs(self.ops), batch)
@@ -98,7 +98,7 @@ class GraphedDecoder:
         return last.graph.hidden[: batch.num_tokens]
 
     def replayed(self, batch: DeviceBatch) -> Tensor:
-        """The logits of a batch that only decodes, one row after another."""
+        """Replay a graph for a pure decode batch; return its logits row by row."""
         self._last = self._replay(batch)
         return self._last.logits
 
@@ -111,17 +111,17 @@ class GraphedDecoder:
         return LastReplay(graph, graph.logits[: batch.num_tokens])
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
+        """Return float32 logits, [S, vocabulary], of rows of the last step's `hidden`, valid until the next step."""
         if self._last is not None and self._last.rows is rows:
             return self._last.logits
         return cast(Tensor, self.decoder.logits(Rows(hidden), rows))
 
     def graph_of(self, logits: Tensor) -> Graph | None:
-        """The graph whose rows these are the logits of, if the last step replayed one."""
+        """The graph that these logits come from, if the last step replayed one."""
         return self._last.graph if self._last is not None and self._last.logits is logits else None
 
     def keys(self, table: SlotTable) -> list[GraphKey]:
-        """The keys of all graphs that steps of these slots may take, the largest first: it holds every step."""
+        """The keys of all graphs for steps of these slots. The first, the largest, holds every step."""
         most, longest = len(table.is_taken), table.max_model_len
         sizes, contexts = all_sizes(most, self.sizes), all_contexts(longest)
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
@@ -137,16 +137,16 @@ class GraphedDecoder:
         return self._graphs[key]
 
     def complete(self) -> None:
-        """Capture nothing from now on: a step takes the smallest graph that holds it."""
+        """Capture nothing from now on: a step uses the smallest graph that holds it."""
         self._serving = {}
 
     def forget(self) -> None:
-        """Free all graphs. What chooses a step's tokens may look at its graph, so neither would go by itself."""
+        """Free all graphs. Samplers refer to their step's graph, and these cycles must be broken."""
         for graph in self._graphs.values():
             graph.choices.clear()
         self._graphs.clear()
         self._memory = self._last = self._serving = None
-        self.capture, self.capture_choice = new_capture(), new_capture()  # a pool that was given back is not used again
+        self.capture, self.capture_choice = new_capture(), new_capture()  # a freed pool can't be reused
 
     def captured_end(self, table: SlotTable) -> int:
         """Rows of the rotary tables that captured steps may read."""
@@ -178,7 +178,7 @@ class GraphedDecoder:
     def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
         device, dtype = table.device, placement.activations
-        # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
+        # Columns for no rows: a replay makes the inputs from their contents at that time.
         blank = DeviceBatch(table, StepRows.none(), memory)
         columns = packed(blank.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
@@ -200,7 +200,7 @@ class GraphedDecoder:
 
 
 def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
-    """The size of graph for so many rows: one of `sizes`, or spare rows are few (a quarter at most, beyond 16)."""
+    """The graph's size for so many rows: one of `sizes`, or one with few spare rows (at most a quarter, beyond 16)."""
     if fitting := [size for size in sizes if size >= rows]:
         return min(fitting)
     step = 1 if rows <= 4 else 4 if rows <= 32 else 8 if rows <= 64 else 16
@@ -208,7 +208,7 @@ def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
 
 
 def all_sizes(most: int, sizes: tuple[int, ...] = ()) -> list[int]:
-    """Every size that `fitting_size` gives, the largest first."""
+    """All sizes that `fitting_size` returns, the largest first."""
     return sorted({fitting_size(rows, most, sizes) for rows in range(1, most + 1)}, reverse=True)
 
 
@@ -220,7 +220,7 @@ def fitting_context(context: int, longest: int) -> int:
 
 
 def all_contexts(longest: int) -> list[int]:
-    """Every bound that `fitting_context` gives, the longest first."""
+    """All bounds that `fitting_context` returns, the longest first."""
     bounds = [fitting_context(1, longest)]
     while bounds[0] < longest:
         bounds.insert(0, fitting_context(bounds[0] + 1, longest))

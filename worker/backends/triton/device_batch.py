@@ -1,4 +1,4 @@
-"""The inputs of a step on a GPU: the host sends its counts in one small tensor, and one kernel makes the rest of them.
+"""The inputs of a step on a GPU: the host sends counts in one small tensor, and one kernel makes the other inputs.
 
 Nothing here waits for the device.
 """
@@ -26,7 +26,7 @@ from ...steps.step_rows import Ints, StepRows
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
 
-_ALIGNED = 4  # int32 numbers in the 16 bytes that kernels like an address to be a multiple of
+_ALIGNED = 4  # int32 elements in 16 bytes, the alignment that kernels prefer
 
 
 class StepColumns(NamedTuple):
@@ -34,18 +34,18 @@ class StepColumns(NamedTuple):
 
     slots: Tensor  # int32 [R]
     starts: Tensor  # int32 [R]: position of the first token to compute
-    ends: Tensor  # int32 [R]: and the one after the last
+    ends: Tensor  # int32 [R]: position after the last one
     query_starts: Tensor  # int32 [R + 1]: the tokens of row r are query_starts[r]:query_starts[r + 1]
 
     @classmethod
     def shaped(cls, packed: Tensor, num_rows: int) -> Self:
-        """The columns in what `packed` made."""
+        """Split the result of `packed` into columns."""
         slots, starts, ends = packed[: 3 * _stride(num_rows)].view(3, -1)[:, :num_rows]
         return cls(slots, starts, ends, packed[3 * _stride(num_rows) :])
 
 
 def packed(rows: StepRows, num_rows: int) -> Tensor:
-    """A step's columns for `num_rows`, one behind another; pinned where there is a GPU, so that nobody waits."""
+    """Pack a step's columns for `num_rows` into one array; pinned for a GPU, so that the copy doesn't block."""
     count, stride = len(rows), _stride(num_rows)
     columns = numpy.zeros(3 * stride + num_rows + 1, numpy.int32)
     by_row, query_starts = columns[: 3 * stride].reshape(3, stride), columns[3 * stride :]
@@ -84,7 +84,7 @@ def inputs_of(
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
-    tables = cast(BlockTables, table.groups[0]).tables  # of all layers with attention; states have none
+    tables = cast(BlockTables, table.groups[0]).tables  # for all layers with attention
     found = ops.step_inputs(*counts, table.histories, tables, table.block_size, num_tokens, width)
     rows = DeviceRows(
         columns.query_starts,
@@ -93,7 +93,7 @@ def inputs_of(
         found.kv_slots,
         max_queries,
         max_context,
-        # The kernel for answers alone takes a token's position for its row of the rotary table.
+        # The kernel for answers uses a token's position as its row in the rotary table.
         are_answers and table.device_rotation_starts is None,
         prompts,
         seen_ends,
@@ -111,7 +111,7 @@ def _rotations(positions: Tensor, columns: StepColumns, table: SlotTable) -> Ten
 
 
 class DeviceBatch:
-    """One step of R rows and T tokens; has the fields of a `Batch` once `take` was called."""
+    """One step of R rows and T tokens; has the fields of a `Batch` after `take`."""
 
     token_ids: Tensor
     rows: DeviceRows
@@ -120,7 +120,7 @@ class DeviceBatch:
     token_inputs: Any = None
     token_kinds: Tensor | None = None
     placed: PlacedRows | None = None
-    seen_ends: Tensor | None = None  # [T] int64, on the host, as a `Batch` has it
+    seen_ends: Tensor | None = None  # [T] int64, on the host, as in `Batch`
 
     def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
         self.step_rows = step_rows
@@ -136,21 +136,21 @@ class DeviceBatch:
 
     @cached_property
     def only_decodes(self) -> bool:
-        """Every row computes one token of its answer and is asked for the next."""
+        """Whether every row computes one token of its answer and wants the next."""
         rows = self.step_rows
         is_answering = rows.wants_logits & (rows.starts >= self.table.num_prompt[rows.slots])
         return self.num_tokens == len(rows) and bool(is_answering.all())
 
     @cached_property
     def rotations_by_axis(self) -> Tensor | None:
-        """[3, T]: the tokens' rows in the rotary tables by time, height and width, if some have three."""
+        """[3, T]: the tokens' rows in the rotary tables for time, height and width, if some have three."""
         if not self.table.prompt_rotations:
             return None
-        found = shifted_rotations(self.table, self.step_rows, *self._places)
+        found = shifted_rotations(self.table, self.step_rows, *self._rows_and_positions)
         return on_device(found, self.table.device) if found is not None and found.ndim == 2 else None
 
     @cached_property
-    def _places(self) -> tuple[Ints, Ints]:
+    def _rows_and_positions(self) -> tuple[Ints, Ints]:
         """[T] each: the tokens' rows and positions."""
         rows = self.step_rows
         row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
@@ -159,7 +159,7 @@ class DeviceBatch:
 
     @cached_property
     def rotations_end(self) -> int:
-        """No row of the rotary tables that the step reads reaches this."""
+        """One past the last row of the rotary tables that the step reads."""
         return rotations_end(self.table, self.step_rows.slots, self.step_rows.ends)
 
     @cached_property
@@ -194,7 +194,7 @@ class DeviceBatch:
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
         self.rotations_by_layer = rotations_by_layer
         if self.table.media_tokens is not None:
-            row_of_token, positions = self._places
+            row_of_token, positions = self._rows_and_positions
             is_prompt = positions < self.table.num_prompt[self.step_rows.slots][row_of_token]
             self.token_kinds = token_kinds(self.table, inputs.token_ids, is_prompt)
 
@@ -206,14 +206,14 @@ class DeviceBatch:
 
 
 def rotations_end(table: SlotTable, slots: numpy.ndarray, ends: numpy.ndarray) -> int:
-    """No row of the rotary tables that these slots' tokens have, up to `ends`, reaches this."""
+    """One past the last row of the rotary tables for these slots' tokens up to `ends`."""
     found = [table.prompt_rotations[slot] for slot in slots.tolist() if slot in table.prompt_rotations]
     return max(int((table.rotation_starts[slots] + ends).max()), *(int(each.max()) + 1 for each in found), 0)
 
 
 @cache
 def _numbers(count: int, device: torch.device) -> Tensor:
-    """0, 1, 2 …, kept on the device from one step to the next."""
+    """0, 1, 2 …, kept on the device between steps."""
     return torch.arange(count, device=device)
 
 

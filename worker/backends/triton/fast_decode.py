@@ -1,8 +1,8 @@
 """Fast path on a GPU for decode steps in which each row samples one token: the host sends counts and replays a graph.
 
-A GPU computes such a step of a small model in less than half a millisecond, and meanwhile the host has to launch the
-next one. So these plans skip all that only other rows need. Any other plan is refused before anything has changed, and
-`Runner` computes it, to the same tokens.
+A GPU computes such a step of a small model in less than half a millisecond, and the host must launch the next one in
+that time. So these plans skip everything that only other rows need. Any other plan is refused before anything has
+changed, and `Runner` computes it, with the same tokens.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class GraphedFastDecode:
         self.trace = trace
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""
+        """Launch the step and return a function that waits for its result; None, changing nothing, if refused."""
         count = len(plan.slots) // len(_ONE)
         if not plan.has_rows_only or plan.num_tokens != _ONE * count or not self._are_plain(plan):
             return None
@@ -45,7 +45,7 @@ class GraphedFastDecode:
             return self._arriving(plan.step, rows, self._launched(rows))
 
     def _are_plain(self, plan: StepPlan) -> bool:
-        """Whether each row has all but its newest token computed, and none of them asks for more than the next."""
+        """Whether each row has all but its newest token computed, and wants only the next one."""
         table, slots = self.table, numpy.frombuffer(plan.slots, numpy.int32)
         if not len(slots) or int(slots.min()) < 0 or int(slots.max()) >= len(table.is_taken):
             return False

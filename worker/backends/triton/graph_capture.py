@@ -1,7 +1,7 @@
 """Captures every graph that steps may replay, before the first request, the largest first.
 
-The largest holds every step, and the memory that it needs was measured during warm-up. The others follow as long as the
-memory that was planned for graphs lasts. A step whose own graph is missing then takes a larger one. All ranks capture
+The largest holds every step, and its memory was measured during warm-up. The others follow as long as the memory
+planned for graphs lasts. A step whose own graph is missing uses a larger one. All ranks capture
 the same graphs.
 """
 
@@ -22,7 +22,7 @@ from .decoder import Graph, GraphedDecoder, GraphKey
 from .sampler import GraphedSampler, SamplingKind
 
 _LOG = logging.getLogger(__name__)
-_MEASURED = 4  # graphs after the largest, whose mean stands for the rest
+_MEASURED = 4  # graphs after the largest; their mean estimates the rest
 _KINDS = [SamplingKind(*of) for of in product((False, True), repeat=2)]
 
 
@@ -37,7 +37,7 @@ class GraphCapture:
     ranks: Parallel
 
     def capture_all(self, most_bytes: int, on_progress: ReportProgress) -> None:
-        """Capture graphs until they take this much memory; the largest is captured in any case."""
+        """Capture graphs until they take this much memory; the largest is always captured."""
         decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return
@@ -74,7 +74,7 @@ class GraphCapture:
     @torch.inference_mode()
     def _capture(self, decoder: GraphedDecoder, key: GraphKey) -> None:
         graph = decoder.captured(key, self.table, self.memory)
-        graph.logits = graph.replay()  # of no rows; from here on a choice finds them
+        graph.logits = graph.replay()  # of no rows; now samplers can find them
         if self.ranks.rank == 0 and isinstance(self.sample, GraphedSampler):
             self._capture_choices(self.sample, graph)
 
@@ -87,7 +87,7 @@ class GraphCapture:
 
 
 class MemoryMeter:
-    """Measures how much of a GPU's memory was taken since it was made, by allocations and by the driver."""
+    """Measures how much GPU memory allocations and the driver have taken since it was created."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

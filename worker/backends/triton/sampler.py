@@ -1,8 +1,8 @@
-"""Samples the tokens of a captured step on a GPU by one more graph, which reads the step's columns and logits.
+"""Samples the tokens of a captured step on a GPU with a second graph, which reads the step's columns and logits.
 
-It is a graph of its own because grammar masks come late: the step is computed while they are awaited. All else that a
-replay reads is at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
-kernel by kernel, and rows whose logits are adjusted, are sampled by separate launches, to the same tokens.
+It is a separate graph because grammar masks arrive late, while the step is running. Its other inputs are at fixed
+addresses too: the table of parameters, the histories, a buffer for masks. Steps launched kernel by kernel, and rows
+with adjusted logits, are sampled by separate launches, with the same tokens.
 """
 
 import logging
@@ -23,11 +23,11 @@ from .device_batch import StepColumns
 
 _LOG = logging.getLogger(__name__)
 
-Replay = Callable[[], Tensor]  # gives the tokens of all rows
+Replay = Callable[[], Tensor]  # returns the tokens of all rows
 
 
 class SamplingKind(NamedTuple):
-    """The kind of sampling that a graph does."""
+    """The kind of sampling in a graph."""
 
     are_best: bool
     is_masked: bool
@@ -35,7 +35,7 @@ class SamplingKind(NamedTuple):
 
 @dataclass
 class GraphedSampler:
-    """Replaces the sampler for steps that were captured."""
+    """Replaces the sampler for captured steps."""
 
     decoder: GraphedDecoder
     choose: Choose
@@ -48,7 +48,7 @@ class GraphedSampler:
         if mask is not None:
             self._take(mask, rows, graph.size)
         replay = self.captured(graph, rows.parameters, rows.histories, SamplingKind(rows.are_greedy, mask is not None))
-        wait_for_host_copies(logits.device)  # what the last replay chose lay where this one's tokens will
+        wait_for_host_copies(logits.device)  # this replay overwrites the last one's tokens
         return SamplerOutput(replay()[: len(rows)])
 
     def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
@@ -58,14 +58,14 @@ class GraphedSampler:
         return graph.choices[kind]
 
     def _take(self, mask: Mask, rows: SamplingRows, size: int) -> None:
-        """Copy the mask to where graphs of this size read it, before one is captured, since capturing runs it once."""
+        """Copy the mask into the buffer of graphs of this size, even before a capture, which runs the graph once."""
         lines = numpy.full(size, NO_ROW, numpy.int32)
         lines[mask.rows] = numpy.arange(len(mask.rows))
         self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
 
     def _room_for(self, parameters: ParameterTable) -> DeviceMask:
         most = max(len(parameters.kinds), *self.decoder.sizes, 0)
-        if self._room is None or len(self._room.lines) != most:  # the graphs for another table are forgotten by now
+        if self._room is None or len(self._room.lines) != most:  # graphs for another table are gone by now
             self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
         return self._room
 

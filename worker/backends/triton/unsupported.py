@@ -1,13 +1,13 @@
-"""Lists what models ask for that the kernels on a GPU don't compute yet. Imports neither torch nor triton."""
+"""Lists model features that the kernels on a GPU don't support yet. Imports neither torch nor triton."""
 
 from ...description.config import ModelConfig
 from ...description.groups import groups_of
 
 
 def missing_kernels(config: ModelConfig) -> str:
-    """The first of them that this model needs, as the end of a sentence; empty: there is none."""
+    """The first unsupported feature that this model needs, as the end of a sentence; empty if there is none."""
     if config.latent is not None:
-        return "keeps latents in place of keys and values (MLA)"
+        return "keeps latents instead of keys and values (MLA)"
     attention = [group for group in groups_of(config, 1, gives_back=False) if group.state is None]
     if len(attention) > 1:
         return f"has {len(attention)} kinds of heads in its layers"

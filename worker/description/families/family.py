@@ -1,4 +1,4 @@
-"""What a row of the table of families says, and the rules that rows are made of.
+"""Defines a row of the table of families, and the rules that rows are made of.
 
 A family that differs in its data flow gets a file in `worker/layers/`; one that differs in a detail gets a field here.
 """
@@ -17,8 +17,8 @@ from ..parts.scales import Scales, unscaled
 from ..parts.stored_names import AS_LLAMA, USUAL, PartNames, StoredProjections
 
 Windows = tuple[int | None, ...]
-# Queries and keys are normed each head by itself, with one weight for all heads or with one for each, in one tensor or
-# in one for each head; or all of a token together.
+# Queries and keys are normalized head by head, with one weight for all heads or with one for each, in one tensor or
+# in one per head; or all heads of a token together.
 QKNorm = Literal["by head", "each head its own", "each head its own tensor", "together"] | None
 
 FULL, SLIDING = _KINDS = ("full_attention", "sliding_attention")
@@ -31,48 +31,48 @@ class Family:
     name: str
     # The sliding window of each layer, None where it sees everything.
     windows: Callable[[dict[str, Any], int], Windows] = lambda config, num_layers: (None,) * num_layers
-    # The projections that have a bias, needed where weights are made up (in a checkpoint one is found by its presence).
+    # The projections that have a bias, needed for dummy weights (a checkpoint's biases are found by their presence).
     biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
-    # Whether queries and keys are normed before they are rotated: each head by itself, or all of a token together.
+    # Whether queries and keys are normalized before rotation: head by head, or all heads of a token together.
     qk_norm: Callable[[dict[str, Any]], QKNorm] = lambda config: None
-    qk_norm_name: str = "{}_norm"  # in the checkpoint, of "q" and "k"
+    qk_norm_name: str = "{}_norm"  # in the checkpoint, for "q" and "k"
     norm: NormForm = RMS
     norm_places: Callable[[dict[str, Any]], NormPlaces] = lambda config: BEFORE
     activation: str = "hidden_act"  # the key that names it
-    meant_activations: dict[str, str] = field(default_factory=dict)  # names of some that mean another one here
-    has_gate: bool = True  # in its MLP
+    meant_activations: dict[str, str] = field(default_factory=dict)  # names that mean a different activation here
+    has_gate: bool = True  # in the MLP
     scales: Callable[[dict[str, Any]], Scales] = unscaled
-    clamps_qkv: bool = False  # a config may say that queries, keys and values are clamped
-    has_sinks: bool = False  # each query head has a logit of its own in the softmax
-    rotates_pairs: bool = False  # neighbours rotate against one another, not halves
-    rotates_part: bool = False  # a config may say that a part of each head is rotated
-    rotated: str | None = None  # a key by which it may say so, as a number of each head's
-    gates_attention: bool = False  # a gate stands behind each query, for what its head attends to
+    clamps_qkv: bool = False  # a config may clamp queries, keys and values
+    has_sinks: bool = False  # each query head has an extra logit in the softmax
+    rotates_pairs: bool = False  # rotary embeddings pair neighbouring elements instead of halves
+    rotates_part: bool = False  # a config may rotate only part of each head
+    rotated: str | None = None  # the key that gives this part as a number of elements
+    gates_attention: bool = False  # a gate follows each query, for the output of its head
     names: PartNames = USUAL  # of a layer's parts in the checkpoint
     mlp_width: Callable[[dict[str, Any]], int] | None = None  # None: it is what the config gives
-    mixers: Mixers = attention_everywhere  # what each layer has in the place of attention
-    heads: Heads = alike  # of keys and values in each layer
-    norms_values: bool = False  # by head, without a weight
-    widens_readers: bool = False  # a config may say that MLPs of layers that read others' keys are twice as wide
-    ends_full: bool = False  # the last layer sees everything, whatever layer_types says of it
-    has_token_inputs: bool = False  # a config may give each layer an embedding of the tokens of its own
-    scales_layers: bool = False  # the stream is multiplied with a stored number behind each layer
-    norms_after_rotation: bool = False  # those of queries and keys
-    # By which rule angles are of time, height and width, where tokens have all three; and the usual sections.
+    mixers: Mixers = attention_everywhere  # what replaces attention in each layer
+    heads: Heads = alike  # key-value heads of each layer
+    norms_values: bool = False  # head by head, without a weight
+    widens_readers: bool = False  # a config may double the MLPs of layers that read another layer's keys
+    ends_full: bool = False  # the last layer sees everything, whatever layer_types says
+    has_token_inputs: bool = False  # a config may give each layer its own token embedding
+    scales_layers: bool = False  # the stream is multiplied by a stored number after each layer
+    norms_after_rotation: bool = False  # the query and key norms
+    # Assigns angles to time, height and width for tokens that have all three; and the usual sections.
     axes: tuple[Axes, list[int]] | None = None
-    stretches_base: bool = False  # a config of dynamic rope may have an `alpha`, by which the base grows once for all
-    rope_kinds: dict[str, str] | None = None  # the names of rope types that it takes, and their meaning; None: all
-    scales_queries: bool = False  # a config may say that queries grow with their position
+    stretches_base: bool = False  # dynamic rope may have an `alpha` that scales the base once for all lengths
+    rope_kinds: dict[str, str] | None = None  # accepted rope types and their meanings; None: all
+    scales_queries: bool = False  # a config may scale queries by their position
     # Whether each layer rotates queries and keys at all.
     rotates: Callable[[dict[str, Any], Windows], tuple[bool, ...]] = lambda config, windows: (True,) * len(windows)
-    ropes_by_kind: bool = False  # layers with a window and those without have figures of rotary positions each
-    window_theta: tuple[str, float] | None = None  # a key with the base of those with a window, and what it is without
+    ropes_by_kind: bool = False  # layers with and without a window have separate rope parameters
+    window_theta: tuple[str, float] | None = None  # the key for the base of windowed layers, and its default
     has_whole_context: bool = False  # max_position_embeddings is the context after all stretching
-    mixture: Mixture | None = None  # of its sparse layers, where there are any
-    is_latent: bool = False  # attention is to one small vector a token, from which every head's key and value come
-    rope_theta: float = 10_000.0  # where the config leaves it out
+    mixture: Mixture | None = None  # of the sparse layers, if any
+    is_latent: bool = False  # every head's key and value come from one small vector per token (MLA)
+    rope_theta: float = 10_000.0  # if the config leaves it out
     stored: StoredProjections = AS_LLAMA  # how checkpoints name and fuse projections
-    # What transformers' class for the family takes for keys that a config leaves out.
+    # Defaults of transformers' class for the family.
     defaults: dict[str, Any] = field(default_factory=dict)
 
 
@@ -81,7 +81,7 @@ def every_layer(config: dict[str, Any], num_layers: int) -> Windows:
 
 
 def _used_window(config: dict[str, Any]) -> Any:
-    """Both keys are read in any case: a window that isn't used is understood, not overlooked."""
+    """Read both keys in any case: an unused window is understood, not overlooked."""
     window, is_used = config["sliding_window"], config.get("use_sliding_window")
     return window if is_used else None
 
@@ -106,7 +106,7 @@ def together(config: dict[str, Any]) -> QKNorm:
 
 
 def every_second_layer(config: dict[str, Any], num_layers: int) -> Windows:
-    """Where a config of Qwen2-MoE names no `layer_types`: those with an even number, the first ones only."""
+    """Qwen2-MoE without `layer_types`: windows in layers with an even number, among the first ones only."""
     if config.get("layer_types") is None:
         first = [layer % 2 == 0 and layer < config["max_window_layers"] for layer in range(num_layers)]
         config = config | {"layer_types": [_KINDS[is_sliding] for is_sliding in first]}
@@ -114,13 +114,13 @@ def every_second_layer(config: dict[str, Any], num_layers: int) -> Windows:
 
 
 def sliding_first(config: dict[str, Any], num_layers: int) -> Windows:
-    """Where a config of gpt-oss names no `layer_types`, a window and none take turns."""
+    """gpt-oss without `layer_types`: layers with and without a window alternate."""
     types = config.get("layer_types") or [_KINDS[(layer + 1) % 2] for layer in range(num_layers)]
     return layer_types(config | {"layer_types": types, "use_sliding_window": True}, num_layers)
 
 
 def sliding_but_every(pattern: str | None, default: int) -> Callable[[dict[str, Any], int], Windows]:
-    """Where a config names no `layer_types`, one of so many layers has no window; older ones say of how many."""
+    """Without `layer_types`, every n-th layer has no window; older configs give n."""
 
     def windows(config: dict[str, Any], num_layers: int) -> Windows:
         types, every = config.get("layer_types"), config.get(pattern) if pattern else None
@@ -135,17 +135,17 @@ def sliding_but_every(pattern: str | None, default: int) -> Callable[[dict[str, 
 
 
 def sliding_but_the_last(config: dict[str, Any], num_layers: int) -> Windows:
-    """The last layer has no window, whatever its config says of it."""
+    """The last layer has no window, whatever the config says."""
     return (*sliding_but_every(None, 6)(config, num_layers)[:-1], None)
 
 
 def by_type_whatever_is_used(config: dict[str, Any], num_layers: int) -> Windows:
-    """Where the family's class doesn't ask for `use_sliding_window`."""
+    """Windows by `layer_types`, for families whose class ignores `use_sliding_window`."""
     return layer_types(config | {"use_sliding_window": True}, num_layers)
 
 
 def softmax_in_every_layer(config: dict[str, Any], num_layers: int) -> Windows:
-    """As MiniMax's configs say it."""
+    """Accept MiniMax's `attn_type_list` if every layer has softmax attention."""
     if any(kind != 1 for kind in config.get("attn_type_list") or []):
         raise ValueError("attn_type_list has linear attention, and only softmax (1) is supported")
     return (None,) * num_layers

@@ -33,7 +33,7 @@ GEMMA = Family(
     "gemma",
     biased=attention_biases,
     norm=_LESS_ONE,
-    meant_activations={"gelu": "gelu_pytorch_tanh"},  # as its first configs name it
+    meant_activations={"gelu": "gelu_pytorch_tanh"},  # the name in its first configs
     scales=gemma_scales,
     defaults=_GEMMA_DEFAULTS,
 )

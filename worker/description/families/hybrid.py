@@ -1,4 +1,4 @@
-"""Families of which most layers keep a state of fixed size in place of keys and values: gated delta nets, and short
+"""Families whose layers mostly keep a state of fixed size instead of keys and values: gated delta nets and short
 convolutions. Rows of the table in `table.py`."""
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ QWEN3_5_MOE = replace(
     | {
         "vocab_size": 248_320,
         "hidden_size": 2048,
-        "intermediate_size": 512,  # of no layer: all are sparse
+        "intermediate_size": 512,  # unused: all layers are sparse
         "num_hidden_layers": 40,
         "num_key_value_heads": 2,
         "moe_intermediate_size": 512,
@@ -75,7 +75,7 @@ QWEN3_NEXT = replace(
 
 
 def _adjusted_width(config: dict) -> int:
-    """Two thirds of what the config gives, times a factor, rounded up, unless it says that it's the width itself."""
+    """Two thirds of the config's width, times a factor, rounded up, unless a key says that it is final."""
     width = int(config["intermediate_size"])
     multiplier, multiple = config["block_ffn_dim_multiplier"], config["block_multiple_of"]
     if not config["block_auto_adjust_ff_dim"]:

@@ -1,4 +1,4 @@
-"""Dense families that differ from a Llama by their norms, where these stand, factors, caps or activations: rows of the
+"""Dense families that differ from a Llama in their norms, norm positions, factors, caps or activations: rows of the
 table in `table.py`.
 """
 
@@ -28,7 +28,7 @@ from .family import (
 _LAYER_NORM = NormForm(has_mean=True, has_bias=True)
 _LAYER_NORM_WITHOUT_BIAS = NormForm(has_mean=True)
 
-# --- norms behind the parts, or around them ---------------------------------------------------------------------------
+# --- norms after the parts, or around them ----------------------------------------------------------------------------
 
 _OLMO2_DEFAULTS = DEFAULTS | {
     "vocab_size": 50_304,
@@ -50,7 +50,7 @@ OLMO3 = Family(
     qk_norm=together,
     norm_places=lambda config: AFTER,
     ropes_by_kind=True,
-    # In transformers a `rope_theta` beside the ropes is that of the layers without a window.
+    # In transformers a `rope_theta` next to the ropes belongs to the layers without a window.
     window_theta=("", 500_000.0),
     rope_theta=500_000.0,
     defaults=_OLMO2_DEFAULTS | {"sliding_window": 4096},
@@ -96,7 +96,7 @@ def _attention_alone(config: dict[str, Any], num_layers: int, count: Count) -> t
             "without them, whose name has no -h"
         )
     if num_experts:
-        raise ValueError(f"num_local_experts is {shown(num_experts)}, and only 0 is supported beside its shared MLP")
+        raise ValueError(f"num_local_experts is {shown(num_experts)}, and only 0 is supported next to its shared MLP")
     return attention_everywhere(config, num_layers, count)
 
 
@@ -111,7 +111,7 @@ def _rotates_if_named(config: dict[str, Any], windows: Windows) -> tuple[bool, .
     return (config.get("position_embedding_type") == "rope",) * len(windows)
 
 
-# Granite 4, of which the small ones have neither Mamba's layers nor experts.
+# The small Granite 4 models, which have neither Mamba layers nor experts.
 GRANITE_HYBRID = Family(
     "granitemoehybrid",
     biased=attention_biases,
@@ -129,7 +129,7 @@ MINICPM = Family(
     defaults=LLAMA.defaults | {"tie_word_embeddings": True, "scale_emb": 1, "dim_model_base": 1, "scale_depth": 1},
 )
 
-# --- norms that take off the mean -------------------------------------------------------------------------------------
+# --- norms that subtract the mean -------------------------------------------------------------------------------------
 
 
 def _norms_of_cohere(config: dict[str, Any]) -> QKNorm:

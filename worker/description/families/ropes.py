@@ -1,4 +1,4 @@
-"""Dense families that differ from a Llama by their rotary positions, or by how checkpoints lay tensors out: rows of the
+"""Dense families that differ from a Llama in their rotary positions or in the layout of their checkpoints: rows of the
 table in `table.py`.
 """
 
@@ -24,7 +24,7 @@ from .family import (
 
 
 def _rotates(config: dict[str, Any], num_layers: int) -> tuple[bool, ...]:
-    """By `no_rope_layers`, which has a 1 for a layer that does; without it one of so many layers does not."""
+    """Read `no_rope_layers`, which has a 1 for a layer that rotates; without it every n-th layer does not."""
     given, interval = config.get("no_rope_layers"), config["no_rope_layer_interval"]
     if given is None:
         if type(interval) is not int or interval < 1:
@@ -36,7 +36,7 @@ def _rotates(config: dict[str, Any], num_layers: int) -> tuple[bool, ...]:
 
 
 def _windows(config: dict[str, Any], num_layers: int) -> Windows:
-    """Without `layer_types`, layers that don't rotate have a window, if it is used."""
+    """Without `layer_types`, layers that don't rotate have a window, if windows are used."""
     is_used, rotates = config["use_sliding_window"], _rotates(config, num_layers)
     if config.get("layer_types") is None:
         types = [SLIDING if is_used and not each else FULL for each in rotates]
@@ -178,7 +178,7 @@ SEED_OSS = Family(
 
 
 def _exaone4_windows(config: dict[str, Any], num_layers: int) -> Windows:
-    """Without `layer_types` all layers have a window but the last one of so many."""
+    """Without `layer_types`, all layers but every n-th have a window."""
     pattern, window = config["sliding_window_pattern"], config["sliding_window"]
     if config.get("layer_types") is not None or window is None:
         return _every_layer_or_by_type(config, num_layers)
@@ -189,7 +189,7 @@ def _exaone4_windows(config: dict[str, Any], num_layers: int) -> Windows:
 
 
 def _rotates_in_windows(config: dict[str, Any], windows: Windows) -> tuple[bool, ...]:
-    """Where there are windows, only layers that have one rotate."""
+    """If there are windows, only the layers that have one rotate."""
     return tuple(config["sliding_window"] is None or window is not None for window in windows)
 
 

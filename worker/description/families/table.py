@@ -1,6 +1,6 @@
 """The families that run here, by the name that a config gives under `architectures`.
 
-`family.py` says what a row holds.
+`family.py` defines a row.
 """
 
 from .dense import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN2_VL, QWEN3, QWEN3_VL
@@ -50,7 +50,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen2_5_VLTextModel": QWEN2_VL,
     "Qwen3VLTextModel": QWEN3_VL,
     "Ernie4_5ForCausalLM": ERNIE,
-    "Ernie4_5_ForCausalLM": ERNIE,  # as Baidu's own code named it
+    "Ernie4_5_ForCausalLM": ERNIE,  # the name in Baidu's own code
     "SmolLM3ForCausalLM": SMOLLM3,
     "Phi3ForCausalLM": PHI3,
     "InternLM2ForCausalLM": INTERNLM2,

@@ -1,4 +1,4 @@
-"""The encoders of pictures that run here, by the architecture that a config names. Imports no torch."""
+"""The picture encoders that run here, by the architecture that a config names. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,23 +9,23 @@ from ..parts.norms import RMS, NormForm
 _LAYER_NORM = NormForm(has_mean=True, has_bias=True)
 _HALF = (0.5, 0.5, 0.5)
 
-# Of a learned table: between its neighbours, where a place in it would lie at a frame's scale, or as it is.
+# How a learned position table is applied to a frame: interpolated between neighbours, by the scaled index, or as it is.
 Places = Literal["resampled", "bucketed", "fixed"]
-# Norm, Linear, gelu, Linear of the patches side by side; the mean of the patches, normed and projected; one projection
-# of the patches side by side.
-# An MLP of the patches side by side, then one of such rows of two frames side by side.
+# How patches become rows. mlp: norm, linear, gelu, linear of the patches side by side. mean: the patches' mean,
+# normalized and projected. projection: one projection of the patches side by side. pairs: an MLP of the patches side by
+# side, then another of two frames' rows side by side.
 Merging = Literal["mlp", "mean", "projection", "pairs"]
 
 
 class Colours:
-    """What the colours' mean and deviation are where a model's files don't say it."""
+    """Default mean and deviation of the colours, if a model's files don't give them."""
 
     HALF = (_HALF, _HALF)
     CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 
 
 class TowerNames(NamedTuple):
-    """What an encoder's parts are called."""
+    """The names of an encoder's parts."""
 
     patch: str = "patch_embed.proj"
     table: str = "pos_embed"
@@ -33,13 +33,13 @@ class TowerNames(NamedTuple):
     before_attention: str = "norm1"
     before_mlp: str = "norm2"
     attention: str = "attn"
-    heads: tuple[str, ...] = ("qkv",)  # of queries, keys and values
+    heads: tuple[str, ...] = ("qkv",)  # for queries, keys and values
     output: str = "proj"
 
 
 @dataclass(frozen=True)
 class MergerNames:
-    """What a merger's parts are called: of the norm, and of its two projections."""
+    """The names of a merger's norm and of its two projections."""
 
     norm: str
     up: str
@@ -56,25 +56,25 @@ class VisionFamily:
     name: str
     norm: NormForm = _LAYER_NORM
     names: TowerNames = _QWEN
-    epsilon: float = 1e-6  # of norms, where no key says it
-    keys: Mapping[str, str] = field(default_factory=dict)  # those of a config that have other names than Qwen's
-    # Keys that stand beside vision_config.
+    epsilon: float = 1e-6  # of norms, if no key gives it
+    keys: Mapping[str, str] = field(default_factory=dict)  # config keys that differ from Qwen's
+    # Keys next to vision_config.
     outer_keys: tuple[str, ...] = ()
-    patch_dims: int = 5  # of the stored weight that makes a patch a row of the stream
-    rotates: bool = True  # queries and keys, by where their patches lie
-    places: Places | None = None  # how the learned table of positions serves a medium's grid, if there is one
+    patch_dims: int = 5  # dimensions of the stored patch embedding
+    rotates: bool = True  # queries and keys, by the coordinates of their patches
+    places: Places | None = None  # how a learned position table is applied to a medium's grid, if there is one
     merging: Merging = "mlp"  # how patches become rows
-    row_frames: int = 1  # of a video that become one row
-    has_whole_spans: bool = False  # rows of one picture that stand together see one another in the text part
+    row_frames: int = 1  # frames of a video that become one row
+    has_whole_spans: bool = False  # adjacent rows of one picture see one another in the text part
     mlp: tuple[str, ...] = ("linear_fc1", "linear_fc2")  # gate, if there is one, up and down
     merger: MergerNames = MergerNames("norm", "linear_fc1", "linear_fc2")
     colours: tuple[tuple[float, ...], tuple[float, ...]] = Colours.HALF
-    width: str = "hidden_size"  # the key that says how wide the encoder's stream is
-    out_width: str | None = "out_hidden_size"  # and its rows; None: as wide as the text part's stream
+    width: str = "hidden_size"  # the key for the width of the encoder's stream
+    out_width: str | None = "out_hidden_size"  # the key for its rows' width; None: the text part's width
     has_windows: bool = False  # most layers attend within windows
-    taps: str | None = None  # the key with the layers behind which rows for DeepStack are taken
-    rope_theta: float = 10_000.0  # of heights and widths
-    # What transformers' class takes for keys that a config leaves out.
+    taps: str | None = None  # the key that lists the layers after which rows for DeepStack are taken
+    rope_theta: float = 10_000.0  # for heights and widths
+    # Defaults of transformers' class.
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""The keys of config.json: other formats' names for them, and what becomes of keys that nothing reads.
+"""The keys of config.json: other formats' names for them, and the treatment of keys that nothing reads.
 
 Begin with `unread_keys.py`.
 """

@@ -1,6 +1,6 @@
-"""What ERNIE-4.5-VL's configs say of its decoder, with one number where they have one for text and one for media.
+"""Reads ERNIE-4.5-VL's config as that of its decoder, with one number where it has one for text and one for media.
 
-Published ones have these beside the keys of pictures, transformers' under `text_config`. Imports no torch.
+Published configs have these next to the keys of pictures, transformers' under `text_config`. Imports no torch.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from ....protocol.fields.rules import shown
 from ..origin import Origin
 
 ERNIE_VL = ("Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLForConditionalGeneration")
-# The tokens that go through the experts of media: placeholders of pictures and videos, their starts and their ends.
+# Tokens routed to the media experts: placeholders of pictures and videos, their starts and their ends.
 _MARKS = {
     "image_token_id": 100_295,
     "image_start_token_id": 101_304,
@@ -19,13 +19,13 @@ _MARKS = {
     "video_start_token_id": 101_306,
     "video_end_token_id": 101_307,
 }
-# Of pictures, and what the decoder's own form doesn't need.
+# Keys of pictures, and keys that the decoder doesn't need.
 _OF_PICTURES = (
     *("pixel_hidden_size", "spatial_conv_size", "temporal_conv_size", "use_temporal_conv", "max_text_id"),
     *("im_patch_id", "modality_detach", "freeze_vision"),
 )
 _MULTIMODAL = ("token_balance_loss", "token_balance_seqlen", "moe_multimodal_dispatch_use_allgather", "mm_vocab_size")
-# What the encoder's rows are made of.
+# Keys of the encoder's merger.
 _FIXED = {"temporal_conv_size": 2, "use_temporal_conv": True, "mm_vocab_size": 0}
 
 
@@ -53,7 +53,7 @@ def ernie_vl_text(given: dict[str, Any], origin: Origin) -> dict[str, Any]:
 
 
 def _section(config: dict[str, Any], of_time: Any, origin: Origin) -> list[int]:
-    """Angles of height, of width and of time."""
+    """Return the numbers of angles for height, width and time."""
     hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
     head_dim = config.get("head_dim")
     if not head_dim and type(hidden) is int and type(heads) is int and heads > 0:
@@ -67,7 +67,7 @@ def _section(config: dict[str, Any], of_time: Any, origin: Origin) -> list[int]:
 
 
 def media_tokens(whole: dict[str, Any], origin: Origin) -> tuple[int, ...]:
-    """Of the whole config."""
+    """Read the media tokens from the whole config."""
     names = (*_MARKS, "im_patch_id")
     named = _MARKS | {name: whole[name] for name in names if whole.get(name) is not None}
     if any(type(value) is not int or value < 0 for value in named.values()):
@@ -76,7 +76,7 @@ def media_tokens(whole: dict[str, Any], origin: Origin) -> tuple[int, ...]:
 
 
 def _same(value: Any, name: str, origin: Origin) -> Any:
-    """One number for text and for media, which are alike."""
+    """Merge equal numbers for text and media into one."""
     if not isinstance(value, list):
         return value
     if len(value) != 2 or value[0] != value[1]:

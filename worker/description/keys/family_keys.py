@@ -1,6 +1,6 @@
-"""Keys that one family's configs carry and that mean something to it alone: rows for `unread_keys.py`.
+"""Keys that mean something to one family alone: rows for `unread_keys.py`.
 
-A key that is read needs no row, and neither does one that is judged alike for all families (`mechanisms.py`), nor one
+A key that is read needs no row, and neither does one that means the same for all families (`mechanisms.py`), nor one
 that transformers' class of the family doesn't compute with, such as those of training.
 """
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 
 class FamilyKeys(NamedTuple):
-    harmless: str = ""  # what is idle here although it names a mechanism: names, with spaces between
-    fixed: dict[str, tuple[Any, ...]] = {}  # the only values that mean what is computed here
-    # Names that transformers' class takes for a key too, and by some of which it saves it; with the name that is read.
+    harmless: str = ""  # keys that do nothing here although they name a mechanism, separated by spaces
+    fixed: dict[str, tuple[Any, ...]] = {}  # keys with the only values that are supported
+    # Aliases that transformers' class accepts (and sometimes writes) for a key, with the name that is read.
     other_names: dict[str, str] = {}
 
 
@@ -27,9 +27,9 @@ _ERNIE_MOE = FamilyKeys(
 
 _DRAFT_LAYERS = {"num_mtp_layers": "num_nextn_predict_layers"}
 _SIGMOID = {"scoring_func": ("sigmoid",), "topk_method": ("noaux_tc",)}
-_NORMED = {"use_qk_norm": (True,)}  # as Qwen3-Coder's configs say of themselves
+_NORMED = {"use_qk_norm": (True,)}  # in Qwen3-Coder's configs
 
-# As Qwen3.5's configs say of themselves.
+# In Qwen3.5's configs.
 _GATED = {"attn_output_gate": (True,), "output_gate_type": ("swish", "silu")}
 _CONVOLVING = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
 _LFM2_NAMES = {
@@ -39,13 +39,13 @@ _LFM2_NAMES = {
     **dict.fromkeys(("block_dim", "conv_dim", "conv_dim_out"), "hidden_size"),
 }
 _LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
-# Of themselves as their authors' code names it.
+# Names from their authors' code.
 _COHERE: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("rope_gptj",),
     "use_gated_activation": (True,),
     "use_parallel_block": (True,),
 }
-# Of Qwen2-VL's encoder.
+# Keys of Qwen2-VL's encoder.
 _PATCHES = FamilyKeys(other_names={"in_chans": "in_channels", "spatial_patch_size": "patch_size"})
 
 FAMILY_KEYS: dict[str, FamilyKeys] = {
@@ -56,7 +56,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
         fixed=_COHERE | {"order_of_interleaved_layers": ("local_attn_first",), "use_qk_norm": (False,)},
         other_names=_LAYER_NORM,
     ),
-    "gemma4_text": FamilyKeys(fixed={"use_bidirectional_attention": ("vision",)}),  # of pictures' tokens
+    "gemma4_text": FamilyKeys(fixed={"use_bidirectional_attention": ("vision",)}),  # for picture tokens
     "granitemoehybrid": FamilyKeys(
         harmless="mamba_chunk_size mamba_conv_bias mamba_d_conv mamba_d_head mamba_d_state mamba_expand mamba_n_groups "
         "mamba_n_heads mamba_proj_bias",
@@ -117,7 +117,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     ),
     "mixtral": FamilyKeys(other_names={"num_experts": "num_local_experts"}),
     "olmoe": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
-    "phi3": FamilyKeys(fixed={"full_attn_mod": (1,), "interpolate_factor": (1,)}),  # as Phi-4-mini says of itself
+    "phi3": FamilyKeys(fixed={"full_attn_mod": (1,), "interpolate_factor": (1,)}),  # in Phi-4-mini's config
     "qwen3": FamilyKeys(fixed=_NORMED),
     "qwen3_moe": FamilyKeys(fixed=_NORMED, other_names={"num_local_experts": "num_experts"}),
     "qwen3_vl_moe_text": FamilyKeys(other_names={"num_local_experts": "num_experts"}),
@@ -129,7 +129,7 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
 
 
 def under_read_names(given: dict[str, Any], family: str) -> dict[str, Any]:
-    """The config with each key under the name that is read, unless both names are there with different values."""
+    """Rename aliases to the key that is read, unless both are present with different values."""
     names = FAMILY_KEYS.get(family, FamilyKeys()).other_names
     moved = {other for other, name in names.items() if other in given and given.get(name, given[other]) == given[other]}
     return {key: value for key, value in given.items() if key not in moved} | {

@@ -1,8 +1,8 @@
 """Mechanisms that a config.json can ask for, by the keys that name them: rows for `unread_keys.py`.
 
-They count where no code of the family reads the key. What they ask for is computed with the same weights as a model
-without it, so that no tensor shows it: other attention, positions and scales. Norms, biases and gates have tensors, and
-a checkpoint with tensors that no layer reads is refused when its weights are read.
+They count if no code of the family reads the key. Such a mechanism (other attention, positions or scales) uses the
+same weights as a model without it, so no tensor reveals it. Norms, biases and gates have tensors, and a checkpoint with
+tensors that no layer reads is refused when its weights are read.
 """
 
 import re
@@ -37,11 +37,11 @@ from .values import (
 
 
 class Mechanism(NamedTuple):
-    """What a key asks for, unless its value changes nothing."""
+    """A mechanism that a key asks for, unless its value changes nothing."""
 
     what: str
     keys: frozenset[str]  # by name, or
-    words: re.Pattern[str] | None  # words in a name
+    words: re.Pattern[str] | None  # words in the key's name
     changes_nothing: ChangesNothing
     exact_within: ExactWithin = never
 
@@ -51,12 +51,12 @@ def _keys(what: str, changes_nothing: ChangesNothing, keys: str, exact_within: E
 
 
 def _words(what: str, changes_nothing: ChangesNothing, words: str, exact_within: ExactWithin = never) -> Mechanism:
-    """One of the words, or phrases with dots between, in a key whose words stand apart and without digits."""
+    """Match any of the words, or phrases joined by dots, in a key split into words without digits."""
     pattern = re.compile(rf"\b({'|'.join(words.split())})\b")
     return Mechanism(what, frozenset(), pattern, changes_nothing, exact_within)
 
 
-# Those that a family may have in any case.
+# Mechanisms that any family may have.
 EXPERTS = "experts"
 NORMED_QUERIES = "norms of queries and keys"
 NORMS_WITH_MEAN = "norms that take off the mean"
@@ -74,7 +74,7 @@ _BOUND = "a bound of values"
 _POSITIONS = "other positions"
 _PARTLY_ROTATED = "heads of which a part rotates"
 
-# The first that fits counts, names before words.
+# The first match counts, names before words.
 MECHANISMS: tuple[Mechanism, ...] = (
     _keys(_LATER_TOKENS, is_on, "is_causal causal"),
     _keys(_LATER_TOKENS, is_off, "prefix_lm"),
@@ -164,12 +164,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
     _keys("weights as MLX packs them", is_off, "quantization"),
 )
 
-# A key with one of these words says how a mechanism is computed or trained that other keys ask for.
+# A key with one of these words only configures a mechanism that other keys ask for.
 DETAILS = re.compile(
     r"\b(dtype|kernels|implementation|dropout|(layer)?norm|eps|std|init|initializer|loss|coef|cache)\b"
 )
 
-# Sizes by the names that other families give them.
+# Other families' names for sizes.
 _OTHER_NAMES = {
     "hidden_size": "d_model n_embd dim model_dim hidden_dim emb_dim embedding_size",
     "num_hidden_layers": "n_layer n_layers num_layers num_blocks num_decoder_layers",

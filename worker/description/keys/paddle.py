@@ -1,7 +1,7 @@
-"""A config.json as Paddle's classes write it, put into the keys and values that transformers' class has.
+"""Translates a config.json written by Paddle's classes into the keys and values of transformers' class.
 
-What Paddle's engines take for a key that is left out differs from what transformers takes, and so do some words. Keys
-that would change an answer and have no counterpart are refused by name. Imports no torch.
+Paddle's engines have different defaults from transformers, and some different words. Keys that would change an answer
+and have no counterpart are refused by name. Imports no torch.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from ....protocol.fields.rules import shown
 from .ernie_vl import ERNIE_VL
 
 _OF_PICTURES = "ernie4_5_vl_moe"
-# By architecture, what transformers calls the model's type.
+# transformers' model type, by architecture.
 _TYPES = {
     "Ernie4_5ForCausalLM": "ernie4_5",
     "Ernie4_5_ForCausalLM": "ernie4_5",
@@ -26,7 +26,7 @@ _MARKS = (
     *("fuse_rms_norm", "fuse_attention_ffn", "fuse_attention_qkv", "fuse_gate_detach_matmul", "use_rmsnorm"),
     *("use_fast_ln", "use_flash_attention", "add_tail_layers", "compression_ratio", "weight_share_add_bias"),
 )
-# What all of Paddle's engines take where a key is missing, if transformers takes something else.
+# Defaults that all of Paddle's engines share and that differ from transformers'.
 _DEFAULTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "dtype": lambda config: "bfloat16",
     "rope_theta": lambda config: 10_000.0,
@@ -35,7 +35,7 @@ _DEFAULTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "head_dim": lambda config: config["hidden_size"] // config["num_attention_heads"],
     "moe_num_shared_experts": lambda config: 0,
 }
-# For these Paddle's engines differ among themselves.
+# Paddle's engines disagree about the defaults of these keys.
 _NEEDED = ("hidden_size", "num_attention_heads", "rms_norm_eps", "max_position_embeddings")
 _NEEDED_OF_EXPERTS = ("moe_k", "moe_num_experts")
 _SPELLINGS = {("hidden_act", "swiglu"): "silu"}
@@ -50,7 +50,7 @@ def _is_one(value: Any) -> bool:
     return value == 1
 
 
-# Values of keys that would make another model of it; of its experts' keys `family_keys.py` says that.
+# Required values: others would make it a different model. `family_keys.py` has those of its experts' keys.
 _DEMANDS = {
     "compression_ratio": _Demand(_is_one, "1: positions are not divided"),
     "scale_qk_coeff": _Demand(_is_one, "1: attention is scaled by the width of its heads alone"),
@@ -60,7 +60,7 @@ _DEMANDS = {
 
 
 _IN_ORDER_OF_CARDS = "its integers lie in an order that one kind of card wants and the files don't state"
-# What else keeps a kind from being read.
+# Why else a kind can't be read.
 _UNREAD = {
     **dict.fromkeys(("w4a8", "tensor_wise_fp8"), "its products expect inputs that are rotated before they are rounded"),
     **dict.fromkeys(("wint2", "w4w2"), "its 2-bit codes are decoded by a kernel for cards alone"),
@@ -69,7 +69,7 @@ _UNREAD = {
 
 
 def as_transformers_writes_it(config: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The config in transformers' words; one that is not Paddle's as it is."""
+    """Translate Paddle's config into transformers' keys; return any other config unchanged."""
     quantization = config.get("quantization_config")
     if config.get("is_quantized") or (isinstance(quantization, dict) and "quantization" in quantization):
         config = _without_quantization(config, path)
@@ -97,7 +97,7 @@ def _type_of(config: dict[str, Any]) -> str | None:
 
 
 def _is_named_so(folder: Path) -> bool:
-    """In the Hugging Face cache the model's name is a folder further up."""
+    """Check the folder's name; in the Hugging Face cache the model's name is a folder further up."""
     return any(part.endswith("-Paddle") for part in folder.absolute().parts)
 
 
@@ -106,7 +106,7 @@ def _spelled(key: str, value: Any) -> Any:
 
 
 def _without_quantization(config: dict[str, Any], path: Path) -> dict[str, Any]:
-    """FastDeploy's `quantization_config` may describe integers in the files, or only ask for some while loading."""
+    """Drop FastDeploy's `quantization_config` if it only asks for quantization while loading."""
     given = config.get("quantization_config") or {}
     of_experts = given.get("is_moe_quantized", "kv_cache_quant_type" not in given)
     if not (config.get("is_quantized") or given.get("is_quantized", of_experts)):

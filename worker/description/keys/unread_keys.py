@@ -1,14 +1,14 @@
-"""Whether the keys of a config.json that nothing reads change the model's answers; those that do are refused by name.
+"""Refuses, by name, keys of a config.json that nothing reads and that change the model's answers.
 
-Reading a config through `ReadKeys` records which keys were read. Those that transformers' class of the family computes
-with are read here, or have a row in a table. Each of the others is ignored, as that class ignores it, unless it
+Reading a config through `ReadKeys` records which keys were read. Keys that transformers' class of the family uses are
+read here, or have a row in a table. Any other key is ignored, as that class ignores it, unless it
 
-- says something else than the family computes in any case (`family_keys.py`),
+- contradicts what the family always computes (`family_keys.py`),
 - names a mechanism that no tensor shows, such as sparse attention (`mechanisms.py`): it is refused, or, where plain
   attention is exact up to some length, the context ends there,
-- is a size under another family's name, where the config has none under the name that is read.
+- is a size under another family's name, and the config has none under the name that is read.
 
-So what training, generation and other programs write into a config needs no row. Imports no torch.
+So keys of training, generation and other programs need no row. Imports no torch.
 """
 
 import re
@@ -26,7 +26,7 @@ _SHOWN = 4  # keys that one sentence names
 
 
 class ReadKeys(dict[str, Any]):
-    """A config that knows which of its keys were read. What is made of it with `|` counts as the same config."""
+    """A config that records which of its keys were read. The result of `|` counts as the same config."""
 
     def __init__(self, config: Mapping[str, Any], read: set[str] | None = None) -> None:
         super().__init__(config)
@@ -52,8 +52,8 @@ class Unsupported(NamedTuple):
 
     key: str
     value: Any
-    what: str  # that it asks for
-    exact_within: int | None = None  # tokens of context that are computed right without it
+    what: str  # the mechanism it asks for
+    exact_within: int | None = None  # tokens of context for which answers are right without it
 
     def __str__(self) -> str:
         return f"{self.key}={shown(self.value)}"
@@ -65,7 +65,7 @@ class ContextCut(NamedTuple):
     tokens: int
     own: int
     key: str  # of config.json
-    what: str  # it asks for beyond
+    what: str  # the mechanism it asks for beyond `max_position`
 
     def __str__(self) -> str:
         return f"beyond that, {self.key} in config.json asks for {self.what}, which is not supported"
@@ -74,19 +74,19 @@ class ContextCut(NamedTuple):
 def unsupported_keys(
     given: Mapping[str, Any], config: ReadKeys, family: str, idle: frozenset[str] = frozenset()
 ) -> list[Unsupported]:
-    """Of the `given` keys those that were not read and change the answers; `config` has the family's defaults too.
+    """Return those `given` keys that were not read and change the answers; `config` includes the family's defaults.
 
-    What `idle` names is switched off in this config by a key that was read, or is computed in any case.
+    Keys in `idle` are switched off in this config by a key that was read, or are computed in any case.
     """
     plain = dict(config)  # so that judging reads nothing
-    # What a family fixes is read for the sake of others.
+    # Keys that a family fixes count as read, because other families read them.
     unread = given.keys() - (config.read - _own_keys(family).fixed.keys())
     found = (_judged(key, value, plain, given.keys(), family) for key, value in given.items() if key in unread)
     return [one for one in found if one is not None and one.what not in idle]
 
 
 def context_cut(found: list[Unsupported], own: int) -> ContextCut | None:
-    """The shortest context within which plain attention does what these ask for."""
+    """The shortest context within which plain attention is equivalent to these mechanisms."""
     cuts = [ContextCut(one.exact_within, own, one.key, one.what) for one in found if one.exact_within is not None]
     return min((cut for cut in cuts if cut.tokens < own), default=None)
 
@@ -105,7 +105,7 @@ def refuse_unsupported(found: list[Unsupported], family: str, origin: Origin) ->
 
 
 def _judged(key: str, value: Any, config: Mapping[str, Any], given: Collection[str], family: str) -> Unsupported | None:
-    """None where the answers don't depend on the key."""
+    """Return the unsupported mechanism; None if the answers don't depend on the key."""
     own = _own_keys(family)
     if key in own.fixed:
         values = own.fixed[key]
@@ -137,5 +137,5 @@ def _own_keys(family: str) -> FamilyKeys:
 
 
 def words_of(key: str) -> str:
-    """Small letters without digits, with spaces between: "attn logit softcapping" of `attnLogit_softcapping2`."""
+    """Split a key into lower-case words without digits: `attnLogit_softcapping2` gives "attn logit softcapping"."""
     return " ".join(_WORD.findall(key)).lower()

@@ -1,4 +1,4 @@
-"""Judges the values of a config's keys that name mechanisms: which change nothing, and which only in a long context."""
+"""Judges values of keys that name mechanisms: some change nothing, some only matter in a long context."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _SAYS_NO = ("", "none", "null", "false", "no", "off", "disabled")
 
 
 def is_off(value: Any, config: Config) -> bool:
-    """Nothing, no, none of it; of a list, in every place; of an object, by its own switch."""
+    """Whether a value means off; a list if every item does; an object by its own switch."""
     if isinstance(value, (list, tuple)):
         return all(is_off(each, config) for each in value)
     if isinstance(value, dict):
@@ -27,7 +27,7 @@ def is_off(value: Any, config: Config) -> bool:
 
 
 def is_one(value: Any, config: Config) -> bool:
-    """Of a factor; of a list, in every place."""
+    """Whether a factor, or every item of a list, is 1."""
     if isinstance(value, (list, tuple)):
         return all(is_one(each, config) for each in value)
     return value is None or value is False or (is_number(value) and value == 1)
@@ -38,7 +38,7 @@ def is_off_or_one(value: Any, config: Config) -> bool:
 
 
 def is_endless(value: Any, config: Config) -> bool:
-    """Of a bound; -1 is written for none."""
+    """Whether a bound has no effect; -1 means none."""
     return is_off(value, config) or (is_number(value) and value in (-1, math.inf))
 
 
@@ -51,17 +51,17 @@ def is_unused_window(value: Any, config: Config) -> bool:
 
 
 def is_the_window(value: Any, config: Config) -> bool:
-    """Or none. Gemma 2's configs give their window twice."""
+    """Whether the value is the window, or none. Gemma 2's configs give their window twice."""
     return is_unused_window(value, config) or value == config.get("sliding_window")
 
 
 def is_unused_slope(value: Any, config: Config) -> bool:
-    """Or a config that says that nothing has one."""
+    """Whether the slope is off, or another key says that it is unused."""
     return is_off(value, config) or ("alibi" in config and is_off(config["alibi"], config))
 
 
 def are_known_layers(value: Any, config: Config) -> bool:
-    """Layers with a window or with chunks are judged by these."""
+    """Whether all listed layer types are known."""
     sized = [kind for kind, size in _SIZED_LAYERS.items() if config.get(size)]
     kinds = value if isinstance(value, list) else [value]
     return all(kind is None or kind in ("full_attention", "attention", *sized) for kind in kinds)
@@ -72,13 +72,13 @@ def is_dense(value: Any, config: Config) -> bool:
 
 
 def has_no_experts(value: Any, config: Config) -> bool:
-    """Or a config that says in so many words that there are none."""
+    """Whether the number of experts is 0, or another key says that there are none."""
     counts = [config[key] for key in COUNTS_OF_EXPERTS.split() if key in config]
     return is_off_or_one(value, config) or (bool(counts) and all(count in (None, 0) for count in counts))
 
 
 def is_rotated_share(value: Any, config: Config) -> bool:
-    """The share of each head that rotates, by a name that it had before `partial_rotary_factor`."""
+    """Whether this older name of `partial_rotary_factor` agrees with it."""
     figures = config.get("rope_parameters")
     own = figures.get("partial_rotary_factor") if isinstance(figures, dict) else None
     return value is None or value == (own or config.get("partial_rotary_factor") or 1)
@@ -89,7 +89,7 @@ def is_head_dim(value: Any, config: Config) -> bool:
 
 
 def is_plain_scale(value: Any, config: Config) -> bool:
-    """Attention divides by the square root of a head's size in any case."""
+    """Whether the value asks for the usual scale, 1 / √head_dim."""
     head_dim = head_dim_of(config)
     return value is None or (is_number(value) and bool(head_dim) and math.isclose(value, head_dim**-0.5, rel_tol=1e-6))
 
@@ -102,7 +102,7 @@ def head_dim_of(config: Config) -> int:
 
 
 def rotates_all(value: Any, config: Config) -> bool:
-    """1 for a layer that rotates, as SmolLM3 and Llama 4 write it."""
+    """Whether every layer rotates; SmolLM3 and Llama 4 write 1 for a layer that does."""
     return value is None or (isinstance(value, list) and all(each in (1, True) for each in value))
 
 
@@ -153,7 +153,7 @@ def within_window(value: Any, config: Config) -> int | None:
 def within_first_chunk(value: Any, config: Config) -> int | None:
     """Dual chunk attention renumbers positions from the second chunk on, and scales beyond the original context.
 
-    What such a config says of sparse attention beside it approximates this, to be faster.
+    The sparse attention in such a config is a faster approximation of it.
     """
     if not isinstance(value, dict) or not is_count(value.get("chunk_size")):
         return None
@@ -164,7 +164,7 @@ def within_first_chunk(value: Any, config: Config) -> int | None:
 
 
 def within_dense_length(value: Any, config: Config) -> int | None:
-    """InfLLM's blocks are chosen from `dense_len` tokens on; -1 is written for always."""
+    """InfLLM chooses blocks from `dense_len` tokens on; -1 means always."""
     length = value.get("dense_len") if isinstance(value, dict) else None
     return length if is_count(length) else None
 

@@ -1,11 +1,11 @@
-"""The activations of MLPs, by the names that configs give them. Imports no torch."""
+"""The activations of MLPs, by their names in configs. Imports no torch."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from ....protocol.fields.rules import shown
 
-# As the kernels' operands name them.
+# Named as in the kernels' operands.
 Activation = Literal["silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu", "relu2"]
 
 _NAMES: dict[str, Activation] = {
@@ -21,9 +21,9 @@ _NAMES: dict[str, Activation] = {
 def read_activation(
     config: Mapping[str, Any], key: str, meant: Mapping[str, str], only: Activation | None = None
 ) -> Activation:
-    """`meant`: names that mean another one here.
+    """Read an MLP's activation. `meant`: names that mean a different one here.
 
-    Experts and what keeps states have an activation that this key doesn't change: `only` is what it may name.
+    Experts and layers with states have a fixed activation: `only` is the one the key may name.
     """
     name = config.get(key) or "silu"
     name = meant.get(name, name) if isinstance(name, str) else name

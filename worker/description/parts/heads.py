@@ -1,4 +1,4 @@
-"""The heads of keys and values that each layer has: how many, how large, and whose they are.
+"""The key-value heads of each layer: how many, how large, and which layer's they are.
 
 Most models have the same in all layers. Reads no weights and imports no torch.
 """
@@ -14,7 +14,7 @@ Count = Callable[[Mapping[str, Any], str], int]  # reads a key that is a positiv
 
 @dataclass(frozen=True)
 class LayerHeads:
-    """Of one layer, on all ranks together."""
+    """Key-value heads of one layer, over all ranks."""
 
     num_kv_heads: int
     head_dim: int
@@ -23,7 +23,7 @@ class LayerHeads:
 
     @property
     def num_projected(self) -> int:
-        """Of keys and values, how many are projected for themselves."""
+        """How many of keys and values have their own projection: 0, 1 or 2."""
         if self.source is not None:
             return 0
         return 1 if self.values_are_keys else 2
@@ -41,7 +41,7 @@ def alike(
 def heads_by_kind(
     config: Mapping[str, Any], usual: LayerHeads, windows: tuple[int | None, ...], count: Count
 ) -> tuple[LayerHeads, ...]:
-    """Layers without a window have heads of their own, and the last layers read the keys and values of earlier ones."""
+    """Layers without a window have different heads, and the last layers read the keys and values of earlier ones."""
     own = _of_each(config, windows, count)
     keys_serve = bool(config.get("attention_k_eq_v"))
     heads = [
@@ -65,7 +65,7 @@ def heads_by_kind(
 
 
 def _of_each(config: Mapping[str, Any], windows: tuple[int | None, ...], count: Count) -> list[dict[str, Any]]:
-    """What the config says of each layer alone: by its number, or of all layers without a window."""
+    """The overrides for each layer: by its number, or for all layers without a window."""
     head_dim, num_heads = config.get("global_head_dim"), config.get("num_global_key_value_heads")
     by_number = config.get("per_layer_config")
     if by_number is None:

@@ -1,5 +1,5 @@
-"""How a config describes latent attention (MLA): of each token one small vector is kept, for the keys and values of all
-heads. Reads no weights and imports no torch.
+"""Reads a config's latent attention (MLA), which keeps one small vector per token for the keys and values of all heads.
+Reads no weights and imports no torch.
 """
 
 import math
@@ -15,29 +15,29 @@ from .rope import RopeConfig
 
 @dataclass(frozen=True)
 class LatentConfig:
-    """The sizes of one family's latent attention. Of a head's query, `nope_dim` numbers meet the latent and `rope_dim`
-    the key that all heads share, which is rotated by its position."""
+    """The sizes of latent attention. `nope_dim` elements of a head's query are multiplied by the latent, `rope_dim` by
+    the rotated key that all heads share."""
 
-    query_rank: int | None  # the query comes through so many numbers; None: straight from the stream
-    rank: int  # numbers of a latent
+    query_rank: int | None  # inner width of the query's projection; None: it has a single one
+    rank: int  # elements of a latent
     nope_dim: int
     rope_dim: int
-    value_dim: int  # of a head's value
-    rotates_pairs: bool  # neighbours rotate against one another, not halves
+    value_dim: int  # elements of a head's value
+    rotates_pairs: bool  # rotary embeddings pair neighbouring elements instead of halves
 
     @property
     def query_dim(self) -> int:
-        """Of a head's query."""
+        """Elements of a head's query."""
         return self.nope_dim + self.rope_dim
 
     @property
     def width(self) -> int:
-        """Numbers that are kept of a token."""
+        """Elements that are kept per token."""
         return self.rank + self.rope_dim
 
 
 def read_latent(config: dict[str, Any], count: Callable[[str], int], origin: Origin) -> LatentConfig:
-    """`count` reads a positive whole number of the config."""
+    """Read the sizes; `count` reads a positive whole number from the config."""
     is_interleaved = config.get("rope_interleave", True)
     if type(is_interleaved) is not bool:
         raise ConfigError(f"{origin}: rope_interleave must be true or false, and is {shown(is_interleaved)}.")
@@ -58,7 +58,7 @@ def read_latent(config: dict[str, Any], count: Callable[[str], int], origin: Ori
 
 
 def latent_scale(latent: LatentConfig, rope: RopeConfig | None) -> float:
-    """What scores are multiplied by; stretched positions may ask for a larger one."""
+    """The factor of attention scores; stretched positions may need a larger one."""
     scale = latent.query_dim**-0.5
     if rope is None or rope.kind == "default":
         return scale

@@ -1,7 +1,7 @@
-"""What mixes the tokens of a layer where that isn't attention: a gated delta net, or a short convolution.
+"""The replacements for attention in a layer: a gated delta net or a short convolution.
 
-Both keep a state of fixed size instead of keys and values. A family's row names one of the rules at the end, which read
-from a config what each layer is. Reads no weights and imports no torch.
+Both keep a state of fixed size instead of keys and values. A family's row names one of the rules at the end, which
+read each layer's kind from a config. Reads no weights and imports no torch.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from typing import Any
 
 from ....protocol.fields.rules import shown
 
-_MOST_INPUTS = 16  # of a convolution: no kernel takes more, and no model has as many
+_MOST_INPUTS = 16  # of a convolution: no kernel takes more, and no model has that many
 _FLOAT = 4
 
 
 @dataclass(frozen=True)
 class StateShape:
-    """Of all ranks together; float32. Layers of one shape are a group of the memory."""
+    """A float32 state's shape over all ranks. Layers of one shape are a group of the memory."""
 
-    conv_width: int  # inputs that a convolution reads, the newest included; the others are kept
+    conv_width: int  # inputs that a convolution reads, including the newest; the others are kept
     conv_channels: int
     num_heads: int = 0  # of matrices; 0: there are none
     key_dim: int = 0
@@ -32,18 +32,18 @@ class StateShape:
 
 @dataclass(frozen=True)
 class DeltaNet:
-    """A gated delta net, of which each key head serves as many neighbouring value heads as the others."""
+    """A gated delta net. Each key head serves the same number of neighbouring value heads."""
 
     conv_width: int
     num_key_heads: int
     num_value_heads: int
     key_dim: int
     value_dim: int
-    is_fused: bool  # two projections hold everything, key head by key head
+    is_fused: bool  # two projections hold all parts, key head by key head
 
     @property
     def keys(self) -> int:
-        """Numbers of all heads' keys."""
+        """Elements of all heads' keys."""
         return self.num_key_heads * self.key_dim
 
     @property
@@ -52,12 +52,12 @@ class DeltaNet:
 
     @property
     def width(self) -> int:
-        """Numbers of a token that are there at once."""
+        """Elements of a token that are in memory at once."""
         return 2 * (self.keys + self.values)
 
     @property
     def num_shared(self) -> int:
-        """Value heads to a key head."""
+        """Value heads per key head."""
         return self.num_value_heads // self.num_key_heads
 
     @property
@@ -92,17 +92,17 @@ def attention_everywhere(config: dict[str, Any], num_layers: int, count: Count) 
 
 
 def fused_delta_nets(config: dict[str, Any], num_layers: int, count: Count) -> tuple[Mixer, ...]:
-    """As Qwen3-Next has them."""
+    """Mixers of Qwen3-Next."""
     return _by_kind(_delta_kinds(config, num_layers, count), {"linear_attention": _delta_net(count, True)})
 
 
 def delta_nets(config: dict[str, Any], num_layers: int, count: Count) -> tuple[Mixer, ...]:
-    """As Qwen3.5 has them."""
+    """Mixers of Qwen3.5."""
     return _by_kind(_delta_kinds(config, num_layers, count), {"linear_attention": _delta_net(count, False)})
 
 
 def short_convolutions(config: dict[str, Any], num_layers: int, count: Count) -> tuple[Mixer, ...]:
-    """As LFM2 has them."""
+    """Mixers of LFM2."""
     kinds, attending = config.get("layer_types"), config.get("full_attn_idxs")
     if kinds is None:
         chosen = range(num_layers) if attending is None else attending
@@ -112,7 +112,7 @@ def short_convolutions(config: dict[str, Any], num_layers: int, count: Count) ->
 
 
 def with_projections_apart(mixers: tuple[Mixer, ...]) -> tuple[Mixer, ...]:
-    """The same, of checkpoints that never fuse the projections of a delta net."""
+    """The same mixers, for checkpoints that don't fuse the projections of a delta net."""
     return tuple(replace(each, is_fused=False) if isinstance(each, DeltaNet) else each for each in mixers)
 
 

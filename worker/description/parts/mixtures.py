@@ -1,7 +1,7 @@
-"""Mixtures of experts: how the families' sparse layers differ, as rows of a table, and what a config says of its own.
+"""Mixtures of experts: a table of how the families' sparse layers differ, and the reading of a config's own.
 
-A sparse layer has many small MLPs, its experts, of which a router chooses a few for each token, and maybe one MLP more
-that all tokens share. `families/table.py` names the row of each family.
+A sparse layer has many small MLPs, its experts. A router chooses a few of them for each token; some layers add one
+shared MLP for all tokens. `families/table.py` names the row of each family.
 """
 
 import math
@@ -13,18 +13,18 @@ from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from .activations import Activation
 
-# Of each layer, by its number, whether it has experts.
+# Whether each layer has experts.
 SparseLayers = Callable[[dict[str, Any], int], list[bool]]
-# As `kernels/experts.py` explains them.
+# Explained in `kernels/experts.py`.
 Score = Literal["softmax", "sigmoid", "softmax_of_chosen"]
 GroupScore = Literal["best", "best_two"]
 
 
 @dataclass(frozen=True)
 class Stack:
-    """How a checkpoint has the matrices of all experts in one tensor each, the outputs of gate and up in turn.
+    """The layout of a checkpoint with one tensor for all experts' matrices, the outputs of gate and up interleaved.
 
-    As floats, or as `…_blocks` and `…_scales` in MXFP4, which are never transposed. Biases are `…_bias`.
+    The tensors are floats, or `…_blocks` and `…_scales` in MXFP4, which are never transposed. Biases are `…_bias`.
     """
 
     gate_up: str = "gate_up_proj"
@@ -34,39 +34,39 @@ class Stack:
 
 @dataclass(frozen=True)
 class NormsBeside:
-    """The norms of a layer that has experts beside its MLP."""
+    """The norms of a layer that has experts next to its MLP."""
 
     before_mlp: str = "pre_feedforward_layernorm"
     after_mlp: str = "post_feedforward_layernorm_1"
     before_experts: str = "pre_feedforward_layernorm_2"
     after_experts: str = "post_feedforward_layernorm_2"
-    before_router: tuple[str, str] = ("router", "scale")  # where its weight lies, and what it is called there
+    before_router: tuple[str, str] = ("router", "scale")  # the module that has its weight, and the weight's name
 
 
 @dataclass(frozen=True)
 class ExpertNames:
-    """What a checkpoint calls the parts of a sparse layer, below the layer's own name."""
+    """A checkpoint's names for the parts of a sparse layer, below the layer's own name."""
 
-    block: str = "mlp"  # "": they are the layer's own
-    router: str = "gate"  # this and all below it: within the block
+    block: str = "mlp"  # "": directly in the layer
+    router: str = "gate"  # this and all further names: within the block
     router_has_bias: bool = False
     router_weight: str = "weight"
     router_is_transposed: bool = False  # [hidden, experts]
     choice_bias: str | None = None
-    choice_bias_rows: int = 0  # it is stored as [rows, experts], of which this is one's own:
+    choice_bias_rows: int = 0  # it is stored as [rows, experts], and this layer uses row:
     choice_bias_row: int = 0
-    factors: str | None = None  # of each expert, what its output is multiplied by
+    factors: str | None = None  # by expert, the factor of its output
     experts: str = "experts"
     first_expert: int = 0  # the number of the first one
-    has_transposed: bool = False  # where one tensor holds all experts, their matrices may be [in, out]
+    has_transposed: bool = False  # matrices in a tensor of all experts may be [in, out]
     stack: Stack | None = None
     gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     shared: str = "shared_experts"
-    shared_gate: str | None = None  # a product with one output, whose sigmoid multiplies the shared MLP's
-    beside: NormsBeside | None = None  # the layer has an MLP of its own as well; None: experts in its place
+    shared_gate: str | None = None  # a product with one output, whose sigmoid scales the shared MLP's output
+    beside: NormsBeside | None = None  # the layer also has an MLP of its own; None: experts instead of an MLP
 
     def within(self, layer: str) -> str:
-        """What the parts' names are below."""
+        """The prefix of the parts' names."""
         return f"{layer}.{self.block}" if self.block else layer
 
 
@@ -75,25 +75,25 @@ class Mixture:
     """The sparse layers of a family: the keys of its config and its formulas."""
 
     sparse_layers: SparseLayers
-    switch: str | None = None  # a key that says whether there are experts; None: their number does
+    switch: str | None = None  # a key that switches experts on; None: their number does
     num_experts: str = "num_experts"  # a key, as the next ones
     top_k: str = "num_experts_per_tok"
-    width: str = "moe_intermediate_size"  # that of text where there are two
+    width: str = "moe_intermediate_size"  # the text width if there are two
     shared_width: Callable[[dict[str, Any]], int] = lambda config: 0
     score: Score = "softmax"
     group_score: GroupScore = "best"
     num_groups: str | None = None  # a key, as the next one
     kept_groups: str | None = None
-    has_groups: Callable[[dict[str, Any]], bool] = lambda config: True  # or those keys are left unread
+    has_groups: Callable[[dict[str, Any]], bool] = lambda config: True  # False: those keys stay unread
     renormalizes: str | None = None  # a key; None: always
     least_sum: Callable[[dict[str, Any]], float] = lambda config: 0.0
     scale: str | None = None  # a key
-    has_choice_bias: str | None = None  # a key; None: a checkpoint shows it
-    # Slope, shift, limit and cubic; and its name, which a config has to give.
+    has_choice_bias: str | None = None  # a key; None: the checkpoint's tensors show it
+    # The activation's slope, shift, limit and cubic; and its name, which a config must give.
     activation: Callable[[dict[str, Any]], tuple[float, ...]] = lambda config: (1.0, 0.0, math.inf, 0.0)
     activation_name: Activation = "silu"
     names: ExpertNames = ExpertNames()
-    # Of experts beside these that serve tokens of media, and these the others: their inner width by the config.
+    # The inner width of separate experts for media tokens, from the config; these then serve only the other tokens.
     media_width: Callable[[dict[str, Any]], int] | None = None
 
 
@@ -105,8 +105,8 @@ class ExpertsConfig:
     is_sparse: tuple[bool, ...]  # by layer
     num_experts: int
     top_k: int
-    width: int  # of an expert's inner layer
-    shared_width: int  # of the MLP that all tokens share; 0: there is none
+    width: int  # an expert's inner width
+    shared_width: int  # inner width of the shared MLP; 0: there is none
     score: Score
     num_groups: int
     kept_groups: int
@@ -115,13 +115,13 @@ class ExpertsConfig:
     least_sum: float
     scale: float
     activation: tuple[float, ...]  # slope, shift, limit and cubic
-    of_media: "ExpertsConfig | None" = None  # as many others that serve tokens of media
+    of_media: "ExpertsConfig | None" = None  # the same number of experts for media tokens
 
 
 def read_experts(
     config: dict[str, Any], mixture: Mixture, num_layers: int, count: Callable[[str], int], where: str
 ) -> ExpertsConfig | None:
-    """What the config says of its sparse layers; None where it has none. `count` reads a key that is a number."""
+    """Read the config's sparse layers; None if it has none. `count` reads a key that is a number."""
     if not config.get(mixture.switch or mixture.num_experts):
         return None
     is_sparse, has_groups = tuple(mixture.sparse_layers(config, num_layers)), mixture.has_groups(config)
@@ -148,7 +148,7 @@ def read_experts(
 
 
 def _of_media(text: ExpertsConfig, width: int) -> ExpertsConfig:
-    """Their tensors lie behind those of the experts of text."""
+    """The experts for media, whose tensors follow those of the experts for text."""
     names = replace(text.names, router_weight="weight_1", choice_bias_row=1, first_expert=text.num_experts)
     return replace(text, names=names, width=width, shared_width=0)
 
@@ -160,7 +160,7 @@ def _names(config: dict[str, Any], mixture: Mixture) -> ExpertNames:
 
 
 def _renormalizes(config: dict[str, Any], mixture: Mixture) -> bool:
-    if mixture.score == "softmax_of_chosen":  # they have a sum of 1 as they are
+    if mixture.score == "softmax_of_chosen":  # they already add up to 1
         return False
     return mixture.renormalizes is None or bool(config.get(mixture.renormalizes))
 
@@ -203,7 +203,7 @@ def every_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
 
 
 def every_nth_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
-    """As Qwen's configs say it."""
+    """Sparse layers by Qwen's keys."""
     dense, step = config.get("mlp_only_layers") or [], whole(config, "decoder_sparse_step", 1)
     if not isinstance(dense, list):
         raise ValueError(f"mlp_only_layers must be a list of layers' numbers, and is {shown(dense)}")
@@ -211,7 +211,7 @@ def every_nth_layer(config: dict[str, Any], num_layers: int) -> list[bool]:
 
 
 def from_start_to_end(config: dict[str, Any], num_layers: int) -> list[bool]:
-    """As ERNIE's configs say it."""
+    """Sparse layers by ERNIE's keys."""
     start, end = whole(config, "moe_layer_start_index"), whole(config, "moe_layer_end_index", -1)
     interval = whole(config, "moe_layer_interval", 1)
     end = num_layers - 1 if end == -1 else end
@@ -219,13 +219,13 @@ def from_start_to_end(config: dict[str, Any], num_layers: int) -> list[bool]:
 
 
 def ernie_vl_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
-    """As transformers says it, or as ERNIE's published configs do."""
+    """Sparse layers by transformers' key, or by those of ERNIE's published configs."""
     types = config.get("mlp_layer_types")
     return from_start_to_end(config, num_layers) if types is None else _of_types(types, num_layers)
 
 
 def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
-    """As the configs of DeepSeek and GLM say it."""
+    """Sparse layers by the keys of DeepSeek and GLM."""
     if config.get("moe_layer_freq", 1) != 1:
         raise ValueError(f"moe_layer_freq is {shown(config['moe_layer_freq'])}, and only 1 is supported")
     first = whole(config, "first_k_dense_replace")
@@ -233,7 +233,7 @@ def after_dense_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
 
 
 def by_mlp_types(config: dict[str, Any], num_layers: int) -> list[bool]:
-    """As transformers says it for families whose published configs say it as DeepSeek's do."""
+    """Sparse layers by transformers' key, for families whose published configs use DeepSeek's."""
     after_dense, types = after_dense_layers(config, num_layers), config.get("mlp_layer_types")
     return after_dense if types is None else _of_types(types, num_layers)
 
@@ -245,7 +245,7 @@ def _of_types(types: Any, num_layers: int) -> list[bool]:
 
 
 def _limits_groups(config: dict[str, Any]) -> bool:
-    """DeepSeek-V2's ways to choose experts."""
+    """Whether DeepSeek-V2's `topk_method` chooses groups first."""
     method = config["topk_method"]
     if method not in ("greedy", "group_limited_greedy"):
         raise ValueError(f"topk_method is {shown(method)}, and only greedy and group_limited_greedy are supported")
@@ -255,7 +255,7 @@ def _limits_groups(config: dict[str, Any]) -> bool:
 
 
 def after_plain_layers(config: dict[str, Any], num_layers: int) -> list[bool]:
-    """As LFM2's configs say it."""
+    """Sparse layers by LFM2's keys."""
     first = whole(config, "num_dense_layers")
     return [layer >= first for layer in range(num_layers)]
 

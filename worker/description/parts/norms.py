@@ -1,4 +1,4 @@
-"""The norms of a decoder's layers: how they are computed and stored, and where they stand. Imports no torch."""
+"""The norms of a decoder's layers: their formulas, stored form and positions. Imports no torch."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ from typing import NamedTuple
 class NormForm(NamedTuple):
     """How a family's norms are computed, and how their weights are stored."""
 
-    has_mean: bool = False  # LayerNorm: the mean is taken off first
+    has_mean: bool = False  # LayerNorm: the mean is subtracted first
     has_bias: bool = False
-    is_stored_less_one: bool = False  # multiplied with 1 + what is stored
+    is_stored_less_one: bool = False  # the factor is 1 + the stored weight
 
 
 RMS = NormForm()
 
 
 class NormPlaces(NamedTuple):
-    """Where a layer has norms, by their names in the checkpoint; None: it has none there.
+    """The checkpoint's names of a layer's norms by position; None: no norm there.
 
-    A norm before a part is of the stream, one behind it of what the part adds to the stream.
+    A norm before a part reads the stream; one after it normalizes what the part adds to the stream.
     """
 
     before_attention: str | None = "input_layernorm"
@@ -32,7 +32,7 @@ AFTER = NormPlaces(None, "post_attention_layernorm", None, "post_feedforward_lay
 AROUND = NormPlaces(
     "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
 )
-# The norms before an MLP and before the experts beside it are theirs: `mixtures.NormsBeside`.
+# `mixtures.NormsBeside` has the norms before an MLP and before the experts next to it.
 AROUND_BESIDE_EXPERTS = AROUND._replace(before_mlp=None)
 AROUND_AS_GLM_NAMES_THEM = NormPlaces(
     "input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"

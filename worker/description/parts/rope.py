@@ -1,4 +1,4 @@
-"""How a config asks for rotary positions: the variant, its figures, and the context that they give.
+"""Reads a config's rotary positions: the variant, its parameters, and the resulting context.
 
 Two spellings mean the same: `rope_theta` with `rope_scaling` (transformers 4) and `rope_parameters` (5).
 The angles are computed in `worker/layers/rope.py`.
@@ -13,7 +13,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ..origin import Origin
 
-# The figures without which a variant means nothing.
+# The required parameters of each variant.
 _NEEDED = {
     "default": (),
     "linear": ("factor",),
@@ -23,28 +23,28 @@ _NEEDED = {
     "longrope": (),
     "proportional": (),
 }
-# Those that it may have.
+# Its optional parameters.
 _FURTHER = {
     "yarn": ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor"),
     "longrope": ("factor", "attention_factor"),
     "proportional": ("factor", "partial_rotary_factor"),
 }
-# Those that are a number for each angle.
+# Parameters with one number per angle.
 _LISTS = {"longrope": ("short_factor", "long_factor")}
 
 
-QUERY_SCALE = "llama_4_scaling_beta"  # of families whose queries grow with their position
-# Figures of other families' variants, where 1 changes nothing. What no class reads at all, such as `attn_factor`, is
-# ignored, as transformers ignores it.
+QUERY_SCALE = "llama_4_scaling_beta"  # in families that scale queries by their position
+# Parameters of other families' variants, for which 1 changes nothing. Keys that no class reads, such as `attn_factor`,
+# are ignored, as in transformers.
 _OF_OTHERS = ("alpha", QUERY_SCALE, "xdrope_section")
 
 
-# The axis of each of so many angles, by the sections of `mrope_section`.
+# Gives the axis of each angle from `mrope_section` and the number of angles.
 Axes = Callable[[list[int], int], tuple[int, ...]]
 
 
 def in_blocks(section: list[int], num_angles: int) -> tuple[int, ...]:
-    """Those of time, then those of height, then those of width: Qwen2-VL."""
+    """Qwen2-VL: all angles of time, then height, then width."""
     axes = tuple(axis for axis, count in enumerate(section) for _ in range(count))
     if len(axes) != num_angles:
         raise ValueError(f"mrope_section is {shown(section)}, and should add up to {num_angles}, half of what rotates")
@@ -52,12 +52,12 @@ def in_blocks(section: list[int], num_angles: int) -> tuple[int, ...]:
 
 
 def in_turns(section: list[int], num_angles: int) -> tuple[int, ...]:
-    """Time, height, width, time, …, as long as height and width have some; the others are of time: Qwen3-VL."""
+    """Qwen3-VL: time, height, width, time, …, until height and width are used up; the rest are time."""
     return tuple(number % 3 if number // 3 < section[number % 3] else 0 for number in range(num_angles))
 
 
 def in_pairs(section: list[int], num_angles: int) -> tuple[int, ...]:
-    """Height, width, height, …, as long as these have some, then time; the section has it in this order: ERNIE."""
+    """ERNIE: height, width, height, …, until these are used up, then time; the section has the same order."""
     height, width, time = section
     if height != width or height + width + time != num_angles:
         raise ValueError(
@@ -67,7 +67,7 @@ def in_pairs(section: list[int], num_angles: int) -> tuple[int, ...]:
 
 
 class RopeRules(Protocol):
-    """What a family says of its positions; a row of the table of families has it."""
+    """A family's rules for rotary positions, part of its row in the table of families."""
 
     @property
     def rope_theta(self) -> float: ...
@@ -97,7 +97,7 @@ class _Bound(NamedTuple):
 
 
 _POSITIVE = _Bound(lambda value: value > 0, "a number above 0")
-# transformers takes an mscale of 0 as one that isn't given, and so do those who write it.
+# transformers treats an mscale of 0 as missing, and so do the authors of such configs.
 _POSITIVE_OR_NONE = _Bound(lambda value: value >= 0, "a number, 0 or more")
 _SHARE = _Bound(lambda value: 0 < value <= 1, "a number above 0 and up to 1")
 _STRETCH = _Bound(lambda value: value >= 1, "a number, 1 or more")
@@ -111,11 +111,11 @@ _BOUNDS = {
     **dict.fromkeys(("mscale", "mscale_all_dim", QUERY_SCALE), _POSITIVE_OR_NONE),
     **dict(factor=_STRETCH, rope_theta=_BASE, original_max_position_embeddings=_CONTEXT),
 }
-# Angles are computed in float32, which holds nothing larger.
+# Angles are computed in float32, which can't hold larger numbers.
 _LARGEST = 1e38
-# Those that any family may ask for; the others are named in the rows of those that may.
+# Variants that any family may use; the rows of families name the others.
 _USUAL = {kind: kind for kind in _NEEDED if kind != "proportional"}
-WITH_SECTIONS = _USUAL | {"mrope": "default"}  # as configs of Qwen2-VL name it
+WITH_SECTIONS = _USUAL | {"mrope": "default"}  # named so in configs of Qwen2-VL
 
 
 @dataclass(frozen=True)
@@ -124,24 +124,24 @@ class RopeConfig:
 
     kind: str  # a key of _NEEDED
     theta: float
-    head_dim: int  # of which are rotated:
+    head_dim: int  # elements of a head, of which this many are rotated:
     rotary_dim: int
     factor: float
     trained_context: int  # max_position_embeddings, before any stretching
-    original_context: int  # what llama3, yarn and longrope stretch from
-    figures: dict[str, Any]  # the variant's own, of which those that are computed with are floats or lists of them
+    original_context: int  # the context that llama3, yarn and longrope stretch
+    figures: dict[str, Any]  # the variant's parameters; those used in formulas are floats or lists of floats
     # Queries are multiplied by 1 + this × ln(1 + how often the original context fits in before their position).
     query_scale: float = 0.0
-    # Of each angle whether it is of a token's time (0), height (1) or width (2), in models whose tokens have all three.
+    # By angle, a token's time (0), height (1) or width (2), in models whose tokens have all three.
     axes: tuple[int, ...] = ()
 
     @property
     def stretches(self) -> tuple[int, ...]:
-        """The lengths that requests are rotated for: a request is rotated for the shortest of these that holds it.
+        """The lengths that requests are rotated for: a request uses the shortest one that it fits into.
 
-        `dynamic` depends on a request's length. Keys that were rotated for one length can't be used for another, so
-        lengths double, and a request that grows is computed anew as seldom as its length doubles. `longrope` has
-        angles for requests within the original context and others for those beyond it.
+        `dynamic` depends on a request's length. Keys rotated for one length can't be used for another, so lengths
+        double, and a growing request is recomputed only when its length has doubled. `longrope` has one set of angles
+        for requests within the original context and another for those beyond it.
         """
         if self.kind == "longrope":
             return tuple(sorted({min(self.original_context, self.max_position), self.max_position}))
@@ -152,7 +152,7 @@ class RopeConfig:
 
     @property
     def max_position(self) -> int:
-        """The context that the stretched positions reach."""
+        """The context after stretching."""
         if self.kind in ("linear", "dynamic"):
             return int(self.trained_context * self.factor)
         if self.kind == "yarn":
@@ -161,7 +161,7 @@ class RopeConfig:
 
 
 def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeRules, origin: Origin) -> RopeConfig:
-    """The variant that `config` asks for; `head_dim` are the numbers of a head that may be rotated."""
+    """Read the variant that `config` asks for; `head_dim` elements of a head may be rotated."""
     older, newer = config.get("rope_scaling"), config.get("rope_parameters")
     figures = older or newer or {}
     if not isinstance(figures, dict):
@@ -179,10 +179,10 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     own = _own_figures(kind, figures, family, origin)
     part: Any = config.get(family.rotated) if family.rotated else None
     share = part / head_dim if is_positive(part) else part
-    # Only the classes of these families read it among the figures of "default".
+    # Only the classes of these families read it for rope type "default".
     nested = figures.get("partial_rotary_factor") if family.rotates_part or kind != "default" else None
     partial = _first_given(nested, config.get("partial_rotary_factor"), share, 1.0)
-    if kind == "proportional":  # angles beyond that part are 0, and all of a head counts as rotated
+    if kind == "proportional":  # angles beyond that part are 0, and the whole head counts as rotated
         partial = 1.0
     is_known = partial == 1.0 or (family.rotates_part and is_positive(partial) and partial < 1)
     rotary_dim = int(head_dim * partial) if is_known else 0
@@ -224,7 +224,7 @@ def _axes(figures: dict[str, Any], family: RopeRules, num_angles: int) -> tuple[
 
 
 def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, origin: Origin) -> dict[str, Any]:
-    """The figures that the variant computes with. One of another family's is refused; any other stays unread."""
+    """The parameters that the variant uses. One of another family's is refused; any other stays unread."""
     further = (QUERY_SCALE,) if family.scales_queries else ()
     for name, value in figures.items():
         if name in _OF_OTHERS and name not in further and value not in (None, False, 0, 1):
@@ -239,7 +239,7 @@ def _own_figures(kind: str, figures: dict[str, Any], family: RopeRules, origin: 
     if kind == "llama3" and found["high_freq_factor"] <= found["low_freq_factor"]:
         high = shown(figures["high_freq_factor"])
         raise ConfigError(f"{origin}: high_freq_factor must be above low_freq_factor, and is {high}.")
-    # Some models have both alike.
+    # In some models both are equal.
     if kind == "yarn" and found.get("beta_fast", 32) < found.get("beta_slow", 1):
         raise ConfigError(f"{origin}: beta_fast must not be below beta_slow, and is {figures.get('beta_fast', 32)}.")
     if kind == "yarn" and not isinstance(figures.get("truncate", True), (bool, type(None))):

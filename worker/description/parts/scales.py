@@ -1,4 +1,4 @@
-"""The factors and caps that a family's config gives for embeddings, updates, scores and logits. Imports no torch."""
+"""The factors and caps of embeddings, updates, scores and logits in a family's config. Imports no torch."""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from .rope import is_positive
 
 @dataclass(frozen=True)
 class Scales:
-    """What values are multiplied by, and bounded to, on their way through a decoder."""
+    """Factors and bounds of values within a decoder."""
 
     embedding: float = 1.0
-    rounds_embedding: bool = False  # that factor, to the number format of the table
-    update: float = 1.0  # of what each part adds to the stream
-    scores: float | None = None  # of a query's products with keys; None: 1 / √head_dim
+    rounds_embedding: bool = False  # rounds this factor to the number format of the table
+    update: float = 1.0  # factor of the update that each part adds to the stream
+    scores: float | None = None  # factor of attention scores; None: 1 / √head_dim
     score_cap: float | None = None  # a score s becomes cap × tanh(s / cap)
     logits: float = 1.0
     logit_cap: float | None = None  # likewise
@@ -63,7 +63,7 @@ def cohere_scales(config: Mapping[str, Any]) -> Scales:
 
 
 def minicpm_scales(config: Mapping[str, Any]) -> Scales:
-    """Named for a small model by whose width a larger one was tuned."""
+    """MiniCPM's factors; `dim_model_base` is the width of a small model on which the large one was tuned."""
     return Scales(
         embedding=_factor(config, "scale_emb"),
         update=_factor(config, "scale_depth") / math.sqrt(config["num_hidden_layers"]),

@@ -1,4 +1,4 @@
-"""The names that a family's checkpoints give to the parts of a layer, and which projections they store fused."""
+"""The names of a layer's parts in a family's checkpoints, and the projections that they store fused."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,23 +7,23 @@ from typing import NamedTuple
 class PartNames(NamedTuple):
     attention_output: str = "o_proj"
     mlp: str = "mlp"
-    gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")  # of the MLP
-    last_norm: str = "norm"  # behind all layers
+    gate_up_down: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")  # in the MLP
+    last_norm: str = "norm"  # after all layers
 
 
 USUAL = PartNames()
 LFM2_NAMES = PartNames("out_proj", "feed_forward", ("w1", "w3", "w2"), "embedding_norm")
-# Of layers with an embedding of the tokens of their own: what makes a gate of the stream, and what leads back to it.
+# In layers with their own token embedding: the projection from the stream to the gate, and the one back.
 TOKEN_INPUT_PARTS = ("per_layer_input_gate", "per_layer_projection")
-TOKEN_INPUT_PROJECTION = "per_layer_model_projection"  # of the first embedding, for all layers
+TOKEN_INPUT_PROJECTION = "per_layer_model_projection"  # projects the first embedding, for all layers
 
 
 @dataclass(frozen=True)
 class StoredProjections:
-    """Names of modules within a layer or at the top, stored ones on the left."""
+    """Names of modules within a layer or at the top level; stored names on the left."""
 
-    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)  # the outputs of several, one behind the other
-    # Those of them that go key head by key head: its queries, its key, its value.
+    fused: dict[str, tuple[str, ...]] = field(default_factory=dict)  # several modules' outputs in one, concatenated
+    # Fused modules that are ordered key head by key head: its queries, its key, its value.
     by_key_head: frozenset[str] = frozenset()
     renamed: dict[str, str] = field(default_factory=dict)
 
@@ -33,7 +33,7 @@ class StoredProjections:
 
 _QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 AS_LLAMA = StoredProjections()
-# As Phi-3 and its successors are stored.
+# Phi-3 and its successors.
 QKV_AND_GATE_UP = StoredProjections(
     {"self_attn.qkv_proj": _QKV, "mlp.gate_up_proj": ("mlp.gate_proj", "mlp.up_proj")},
 )

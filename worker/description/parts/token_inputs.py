@@ -1,6 +1,6 @@
-"""The embeddings of tokens that a model's layers have each for themselves (Gemma's per-layer embeddings): their sizes.
+"""The sizes of Gemma's per-layer embeddings, where each layer has its own token embedding.
 
-One table holds those of all layers side by side. Reads no weights and imports no torch.
+One table holds the embeddings of all layers side by side. Reads no weights and imports no torch.
 """
 
 import math
@@ -12,16 +12,16 @@ from typing import Any
 @dataclass(frozen=True)
 class TokenInputs:
     vocab_size: int
-    width: int  # of one layer's
+    width: int  # of one layer's embedding
 
     @property
     def scale(self) -> float:
-        """What the table's rows are multiplied by."""
+        """The factor of the table's rows."""
         return math.sqrt(self.width)
 
 
 def read_token_inputs(config: Mapping[str, Any], count: Callable[[str], int]) -> TokenInputs | None:
-    """None where the layers have none, which a width of 0 says."""
+    """Read the sizes; None if the layers have no embeddings, which a width of 0 means."""
     given = config.get("vocab_size_per_layer_input")  # read in any case
     if config.get("hidden_size_per_layer_input") in (None, 0):
         return None

@@ -1,4 +1,4 @@
-"""The memory plan of a rank: what is free, what the model takes, and how many blocks of keys and values fit.
+"""The memory plan of a rank: free memory, the model's needs, and how many blocks of keys and values fit.
 
 Begin with `plan.py`.
 """

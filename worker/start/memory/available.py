@@ -1,8 +1,8 @@
-"""How much memory this process may still take on this machine, and how much other trees have reserved of it.
+"""Measures how much memory this process may still take on this machine, and how much of it other trees have reserved.
 
-What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
-touched long after it was planned, so a rank also leaves a note of what it has not touched yet. Notes are read and
-written under one lock, and a note is void when its process ends. A GPU's memory is taken at once, so there a lock does.
+Free memory is the smaller of the kernel's own estimate and the remainder of the control groups' limits. KV memory is
+touched long after it was planned, so each rank writes a note of its untouched bytes. Notes are read and written under
+one lock, and a note is void when its process ends. A GPU's memory is taken at once, so a lock is enough there.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """Bytes that can be taken before something must give way."""
+    """Bytes that can be taken without displacing anything."""
     return min([_kernel_estimate(proc), *_left_by_limits(proc, cgroups)])
 
 
@@ -30,7 +30,7 @@ def _kernel_estimate(proc: Path) -> int:
 
 
 def _left_by_limits(proc: Path, cgroups: Path) -> Iterator[int]:
-    """What is left of the limit of each control group that this process is in."""
+    """The remainder of the limit of each control group that this process is in."""
     groups = proc / "self" / "cgroup"
     for line in groups.read_text().splitlines() if groups.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -50,7 +50,7 @@ def _left_by_limits(proc: Path, cgroups: Path) -> Iterator[int]:
 
 
 def _left(folder: Path, limit: str, usage: str, prefix: str) -> int:
-    """Raises ValueError where there is no limit ("max"). Pages of files can be had back, as for the kernel."""
+    """The remainder of one limit; ValueError if there is none ("max"). Cached pages of files count as free."""
     most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
     statistics = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
     files = (f"{prefix}inactive_file", f"{prefix}active_file")
@@ -58,7 +58,7 @@ def _left(folder: Path, limit: str, usage: str, prefix: str) -> int:
 
 
 class Reservation:
-    """This rank's note, in its tree's folder, of memory that it has planned for and not touched yet."""
+    """This rank's note, in its tree's folder, of memory that it has planned and not touched yet."""
 
     def __init__(self, directory: Path, rank: int) -> None:
         self._base = directory.parent
@@ -67,14 +67,14 @@ class Reservation:
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """Holds the lock for planning, and gives the bytes that other ranks and trees have reserved."""
+        """Hold the lock for planning; yield the bytes that other ranks and trees have reserved."""
         with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
             yield sum(_reserved_bytes(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
 
     def hold(self, number: int) -> None:
-        """Set aside that many bytes, instead of what was set aside before."""
-        # Of one width, so that a reader never sees half of it.
+        """Reserve that many bytes, replacing the earlier reservation."""
+        # Fixed width, so that a reader never sees half a number.
         os.pwrite(self._note.fileno(), b"%20d" % number, 0)
 
     def release(self) -> None:
@@ -82,7 +82,7 @@ class Reservation:
 
 
 def _reserved_bytes(path: Path) -> int:
-    """The bytes in a note that its owner still locks; one that nobody holds counts nothing."""
+    """The bytes of a note that its owner still locks; 0 if nobody does."""
     with suppress(OSError), open(path) as note:
         try:
             fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -94,10 +94,10 @@ def _reserved_bytes(path: Path) -> int:
 class CardLocks:
     """The locks of some GPUs, by names that are the same for every tree of this user.
 
-    What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its GPUs from
-    the loading of its weights until all its memory is taken; two that start together do so one after the other. Rank 0
-    holds the locks for all ranks, in one order everywhere, so that no two trees wait for each other. A process that
-    ends gives its locks up.
+    Memory that a tree has planned but not allocated looks free to others. So a tree holds the lock of each of its GPUs
+    from the loading of its weights until all its memory is allocated, and two starting trees take turns. Rank 0 holds
+    the locks for all ranks, always in the same order, so that no two trees wait for each other. A process that ends
+    releases its locks.
     """
 
     def __init__(self, folder: Path, cards: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""The default size of KV memory on a CPU, for each rank: as much as is of use, within bounds.
+"""The default size of KV memory on a CPU, for each rank: as much as is useful, within bounds.
 
-The bounds are a share of the free memory, so that others have theirs, and a multiple of the weights, so that a small
-model stays small. Imports no torch: `penstock models` says beforehand what a start would take.
+The bounds are a share of the free memory, to leave some for others, and a multiple of the weights, to keep a small
+model small. Imports no torch: `penstock models` shows in advance how much a start would take.
 """
 
 from ....protocol.options.config import EngineConfig
@@ -11,8 +11,8 @@ _GIB = 1 << 30
 _MOST = 2 * _GIB
 _SHARE_OF_FREE = 4  # one part in so many
 _TIMES_WEIGHTS = 4
-_OF_SMALL_MODELS = 256 << 20  # where four times the weights are less
-_LEAST = 4  # one part in so many of that is taken even where mapped weights leave less
+_OF_SMALL_MODELS = 256 << 20  # if four times the weights are less
+_LEAST = 4  # one part in so many of that is taken even if mapped weights leave less
 
 
 def default_kv_bytes(
@@ -25,18 +25,18 @@ def default_kv_bytes(
     room: int,
     mapped_bytes: int = 0,
 ) -> int:
-    """`room` is what KV memory may take where mapped weights, those of all ranks, give way."""
+    """`room` is the most that KV memory may take if all ranks' mapped weights are dropped."""
     most = _most_kv_bytes(free_at_start, weight_bytes, config)
     num_bytes = min(shares.useful_bytes(wanted_len), most)
     if mapped_bytes:
-        # Nobody asked for so much that mapped weights would have to give way, but a little there must be.
+        # A default must not displace mapped weights, but some KV memory is needed.
         num_bytes = min(num_bytes, max(room - mapped_bytes, most // _LEAST))
     least = wanted_len if config.max_model_len is not None else 1
     return min(max(num_bytes, shares.needed_bytes(least)), room)
 
 
 def least_kv_bytes(free: int, weight_bytes: int, config: EngineConfig) -> int:
-    """The least that is taken, beside mapped weights that don't fit."""
+    """The least that is taken when mapped weights don't fit."""
     return _most_kv_bytes(free, weight_bytes, config) // _LEAST
 
 

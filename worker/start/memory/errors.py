@@ -1,4 +1,4 @@
-"""The errors of a memory plan that can't be made: what is needed, what there is, and a figure that would do."""
+"""The errors of an impossible memory plan: the need, the free memory, and a value that would fit."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,7 @@ from .shares import Shares, largest
 _GIB = 1 << 30
 
 
-def too_many_blocks(
-    config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int
-) -> OutOfMemoryError:
+def too_many_blocks(config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int) -> OutOfMemoryError:
     asked = config.num_gpu_blocks_override or 0
 
     def bytes_of(count: int) -> int:
@@ -48,7 +46,7 @@ def no_room(config: EngineConfig, size: Size, profile: MemoryProfile, shares: Sh
     if profile.activation_bytes > left:
         return OutOfMemoryError(
             f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
-            f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."
+            f"and {free} are free besides the weights. Use a smaller max_num_batched_tokens, or free memory."
         )
     needs, need = _least("One KV block", config, shares), exact_size(shares.needed_bytes(1))
     return OutOfMemoryError(
@@ -91,7 +89,7 @@ def no_room_to_swap(config: EngineConfig, left: int) -> OutOfMemoryError:
 
 
 def _least(block: str, config: EngineConfig, shares: Shares) -> str:
-    """What every plan needs, for a sentence that goes on with its bytes."""
+    """The beginning of a sentence about the least that a plan needs, which continues with the bytes."""
     if len(shares.groups) == 1:
         return f"{block} of {config.block_size} tokens needs"
     states = ", with two states," if any(group.kind == "state" for group in shares.groups) else ""
@@ -109,4 +107,4 @@ def _left(profile: MemoryProfile) -> str:
     if profile.adapter_bytes:
         adapters = exact_size(profile.adapter_bytes)
         taken = f"weights, activations and {adapters} for adapters (max_loras x max_lora_rank)"
-    return f"{exact_size(max(profile.room, 0))} are left beside {taken}"
+    return f"{exact_size(max(profile.room, 0))} are left besides {taken}"

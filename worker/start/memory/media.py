@@ -1,4 +1,4 @@
-"""What a model that sees takes beside its weights: rows of media that are kept, and the encoder's activations."""
+"""The memory of vision in addition to weights: cached rows of media, and the encoder's activations."""
 
 from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import size
@@ -8,18 +8,18 @@ from ...description.vision_config import VisionConfig
 from ...media.work import MOST_PATCHES, key_cost, layer_products
 
 _MOST_PATCHES = 65_536  # of a medium: 16.8 million pixels of a frame, or of pairs of them, in patches of 16
-_MOST_OF_FRAME = 20_480  # that attend to one another: of a picture of 5 million pixels
-_MOST_BYTES = 5 << 28  # of one medium's patches between two steps
-_UNASKED = 256 << 20  # of rows that are kept, where nobody said how many
+_MOST_OF_FRAME = 20_480  # patches that attend to one another: a picture of 5 million pixels
+_MOST_BYTES = 5 << 28  # for one medium's patches between two steps
+_UNASKED = 256 << 20  # of cached rows by default
 
 
 def most_patches(vision: VisionConfig, item_size: int) -> int:
-    """Of one medium."""
+    """The most patches of one medium."""
     return min(_MOST_PATCHES, _MOST_BYTES // vision.patch_bytes(item_size))
 
 
 def encoder_bytes(vision: VisionConfig | None, item_size: int) -> int:
-    """Of the one medium that is being encoded, and activations of those patches that are computed together."""
+    """Bytes of the one medium that is being encoded, and activations of the patches that are computed together."""
     if vision is None:
         return 0
     activations = MOST_PATCHES * vision.activation_floats * item_size
@@ -27,13 +27,13 @@ def encoder_bytes(vision: VisionConfig | None, item_size: int) -> int:
 
 
 def kept_media_bytes(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> int:
-    """Rows that are kept."""
+    """Bytes of cached rows."""
     plan = media_plan(vision, item_size, config)
     return 0 if plan is None else plan.kept_bytes
 
 
 def media_plan(vision: VisionConfig | None, item_size: int, config: EngineConfig) -> MediaPlan | None:
-    """Rows of at least the largest picture are kept."""
+    """Plan the cached rows; at least the largest picture must fit."""
     if vision is None:
         return None
     most, row_bytes = most_patches(vision, item_size), vision.row_parts * vision.out_size * item_size

@@ -1,7 +1,7 @@
-"""The memory plan of one rank, made before anything is taken: weights, activations, and the blocks and states that fit.
+"""The memory plan of one rank, made before allocation: weights, activations, and the blocks and states that fit.
 
-What doesn't fit is refused with the figure that would. Weights that are mapped from a file need not fit: the system
-reads again what it has dropped of them, which is slow, so the plan says it. Everything else must.
+An error names a value that would fit. Weights mapped from a file need not fit: the system rereads pages that it has
+dropped, which is slow, so the plan mentions it. Everything else must fit.
 """
 
 from ....protocol.errors import ConfigError
@@ -16,18 +16,18 @@ from .shares import GroupSize, Shares
 from .weights_fit import smaller_format
 
 _GIB = 1 << 30
-_KINDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of weights that are not quantized
+_KINDS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}  # of unquantized weights
 
 
 def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> MemoryPlan:
-    """How many blocks there will be and how long a request may get; raises where that can't be."""
+    """Plan the number of blocks and the longest request; raise if nothing fits."""
     wanted_len, notes = _checked_length(config, profile), list(profile.notes)
     shares = shares_of(config, size, profile.groups)
     num_blocks, max_model_len = _num_blocks(config, size, profile, shares, wanted_len)
     if max_model_len < wanted_len:
-        beside = "" if shares.is_one_kind else " beside what other requests need of their own"
+        others = "" if shares.is_one_kind else " besides what other requests need"
         notes.append(
-            f"max_model_len is cut from {wanted_len:,} to {max_model_len:,}, which is what KV memory holds{beside}; "
+            f"max_model_len is cut from {wanted_len:,} to {max_model_len:,}, which is what KV memory holds{others}; "
             f"kv_cache_memory={shares.bytes_beside_others(wanted_len)} holds it all."
         )
     kv_bytes = shares.bytes_of(num_blocks)
@@ -70,7 +70,7 @@ def shares_of(config: EngineConfig, size: Size, groups: tuple[GroupSize, ...]) -
 
 
 def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: int, weight_bytes: int) -> int:
-    """What one rank's KV memory takes beside mapped weights that don't fit: what is asked for, or a little."""
+    """One rank's KV memory when mapped weights don't fit: the requested size, or a little."""
     if config.num_gpu_blocks_override:
         length = shares.longest_in_first(config.num_gpu_blocks_override, longest)
         return shares.bytes_of(shares.of_first_group(config.num_gpu_blocks_override, length))
@@ -82,20 +82,20 @@ def kv_bytes_at_least(config: EngineConfig, shares: Shares, longest: int, free: 
 
 
 def swap_bytes(config: EngineConfig) -> int:
-    """Of the second tier, on each rank."""
+    """Bytes of the second tier on each rank."""
     return int((config.swap_space or 0) * _GIB)
 
 
 def _free_at_start(profile: MemoryProfile) -> int:
-    """What this rank found before any weights were there."""
+    """Memory that was free to this rank before weights were loaded."""
     return profile.available_bytes + profile.weight_bytes + profile.other_mapped_bytes
 
 
 def _resident_bytes(config: EngineConfig, profile: MemoryProfile, kv_bytes: int) -> int:
-    """What memory has for this rank's mapped weights, when all else that is planned is there."""
+    """Bytes left for this rank's mapped weights once everything else is allocated."""
     ranks = config.tensor_parallel_size
-    beside = profile.beside_bytes + kv_bytes + swap_bytes(config)
-    return max(0, profile.available_bytes + profile.mapped_in_all - ranks * beside) // ranks
+    other_bytes = profile.beside_bytes + kv_bytes + swap_bytes(config)
+    return max(0, profile.available_bytes + profile.mapped_in_all - ranks * other_bytes) // ranks
 
 
 def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
@@ -108,7 +108,7 @@ def _larger_than_memory(profile: MemoryProfile, resident: int) -> str:
 
 
 def host_bytes_of(plan: MemoryPlan) -> int:
-    """What the plan takes of CPU memory from now on."""
+    """CPU memory that the plan takes from now on."""
     if plan.device != "cpu":
         return plan.swap_bytes
     media = 0 if plan.media is None else plan.media.kept_bytes
@@ -130,8 +130,8 @@ def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:
 def _num_blocks(
     config: EngineConfig, size: Size, profile: MemoryProfile, shares: Shares, wanted_len: int
 ) -> tuple[list[int], int]:
-    """Blocks that the options ask for, all of which must fit, or where they are silent as many as are of use; and the
-    length that they hold."""
+    """The blocks that the options ask for, which must all fit, or by default as many as are useful; and the length
+    that they hold."""
     if profile.room < shares.needed_bytes(1):
         raise errors.no_room(config, size, profile, shares)
     if count := config.num_gpu_blocks_override:
@@ -155,7 +155,7 @@ def _num_blocks(
 
 
 def _default_kv_bytes(config: EngineConfig, profile: MemoryProfile, shares: Shares, wanted_len: int) -> int:
-    """For KV memory where nobody said how much."""
+    """The default size of KV memory."""
     if profile.device != "cpu":
         return profile.room
     return default_kv_bytes(
@@ -170,7 +170,7 @@ def _default_kv_bytes(config: EngineConfig, profile: MemoryProfile, shares: Shar
 
 
 def _group_plans(config: EngineConfig, profile: MemoryProfile, num_blocks: list[int], kv_bytes: int) -> list[GroupPlan]:
-    """With cells of the second tier: each group has the part of swap_space that it has of KV memory."""
+    """Add cells of the second tier: each group's share of swap_space equals its share of KV memory."""
     swap, plans = swap_bytes(config), []
     for group, count in zip(profile.groups, num_blocks, strict=True):
         cells = swap * count // kv_bytes
@@ -181,7 +181,7 @@ def _group_plans(config: EngineConfig, profile: MemoryProfile, num_blocks: list[
 
 
 def _check_swap(config: EngineConfig, profile: MemoryProfile, plans: list[GroupPlan], kv_bytes: int) -> None:
-    """All cells must fit beside whatever else is in CPU memory, and each group must have one."""
+    """Check that all cells fit into free CPU memory and that each group has one."""
     if not all(plan.num_cpu_blocks for plan in plans):
         raise errors.no_cell(config, max(-(-kv_bytes // plan.num_blocks) for plan in plans))
     left = max(0, profile.host_bytes if profile.device != "cpu" else profile.room - kv_bytes)

@@ -1,4 +1,4 @@
-"""The figures that a memory plan is made from: the limits of a step's size, and what a rank has measured."""
+"""The inputs of a memory plan: the limits of a step's size, and a rank's measurements."""
 
 from dataclasses import dataclass
 
@@ -20,32 +20,32 @@ class Size:
 
     @property
     def num_slots(self) -> int:
-        """The most sequences that are computed at once: each gets a token in every step."""
+        """The most sequences that run at once: each gets a token in every step."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryProfile:
-    """What a rank has measured once its weights are loaded."""
+    """A rank's measurements once its weights are loaded."""
 
     device: str
     device_name: str
     weight_bytes: int
-    mapped_bytes: int = 0  # of the weights, those in a file
-    other_mapped_bytes: int = 0  # of ranks that share the memory
+    mapped_bytes: int = 0  # bytes of weights that are mapped from a file
+    other_mapped_bytes: int = 0  # of other ranks on the same memory
     activation_bytes: int
-    available_bytes: int  # free, the weights being in already; less than nothing where those that are mapped are not
-    groups: tuple[GroupSize, ...]  # of layers, the one that holds the longest contexts first
+    available_bytes: int  # free after loading the weights; negative if mapped weights don't fit
+    groups: tuple[GroupSize, ...]  # groups of layers, the one with the longest contexts first
     model_context: int
-    context_cut: str = ""  # why it ends before the model's own, if it does
+    context_cut: str = ""  # why the context is shorter than the model's own, if it is
     vocab_size: int
     dtype: str
     kv_dtype: str
     kernels: str = ""
-    host_bytes: int = 0  # free in CPU memory beside a card's
+    host_bytes: int = 0  # free CPU memory, for a card
     adapter_bytes: int = 0
-    media: MediaPlan | None = None  # of a model that sees
-    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
+    media: MediaPlan | None = None  # for a model with vision
+    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     notes: tuple[str, ...] = ()
 
     @property
@@ -54,11 +54,11 @@ class MemoryProfile:
 
     @property
     def beside_bytes(self) -> int:
-        """What is taken beside weights and KV memory."""
+        """Bytes taken in addition to weights and KV memory."""
         media = 0 if self.media is None else self.media.kept_bytes
         return self.activation_bytes + self.adapter_bytes + media
 
     @property
     def room(self) -> int:
-        """For KV memory, where mapped weights give way."""
+        """Bytes for KV memory if mapped weights may be dropped."""
         return self.available_bytes + self.mapped_in_all - self.beside_bytes

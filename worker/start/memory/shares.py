@@ -1,10 +1,10 @@
-"""How the bytes for keys, values and states are shared out among a model's groups of layers.
+"""Divides the bytes for keys, values and states among a model's groups of layers.
 
-Each group gets what one request of the longest length needs of it. What is left is shared in equal parts of bytes.
-Groups with full attention count as one, because they hold the same tokens. No window gets more blocks than the longest
-group, and no more states are kept than two for each sequence that can run and one for every so many tokens of the
-longest group. Short requests and long ones both find at least half of what a division made for them would give. Where
-nobody said how long requests may get, the longest one leaves a quarter of the bytes to others.
+Each group gets what one request of the longest length needs. The rest is divided into equal numbers of bytes. Groups
+with full attention count as one, because they hold the same tokens. No window gets more blocks than the longest group,
+and the number of states is at most two for each running sequence plus one for every so many tokens of the longest
+group. So short and long requests both get at least half of what a division made for them would give. If no longest
+length is configured, the longest request leaves a quarter of the bytes to others.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,22 +17,22 @@ STATES_A_SEQUENCE = 2  # the one that it writes, and the checkpoint before it
 
 @dataclass(frozen=True)
 class GroupSize:
-    """What a block of one group takes, or a state."""
+    """The size of a block or state of one group."""
 
     kind: GroupKind
     num_layers: int
     block_bytes: int
-    window: int | None = None  # tokens that a query sees, its own included
+    window: int | None = None  # tokens that a query sees, including its own
 
 
 @dataclass(frozen=True)
 class Shares:
-    """The groups of one model, the longest first, and what its steps ask of them."""
+    """The groups of one model, the longest first, and the limits of its steps."""
 
     groups: Sequence[GroupSize]
     block_size: int
-    num_seqs: int  # that are computed at once
-    chunk: int  # tokens of a sequence that a step computes at most
+    num_seqs: int  # sequences that run at once
+    chunk: int  # most tokens of one sequence in a step
 
     @property
     def is_one_kind(self) -> bool:
@@ -50,49 +50,49 @@ class Shares:
         return self.bytes_of(self.needed(length))
 
     def useful_bytes(self, length: int) -> int:
-        """More than this no number of requests of this length can use."""
+        """The most bytes that any number of requests of this length can use."""
         first = self.num_seqs * -(-length // self.block_size)
         return self.bytes_of([self._most(group, first) for group in self.groups])
 
     def longest_beside_others(self, num_bytes: int, wanted: int) -> int:
-        """Tokens of the longest request where it may leave room for others: each needs states or windows of its own."""
+        """Tokens of the longest request that leaves room for others, each of which needs its own states or windows."""
         if self.is_one_kind:
             return self.longest(num_bytes, wanted)
         return self.longest(num_bytes * 3 // 4, wanted) or self.longest(num_bytes, wanted)
 
     def bytes_beside_others(self, length: int) -> int:
-        """Those of which `longest_beside_others` is at least this length."""
+        """The bytes for which `longest_beside_others` is at least this length."""
         needed = self.needed_bytes(length)
         return needed if self.is_one_kind else -(-needed * 4 // 3)
 
     def longest(self, num_bytes: int, wanted: int) -> int:
-        """Tokens of the longest request, up to `wanted`, whose needs these bytes hold; 0 if they hold none."""
+        """Tokens of the longest request, up to `wanted`, that fits into these bytes; 0 if none does."""
         return self._longest(wanted, lambda length: self.needed_bytes(length) <= num_bytes)
 
     def longest_in_first(self, num_blocks: int, wanted: int) -> int:
-        """The same where the first group has so many blocks, and the others what they need."""
+        """The longest request if the first group has so many blocks and the others as many as they need."""
         return self._longest(wanted, lambda length: self.needed(length)[0] <= num_blocks)
 
     def of_bytes(self, num_bytes: int, length: int) -> list[int]:
-        """The blocks of each group, where the bytes hold at least a request of this length."""
+        """The blocks of each group, for bytes that hold at least one request of this length."""
         rest = largest(num_bytes, lambda rest: self.bytes_of(self._with(rest, length)) <= num_bytes)
         return self._with(rest, length)
 
     def of_first_group(self, num_blocks: int, length: int) -> list[int]:
-        """Those where the first group has so many, which hold at least a request of this length."""
+        """The blocks of each group if the first has so many, enough for at least one request of this length."""
         rest = (num_blocks - self.needed(length)[0]) * self._first_bytes
         return self._with(rest, length)
 
     @property
     def _first_bytes(self) -> int:
-        """Of a block in each group that counts as one with the first."""
+        """Bytes of a block in all groups that count as one with the first."""
         return sum(group.block_bytes for group in self.groups if self._is_like_first(group))
 
     def _is_like_first(self, group: GroupSize) -> bool:
         return group is self.groups[0] or group.kind == "full"
 
     def _with(self, rest: int, length: int) -> list[int]:
-        """What a request of this length needs, and of each part so many bytes more, as far as they are of use."""
+        """The needs of a request of this length, plus so many bytes for each part, as far as they are useful."""
         needed = self.needed(length)
         first = needed[0] + rest // self._first_bytes
         return [
@@ -108,11 +108,11 @@ class Shares:
             return STATES_A_SEQUENCE
         if group.window is None:
             return whole
-        # Tokens before a chunk that its first one sees, and the chunk, wherever their first block begins.
+        # The chunk and the tokens before it that its first token sees, whatever their offset in the first block.
         return min(whole, blocks_touched(group.window - 1 + min(self.chunk, length), self.block_size))
 
     def _most(self, group: GroupSize, first: int) -> int:
-        """Blocks of a group that are of use where the longest group has `first`."""
+        """The most useful blocks of a group if the longest group has `first`."""
         if group.kind == "state":
             return STATES_A_SEQUENCE * self.num_seqs + -(-first * self.block_size // CHECKPOINT_EVERY)
         return first
@@ -123,7 +123,7 @@ class Shares:
 
 
 def largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that holds, where all smaller ones do; 0 if none does."""
+    """The largest number up to `most` that fits, given that all smaller ones do; 0 if none fits."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2

@@ -9,7 +9,7 @@ from ...weights.weight_bytes import BITS
 def check_weights(
     need: int, free: int, kind: str, device_name: str, config: EngineConfig, not_mapped: str = ""
 ) -> None:
-    """Refuse weights that would fill the memory before they are all there; `not_mapped` says why that isn't spared."""
+    """Refuse weights that don't fit into memory; `not_mapped` is the reason why they can't be mapped instead."""
     if need <= free:
         return
     reason = f" They can't be mapped from the disk: {not_mapped}." if not_mapped else ""
@@ -21,7 +21,7 @@ def check_weights(
 
 
 def check_rest(need: int, free: int, config: EngineConfig) -> None:
-    """Refuse a model of which too much must be in memory, even if its weights are mapped."""
+    """Refuse a model that needs too much memory even with mapped weights."""
     if need <= free:
         return
     raise OutOfMemoryError(
@@ -33,8 +33,8 @@ def check_rest(need: int, free: int, config: EngineConfig) -> None:
 
 
 def smaller_format(need: int, free: int, kind: str) -> str:
-    """The format in which weights that need so many bytes in this one fit, if one does."""
-    # Of several kinds it isn't known how much smaller one for all would be.
+    """A smaller format in which the weights would fit, if there is one."""
+    # For mixed formats the savings of a single one are unknown.
     bits = BITS.get(kind, 0)
     smaller = {name: int(need * BITS[name] / bits) for name in ("int8", "int4") if BITS[name] < bits}
     fitting = [name for name, size in smaller.items() if size < free]
