@@ -138,9 +138,7 @@ class Runner:
     def _hidden(self, plan: StepPlan, rows: StepRows, batch: Batch) -> Tensor:
         return self.forward_pass.forward(batch)
 
-    def _chosen(
-        self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: Tensor, batch: Batch
-    ) -> None:
+    def _chosen(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: Tensor, batch: Batch) -> None:
         """Compute the logits, and sample or search for the next tokens."""
         rows = outcome.rows
         logits = self.forward_pass.logits(hidden, batch.logit_rows)

@@ -5,7 +5,6 @@ a medium may be computed in several steps. A merger makes a part of the rows: th
 the last layer, those for DeepStack behind earlier ones.
 """
 
-
 from torch import Tensor
 
 from ...kernels import HeadLayout
