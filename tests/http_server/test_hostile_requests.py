@@ -94,3 +94,13 @@ def test_a_role_that_the_template_leaves_out_and_other_endpoints_forms_are_refus
 def test_a_path_of_another_server_is_told_with_ours(http, path, advice):
     answer = http.post(path, json={"model": "pocket"})
     assert answer.status_code == 404 and answer.json()["error"]["message"].endswith(advice)
+
+
+@for_each("fields, param", [
+    ({"early_stop": "loud"}, "early_stop"), ({"logit_bias": {"5": 1000}}, "logit_bias"), ({"stop": [""]}, "stop"),
+    ({"top_k": 2**40}, "top_k"), ({"bad_words": [""]}, "bad_words"), ({"min_tokens": 9, "max_tokens": 3}, "min_tokens"),
+    ({"messages": [{"role": "usr", "content": "Hi"}]}, None),
+])  # fmt: skip
+def test_a_refusal_names_the_parameter_for_programs_too(http, fields, param):
+    reply = http.post(CHAT, json={"model": "pocket", "messages": [{"role": "user", "content": "Hi"}], **fields})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text

@@ -18,6 +18,7 @@ from ....protocol.errors import (
     RequestError,
 )
 from ....protocol.outputs import RequestOutput
+from ....protocol.parameters.sampling import SamplingParams
 from ...requests.budget import BudgetError
 from ..models import ModelNotServedError
 from ..schemas.others import ErrorBody, Fault
@@ -43,6 +44,7 @@ _BROKEN = "Something failed in the server; its log says what. Other requests go 
 _AWAY = "The model's processes have ended; its log says why. Ask again in a moment."
 # Of a message, which may hold what the client sent.
 _MOST_CHARACTERS = 2000
+_FIRST_WORD = re.compile(r"\w+")
 # Absolute paths of two parts or more, which only this machine's own words hold; spaces belong to all but the last part.
 _PATH = re.compile(r"(?<![\w:/.])(?:~|\.{0,2})/(?:[\w.@+-][\w.@+ -]*/)+[\w.@+-]*")
 
@@ -80,7 +82,7 @@ def as_api_error(error: BaseException) -> ApiError:
         case ModelNotServedError():
             return ApiError(404, without_paths(str(error)), param="model", code="model_not_found")
         case RequestError():
-            return ApiError(400, without_paths(str(error)))
+            return _refusal(400, str(error))
         case BusyError():
             return ApiError(503, str(error), retry_after=1)
         case BudgetError():
@@ -106,11 +108,18 @@ def check(output: RequestOutput) -> RequestOutput:
         case 200:
             return output
         case 400 | 429 as status:
-            raise ApiError(status, without_paths(output.error_msg or ""), retry_after=status == 429)
+            raise _refusal(status, output.error_msg or "", retry_after=status == 429)
         case 499 | 503:
             raise ApiError(503, "The request was ended before its answer was complete.", retry_after=1)
     log.error("a request failed: %s", output.error_msg)
     raise ApiError(500, _BROKEN)
+
+
+def _refusal(status: int, sentence: str, *, retry_after: int = 0) -> ApiError:
+    """A refusal's sentence begins with the name of the parameter that it refuses, if it refuses one."""
+    first = _FIRST_WORD.match(sentence)
+    param = first[0] if first and first[0] in SamplingParams.__struct_fields__ else None
+    return ApiError(status, without_paths(sentence), param=param, retry_after=retry_after)
 
 
 def without_paths(text: str) -> str:
