@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     print("requests  in tokens/s  out tokens/s  first token  per token", flush=True)
     with orderly_termination(), load(config.model, {**options, "enable_prefix_caching": False}) as llm:
         size = len(llm.get_tokenizer())
-        _measured(llm, _prompts(1, 8, size), params)  # what is done once is done before the clock runs
+        _measured(llm, _prompts(1, 8, size), params)  # one-time work happens before the clock runs
         for count in dict.fromkeys((1, arguments.requests)):
             prompts = _prompts(count, arguments.input_tokens, size)
             print(_row(*_measured(llm, prompts, params)), flush=True)
@@ -66,12 +66,12 @@ def _measured(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> tup
 
 
 def _row(outputs: Sequence[RequestOutput], seconds: float) -> str:
-    """Rates of all requests together; times as the median of the requests."""
+    """Rates of all requests together; times are medians over the requests."""
     found = [output.metrics for output in outputs if output.metrics is not None]
     num_in = sum(len(output.prompt_token_ids) for output in outputs)
     num_out = sum(len(output.outputs[0].token_ids) for output in outputs)
     firsts = [each.first_token_time or 0.0 for each in found]
-    # The prompts are computed when the last of them has its first token.
+    # All prompts are computed once the last of them has its first token.
     prefill = max(firsts)
     nexts = [
         ((each.time_in_queue or 0.0) + (each.model_execute_time or 0.0) - first) / max(1, each.num_output_tokens - 1)

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", nargs="?", default="pocket", help="bundled name, folder, or hub id (pocket)"
     )
-    # Of who is used to `ollama run MODEL "a prompt"`.
+    # For people who are used to `ollama run MODEL "a prompt"`.
     parser.add_argument("prompts", nargs="*", default=[], help=argparse.SUPPRESS)
     add_verbose(parser)
     add_options(parser, "sampling options", SamplingParams, leave_out=NO_USE_HERE)
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     require_model(config)
     for stream in (sys.stdin, sys.stdout):  # a stray byte or character is shown as such and ends nothing
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    # With either end in a pipe readline would write its marks into it.
+    # If either end is a pipe, readline would write its marks into it.
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with orderly_termination(), ChatModel(arguments.model, options) as model:
         chat = ChatState.begun(model, chosen)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _talk(chat: ChatState, screen: Terminal | Pipe) -> int:
-    """Until the end of input or /quit. Exit status 1 if any message was refused."""
+    """Chat until the end of input or /quit. Exit status 1 if any message was refused."""
     refused = 0
     while True:
         try:

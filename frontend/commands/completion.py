@@ -26,8 +26,8 @@ class Command(NamedTuple):
     name: str
     sentence: str
     options: tuple[Option, ...]
-    words: tuple[str, ...]  # that stand in a place of their own
-    takes_files: bool  # there, too
+    words: tuple[str, ...]  # positional words to complete
+    takes_files: bool  # as positional arguments, too
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +45,10 @@ def _commands() -> Iterator[Command]:
     for name in (*cli.COMMANDS, *cli.SYNONYMS):
         actions = cli.parser_of(name)._actions
         options = tuple(_option(action) for action in actions if action.option_strings and _is_shown(action))
-        places = [action for action in actions if not action.option_strings and _is_shown(action)]
-        words = [str(each) for action in places for each in action.choices or ()]
-        models = [*BUNDLED] if any(action.metavar == "MODEL" for action in places) else []
-        takes_files = any(not action.choices for action in places)
+        positional = [action for action in actions if not action.option_strings and _is_shown(action)]
+        words = [str(each) for action in positional for each in action.choices or ()]
+        models = [*BUNDLED] if any(action.metavar == "MODEL" for action in positional) else []
+        takes_files = any(not action.choices for action in positional)
         yield Command(name, cli.COMMANDS[cli.SYNONYMS.get(name, name)], options, (*words, *models), takes_files)
 
 

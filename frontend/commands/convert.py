@@ -78,7 +78,7 @@ def _quantization(arguments: argparse.Namespace, parser: argparse.ArgumentParser
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Also where this process is told to end, or its terminal closes, the worker gets to remove what it has begun."""
+    """Let the worker remove what it has begun, also if this process is terminated or its terminal closes."""
     numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers}
     try:

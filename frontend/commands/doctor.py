@@ -1,7 +1,7 @@
 """Check this machine, and suggest what to fix: Python, processor, memory, GPUs, torch, compiler, folders and the hub's
 cache. Exit status 0 if a model can run here, 1 if not.
 
-Each line is judged by a function of its own; `machine.py` does the looking, and a worker's survey asks torch.
+Each line has its own function; `machine.py` inspects the machine, and a worker's survey inspects torch.
 """
 
 import argparse
@@ -28,7 +28,7 @@ USAGE = ""
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 _COLOURS = {OK: "\x1b[32m", WARN: "\x1b[33m", FAIL: "\x1b[31m"}
-_PYTHONS = ((3, 11), (3, 12))  # what it is tested on; pyproject.toml has the lower bound
+_PYTHONS = ((3, 11), (3, 12))  # tested versions; pyproject.toml has the lower bound
 _TORCHES = ((2, 11), (2, 13))
 _LITTLE_MEMORY = 1 << 30
 _SLOWLY = "models run on torch's operations, several times slower"
@@ -43,11 +43,11 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    """Add nothing: the command takes no arguments."""
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Lines are printed as they are found: torch takes its time."""
+    """Print lines as they are found: importing torch takes a while."""
     failed = 0
     is_coloured = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in _findings():
@@ -84,7 +84,7 @@ def _findings() -> Iterator[Finding]:
     yield _hub()
 
 
-# --- each thing and what to do about it -------------------------------------------------------------------------------
+# --- each check, and its advice ---------------------------------------------------------------------------------------
 
 
 def _python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
@@ -149,7 +149,7 @@ def _cards(torch: TorchSurvey) -> Finding:
 
 
 def _kernels(native: NativeSurvey) -> Finding:
-    """Without kernels of its own a model runs on the processor all the same, at a fraction of the speed."""
+    """Check for native kernels; without them a model still runs on the processor, at a fraction of the speed."""
     if native.problem is not None:
         return Finding(WARN, "kernels", f"NO native kernels: {native.problem}", _SLOWLY)
     if native.is_compiled:
@@ -167,18 +167,18 @@ def _compiler(found: str | None) -> Finding:
 
 
 def _folders() -> Iterator[Finding]:
-    places: tuple[tuple[str, Callable[[], UserFolder], str], ...] = (
+    folders: tuple[tuple[str, Callable[[], UserFolder], str], ...] = (
         ("sockets", lambda: UserFolder(runtime_base()), "PENSTOCK_RUNTIME_DIR"),
         ("logs", log_place, "PENSTOCK_LOG_DIR"),
         ("cache", cache_place, "PENSTOCK_CACHE"),
     )
-    for name, place, variable in places:
+    for name, find, variable in folders:
         advice = f"set {variable} to a writable folder"
         try:
-            folder, passed_over = place()
+            folder, passed_over = find()
         except PenstockError as error:
             yield Finding(FAIL, name, str(error), advice)
-        except OSError as error:  # a full disk: a tree starts all the same
+        except OSError as error:  # a full disk: a tree starts nevertheless
             yield Finding(WARN, name, str(error), advice)
         else:
             found = f"{folder}, since {passed_over}" if passed_over else str(folder)

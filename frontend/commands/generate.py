@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompts",
         metavar="PROMPT",
         nargs="*",
-        default=[],  # named, or it would be called required where the model is missing
+        default=[],  # given, or argparse would call it required if the model is missing
         help="prompts, or - for all of standard input; without any, each line of standard input",
     )
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run from its .partial file")
     add_verbose(parser)
-    # A seed on the command line gives each prompt one of its own; a line of JSONL may bring another.
+    # A seed on the command line gives each prompt its own; a line of JSONL may set another.
     add_options(
         parser,
         "sampling options",
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         images = _images(arguments.image, parser)
         done = _resumption(arguments, parser, output)
         require_model(config)
-        # Counting reads the whole file, so only a bar that is shown has it counted.
+        # Counting reads the whole file, so it is done only for a visible bar.
         num_prompts = _num_prompts(arguments, source) if _has_bar(output, is_quiet) else None
         rows = _rows(arguments, source)
         files.enter_context(output)
@@ -120,14 +120,15 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _require_model_first(config: EngineConfig, parser: argparse.ArgumentParser) -> None:
-    """Refuse a prompt in a model's place, which would be looked for on the hub. Real names may have spaces, too."""
+    """Refuse a prompt given instead of a model, which would be looked up on the hub. Real names may contain spaces,
+    too."""
     is_elsewhere = config.connect != "never" or os.path.exists(os.path.expanduser(config.model))
     if " " in config.model.strip() and not is_elsewhere:
         parser.error(f'{shown(config.model)} is no model. Models stand before prompts: penstock generate pocket "…"')
 
 
 def _rows(arguments: argparse.Namespace, source: BinaryIO | None) -> Callable[[SamplingParams], Iterator[Row]]:
-    """What can't be read is refused before a model is loaded, and so is nothing."""
+    """Read the rows; unreadable or empty input is refused before a model is loaded."""
     if source is not None and source.isatty():
         _say_what_is_awaited(arguments)
     if source is None:
@@ -156,7 +157,7 @@ def _has_bar(output: OutputStream | OutputFile, is_quiet: bool) -> bool:
 def _progress(
     output: OutputStream | OutputFile, num_prompts: int | None, num_before: int, *, is_quiet: bool
 ) -> Iterator[Progress | None]:
-    """A bar of answers that go to a file, and a line at its end."""
+    """Show a bar while answers go to a file, and a line at its end."""
     if not _has_bar(output, is_quiet):
         yield None
         return
@@ -203,7 +204,7 @@ def _say_endings(endings: Endings, num_before: int, *, is_json: bool, is_quiet: 
 def _files(
     arguments: argparse.Namespace, config: EngineConfig, parser: argparse.ArgumentParser, files: ExitStack
 ) -> tuple[BinaryIO | None, OutputStream | OutputFile]:
-    """What is read and what is written; what cannot be ends the command before anything is changed."""
+    """Open the input and output files; if one can't be opened, the command ends before anything is changed."""
     if (arguments.output is None and sys.stdout is None) or _lacks_input(arguments):
         parser.error("standard input or output is closed; give --input and --output")
     try:
@@ -223,7 +224,7 @@ def _files(
 
 
 def _images(names: Sequence[str], parser: argparse.ArgumentParser) -> list[bytes]:
-    """Read the pictures; a file that can be none is refused before a model is loaded."""
+    """Read the pictures; a file that is no picture is refused before a model is loaded."""
     images: list[bytes] = []
     if names:
         from ..media.decoding.images import refuse_others  # imports Pillow
@@ -237,7 +238,7 @@ def _images(names: Sequence[str], parser: argparse.ArgumentParser) -> list[bytes
 
 
 def _model_folders(config: EngineConfig) -> list[Path]:
-    """Those that are named by their paths, or come with the package."""
+    """The folders of models given by path, or bundled with the package."""
     names = (name for name in (config.model, config.tokenizer) if name is not None)
     paths = [BUNDLED.get(name) or Path(os.path.expanduser(name)) for name in names]
     return [path.parent if path.is_file() else path for path in paths]
@@ -254,7 +255,7 @@ def _reads_standard_input(arguments: argparse.Namespace) -> bool:
 
 
 def _source(arguments: argparse.Namespace, files: ExitStack) -> BinaryIO | None:
-    """None where all prompts are arguments."""
+    """The file of prompts; None if all prompts are arguments."""
     if _reads_standard_input(arguments):
         return sys.stdin.buffer
     if arguments.prompts:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Exit status 1 if there is no model that would run."""
+    """List models. Exit status 1 if none of them would run."""
     with TemporaryDirectory(prefix="penstock-models-") as made:
         asked = list(found_models(arguments.models, parser))
         found = [each for each in asked if isinstance(each, LocalModel)]
@@ -47,11 +47,11 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
             return 1
         survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
-    place = place_of(survey)
+    device = device_of(survey)
     rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
-    rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
+    rows += [_row(model, each, device) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
-    print(f"\n{size(place.free)} free on {place.name}. {_COUNTED}")
+    print(f"\n{size(device.free)} free on {device.name}. {_COUNTED}")
     return 0 if any(row[-1].startswith("yes") for row in rows) else 1
 
 
@@ -64,14 +64,14 @@ def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
 
 
 def found_models(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalModel | Listed]:
-    """What was asked for; with no argument all that is known."""
+    """The named models; without arguments, all that are known."""
     if not names:
         yield from bundled_models()
         yield from cached_models()
         yield from stored_models()
     for name in names:
         folder = Path(os.path.expanduser(name))
-        is_bundled = name in BUNDLED and BUNDLED[name].is_dir()  # goes first where it is loaded, too
+        is_bundled = name in BUNDLED and BUNDLED[name].is_dir()  # bundled names are loaded first, too
         if is_stored_name(name):
             yield _stored(name)
             continue
@@ -96,69 +96,69 @@ def _stored(name: str) -> Listed:
         return Listed(name, None, str(error))
 
 
-class Place(NamedTuple):
-    """Where `device="auto"` would put a model."""
+class Device(NamedTuple):
+    """The device on which `device="auto"` would load a model."""
 
     name: str
     free: int
     is_card: bool
 
     def need(self, survey: ModelSurvey) -> int:
-        """Without so much it can't be loaded, or answers no conversation of SURVEYED_TOKENS."""
+        """Without this much it can't be loaded, or has no room for a conversation of SURVEYED_TOKENS."""
         return (survey.stored_bytes if self.is_card else survey.cpu_bytes) + survey.kv_bytes
 
     def taken(self, survey: ModelSurvey) -> int:
-        """Memory that a start takes. On a card KV memory fills it, as far as `gpu_memory_utilization` lets it."""
+        """Memory that a start takes. On a card, KV memory fills it up to `gpu_memory_utilization`."""
         return self.free if self.is_card else max(survey.taken_bytes, self.need(survey))
 
     def holds(self, survey: ModelSurvey) -> bool:
         return survey.refusal is None and self.need(survey) <= self.free
 
     def maps(self, survey: ModelSurvey) -> bool:
-        """Whether a model runs here that memory doesn't hold."""
+        """Whether a model that doesn't fit into memory runs here from the disk."""
         may_be_mapped = survey.refusal is None and survey.largest_bytes > 0 and not self.is_card
         return may_be_mapped and survey.largest_bytes + survey.kv_bytes <= self.free
 
 
-def place_of(survey: Survey) -> Place:
+def device_of(survey: Survey) -> Device:
     if survey.torch is not None and survey.torch.cards:
         card = survey.torch.cards[0]
         used = card.total_bytes - card.free_bytes
-        return Place(card.name, int(_SHARE_OF_CARD * card.total_bytes) - used, is_card=True)
-    return Place("this machine", survey.available_bytes, is_card=False)
+        return Device(card.name, int(_SHARE_OF_CARD * card.total_bytes) - used, is_card=True)
+    return Device("this machine", survey.available_bytes, is_card=False)
 
 
-def _row(model: LocalModel, survey: ModelSurvey, place: Place) -> tuple[str, ...]:
+def _row(model: LocalModel, survey: ModelSurvey, device: Device) -> tuple[str, ...]:
     context = f"{survey.context:,}" if survey.context else "-"
-    return model.name, size(model.size), survey.family or "-", context, verdict_on(model, survey, place)
+    return model.name, size(model.size), survey.family or "-", context, verdict_on(model, survey, device)
 
 
-def verdict_on(model: LocalModel, survey: ModelSurvey, place: Place) -> str:
+def verdict_on(model: LocalModel, survey: ModelSurvey, device: Device) -> str:
     """Say whether a model runs here, and how much memory it takes."""
     if refusal := _refusal(model, survey):
         return f"no: {refusal}"
-    if place.holds(survey):
+    if device.holds(survey):
         with_ranks = f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else ""
-        return f"yes, takes {size(place.taken(survey))}{with_ranks}"
-    need = place.need(survey)
-    lack = f"needs {size(need)}, {size(need - place.free)} more than are free"
-    return f"yes, slowly from the disk: {lack}" if place.maps(survey) else f"no: {lack}"
+        return f"yes, takes {size(device.taken(survey))}{with_ranks}"
+    need = device.need(survey)
+    lack = f"needs {size(need)}, {size(need - device.free)} more than are free"
+    return f"yes, slowly from the disk: {lack}" if device.maps(survey) else f"no: {lack}"
 
 
 def _refusal(model: LocalModel, survey: ModelSurvey) -> str:
-    """Why a model can't be loaded, however much memory there is; empty where it can."""
+    """Why a model can't be loaded, however much memory there is; empty if it can."""
     if model.refusal:
         return model.refusal
     if survey.refusal is not None and model.unfinished:
         return f"{size(model.unfinished)} of its weights are downloaded; `penstock pull {model.name}` resumes"
     if survey.refusal is not None:
-        return survey.refusal.partition(";")[0]  # what to do stands in the error that `LLM` raises
+        return survey.refusal.partition(";")[0]  # the error that `LLM` raises has the advice
     return _without_tokenizer(model)
 
 
 def _without_tokenizer(model: LocalModel) -> str:
-    """Why a model whose weights are right can't be asked all the same; empty where it can."""
-    if model.is_gguf:  # has its vocabulary within
+    """Why a model with valid weights can't be used nevertheless; empty if it can."""
+    if model.is_gguf:  # it contains its vocabulary
         return ""
     if (pointer := pointer_in(model.folder)) is not None:
         return pointer_refusal(pointer).removeprefix(f"{model.folder}/")
@@ -170,7 +170,7 @@ def _without_tokenizer(model: LocalModel) -> str:
 def _table(rows: list[tuple[str, ...]]) -> str:
     rows = [tuple(map(on_one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    # Figures to the right, the last column as long as it is.
+    # Right-align figures; the last column has no fixed width.
     lines = (
         f"{name:<{widths[0]}}  {on_disk:>{widths[1]}}  {family:<{widths[2]}}  {context:>{widths[3]}}  {verdict}"
         for name, on_disk, family, context, verdict in rows

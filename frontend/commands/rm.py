@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Exit status 1 where a model was not removed."""
+    """Remove models. Exit status 1 if one was not removed."""
     models = [_named(name, arguments.revision) for name in arguments.models]
     were_removed = [_remove(model, socket_of(arguments), is_asked=not arguments.yes) for model in models]
     return 0 if all(were_removed) else 1
@@ -74,10 +74,10 @@ def _agrees(model: HubName) -> bool:
 
 
 def _refuse_what_is_loaded(model: HubName, socket: Path) -> None:
-    """Refuse a model that a daemon has loaded: it would have to download it again."""
+    """Refuse a model that a daemon has loaded: the daemon would have to download it again."""
     try:
         line = line_to(socket)
-    except PenstockError:  # none runs
+    except PenstockError:  # no daemon runs
         return
     try:
         served = status_of(line).models

@@ -19,7 +19,7 @@ from ..machine import ask_survey, cards
 from ..models.generation_config import default_params
 from ..models.stores.stored_models import Listed
 from ..text.tokenizer import Tokenizer
-from .models import Place, found_models, place_of, verdict_on
+from .models import Device, device_of, found_models, verdict_on
 from .shared.cached_models import LocalModel
 from .shared.gguf_models import described
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Exit status 1 if the model doesn't run here."""
+    """Show the details. Exit status 1 if the model doesn't run here."""
     with TemporaryDirectory(prefix="penstock-show-") as made:
         first, *others = found_models([arguments.model], parser)
         if others:
@@ -41,14 +41,14 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         else:
             model = first
         survey = ask_survey([model.folder], with_torch=bool(cards()))
-        place, [found] = place_of(survey), survey.models
-        rows = list(_rows(model, found, place))
+        device, [found] = device_of(survey), survey.models
+        rows = list(_rows(model, found, device))
     width = max(len(name) for name, _ in rows)
     print("\n".join(f"{name:<{width}}  {on_one_line(text)}" for name, text in rows))
-    return 0 if verdict_on(model, found, place).startswith("yes") else 1
+    return 0 if verdict_on(model, found, device).startswith("yes") else 1
 
 
-def _rows(model: LocalModel, survey: ModelSurvey, place: Place) -> Iterator[tuple[str, str]]:
+def _rows(model: LocalModel, survey: ModelSurvey, device: Device) -> Iterator[tuple[str, str]]:
     yield "model", model.name
     if not model.is_gguf:
         yield "folder", shown(model.folder)
@@ -57,17 +57,17 @@ def _rows(model: LocalModel, survey: ModelSurvey, place: Place) -> Iterator[tupl
         yield "family", survey.family
         yield "dtype", survey.dtype
         yield "context", f"{survey.context:,} tokens" + (f", {survey.cut}" if survey.cut else "")
-    yield "runs here", verdict_on(model, survey, place)
-    if survey.refusal is None and not place.is_card:
-        beside = survey.taken_bytes - survey.cpu_bytes - survey.taken_kv_bytes
-        pictures = f", {size(beside)} for encoded pictures" if beside else ""
+    yield "runs here", verdict_on(model, survey, device)
+    if survey.refusal is None and not device.is_card:
+        other_bytes = survey.taken_bytes - survey.cpu_bytes - survey.taken_kv_bytes
+        pictures = f", {size(other_bytes)} for encoded pictures" if other_bytes else ""
         yield "memory", f"{size(survey.cpu_bytes)} for weights, {size(survey.taken_kv_bytes)} for KV blocks{pictures}"
     if not model.is_gguf and survey.refusal is None:
         yield from _rows_of_text(model.folder)
 
 
 def _rows_of_text(folder: Path) -> Iterator[tuple[str, str]]:
-    """Its tokenizer and its sampling defaults, or the error where they can't be read."""
+    """Rows about the tokenizer and the sampling defaults, or the error if they can't be read."""
     try:
         tokenizer = Tokenizer.from_pretrained(folder)
         yield "vocabulary", f"{len(tokenizer):,} tokens; answers end at {_ends(tokenizer)}"

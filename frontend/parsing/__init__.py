@@ -1,9 +1,8 @@
 """Parses answers: separates thoughts and tool calls from the text.
 
-`families.py` has a row for each format, made of what `marks.py` defines; `parser_choice.py` chooses a model's rows.
-`answer.py` reads an answer as it comes, `channel_answer.py` one that is messages in channels; `calls/` has the readers
-of the inside of calls.
-docs/adding-a-parser.md shows how to add rows of one's own.
+`families.py` has a row for each format, made from the types in `marks.py`; `parser_choice.py` chooses a model's rows.
+`answer.py` reads a streamed answer, `channel_answer.py` one that consists of messages in channels; `calls/` has readers
+for the inside of calls. docs/adding-a-parser.md shows how to add your own rows.
 """
 
 from .answer import AnswerReader

@@ -1,12 +1,12 @@
-"""Separates an answer into thought, text and tool calls while it comes.
+"""Separates a streamed answer into thought, text and tool calls.
 
     start ──► thought ──► text ──► call ──► behind the call
                            ▲ └──► wrapper ───▲ │
                            └───────────────────┘
 
-A thought stands only at an answer's beginning. What began with the mark of a call and turns out to be none is text. The
-parts joined don't depend on how the answer was cut into pieces: a decision is made only on what can't change any more,
-so the beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
+A thought can only begin an answer. Text that begins like a call but turns out to be none is text. The joined parts
+don't depend on how the answer was cut into pieces: decisions are made only when more text can't change them, so the
+beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .piecewise import OpenCall, PiecewiseReader
 
 
 class AnswerReader(PiecewiseReader):
-    """Reads one answer. Where `thoughts` or `calls` is None, their marks are text like any other."""
+    """Reads one answer. If `thoughts` or `calls` is None, their marks are ordinary text."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class AnswerReader(PiecewiseReader):
         self._thoughts = thoughts or _NO_THOUGHTS
         self._calls = calls or _NO_CALLS
         self._is_thinking = is_thinking
-        self._is_line_blank = True  # what the text's last line has so far
+        self._is_line_blank = True  # whether the text's last line is blank so far
         self._answer_end = ""  # a mark that is left out of the text
         self._forms = {form.opening: form for form in self._calls.forms}
         self._state = self._in_start if thoughts else self._in_text
@@ -41,7 +41,7 @@ class AnswerReader(PiecewiseReader):
     # --- states: thought and text --------------------------------------------------------------------------------
 
     def _in_start(self) -> bool:
-        """Nothing but white space so far. A model may repeat the opening mark that the prompt ends with."""
+        """Nothing but white space so far. A model may repeat the opening mark that ends the prompt."""
         opening = self._opening_behind_blanks(self._thoughts.all_openings)
         if opening is None:
             return False
@@ -56,7 +56,7 @@ class AnswerReader(PiecewiseReader):
         return self._go_on(self._before_answer)
 
     def _before_answer(self) -> bool:
-        """The answer may stand between marks of its own."""
+        """The answer may be enclosed in marks of its own."""
         if (marks := self._thoughts.answer) is None:
             return self._go_on(self._in_text)
         opening = self._opening_behind_blanks((marks.opening,))
@@ -83,7 +83,7 @@ class AnswerReader(PiecewiseReader):
     # --- states: calls -------------------------------------------------------------------------------------------
 
     def _in_wrapper(self) -> bool:
-        """Behind the mark that opens a list of calls; without a call it is text."""
+        """After the mark that opens a list of calls; if no call follows, it is text."""
         wrapper, blanks = self._calls.wrapper.opening, self._skipped_blanks()
         opening = self._beginning(self._forms, self._rest)
         if opening is None:
@@ -110,7 +110,7 @@ class AnswerReader(PiecewiseReader):
         return self._take_back(call, "") if reader.is_text else bool(inside and self._rest)
 
     def _behind_call(self) -> bool:
-        """Another call may follow at once, or the list of calls ends."""
+        """Another call may follow at once, or the list of calls may end."""
         self._skipped_blanks()
         separator = self._calls.separator
         mark = self._beginning((self._calls.wrapper.closing, separator, *self._forms), self._rest)
@@ -121,7 +121,7 @@ class AnswerReader(PiecewiseReader):
         return self._go_on(self._behind_separator)
 
     def _behind_separator(self) -> bool:
-        """Behind a separator, which is text unless a call follows."""
+        """After a separator, which is text unless a call follows."""
         self._skipped_blanks()
         return self._next_call(self._beginning(self._forms, self._rest))
 
@@ -141,7 +141,7 @@ class AnswerReader(PiecewiseReader):
         self._put_back(self._blanks.take())
 
     def _opening_behind_blanks(self, marks: tuple[str, ...]) -> str | None:
-        """One of the marks, read with the white space before it; "" for none, None where more text must tell."""
+        """One of the marks, read with the white space before it; "" for none, None if more text is needed."""
         self._skipped_blanks()
         opening = self._beginning(marks, self._rest)
         if opening:
@@ -160,7 +160,7 @@ class AnswerReader(PiecewiseReader):
         return search((self._calls.wrapper.opening, self._answer_end, *plain), bare)
 
     def _inside_of(self, call: OpenCall) -> tuple[str, str]:
-        """What can be read of its inside, and the closing mark if that stands behind it."""
+        """The readable part of the call's inside, and the closing mark if it follows."""
         if call.form.closing is not None:
             return self._read_up_to(search((call.form.closing,)))
         inside, self._rest = self._rest, ""
@@ -189,7 +189,7 @@ class AnswerReader(PiecewiseReader):
         return self._go_on(self._behind_call)
 
     def _take_back(self, call: OpenCall, closing: str) -> bool:
-        """No call after all: its marks are text, and what followed is read again, for a call may stand in it."""
+        """Treat it as no call: its marks are text, and the following text is read again, for it may contain a call."""
         self._show(call.before)
         inside = call.inside.take()
         self._put_back((inside.removeprefix(call.form.opening) if call.form.is_bare else inside) + closing)

@@ -1,10 +1,10 @@
-"""Separates an answer that is messages in channels into thought, text and tool calls while it comes.
+"""Separates a streamed answer made of messages in channels into thought, text and tool calls.
 
     header ──► thought, text or call ──► behind the message ──► header …
 
-A header says what its message is: a call if it names a recipient, else a thought or text by its channel. Messages of
-one kind come in any number and order; each is set apart as a paragraph. What can be no header is text, or goes on as
-what it stands in; a header whose end is missing is one as far as it can be told from the message's text.
+A header gives its message's kind: a call if it names a recipient, otherwise a thought or text, by its channel. There
+may be any number of messages in any order; each becomes a paragraph. An impossible header is text, or continues the
+message around it; a header without an end counts as far as it can be separated from the message's text.
 """
 
 from collections.abc import Callable
@@ -22,12 +22,13 @@ class _Attempt:
     """A header that is being read."""
 
     reader: HeaderReader
-    num_begun: int = 0  # characters that it was given beside the answer's own
+    num_begun: int = 0  # characters before the answer's own
     text: GrowingText = field(default_factory=GrowingText)  # the answer's own
 
 
 class ChannelReader(PiecewiseReader):
-    """Reads one answer. Without `thoughts` all but calls is text as it was written; without `calls` they are."""
+    """Reads one answer. Without `thoughts`, everything but calls is text as written; without `calls`, calls are,
+    too."""
 
     def __init__(
         self,
@@ -42,11 +43,11 @@ class ChannelReader(PiecewiseReader):
         self._channels = channels
         self._hides_headers = thoughts is not None
         self._form = calls.forms[0] if calls else None
-        place = prompt_end(channels, prompt)
-        if place.header is not None:
-            self._begin_message(place.header, "")
-        elif place.begun:
-            self._expect_header(begun=place.begun)
+        ending = prompt_end(channels, prompt)
+        if ending.header is not None:
+            self._begin_message(ending.header, "")
+        elif ending.begun:
+            self._expect_header(begun=ending.begun)
 
     # --- states: bodies of messages ------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class ChannelReader(PiecewiseReader):
         return self._expect_header()
 
     def _take_back(self, call: OpenCall, mark: str) -> bool:
-        """No call after all."""
+        """Treat it as no call."""
         self._show(call.before + call.inside.take())
         self._put_back(mark)
         return self._go_on(self._in_text)
@@ -99,12 +100,12 @@ class ChannelReader(PiecewiseReader):
     # --- states: headers -----------------------------------------------------------------------------------------
 
     def _expect_header(self, mark: str = "", begun: str | None = None) -> bool:
-        """A message may begin here, with a header or with one that lacks its first marks.
+        """Expect a message: a header, or one that lacks its first marks.
 
-        `mark` ended the text before it; `begun` stands before the header, in the prompt or by the format's rules.
+        `mark` ended the text before it; `begun` precedes the header, in the prompt or by the format's rules.
         """
         begun = self._channels.start + self._channels.role if begun is None else begun
-        begun += " "  # the answer goes on with another word
+        begun += " "  # the answer continues with another word
         attempt = _Attempt(HeaderReader(self._channels, begun), len(begun))
         return self._go_on(partial(self._behind_message, attempt, mark))
 
@@ -118,7 +119,7 @@ class ChannelReader(PiecewiseReader):
     def _in_header(
         self, attempt: "_Attempt", mark: str, add: Callable[[str], None], body: Callable[[], bool]
     ) -> bool:
-        """A mark opens a header, or else belongs to the body that it stands in."""
+        """Read a mark: it opens a header, or belongs to the body around it."""
         found = self._found(attempt)
         if isinstance(found, NoHeader):
             self._rest = self._rest.removeprefix(mark)
@@ -127,7 +128,7 @@ class ChannelReader(PiecewiseReader):
         return found is not None and self._begin_message(*found)
 
     def _found(self, attempt: "_Attempt") -> "tuple[Header, str] | NoHeader | None":
-        """The header and how the answer wrote it; where there is none all of it is unread again."""
+        """The header and the answer's text of it; if there is none, all of it is unread again."""
         text, self._rest = self._rest, ""
         attempt.text.add(text)
         found = attempt.reader.feed(text, is_complete=self._is_complete)

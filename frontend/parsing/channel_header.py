@@ -1,8 +1,7 @@
 """Reads the header of a message in channels: `<|start|>assistant<|channel|>commentary to=functions.f<|message|>`.
 
-A header's parts may be missing or come in another order: the recipient stands in the role's or in the channel's
-section, the format of the text has a mark or none. What a header says depends on its text alone, and a longer text
-never changes what its beginning has decided.
+A header's parts may be missing or in another order: the recipient is in the role's or the channel's section, the text's
+format may lack its mark. A header's meaning depends on its text alone, and more text never changes earlier decisions.
 """
 
 import re
@@ -12,12 +11,12 @@ from typing import NamedTuple
 
 from .marks import Channels
 
-_LONGEST = 256  # characters; what has no end by then is no header, or has lost the mark of its end
+_LONGEST = 256  # characters; a longer one is no header, or has lost its closing mark
 _NOBODY = ("assistant", "user", "all")  # recipients that are no tools
 
 
 class Header(NamedTuple):
-    """What a header says; "" for what it doesn't."""
+    """The parts of a header; "" for missing ones."""
 
     role: str
     channel: str
@@ -26,32 +25,32 @@ class Header(NamedTuple):
 
 
 class NoHeader:
-    """What began like a header is text."""
+    """The text only began like a header."""
 
 
 NO_HEADER = NoHeader()
-Found = Header | NoHeader | None  # None: more text must tell
+Found = Header | NoHeader | None  # None: more text is needed
 
 
 class HeaderReader:
-    """Reads the header that a text begins with, while the text comes."""
+    """Reads the header at a text's beginning, while the text arrives."""
 
     def __init__(self, channels: Channels, begun: str = "") -> None:
-        """`begun` is what stands before the text."""
+        """`begun` precedes the text."""
         self._channels = channels
         self._text = begun  # as much of it as a header may have
-        self._place = 0  # up to where it is read
+        self._place = 0  # how far it is read
         self._is_long = self._is_final = False
         self._begin()
 
     def _begin(self) -> None:
         self._role = self._channel = self._recipient = ""
-        self._expected = ""  # what the next word is
+        self._expected = ""  # the kind of the next word
         self._is_marked = False  # the channel's name had its mark
-        self._surplus: int | None = None  # where the first word begins that has no place in a header
+        self._surplus: int | None = None  # where the first word begins that can't be in a header
 
     def feed(self, text: str, *, is_complete: bool) -> Found:
-        """What more text tells. `is_complete`: nothing will follow it."""
+        """Read more text. `is_complete`: nothing will follow it."""
         self._text = (self._text + text)[:_LONGEST]
         self._is_long = len(self._text) == _LONGEST
         self._is_final = is_complete or self._is_long
@@ -63,7 +62,7 @@ class HeaderReader:
         return self._cut_off() if self._is_final else None
 
     def _pieces(self) -> Iterator[tuple[str, int, int]]:
-        """Marks and words. One that may still grow is left out, unless no growth would make a header of it."""
+        """Marks and words, except for one that may still grow, unless no growth would make it a header."""
         for match in _pattern(self._channels).finditer(self._text, self._place):
             piece, end = match[0], match.end()
             is_whole = piece in self._channels.marks or piece == "{" or end < len(self._text) or self._is_final
@@ -106,7 +105,7 @@ class HeaderReader:
         return None
 
     def _is_unknown(self, word: str) -> bool:
-        """Whether a word stands where only few may, and is the beginning of none of them."""
+        """Whether a word that must be one of a few is not the beginning of any of them."""
         if self._is_marked or self._channel or self._expected:
             return False
         known = (self._channels.recipient, *self._channels.names)
@@ -125,19 +124,19 @@ class HeaderReader:
         return self._header(end if self._surplus is None else self._surplus) if is_header else NO_HEADER
 
     def _cut_off(self) -> Found:
-        """The answer, or the most that a header may have, ends here."""
+        """Decide when the answer, or the longest possible header, ends here."""
         if self._is_long:
             return NO_HEADER if self._surplus is None else self._without_mark(len(self._text))
         if self._surplus is not None and not self._recipient:
             rest = self._text[self._surplus :].strip()
             if not self._channels.recipient.startswith(rest):
                 return self._without_mark(len(self._text))
-        # Nothing is lost of a message whose header isn't complete.
+        # Nothing is lost from a message whose header isn't complete.
         return Header(self._channels.role, "", "", len(self._text)) if self._is_begun else NO_HEADER
 
     @property
     def _is_begun(self) -> bool:
-        """Whether what there is may be the beginning of one of the model's own headers."""
+        """Whether the text may be the beginning of one of the model's own headers."""
         if not self._channels.role.startswith(self._role):
             return False
         if self._is_marked:
@@ -146,18 +145,18 @@ class HeaderReader:
 
 
 class PromptEnd(NamedTuple):
-    """Where in a message an answer begins."""
+    """The position in a message at which an answer begins."""
 
-    begun: str = ""  # the part of a header that stands in the prompt
+    begun: str = ""  # the part of a header in the prompt
     header: Header | None = None  # of the message whose text has begun
 
 
 def prompt_end(channels: Channels, prompt: str) -> PromptEnd:
-    place, last = max(((prompt.rfind(mark), mark) for mark in channels.marks), default=(-1, ""))
-    if place < 0 or last in channels.ends:
+    index, last = max(((prompt.rfind(mark), mark) for mark in channels.marks), default=(-1, ""))
+    if index < 0 or last in channels.ends:
         return PromptEnd()
-    start = max(prompt.rfind(channels.start), prompt.rfind(channels.message, 0, place))
-    if not prompt.startswith(channels.start, start):  # another message has begun without being ended
+    start = max(prompt.rfind(channels.start), prompt.rfind(channels.message, 0, index))
+    if not prompt.startswith(channels.start, start):  # another message has begun before this one's end
         start = prompt.rfind(channels.channel)
     begun = prompt[max(start, 0) :]
     if last != channels.message:
@@ -167,11 +166,11 @@ def prompt_end(channels: Channels, prompt: str) -> PromptEnd:
 
 
 def is_thinking(channels: Channels, prompt: str) -> bool:
-    """Whether no message that the user sees has begun, though one that says what it is has or must."""
-    place = prompt_end(channels, prompt)
-    if place.header is None:
-        return bool(place.begun)
-    return bool(place.header.recipient) or place.header.channel in channels.thoughts
+    """Whether no message for the user has begun, although one has begun or must that states its kind."""
+    ending = prompt_end(channels, prompt)
+    if ending.header is None:
+        return bool(ending.begun)
+    return bool(ending.header.recipient) or ending.header.channel in channels.thoughts
 
 
 @lru_cache(maxsize=16)
@@ -181,6 +180,6 @@ def _pattern(channels: Channels) -> re.Pattern[str]:
 
 
 def _without_beginning(word: str, marks: tuple[str, ...]) -> str:
-    """The word without what may become a mark at its end."""
-    place = word.rfind("<")
-    return word[:place] if place >= 0 and any(mark.startswith(word[place:]) for mark in marks) else word
+    """The word, without the possible beginning of a mark at its end."""
+    index = word.rfind("<")
+    return word[:index] if index >= 0 and any(mark.startswith(word[index:]) for mark in marks) else word

@@ -1,8 +1,8 @@
-"""How families of models write their thoughts and their calls: one row for each format.
+"""Formats in which model families write thoughts and calls: one row each.
 
 The names of the rows are the values of the options `reasoning_parser` and `tool_call_parser`; `_` and `-` are the same
-in them, and so are capitals. A new family is a row, and another among the signs by which `auto` finds it; if it writes
-its calls in a format of its own, it also brings a `CallReader`.
+in them, and case is ignored. A new family is a row, and another among the signs by which `auto` finds it; a new format
+of calls also needs a `CallReader`.
 """
 
 import re
@@ -28,9 +28,9 @@ _HARMONY = Channels(
 )
 
 REASONING: dict[str, ThoughtMarks] = {
-    # The prompt or the answer itself says whether there is a thought.
+    # The prompt or the answer itself shows whether there is a thought.
     "qwen3": ThoughtMarks("<think>", "</think>"),
-    # Thinks unless the prompt has closed the thought, and may leave out the opening mark.
+    # It thinks unless the prompt has closed the thought, and may leave out the opening mark.
     "deepseek-r1": ThoughtMarks("<think>", "</think>", begins_open=True),
     "ernie-45-vl": ThoughtMarks("<think>", "</think>", answer=Marks("<response>", "</response>")),
     "ernie-x1": ThoughtMarks(
@@ -57,7 +57,7 @@ REASONING: dict[str, ThoughtMarks] = {
     ),
     "seed-oss": ThoughtMarks("<seed:think>", "</seed:think>", begins_open=True, forced="</seed:think>"),
     "kimi-vl": ThoughtMarks("◁think▷", "◁/think▷", forced="◁/think▷"),
-    # Whatever the user sees ends the thought for the engine: the answer, or what comes before calls.
+    # Anything visible to the user ends the thought for the engine: the answer, or text before calls.
     "gpt-oss": ThoughtMarks(
         "<|channel|>analysis<|message|>",
         "<|channel|>final<|message|>",
@@ -68,7 +68,7 @@ REASONING: dict[str, ThoughtMarks] = {
             "<|channel|>commentary<|message|>",
         ),
         forced="<|end|><|start|>assistant<|channel|>final<|message|>",
-        # Without the "=", which one tokenizer or another joins with the name behind it.
+        # Without the "=", which some tokenizers join with the following name.
         calls=("<|channel|>commentary to", "<|channel|>analysis to", "<|start|>assistant to"),
         channels=_HARMONY,
     ),
@@ -81,7 +81,7 @@ _INVOKE = Tags('">', '<parameter name="', '">', "", "</parameter>")
 _NAME = r"(?P<name>[\w.-]+)"
 # `name[ARGS]{…}`, with or without the mark between, and in one version with the call's id.
 _MISTRAL = re.compile(_NAME + r"\s*(?:\[CALL_ID\]\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
-# `name<｜tool▁sep｜>{…}`, and before that version `function<｜tool▁sep｜>name` with the object in a fence.
+# `name<｜tool▁sep｜>{…}`; in the previous version `function<｜tool▁sep｜>name` with the object in a fence.
 _DEEPSEEK = re.compile(
     r"(?:function<｜tool▁sep｜>(?=[\w.-]+\s*```))?" + _NAME + r"(?:<｜tool▁sep｜>|\s*```(?:json)?)\s*(?=\{)"
 )
@@ -178,7 +178,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
                 "<|call|>",
                 _HARMONY.marks,
                 bodies=_HARMONY_BODIES,
-                # Of calls in other channels the model's own tools may be meant. Without the "=", as above.
+                # Calls in other channels may be to the model's own tools. Without the "=", as above.
                 begins="<|channel|>commentary to",
             ),
         ),
@@ -186,7 +186,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
     ),
 }
 
-# Names that other engines, or the models themselves, have for a row.
+# Names of rows in other engines, or in the models themselves.
 REASONING_ALIASES: dict[str, str] = {
     **dict.fromkeys(("deepseek-v3", "deepseek-v31", "deepseek-v32", "exaone4", "glm45", "glm-45", "glm47"), "qwen3"),
     **dict.fromkeys(("holo2", "intern-s1", "kimi-k2", "mimo", "phi4-reasoning", "qwen", "qwen35"), "qwen3"),
@@ -215,14 +215,14 @@ TOOL_CALL_ALIASES: dict[str, str] = {
 
 
 def plain_name(name: str) -> str:
-    """However a person writes it."""
+    """The name in its normal form."""
     return name.strip().lower().replace("_", "-").replace(".", "")
 
 
 Signs = tuple[tuple[str, tuple[str, ...]], ...]
 
-# The first row whose signs all stand in the template, or else among the special tokens, is taken; so those that share
-# their marks with others stand before them.
+# The first row whose signs are all in the template, or all among the special tokens, is chosen; so rows come before
+# those whose signs they include.
 REASONING_SIGNS: Signs = (
     ("gpt-oss", ("<|start|>", "<|channel|>", "<|message|>")),
     ("seed-oss", ("<seed:think>",)),

@@ -1,7 +1,7 @@
-"""Text that comes in many pieces: kept without copying what was there, trimmed, and searched for marks.
+"""Text that arrives in many pieces: collected without copying, trimmed, and searched for marks.
 
-What a search finds doesn't depend on how the text was cut: the leftmost mark counts, of two at one place the longer
-one, and text that could still become such a mark is waited for.
+A search's result doesn't depend on how the text was cut: the leftmost mark counts, at one position the longest, and
+text that could still become such a mark is held back.
 """
 
 import re
@@ -30,18 +30,18 @@ class GrowingText:
             self.length += len(text)
 
     def take(self) -> str:
-        """All of it; nothing is left."""
+        """Take all of it; nothing is left."""
         text = str(self)
         self._pieces, self.length = [], 0
         return text
 
 
 class Trimmed:
-    """Lets text through, its white space only once more text follows."""
+    """Passes text on, and its white space only once more text follows."""
 
     def __init__(self, *, drops_beginning: bool = False) -> None:
         self._held = GrowingText()  # white space
-        self._drops = drops_beginning  # white space that comes next
+        self._drops = drops_beginning  # the next white space
         self._has_shown = False
 
     def drop_what_follows(self) -> None:
@@ -51,7 +51,7 @@ class Trimmed:
         self._held.take()
 
     def begin_paragraph(self) -> None:
-        """What follows is set apart from what was let through, if anything was."""
+        """Separate the following text from the text before it, if there was any."""
         self._held.take()
         self._held.add("\n\n" if self._has_shown else "")
         self._drops = True
@@ -67,13 +67,14 @@ class Trimmed:
         return shown
 
     def ending(self) -> str:
-        """The white space held, now that nothing follows; none where a thought or a call was the last thing."""
+        """The white space still held at the end; empty after a thought or a call."""
         held = self._held.take()
         return "" if self._drops else held
 
 
 class Search:
-    """For the first of some marks. Those `at_line` count only where nothing but blanks stands before them in a line."""
+    """Searches for the first of some marks. Those `at_line` count only if nothing but blanks precede them in the
+    line."""
 
     def __init__(self, marks: Iterable[str], at_line: Iterable[str] = ()) -> None:
         self._marks = tuple(sorted({mark for mark in marks if mark}, key=len, reverse=True))
@@ -85,7 +86,8 @@ class Search:
         self._has_lines = bool(at_line)
 
     def first(self, text: str, *, is_complete: bool, is_line_blank: bool = True) -> tuple[int, int]:
-        """Where the first mark begins and ends. Without one both say how far the text can be read already."""
+        """The start and end of the first mark. Without one, both are the position up to which the text can be read
+        already."""
         found = None
         if self._pattern is not None:
             before = "" if is_line_blank or not self._has_lines else "x"
@@ -100,20 +102,21 @@ class Search:
         return (start, end) if waiting is None else (waiting, waiting)
 
     def _beginning(self, text: str, start: int, length: int) -> int | None:
-        """Where the text ends with what may become a mark that counts more than the one of `length` at `start`."""
+        """Where the text ends with the possible beginning of a mark that precedes or exceeds the one of `length` at
+        `start`."""
         longest = len(self._marks[0]) if self._marks else 0
-        for place in range(max(0, len(text) - longest + 1), min(start + 1, len(text))):
-            tail = text[place:]
+        for index in range(max(0, len(text) - longest + 1), min(start + 1, len(text))):
+            tail = text[index:]
             if any(
-                mark.startswith(tail) and len(mark) > len(tail) and (place < start or len(mark) > length)
+                mark.startswith(tail) and len(mark) > len(tail) and (index < start or len(mark) > length)
                 for mark in self._marks
             ):
-                return place
+                return index
         return None
 
 
 def beginning(marks: Iterable[str], text: str, *, is_complete: bool) -> str | None:
-    """With which of the marks the text begins, the longest; "" for none, None where more text must tell."""
+    """The longest of the marks that begins the text; "" for none, None if more text is needed."""
     marks = [mark for mark in marks if mark]
     found = max((mark for mark in marks if text.startswith(mark)), key=len, default="")
     could_be_longer = any(len(mark) > max(len(text), len(found)) and mark.startswith(text) for mark in marks)

@@ -1,7 +1,7 @@
 """The marks around thoughts and calls in an answer: the fields of a row in the families' tables.
 
-A row for thoughts is `ThoughtMarks`, one for calls of tools is `CallMarks` with its forms. What stands inside a call is
-read by the form's `CallReader`, and written by its `bodies` where the model is held to the tools' schemas.
+A row for thoughts is `ThoughtMarks`, one for tool calls is `CallMarks` with its forms. The form's `CallReader` reads
+the inside of a call; its `bodies` describe how to write it if the model must follow the tools' schemas.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-# Of the request's tools, by name: the JSON schema of each argument, by its name.
+# The request's tools by name: the JSON schema of each argument, by its name.
 Tools = Mapping[str, Mapping[str, Any]]
 
 
@@ -21,36 +21,36 @@ class CallPiece(NamedTuple):
 
 
 class CallReader(Protocol):
-    """Reads what follows a form's opening mark. What it tells must not depend on how the text is cut into pieces.
+    """Reads what follows a form's opening mark. Its results must not depend on how the text is cut into pieces.
 
-    Once it has told a name there is a call; what it has read before that can still become text again.
+    Once it has returned a name, there is a call; anything read before that can still become text again.
     """
 
     @property
     def is_text(self) -> bool:
-        """It has told nothing and never will: all that it has read is text."""
+        """It has returned nothing and never will: everything read is text."""
 
     @property
     def is_over(self) -> bool:
-        """It has read the last of its calls. Looked at only where the form has no closing mark."""
+        """It has read the last of its calls. Checked only if the form has no closing mark."""
 
     @property
     def is_whole(self) -> bool:
-        """The arguments of every call told are complete and well-formed."""
+        """The arguments of every returned call are complete and well-formed."""
 
     @property
     def text(self) -> str:
-        """What stands inside, beside the calls that it has told, and is part of none."""
+        """Text inside that belongs to none of the returned calls."""
 
     @property
     def rest(self) -> str:
-        """What follows the last call, once the reader is over; looked at only where the form has no closing mark."""
+        """Text after the last call, once the reader is over; used only if the form has no closing mark."""
 
     def feed(self, text: str) -> list[CallPiece]:
         """The new parts of calls in this text."""
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
-        """What is left to tell now that the closing mark stands there, or that the answer has ended (`is_cut`)."""
+        """The remaining parts, after the closing mark or the end of the answer (`is_cut`)."""
 
 
 ReaderOf = Callable[[Tools], CallReader]  # makes the reader of one call
@@ -64,20 +64,20 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Marks of messages whose headers say what they are: `<|start|>assistant<|channel|>final<|message|>Hi.<|end|>`.
+    """Marks of messages with headers: `<|start|>assistant<|channel|>final<|message|>Hi.<|end|>`.
 
-    A family whose answers are such messages has them in both of its rows.
+    A family with such messages has them in both of its rows.
     """
 
     start: str
     channel: str
     format: str  # before the name of the text's format
-    message: str  # behind the header
+    message: str  # after the header
     ends: tuple[str, ...]
     role: str  # of the model
     recipient: str  # before the name of the tool that the message calls
-    thoughts: tuple[str, ...]  # the channels whose messages are thoughts
-    texts: tuple[str, ...]  # and those whose messages the user sees
+    thoughts: tuple[str, ...]  # channels of thoughts
+    texts: tuple[str, ...]  # channels of messages for the user
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -90,17 +90,17 @@ class Channels:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtMarks:
-    """How a family of models writes its thoughts, which stand only at an answer's beginning."""
+    """How a model family writes its thoughts, which only occur at an answer's beginning."""
 
     opening: str
     closing: str
-    openings: tuple[str, ...] = ()  # further ones of the same meaning
+    openings: tuple[str, ...] = ()  # alternatives
     closings: tuple[str, ...] = ()
     begins_open: bool = False  # an answer begins within the thought, unless the prompt has closed it
-    answer: Marks | None = None  # what may stand around the answer that follows; left out
-    forced: str = ""  # what the model writes to close a thought; unset: the closing mark between line breaks
-    calls: tuple[str, ...] = ()  # what begins a call in the thought's place, for the engine, which knows no other
-    # The answer is messages in channels; the marks above are those of whole headers, by which the engine goes.
+    answer: Marks | None = None  # marks that may enclose the following answer; left out
+    forced: str = ""  # the text that the model writes to close a thought; unset: the closing mark between line breaks
+    calls: tuple[str, ...] = ()  # marks that begin a call instead of the thought's end, for the engine
+    # The answer is messages in channels; the marks above are whole headers, for the engine.
     channels: Channels | None = None
 
     @property
@@ -113,7 +113,7 @@ class ThoughtMarks:
 
     @property
     def shown(self) -> frozenset[str]:
-        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        """Marks that must stay in the text, even if the tokenizer would hide them as special tokens."""
         if self.channels is not None:
             return frozenset(self.channels.marks)
         around = (self.answer.opening, self.answer.closing) if self.answer else ()
@@ -127,7 +127,7 @@ class JsonBody:
     is_list: bool = False
 
 
-Pieces = tuple[str | re.Pattern[str], ...]  # texts as they stand, and expressions that a text matches
+Pieces = tuple[str | re.Pattern[str], ...]  # literal texts, and expressions that a text matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class HeadedBody:
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """How a family writes what is inside a call, in this order; "" for a mark that it doesn't have."""
+    """A family's marks inside a call, in this order; "" for a mark that it doesn't have."""
 
     name_end: str
     key_opening: str
@@ -160,30 +160,30 @@ CallBody = JsonBody | HeadedBody | Tags
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One way to write a call, or several in a row."""
+    """One format of a call, or of several in a row."""
 
     opening: str
     reader: ReaderOf
     closing: str | None = None  # None: the reader finds the end by itself
     inner: tuple[str, ...] = ()  # marks that the reader looks for
-    # The opening is part of what the reader reads, and no mark unless it begins a line: "{", say.
+    # The opening is part of the reader's text, and a mark only at the beginning of a line: "{", say.
     is_bare: bool = False
-    # The ways to write what follows the opening, of which a call takes one; none where calls aren't held to a schema.
+    # The formats of the text after the opening, of which a call has one; empty if calls aren't held to a schema.
     bodies: tuple[CallBody, ...] = ()
-    begins: str = ""  # the mark before the bodies, where the opening is none of calls alone
+    begins: str = ""  # the mark before the bodies, if the opening also begins other things than calls
 
 
 @dataclass(frozen=True, slots=True)
 class CallMarks:
-    """How a family of models writes its calls."""
+    """How a model family writes its calls."""
 
     forms: tuple[CallForm, ...]
-    wrapper: Marks = field(default=Marks("", ""))  # what may stand around one call or several; left out with them
-    separator: str = ""  # what may stand between two calls; left out
-    channels: Channels | None = None  # a call is a message, whose recipient and text the only form's reader gets
+    wrapper: Marks = field(default=Marks("", ""))  # marks that may enclose one or more calls; left out with them
+    separator: str = ""  # text that may separate two calls; left out
+    channels: Channels | None = None  # a call is a message, whose recipient and text are read by the only form's reader
 
     @property
     def shown(self) -> frozenset[str]:
-        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        """Marks that must stay in the text, even if the tokenizer would hide them as special tokens."""
         own = [mark for form in self.forms for mark in (form.opening, form.closing, *form.inner)]
         return frozenset(mark for mark in (*own, self.wrapper.opening, self.wrapper.closing) if mark)

@@ -1,8 +1,8 @@
-"""Chooses the rows that the answers of one model are parsed with.
+"""Chooses the rows for parsing the answers of one model.
 
-If an option is unset, the model's own template tells the row, for conversations alone: the outputs of `generate` stay
-as the model wrote them. A family's name or `auto` holds for every answer, `none` for nothing. Rows come from the tables
-here, a file of the user's, or an installed package's entry points: code that the user chose, run in the user's process.
+If an option is unset, the model's template determines the row, for conversations only: outputs of `generate` stay as
+the model wrote them. A family's name or `auto` applies to every answer, `none` to none. Rows come from the tables here,
+from a user's file, or from an installed package's entry points: code that the user chose, run in the user's process.
 """
 
 import importlib.util
@@ -49,7 +49,7 @@ class _ParserOption(Generic[Row]):
 
     option: str
     plugin_option: str
-    table: str  # its name in a plugin's file
+    table: str  # the table's name in a plugin's file
     kind: type[Row]
     rows: Mapping[str, Row]
     aliases: Mapping[str, str]
@@ -57,7 +57,7 @@ class _ParserOption(Generic[Row]):
     group: str  # of entry points
 
     def row(self, config: EngineConfig) -> Row | None:
-        """The row that the config names; a config that says `auto` must have been settled before."""
+        """The row that the config names; `auto` must have been settled before."""
         name, file = getattr(config, self.option), getattr(config, self.plugin_option)
         own = rows_of_file(file, self.plugin_option, self.table, self.kind) if file else {}
         if name is None and own:
@@ -72,7 +72,7 @@ class _ParserOption(Generic[Row]):
         return row
 
     def row_of_chats(self, config: EngineConfig, template: str) -> Row | None:
-        """Where the option is unset, the one that the template shows."""
+        """The row for conversations if the option is unset: the one that the template shows."""
         if getattr(config, self.option) is not None:
             return self.row(config)
         name = automatic(self.signs, template)
@@ -114,7 +114,7 @@ _TOOL_CALLS = _ParserOption(
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """How the answers of one model are parsed; thoughts, calls or both."""
+    """How one model's answers are parsed: for thoughts, calls or both."""
 
     thoughts: ThoughtMarks | None
     calls: CallMarks | None
@@ -128,19 +128,19 @@ class Parsing:
 
     @property
     def channels(self) -> Channels | None:
-        """Where answers are messages in channels, their marks."""
+        """The marks of the channels, if answers are messages in channels."""
         row = self.thoughts or self.calls
         return row.channels if row else None
 
     @classmethod
     def of(cls, config: EngineConfig) -> "Parsing | None":
-        """None where the config asks for neither."""
+        """Parsing as configured; None if the config asks for neither."""
         thoughts, calls = _REASONING.row(config), _TOOL_CALLS.row(config)
         return cls(thoughts, calls) if thoughts or calls else None
 
     @property
     def shown(self) -> list[str]:
-        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        """Marks that must stay in the text, even if the tokenizer would hide them as special tokens."""
         return sorted(frozenset().union(*(row.shown for row in (self.thoughts, self.calls) if row)))
 
     def is_thinking(self, prompt_end: str) -> bool:
@@ -155,7 +155,7 @@ class Parsing:
         return self.thoughts.begins_open and not end.endswith(self.thoughts.all_closings)
 
     def reader(self, prompt_end: str, tools: Tools, call_id: Callable[[int], str]) -> PiecewiseReader:
-        """For one answer."""
+        """A reader for one answer."""
         if self.channels is not None:
             return ChannelReader(self.channels, self.thoughts, self.calls, tools, call_id, prompt_end)
         return AnswerReader(self.thoughts, self.calls, tools, call_id, is_thinking=self.is_thinking(prompt_end))
@@ -163,24 +163,24 @@ class Parsing:
 
 @dataclass(frozen=True, slots=True)
 class Parsings:
-    """How the answers of one model are parsed: all of them, and those to conversations."""
+    """How one model's answers are parsed: all of them, and those to conversations."""
 
     always: Parsing | None
     thoughts_of_chats: ThoughtMarks | None
     calls_of_chats: CallMarks | None
 
     def __post_init__(self) -> None:
-        Parsing(self.thoughts_of_chats, self.calls_of_chats)  # raises where they don't fit together
+        Parsing(self.thoughts_of_chats, self.calls_of_chats)  # raises if they don't fit together
 
     @classmethod
     def of(cls, config: EngineConfig, template: str = "") -> "Parsings":
-        """`template` is the model's, or the one given in its place."""
+        """`template` is the model's, or the one given instead."""
         return cls(
             Parsing.of(config), _REASONING.row_of_chats(config, template), _TOOL_CALLS.row_of_chats(config, template)
         )
 
     def of_chat(self, *, has_tools: bool) -> Parsing | None:
-        """Calls are looked for where there are tools to call, or where the option says so."""
+        """Parse calls if the conversation has tools, or if the option says so."""
         is_calling = has_tools or (self.always is not None and self.always.calls is not None)
         calls = self.calls_of_chats if is_calling else None
         thoughts = self.thoughts_of_chats
@@ -188,24 +188,24 @@ class Parsings:
 
     @property
     def shown(self) -> list[str]:
-        """What must reach the readers as text."""
+        """Marks that must stay in the text for the readers."""
         return Parsing(self.thoughts_of_chats, self.calls_of_chats).shown
 
 
 def settled(config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> EngineConfig:
-    """`auto` becomes the row that the model's chat template or its special tokens show, or None."""
+    """Replace `auto` by the row that the model's chat template or special tokens show, or None."""
     options = (_REASONING, _TOOL_CALLS)
     chosen = {each.option: each.settled(config, template, special_tokens) for each in options}
     config = msgspec.structs.replace(config, **chosen)
-    Parsing.of(config)  # raises for a name that nobody has
+    Parsing.of(config)  # raises for an unknown name
     return config
 
 
-# --- rows that are not Penstock's own --------------------------------------------------------------------------------
+# --- rows of plugins --------------------------------------------------------------------------------------------------
 
 
 def rows_of_file(path: str, option: str, table: str, kind: type[Row]) -> dict[str, Row]:
-    """What the file that `option` names has in its `table`."""
+    """The rows in the `table` of the file that `option` names."""
     module = _module(path, option)
     rows = getattr(module, table, None)
     if not isinstance(rows, Mapping) or not rows:
@@ -248,7 +248,7 @@ def _module(path: str, option: str) -> ModuleType:
 
 @lru_cache(maxsize=16)
 def _loaded(file: Path, identity: tuple[int, ...]) -> ModuleType:
-    """Once for each version of the file."""
+    """Load each version of the file once."""
     if file.suffix != ".py":
         raise ValueError("its name must end in .py")
     name = f"penstock_plugin_{file.stem}"
@@ -259,7 +259,7 @@ def _loaded(file: Path, identity: tuple[int, ...]) -> ModuleType:
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles the file each time: Python would take what it compiled of one with the same time and size."""
+    """Compiles the file each time: Python would reuse compiled code of a file with the same time and size."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

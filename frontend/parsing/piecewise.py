@@ -1,7 +1,7 @@
-"""What readers of answers have in common: a state that reads the text as it comes, and what it has found so far.
+"""The common part of readers of answers: states that read the text as it arrives, and the parts found so far.
 
-A reader's state is a method that reads on as far as it can and says whether another goes on from there. Text comes in
-pieces of any length; what can't be decided yet stays unread, so that the parts joined don't depend on the cuts.
+A reader's state is a method that reads as far as it can and returns whether another state continues from there. Text
+arrives in pieces of any length; undecided text stays unread, so the joined parts don't depend on the cuts.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ class NewParts:
     calls: list[tuple[ToolCall, GrowingText]] = field(default_factory=list)  # with the arguments of each
 
     def add(self, index: int, call_id: str, piece: CallPiece) -> None:
-        """Pieces of one call become one; its id comes with its name."""
+        """Merge pieces of one call; its id comes with its name."""
         if not self.calls or self.calls[-1][0].index != index:
             self.calls.append((ToolCall(None, FunctionCall(None, ""), index), GrowingText()))
         call, arguments = self.calls[-1]
@@ -49,12 +49,12 @@ class NewParts:
 
 @dataclass(slots=True)
 class OpenCall:
-    """The call that is being read, and its text in case it is none."""
+    """The call being read, and its text in case it is none."""
 
     form: CallForm
     reader: CallReader
-    before: str  # its marks as they were written
-    inside: GrowingText = field(default_factory=GrowingText)  # what followed, as long as it can still become text
+    before: str  # its marks as written
+    inside: GrowingText = field(default_factory=GrowingText)  # the text after them, as long as it can still become text
     is_told: bool = False
 
 
@@ -62,13 +62,13 @@ class PiecewiseReader:
     """Reads one answer."""
 
     def __init__(self, tools: Tools, call_id: Callable[[int], str]) -> None:
-        """`call_id` gives the id of the call with this index."""
+        """`call_id` returns the id of the call with this index."""
         self._tools = tools
         self._call_id = call_id
-        self._rest = ""  # not read yet; short, since every step looks at it or copies it
-        self._ahead: deque[str] = deque()  # what follows it, in pieces
-        self._blanks = GrowingText()  # white space before it, whose meaning the rest decides
-        self._is_last = False  # nothing will follow what is ahead
+        self._rest = ""  # not read yet; short, since every step inspects or copies it
+        self._ahead: deque[str] = deque()  # the text after it, in pieces
+        self._blanks = GrowingText()  # white space before it, to be interpreted by what follows
+        self._is_last = False  # nothing will follow
         self._parts = NewParts()
         self._thought = Trimmed(drops_beginning=True)
         self._text = Trimmed()
@@ -82,7 +82,7 @@ class PiecewiseReader:
         return self._num_calls > 0 and self._num_broken == 0
 
     def feed(self, text: str, *, is_last: bool = False) -> Parts:
-        """What this text adds to the answer; with `is_last` also what was held back."""
+        """The parts that this text adds; with `is_last`, also text that was held back."""
         self._is_last = is_last
         self._parts = NewParts()
         if len(text) <= _PIECE:
@@ -114,7 +114,7 @@ class PiecewiseReader:
         return True
 
     def _put_ahead(self, text: str) -> None:
-        """Read this text next, before what is ahead already."""
+        """Read this text next, before the text that is ahead already."""
         self._ahead.extendleft(text[start : start + _PIECE] for start in reversed(range(0, len(text), _PIECE)))
 
     def _put_back(self, text: str) -> None:
@@ -124,14 +124,14 @@ class PiecewiseReader:
         self._put_ahead(text)
 
     def _skipped_blanks(self) -> GrowingText:
-        """White space before the rest, taken out of it."""
+        """Remove and return white space before the rest."""
         begun = self._rest.lstrip()
         self._blanks.add(self._rest[: len(self._rest) - len(begun)])
         self._rest = begun
         return self._blanks
 
     def _read_up_to(self, marks: Search, *, is_line_blank: bool = True) -> tuple[str, str]:
-        """What stands before the first mark, and the mark. What may be the beginning of one stays unread."""
+        """The text before the first mark, and the mark. The possible beginning of a mark stays unread."""
         rest = self._rest
         start, end = marks.first(rest, is_complete=self._is_complete, is_line_blank=is_line_blank)
         self._rest = rest[end:]

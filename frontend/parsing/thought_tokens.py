@@ -1,4 +1,4 @@
-"""A row for thoughts as token ids of one tokenizer, for the engine, which works without text."""
+"""Converts a row for thoughts to token ids, for the engine, which works without text."""
 
 from collections.abc import Callable, Iterable
 
@@ -6,15 +6,15 @@ from ...protocol.parameters.guided import Thought
 from .marks import ThoughtMarks
 from .parser_choice import Parsing
 
-Encode = Callable[[str], list[int]]  # without special tokens around; empty where the model lacks one
+Encode = Callable[[str], list[int]]  # without special tokens around; empty if the model lacks one
 
-# A mark that is no token of its own is spelled differently beside other characters; these are the usual ones.
+# A mark of several tokens is tokenized differently next to other characters; these are the usual ones.
 _BEFORE = ("", " ", "\n", "\n\n", ".\n", ".\n\n")
 _BEHIND = ("", "\n", "\n\n")
 
 
 class ThoughtTokens:
-    """Makes the `Thought` of each request to a model that writes its thoughts between these marks."""
+    """Makes the `Thought` of each request to a model with these marks around its thoughts."""
 
     def __init__(self, thoughts: ThoughtMarks | None, encode: Encode) -> None:
         self._thoughts = thoughts
@@ -29,7 +29,7 @@ class ThoughtTokens:
         return bool(self._forced)
 
     def of(self, parsing: Parsing, prompt_end: str) -> Thought | None:
-        """None where this request's thoughts are not told from its answer."""
+        """The request's `Thought`; None if thoughts can't be recognized in its answer."""
         if parsing.thoughts is None or self._thoughts is None:
             return None
         is_closed = prompt_end.rstrip().endswith(self._thoughts.all_closings)
@@ -43,7 +43,7 @@ def _forced(thoughts: ThoughtMarks) -> str:
 
 
 def spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
-    """Every way in which the marks are usually written, without those that hold another."""
+    """All usual tokenizations of the marks, except those that contain another one."""
     written = {
         tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND
     }
@@ -55,4 +55,4 @@ def spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
 
 
 def _holds(ids: tuple[int, ...], part: tuple[int, ...]) -> bool:
-    return any(ids[place : place + len(part)] == part for place in range(len(ids) - len(part) + 1))
+    return any(ids[index : index + len(part)] == part for index in range(len(ids) - len(part) + 1))

@@ -30,9 +30,9 @@ class Told:
 
     def loaded(self, name: str) -> int:
         self.take(LoadLora(0, name, f"/{name}"))
-        place = self.to_workers[-1].adapter
-        self.take(*(AdapterLoaded(rank, place) for rank in range(self.adapters.num_ranks)))
-        return place
+        slot = self.to_workers[-1].adapter
+        self.take(*(AdapterLoaded(rank, slot) for rank in range(self.adapters.num_ranks)))
+        return slot
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def test_an_adapter_can_be_used_once_every_rank_has_answered(told):
     told.take(LoadLora(7, "one", "/one"))
     assert told.to_workers == [LoadAdapter(0, "/one")]
     for rank in (1, 0):
-        assert told.adapters.find("one").place == NO_ADAPTER and not told.answers
+        assert told.adapters.find("one").slot == NO_ADAPTER and not told.answers
         assert "still being loaded" in told.adapters.refusal("one")
         told.take(AdapterLoaded(rank, 0))
     assert told.answers == [LoraAnswer(7, ["one"])]
-    assert told.adapters.find("one").place == 0 and told.adapters.refusal("one") is None
+    assert told.adapters.find("one").slot == 0 and told.adapters.refusal("one") is None
 
 
 def test_one_that_a_rank_could_not_load_is_gone_from_all_and_another_may_be_loaded_at_the_same_time(told):
@@ -60,14 +60,14 @@ def test_one_that_a_rank_could_not_load_is_gone_from_all_and_another_may_be_load
     assert told.take(ListLoras(3)).answers[-1] == LoraAnswer(3, ["two", "one"])
 
 
-def test_places_are_used_again_and_keys_never(told):
+def test_slots_are_used_again_and_keys_never(told):
     told.loaded("one")
     told.loaded("two")
     before = told.adapters.find("one")
     told.take(UnloadLora(5, "one"))
-    assert told.to_workers[-1] == UnloadAdapter(before.place)
+    assert told.to_workers[-1] == UnloadAdapter(before.slot)
     assert told.answers[-1] == LoraAnswer(5, ["two"])
-    assert told.loaded("one") == before.place
+    assert told.loaded("one") == before.slot
     assert told.adapters.find("one").key not in (before.key, told.adapters.find("two").key, None)
 
 

@@ -139,7 +139,7 @@ def test_an_unfinished_file_that_is_no_such_file_is_refused_and_stays(tmp_path, 
     partial.write_text(f"{line}\n")
     call = ["generate", "pocket", "one", "--output", str(target), "--format", "jsonl", "--resume"]
     assert cli.main(call) == 1  # before anything is loaded
-    assert "line 1 of the unfinished file is no answer" in capsys.readouterr().err
+    assert "line 1 of the unfinished file is not an answer" in capsys.readouterr().err
     assert partial.read_text() == f"{line}\n" and not target.exists()
 
 
@@ -161,12 +161,12 @@ def test_a_run_goes_on_with_the_same_prompts_only(prompt, name, is_done):
     done = Resumption()
     done.take(b'{"index": 1, "prompt": "one"}\n')
     assert not done.has(0, Row("two", SamplingParams()))
-    with nullcontext() if is_done else pytest.raises(PenstockError, match="answers another prompt than the 2. one"):
+    with nullcontext() if is_done else pytest.raises(PenstockError, match="has another prompt 2 than this run"):
         assert done.has(1, Row(prompt, SamplingParams(), name))
 
 
 def test_two_runs_do_not_go_on_in_one_file(target):
     with output_to(str(target)) as output:
         output.write("one\n")
-        with pytest.raises(PenstockError, match="is being written by a run that still goes on"):
+        with pytest.raises(PenstockError, match="is being written by another run"):
             output_to(str(target)).resume(lambda line: None)

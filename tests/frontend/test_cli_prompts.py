@@ -47,7 +47,7 @@ def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, m
     [
         ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
         ('{"messages": "hello"}', "Line 2: `messages` must be a list"),
-        ('{"messages": [], "prompt": "hello"}', "Line 2: 'prompt' can't stand beside `messages`"),
+        ('{"messages": [], "prompt": "hello"}', "Line 2: 'prompt' can't be combined with `messages`"),
         ('{"messages": [], "tools": {}}', "Line 2: `tools` must be a list"),
         ('{"custom_id": 5, "url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=5"),
         ('{"url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=None"),

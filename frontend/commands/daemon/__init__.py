@@ -1,4 +1,4 @@
-"""The subcommands that start a daemon, ask it something, or end it; `daemon_options.py` is how one is configured.
+"""Subcommands that start, query or end a daemon; `daemon_options.py` has its command-line options.
 
 Begin with `serve.py`; the daemon itself is in `frontend/daemon`.
 """

@@ -11,8 +11,8 @@ from ...daemon.settings import DaemonSettings, read_settings
 from ...http.options import DEFAULT_ADDRESS, HttpOptions
 from ..shared.options import add_options, add_socket, add_verbose, given, number_or_text
 
-_USUAL = ("keep_alive", "max_loaded", "drain")  # of these, shown by `--help`
-# The daemon's own options: name → its sentence.
+_USUAL = ("keep_alive", "max_loaded", "drain")  # shown by `--help`
+# The daemon's own options: name → description.
 _OWN = {
     "keep_alive": "unload a model after this many idle seconds; inf: never (600)",
     "load_wait": "seconds that a load waits for memory in use (30)",

@@ -1,6 +1,6 @@
 """Show the last lines of the background daemon's log; with --follow, keep printing new ones.
 
-One in the foreground has no log: where its lines go is said instead.
+A daemon in the foreground has no log: the command says where its lines go instead.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _running(address: Path) -> DaemonStatus | None:
-    """None where no daemon runs, and where it says nothing: then its log is what one wants to see."""
+    """The daemon's status; None if no daemon runs or it doesn't answer: then its log is still worth showing."""
     with suppress(PenstockError):
         line = line_to(address)
         try:
@@ -74,7 +74,7 @@ def _log_of(running: DaemonStatus | None, log: Path) -> Path:
 
 
 def _show_tail(log: Path, count: int) -> int:
-    """Returns how far it was read."""
+    """Show the last lines; returns how far the log was read."""
     with open(log, "rb") as file:
         end = file.seek(0, 2)
         start, found = end, b""
@@ -88,7 +88,8 @@ def _show_tail(log: Path, count: int) -> int:
 
 
 def _show_from(log: Path, start: int) -> int:
-    """Whole lines, so that no character is cut. A daemon that starts may have put a long log aside and begun anew."""
+    """Show whole lines, so that no character is cut. A starting daemon may have moved a long log away and begun a
+    new one."""
     try:
         with open(log, "rb") as file:
             start = start if start <= file.seek(0, 2) else 0

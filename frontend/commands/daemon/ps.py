@@ -1,8 +1,8 @@
 """Show the daemon's models: state, memory, clients, running and waiting requests, tokens per second.
 
-MEMORY is what a model takes, as `penstock models` says it beforehand: its weights and the memory that is planned for
-keys and values, from which requests get theirs. Rates are those of half a second. MEDIA is how full the memory of
-encoded pictures and videos is.
+MEMORY is a model's memory, as `penstock models` predicts it: its weights, and the memory planned for the keys and
+values of requests. Rates are measured over half a second. MEDIA is how full the memory for encoded pictures and videos
+is.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Serve models to all programs of this user on this machine, until Ctrl-C or SIGTERM. Scripts attach with
-`LLM("NAME", connect="auto")`, other programs use HTTP. It exits if a model can't be loaded; with --lazy it loads
-models on first use. SIGHUP reloads the configuration; on a terminal it stops the daemon.
+"""Serve models to all programs of this user on this machine, until Ctrl-C or SIGTERM. Scripts attach with `LLM("NAME",
+connect="auto")`, other programs use HTTP. It exits if a model can't be loaded; with --lazy it loads models on first
+use. SIGHUP reloads the configuration; on a terminal it stops the daemon.
 
-Knows the command line; the daemon is in `frontend/daemon`.
+This file reads the command line; the daemon is in `frontend/daemon`.
 """
 
 import argparse
@@ -42,7 +42,7 @@ WantedBy=default.target
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_daemon_options(parser)
-    # Of `penstock start`: the end of a pipe that is told when the daemon listens, and when it is ready.
+    # For `penstock start`: the end of a pipe to report when the daemon listens, and when it is ready.
     parser.add_argument("--detached", type=int, help=argparse.SUPPRESS)
 
 
@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _belongs_to_terminal() -> bool:
-    """Then it ends when that is closed, as everything does there. Under nohup, which ignores the signal, it doesn't."""
+    """Whether it ends when its terminal closes, as other programs do. Under nohup, which ignores the signal, it
+    doesn't."""
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         return False
     return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

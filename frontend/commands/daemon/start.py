@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    settings_of(arguments)  # what cannot work is said here, where someone reads it
+    settings_of(arguments)  # report invalid settings here, where someone reads the message
     if arguments.systemd:
         parser.error("--systemd belongs to `penstock serve`: systemd wants a daemon that stays in the foreground")
     address = socket_of(arguments)

@@ -53,14 +53,14 @@ def foreground_words(status: DaemonStatus) -> str:
 
 
 def last_error(model: ModelStatus, now: float) -> str:
-    """What went wrong with a model, also where it is there again, on one line."""
+    """A model's last error on one line, even if the model has recovered."""
     if not model.last_error:
         return ""
     return f"last error {span(now - model.last_error_time)} ago: {' '.join(model.last_error.split())}"
 
 
 def span(seconds: float) -> str:
-    """As a person says it."""
+    """A duration in everyday units."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What `penstock generate` does: reads prompts, asks them, and writes each answer so that none is lost.
+"""The parts of `penstock generate`: reads prompts, runs them, and writes the answers so that none is lost.
 
-Begin with `job.py`; `prompts.py` reads what is asked, `output.py` writes what came back.
+Begin with `job.py`; `prompts.py` reads the prompts, `output.py` writes the answers.
 """

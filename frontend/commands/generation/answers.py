@@ -1,6 +1,6 @@
-"""Formats finished requests for a shell: text for people, or one JSON object a line.
+"""Formats finished requests for a shell: text for people, or one JSON object per line.
 
-A request is known by its number in the order of the prompts.
+A request is identified by its number in the order of the prompts.
 """
 
 import json
@@ -22,7 +22,7 @@ class TitledAnswer(NamedTuple):
 
 
 def titled(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[TitledAnswer]:
-    """The bare answer where there is only one; else each under a heading."""
+    """The bare answer if there is only one; otherwise each under a heading."""
     for answer in output.outputs:
         heading = ""
         if not is_alone or len(output.outputs) > 1:
@@ -42,7 +42,7 @@ def title(number: int, row: Row) -> str | float:
 
 
 def as_text(answers: Iterator[TitledAnswer]) -> str:
-    """Without thoughts."""
+    """Format as text, without thoughts."""
     return "".join(heading + (text if text.endswith("\n") else text + "\n") for heading, (_, text) in answers)
 
 
@@ -65,7 +65,7 @@ def as_json(number: int, row: Row, output: RequestOutput) -> str:
 
 
 def given(row: Row) -> dict[str, Any]:
-    """The prompt as the row has it; empty for a refusal."""
+    """The prompt as the row has it; empty if the row was refused."""
     match row.prompt:
         case Conversation():
             return {"messages": row.prompt.messages}

@@ -1,4 +1,4 @@
-"""One line of OpenAI's batch files: the request as the server's endpoints take it, and the answer as a line of output.
+"""One line of OpenAI's batch files: reads the request as the server's endpoints do, and writes the answer as a line.
 
 The bodies are those of `penstock serve`, read and written by the same structs.
 """
@@ -39,12 +39,12 @@ _Request = ChatRequest | CompletionRequest
 class BatchLine:
     custom_id: str
     url: str
-    body: _Request | ApiError  # or what is wrong with it
+    body: _Request | ApiError  # or its error
     choice: ToolChoice = field(default_factory=lambda: ToolChoice(None))
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "BatchLine":
-        """Raises if there is no `custom_id` to which the answer would belong."""
+        """Parse a line; raises if there is no `custom_id` to label the answer with."""
         custom_id, url = value.get("custom_id"), value.get("url")
         if not isinstance(custom_id, str):
             raise RequestError(f"custom_id={shown(custom_id)}: must be a text, by which its answer is known.")
@@ -54,7 +54,7 @@ class BatchLine:
             return cls(custom_id, str(url), error)
 
     def asked(self, params: SamplingParams) -> tuple[Any, SamplingParams]:
-        """The prompt, a conversation or a refusal; and its parameters, over what holds for all."""
+        """The prompt, conversation or refusal, and its parameters, which override the command's."""
         try:
             if isinstance(self.body, ApiError):
                 raise self.body
@@ -87,7 +87,7 @@ class BatchLine:
         return Conversation(messages, tools, body.chat_template, thinking.template_options), own
 
     def answer(self, output: RequestOutput, model: str) -> str:
-        """A line of OpenAI's output file; `model` is the name where the body has none."""
+        """A line of OpenAI's output file; `model` is used if the body names none."""
         body = self.body
         if output.error_code != 200 and not isinstance(body, ApiError):
             body = ApiError(output.error_code, output.error_msg or "")
@@ -158,12 +158,12 @@ class _Line(msgspec.Struct):
     id: str
     custom_id: str
     response: _Response
-    error: None = None  # of requests that were never tried
+    error: None = None  # for requests that were never run
 
 
 @dataclass(frozen=True, slots=True)
 class _Positions:
-    """Log-probabilities as objects, in the place of packed ones."""
+    """Log-probabilities as objects instead of packed ones."""
 
     positions: list[LogprobsByToken]
 
@@ -187,7 +187,7 @@ _ENDPOINTS: dict[str, type[_Request]] = {
 
 
 def _body(value: Mapping[str, Any]) -> _Request:
-    """Raises `ApiError` with what the server would say."""
+    """Read the body; raises `ApiError` with the server's message."""
     if unknown := value.keys() - _KEYS:
         raise ApiError(400, f"A line of a batch has no {shown(min(unknown))}; it has {', '.join(sorted(_KEYS))}.")
     if value.get("method", "POST") != "POST":
@@ -206,7 +206,7 @@ def _body(value: Mapping[str, Any]) -> _Request:
 def _prompt(body: CompletionRequest, params: SamplingParams) -> tuple[Any, SamplingParams]:
     prompts = as_prompts(body.prompt)
     if len(prompts) > 1:
-        raise ApiError(400, "prompt: a line of a batch asks one prompt; give each a line of its own.", param="prompt")
+        raise ApiError(400, "prompt: a line of a batch has one prompt; give each prompt its own line.", param="prompt")
     if body.echo or body.suffix or body.best_of not in (None, body.n or 1):
         raise ApiError(400, "echo, suffix and best_of are not for batches; leave them out.")
     own = sampling_params(

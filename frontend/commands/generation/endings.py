@@ -9,12 +9,12 @@ from ....protocol.outputs import RequestOutput
 from ..repl.conversation import NO_GUARD
 from .prompts import Row
 
-# Of a shell's answers where nobody said how long they may be: a model may go on for ever.
+# For a shell's answers without a given limit: a model may never stop by itself.
 USUAL_TOKENS = 512
 
 
 def with_usual_limit(row: Row) -> Row:
-    """The row with the usual limit, unless the command line or its own line says how long the answer may be."""
+    """The row with the usual limit, unless the command line or the line itself sets one."""
     params = row.params
     if params.max_tokens is not None or params.max_length is not None:
         return row
@@ -30,7 +30,7 @@ class Endings:
     cut_by_context: int = 0
     cut_by_length: int = 0  # max_length
     repetitive: int = 0  # ended by early_stop
-    # How many tokens each answer had that was cut so.
+    # The number of tokens of each answer that was cut this way.
     cut_by_usual: list[int] = field(default_factory=list)
     cut_by_tokens: list[int] = field(default_factory=list)
 

@@ -1,6 +1,6 @@
-"""What `penstock generate` does once its model is there: asks the prompts and writes the answers.
+"""Runs `penstock generate` once the model is loaded: submits the prompts and writes the answers.
 
-One prompt's answer is written as it comes; several stand in their order, or, in JSON and in files, as they complete.
+A single answer is written as it is generated; several are written in order or, in JSON and files, as they complete.
 """
 
 import itertools
@@ -32,7 +32,7 @@ class Job:
     rendering: Rendering
     output: OutputStream | OutputFile
     is_json: bool
-    model: str  # its name, where a batch wants one
+    model: str  # its name, for batches
     endings: Endings
     done: Resumption
     progress: Progress | None = None
@@ -54,7 +54,7 @@ class Job:
                 self.progress.add(output)
 
     def _unanswered(self, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
-        """Each with the seed that it would have had in a run that was not cut short."""
+        """The rows left to answer, each with the seed that an uninterrupted run would have given it."""
         counter = itertools.count()
         for number, row in enumerate(rows):
             if row.params.seed is None:
@@ -63,7 +63,7 @@ class Job:
             if not self.done.has(number, row):
                 yield number, row
 
-    # --- one answer, as it comes ----------------------------------------------------------------------------------
+    # --- one answer, streamed ---------------------------------------------------------------------------------------
 
     def _can_stream(self, row: Row) -> bool:
         return isinstance(self.output, OutputStream) and not self.is_json and row.batch is None and row.params.n == 1
@@ -80,7 +80,7 @@ class Job:
             self.endings.add_answer(row, answer.finish_reason, answer.num_output, is_repetitive=answer.is_cycle)
 
     def _show(self, pieces: Iterator[AnswerDelta]) -> None:
-        """Thoughts are for people, who see them dimmed; a pipe gets the answer alone."""
+        """Show a part of the answer. People see thoughts, dimmed; a pipe gets the answer alone."""
         if self._is_terminal:
             screen = AnswerText(takes_colours())
             try:
@@ -100,7 +100,7 @@ class Job:
     def _is_terminal(self) -> bool:
         return isinstance(self.output, OutputStream) and self.output.is_standard and sys.stdout.isatty()
 
-    # --- any number of them ---------------------------------------------------------------------------------------
+    # --- any number of answers --------------------------------------------------------------------------------------
 
     def _answered(self, numbered: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row, RequestOutput]]:
         is_file = isinstance(self.output, OutputFile)
@@ -110,7 +110,7 @@ class Job:
             (row.params for row in params),
             ordered=not is_file and not self.is_json,
         )
-        # An LLM numbers its requests from 0 in the order of their prompts, and this one has seen no others.
+        # An LLM numbers its requests from 0 in the order of their prompts, and this one has had no others.
         return ((*self._asked.pop(int(output.request_id)), output) for output in outputs)
 
     def _noted(self, numbered: Iterator[tuple[int, Row]]) -> Iterator[Row]:

@@ -1,7 +1,6 @@
 """Reads lines of a file or a pipe as text: UTF-8, ended by a line feed with or without a carriage return before it.
 
-A line that cannot be read becomes a refusal in its place, and the next one is read. Only one line is in memory at a
-time.
+A line that cannot be read becomes a refusal, and reading goes on. Only one line is in memory at a time.
 """
 
 import codecs
@@ -12,7 +11,7 @@ from typing import BinaryIO
 
 from ....protocol.errors import ConfigError, PenstockError, RequestError
 
-# What a context of a million tokens takes, each of its characters written as an escape.
+# A context of a million tokens, with each of its characters written as an escape.
 LONGEST_LINE = 64 << 20
 _PIECE = 1 << 20
 
@@ -20,7 +19,7 @@ Line = str | RequestError
 
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
-    """`name` is the file's, for what is wrong with it as a whole."""
+    """Read the lines. `name` is the file's, for errors about the file as a whole."""
     for number, line in enumerate(_lines(file, name), start=1):
         if number == 1:
             _refuse_utf_16(line, name)
@@ -28,7 +27,7 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
             yield RequestError(f"Line {number} has more than {LONGEST_LINE >> 20} MiB, which no prompt needs.")
             continue
         try:
-            # A mark before any line: files that have one are also put together.
+            # Remove a byte order mark before any line: files that begin with one may be concatenated.
             yield line.removeprefix(codecs.BOM_UTF8).decode()
         except UnicodeDecodeError as error:
             byte = line.removeprefix(codecs.BOM_UTF8)[error.start]
@@ -36,7 +35,7 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
 
 
 def count_prompts(file: BinaryIO, *, is_json: bool) -> int | None:
-    """Lines from here on that aren't empty; None where a line can be read only once."""
+    """Count the lines from here on that aren't empty; None if the lines can be read only once."""
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return None
     blank = None if is_json else b"\r\n"
@@ -53,7 +52,7 @@ def count_prompts(file: BinaryIO, *, is_json: bool) -> int | None:
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Lines as bytes; of a line that is too long only its beginning, which shows that."""
+    """Lines as bytes; for a line that is too long, only its beginning, which shows that."""
     try:
         while line := file.readline(LONGEST_LINE + 1):
             yield line

@@ -1,7 +1,7 @@
-"""Where a command writes its answers: to a pipe or a device as they come, to a file so that nothing is lost.
+"""Writes a command's answers: to a pipe or a device at once, to a file so that nothing is lost.
 
-What was under a file's name stays there until the new content is complete. Until then that gathers beside it, in a file
-whose name ends with `.partial`; a run that ends early, however it does, leaves there what it had finished.
+A file keeps its old content until the new content is complete. Until then answers are collected next to it, in a file
+whose name ends with `.partial`; a run that ends early, for whatever reason, leaves its finished answers there.
 """
 
 import fcntl
@@ -18,17 +18,17 @@ from ....protocol.errors import PenstockError
 from ...console import logs
 from ...file_replacement import new_file, partial_name, partial_names, replaceable, status_of, take_name
 
-# What has been written may be lost with the machine for so long, and with the process not at all.
+# A crash of the machine may lose this many seconds of answers; the end of the process loses none.
 _SYNC_SECONDS = 1.0
 _MOST_LINKS = 40
 
 
 class OutputStream:
-    """Standard output, a pipe, a device: written as it comes."""
+    """Standard output, a pipe or a device: answers are written at once."""
 
     def __init__(self, descriptor: int, name: str, *, is_standard: bool = False) -> None:
         self.name = name
-        self.is_standard = is_standard  # it is what Python knows as standard output
+        self.is_standard = is_standard  # the same as Python's standard output
         self._descriptor = descriptor
 
     def __enter__(self) -> "OutputStream":
@@ -47,7 +47,7 @@ class OutputStream:
 
 
 class OutputFile:
-    """A file that takes the place of another, or of none, when it is complete. It is made with the first answer."""
+    """A file that replaces another, or none, once it is complete. It is created with the first answer."""
 
     def __init__(self, target: Path) -> None:
         self.name = str(target)
@@ -57,11 +57,11 @@ class OutputFile:
         self._length = 0
         self._count = 0
         self._synced = 0.0
-        self.advice = ""  # for who finds it cut short
+        self.advice = ""  # for whoever finds the file unfinished
 
     @property
     def file_status(self) -> os.stat_result | None:
-        """Of what is to be replaced."""
+        """The status of the file to be replaced."""
         return status_of(self.target)
 
     def __enter__(self) -> "OutputFile":
@@ -73,21 +73,21 @@ class OutputFile:
         return self
 
     def resume(self, take: Callable[[bytes], None]) -> bool:
-        """Go on in the file of a run that was cut short, where there is one; `take` is told its whole lines."""
+        """Continue the file of an interrupted run, if there is one; `take` receives its complete lines."""
         partial = partial_name(self.target)
         if not os.path.lexists(partial):
             return False
         with _in_words(str(partial)):
-            # Opening waits for nobody at the other end of a pipe, and cuts no file that a link leads to.
+            # Opening must not wait for a pipe's other end, nor truncate a file behind a link.
             file = os.open(partial, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         self.partial, self._file = partial, file
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise PenstockError(f"{partial} is no file that a run has left. Move it away to begin anew.")
+            raise PenstockError(f"{partial} is not the file of an interrupted run. Move it away to start again.")
         if not _locked(file):
-            raise PenstockError(f"{partial} is being written by a run that still goes on; wait for its end.")
+            raise PenstockError(f"{partial} is being written by another run; wait for its end.")
         with _in_words(str(partial)), open(os.dup(file), "rb") as reader:
             for line in reader:
-                if not line.endswith(b"\n"):  # cut in the middle
+                if not line.endswith(b"\n"):  # an incomplete line
                     break
                 take(line)
                 self._count += 1
@@ -97,7 +97,7 @@ class OutputFile:
         return True
 
     def write(self, text: str) -> None:
-        """All of it or nothing; as one answer."""
+        """Write all of it or nothing, as one answer."""
         if not text:
             return
         self._make()
@@ -143,7 +143,7 @@ class OutputFile:
                 f"{self.target} could not be replaced ({error.strerror}); its new content is complete in "
                 f"{self.partial}, and {self.target} is as it was."
             ) from error
-        with suppress(OSError):  # some file systems can't; the name is there all the same
+        with suppress(OSError):  # some file systems can't; the name exists nevertheless
             folder = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(folder)
@@ -164,7 +164,8 @@ class OutputFile:
 
 
 def output_to(name: str | None) -> OutputStream | OutputFile:
-    """None is standard output. Raises `OSError` for what cannot be written; nothing is changed yet."""
+    """The output with this name; None is standard output. Raises `OSError` if it cannot be written; nothing is
+    changed yet."""
     if name is None:
         return OutputStream(1, "standard output", is_standard=True)
     if (descriptor := _own_descriptor(name)) is not None:
@@ -174,15 +175,16 @@ def output_to(name: str | None) -> OutputStream | OutputFile:
 
 
 def is_same_file(source: BinaryIO, output: OutputStream | OutputFile) -> bool:
-    """Whatever their names: reading it would be reading what was written. Terminals and pipes are read elsewhere."""
+    """Whether both are the same file, which would make the command read its own output. Terminals and pipes never
+    are."""
     read, written = os.fstat(source.fileno()), output.file_status
     is_kept = stat.S_ISREG(read.st_mode) or stat.S_ISBLK(read.st_mode)
     return is_kept and written is not None and os.path.samestat(read, written)
 
 
 def _own_descriptor(name: str) -> int | None:
-    """The number that names such as /dev/stdout and /dev/fd/3 stand for: opened anew, it would be written from its
-    beginning."""
+    """The descriptor number of names such as /dev/stdout and /dev/fd/3: opened anew, the file would be written from
+    its start."""
     path = name
     for _ in range(_MOST_LINKS):
         folder, last = os.path.split(path)
@@ -197,13 +199,13 @@ def _own_descriptor(name: str) -> int | None:
 
 
 def _write(descriptor: int, text: str) -> int:
-    """How many bytes; what is no character in UTF-8 is written as the escape that JSON has for it."""
+    """Write text and return the number of bytes; a character without UTF-8 form is written as its JSON escape."""
     content = text.encode(errors="backslashreplace")
     left = memoryview(content)
     while left:
         try:
             left = left[os.write(descriptor, left) :]
-        except BlockingIOError:  # a pipe that whoever shares it has set so
+        except BlockingIOError:  # a pipe that another process has set to non-blocking
             poll = select.poll()
             poll.register(descriptor, select.POLLOUT)
             poll.poll()
@@ -214,14 +216,14 @@ def _write(descriptor: int, text: str) -> int:
 def _in_words(name: str) -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:  # nobody reads any more: no fault
+    except BrokenPipeError:  # nobody reads any more: not an error
         raise
     except OSError as error:
         raise PenstockError(f"{name} cannot be written: {error.strerror}.") from error
 
 
 def _locked(file: int) -> bool:
-    """Whether nobody else writes there; file systems without locks can't say."""
+    """Whether nobody else writes to the file; file systems without locks can't tell."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
 """Reads the prompts of `generate`: arguments, lines of text, or lines of JSON with parameters of their own.
 
-They are read one by one when they are needed, so a file may be larger than memory. A line that cannot be a request is
-refused, and the others go on. Conversations are rendered later.
+They are read one by one as needed, so a file may be larger than memory. A line that is no valid request is refused
+without affecting the others. Conversations are rendered later.
 """
 
 import itertools
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 _JSON_BEGINS = ("{", "[", '"')
-_FIRST_LINES = 8  # by which a file of plain text is known
+_FIRST_LINES = 8  # by which a plain text file is recognized
 _FORM = (
     'Each line of a file of prompts is JSON, such as "What is 2 + 3?" in its quotation marks, {"prompt": "…", '
     '"max_tokens": 16}, {"messages": […]} or a line of OpenAI\'s batches'
 )
 _PLAIN_TEXT = ". Prompts in plain text, one a line, come through standard input: penstock generate MODEL < FILE"
 _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
-# Parts of a line that holds a conversation, beside its parameters.
+# Parts of a line with a conversation, in addition to its parameters.
 _OF_CONVERSATIONS = {"messages", "tools", "chat_template_kwargs"}
 
 
 class Row(NamedTuple):
-    """One prompt as `generate` takes it, a conversation or a refusal; its parameters, and what its line says of it."""
+    """A prompt, a conversation or a refusal; with its parameters, and labels from its line."""
 
     prompt: Any
     params: SamplingParams
     name: str | float | None = None
-    batch: "BatchLine | None" = None  # it came in OpenAI's form, and so goes its answer
-    has_usual_limit: bool = False  # nobody said how long its answer may be
+    batch: "BatchLine | None" = None  # a line in OpenAI's form, answered in that form
+    has_usual_limit: bool = False  # no limit on the length of its answer was given
 
 
 def from_arguments(
     texts: Iterable[str], params: SamplingParams, standard_input: BinaryIO | None = None
 ) -> Iterator[Row]:
-    """Each argument is a prompt as it stands, line ends included; a hyphen is all of standard input, as one."""
+    """Each argument is a prompt, including line ends; a hyphen is all of standard input, as one."""
     for text in texts:
         if text == STANDARD_INPUT and standard_input is not None:
             text = standard_input.read().decode(errors="surrogateescape").removesuffix("\n").removesuffix("\r")
@@ -58,7 +58,7 @@ def from_arguments(
 
 
 def from_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
-    """Each line is a prompt; empty ones are none."""
+    """Each line is a prompt; empty ones are skipped."""
     for line in lines:
         prompt = line.rstrip("\r\n") if isinstance(line, str) else line
         if prompt != "":
@@ -66,10 +66,10 @@ def from_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
 
 
 def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
-    """Each line is a text, a list of token ids, or an object; empty ones are none.
+    """Each line is a text, a list of token ids, or an object; empty ones are skipped.
 
-    An object holds the parts of a prompt or a conversation's `messages`, an `id` that is handed through, and any
-    sampling parameter beside them; or it is a line of OpenAI's batches.
+    An object has the parts of a prompt or a conversation's `messages`, an `id` that is copied to the answer, and any
+    sampling parameters; or it is a line of OpenAI's batches.
     """
     for number, line in enumerate(lines, start=1):
         if isinstance(line, RequestError):
@@ -79,7 +79,7 @@ def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[R
 
 
 def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterator[Line]:
-    """The same lines, once there is a prompt among them; `name` is what they are read from."""
+    """Pass the lines on once there is a prompt among them; `name` is their source."""
     remaining = iter(lines)
     for num_empty, line in enumerate(remaining):
         if not isinstance(line, str) or (line.strip() if is_json else line.strip("\r\n")):
@@ -91,7 +91,7 @@ def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterat
 
 
 def _require_json(lines: Iterator[Line], name: str) -> Iterator[Line]:
-    """Hand the lines on, or refuse a file whose first lines are all plain text."""
+    """Pass the lines on, or refuse a file whose first lines are all plain text."""
     first: list[Line] = []
     for line in lines:
         first.append(line)
@@ -126,7 +126,7 @@ def _row(number: int, line: str, params: SamplingParams) -> Row:
 
 
 def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
-    from .batch_line import BatchLine  # takes a while, and few files need it
+    from .batch_line import BatchLine  # slow to import, and few files need it
 
     batch = BatchLine.of(value)
     return Row(*batch.asked(params), batch=batch)
@@ -145,7 +145,7 @@ def _parts(value: dict[str, Any]) -> dict[str, Any]:
 
 def _conversation(value: dict[str, Any]) -> Conversation:
     if others := value.keys() - _OF_CONVERSATIONS:
-        raise RequestError(f"{shown(min(others))} can't stand beside `messages`: a line is a prompt or a conversation.")
+        raise RequestError(f"{shown(min(others))} can't be combined with `messages`: a line has one or the other.")
     messages, tools, options = value["messages"], value.get("tools"), value.get("chat_template_kwargs")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise RequestError('`messages` must be a list of messages such as {"role": "user", "content": "…"}.')
@@ -168,17 +168,17 @@ def _checked_name(name: Any) -> str | float | None:
     return name
 
 
-# --- JSON, whose reader takes more than the standard allows -----------------------------------------------------------
+# --- JSON, whose parser accepts more than the standard ----------------------------------------------------------------
 
 
 class _UnusableLine(ValueError):
-    """What a line is that is no request."""
+    """A description of a line that is no request."""
 
 
 def _value(line: str) -> Any:
     try:
         value = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
-        if "\\u" in line:  # only an escape can be half a pair
+        if "\\u" in line:  # only an escape can be half of a pair
             json.dumps(value, ensure_ascii=False).encode()
         return value
     except _UnusableLine:
@@ -209,7 +209,7 @@ def _finite(digits: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of two values for one key nobody knows which was meant."""
+    """Refuse duplicate keys: it is unclear which value was meant."""
     found = dict(pairs)
     if len(found) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)

@@ -1,7 +1,7 @@
 """Renders prompts for the model: a text becomes a user's message if the model has a chat template, unless `--raw` is
 set.
 
-Token ids, and what a batch sends to the endpoint for completions, are never changed.
+Token ids, and a batch's prompts for the completions endpoint, are never changed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from .prompts import Row
 
 class Rendering:
     def __init__(self, llm: LLM, *, is_raw: bool, system: str | None, images: Sequence[bytes] = ()) -> None:
-        """`images` are files that go with each text."""
+        """`images` are files that are added to each text."""
         self._session = llm._session
         self._is_templated = not is_raw and _has_template(llm)
         self._system = [{"role": "system", "content": system}] if system else []
@@ -28,11 +28,11 @@ class Rendering:
 
     @property
     def seed(self) -> int:
-        """What the seeds of prompts are counted from."""
+        """The base of the prompts' seeds."""
         return self._session.config.seed
 
     def prompt(self, row: Row) -> Any:
-        """As `generate` takes it."""
+        """The prompt in the form that `generate` takes."""
         conversation = row.prompt if isinstance(row.prompt, Conversation) else self._conversation(row)
         if conversation is None:
             return row.prompt
@@ -50,7 +50,7 @@ class Rendering:
     def _conversation(self, row: Row) -> Conversation | None:
         text = row.prompt.get("prompt") if isinstance(row.prompt, Mapping) else row.prompt
         has_ids = isinstance(row.prompt, Mapping) and row.prompt.get("prompt_token_ids") is not None
-        # An empty text is no message; the door says so.
+        # An empty text is no message; the door refuses it.
         if not self._is_templated or has_ids or row.batch is not None or not isinstance(text, str) or not text:
             return None
         content: Any = text
@@ -62,7 +62,7 @@ class Rendering:
 
 
 def _media_parts(prompt: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Parts of a message for what a line has beside its text."""
+    """Message parts for a line's media."""
     given: Any = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), {})
     return [{"type": kind, kind: source} for kind, source in sources_of_prompt(given)]
 

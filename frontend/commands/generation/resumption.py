@@ -1,6 +1,6 @@
-"""Reads which prompts an interrupted run has answered already, from the lines that it left.
+"""Finds the prompts that an interrupted run has answered already, from the lines that it wrote.
 
-Of each answer only its number is kept, and a hash of what it answers, so that a run with other prompts is noticed.
+Only each answer's number and a hash of its prompt are kept, so that different prompts are noticed.
 """
 
 import json
@@ -20,7 +20,7 @@ class Resumption:
         return len(self._questions) + len(self._custom_ids)
 
     def take(self, line: bytes) -> None:
-        """A line that was written."""
+        """Take in a line that was written."""
         try:
             record = dict(json.loads(line))
             if "custom_id" in record:
@@ -31,8 +31,8 @@ class Resumption:
                 self.failed += "error_code" in record
         except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
             raise PenstockError(
-                f"--resume: line {len(self) + 1} of the unfinished file is no answer as --format jsonl writes it. Move "
-                "the file away to begin anew."
+                f"--resume: line {len(self) + 1} of the unfinished file is not an answer in --format jsonl. Move "
+                "the file away to start again."
             ) from None
 
     def has(self, number: int, row: Row) -> bool:
@@ -45,8 +45,8 @@ class Resumption:
             expected = _hash(asked | ({} if row.name is None else {"id": row.name}))
             if question != expected:
                 raise PenstockError(
-                    f"--resume: the unfinished file answers another prompt than the {number + 1}. one given here. Move "
-                    "the file away to begin anew."
+                    f"--resume: the unfinished file has another prompt {number + 1} than this run. Move "
+                    "the file away to start again."
                 )
         return True
 

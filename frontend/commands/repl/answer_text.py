@@ -1,6 +1,6 @@
-"""Shows an answer on a terminal as it comes: thoughts are dimmed, lines break between words.
+"""Shows an answer on a terminal as it is generated: thoughts are dimmed, lines break between words.
 
-A thought and an answer each begin on a line of their own. What a model writes cannot steer the terminal.
+A thought and an answer each begin on a new line. A model's text cannot control the terminal.
 """
 
 import os
@@ -11,7 +11,7 @@ from .wrapping import Wrapper
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 _USUAL_COLUMNS = 80
-# Control characters as their pictures (␛ for escape), but for the end of a line and the tabulator.
+# Control characters as visible symbols (␛ for escape), except line feed and tab.
 _PICTURES = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
     **dict.fromkeys((0x7F, *range(0x80, 0xA0)), 0xFFFD),
@@ -19,12 +19,12 @@ _PICTURES = {
 
 
 def takes_colours() -> bool:
-    """As the person's environment says."""
+    """Whether to use colours, according to the environment."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def columns() -> int:
-    """How wide the window is at this moment."""
+    """The current width of the window."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or _USUAL_COLUMNS
     except (OSError, ValueError):
@@ -32,7 +32,7 @@ def columns() -> int:
 
 
 def wrapped(text: str) -> str:
-    """A whole text for the window as it is now."""
+    """Wrap a whole text for the current window."""
     wrapper = Wrapper(columns)
     return wrapper.feed(text) + wrapper.flush()
 
@@ -61,13 +61,13 @@ class AnswerText:
 
     def _write(self, text: str) -> None:
         if text:
-            # Closed after every piece, so that nothing that ends here leaves the terminal dimmed.
+            # Reset after every piece, so that no ending leaves the terminal dimmed.
             is_dim = self.is_thinking and self.is_coloured
             sys.stdout.write(f"{DIM}{text}{PLAIN}" if is_dim else text)
             self.is_at_start = text.endswith("\n")
 
     def end(self) -> None:
-        """End a thought or the answer: what follows begins on a new line."""
+        """End a thought or the answer: following text begins on a new line."""
         self._write(self._wrapper.flush())
         if not self.is_at_start:
             sys.stdout.write("\n")

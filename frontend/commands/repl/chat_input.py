@@ -1,6 +1,6 @@
-'''From lines to messages: a backslash at the end of a line goes on in the next, and a block stands between """.
+'''Combines lines into messages: a backslash at a line's end continues it, and a block is enclosed by """.
 
-A line may hold line ends itself, when a terminal pasted several at once.
+A line may contain line ends if a terminal pasted several at once.
 '''
 
 from collections.abc import Callable
@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 _FENCE = '"""'
 
-# Reads one line without its end, told whether it goes on from the line before; EOFError when there is none.
+# Reads one line without its end; the argument says whether it continues the previous one. EOFError at the end.
 ReadLine = Callable[[bool], str]
 
 
 class ChatInput(NamedTuple):
     text: str
-    may_be_command: bool = True  # a block is always a message
+    may_be_command: bool = True  # False for a block, which is always a message
 
 
 def read_input(read_line: ReadLine) -> ChatInput:
-    """The next message or command; EOFError when there is none. The end of input ends what has begun."""
+    """The next message or command; EOFError if there is none. The end of input completes an unfinished message."""
     line = read_line(False)
     if line.startswith(_FENCE):
         return ChatInput(_block(line.removeprefix(_FENCE), read_line), may_be_command=False)

@@ -4,11 +4,11 @@ import os
 import readline
 from collections.abc import Callable, Iterator
 
-Complete = Callable[[str], list[str]]  # a line's beginning → lines that it may become
+Complete = Callable[[str], list[str]]  # a line's beginning → its possible completions
 
 
 def readline_completer(complete: Complete) -> Callable[[str, int], str | None]:
-    """As readline asks: the last word's first, second, … completion, until there is none."""
+    """Adapt to readline's calls: the last word's first, second, … completion, until there is none."""
     found: list[str] = []
 
     def completer(word: str, state: int) -> str | None:
@@ -23,7 +23,7 @@ def readline_completer(complete: Complete) -> Callable[[str, int], str | None]:
 
 
 def paths(beginning: str) -> Iterator[str]:
-    """Files and folders whose names begin so; hidden ones only for who types the dot."""
+    """Files and folders whose names begin this way; hidden ones only if the dot was typed."""
     folder, name = os.path.split(beginning)
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:

@@ -1,4 +1,4 @@
-"""What a message of a chat says: a text, or parts with pictures and videos before it."""
+"""The content of a chat's message: a text, or parts with pictures and videos before it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ def content_of(media: Sequence[dict[str, Any]], text: str) -> Content:
 
 
 def shown_content(content: Content) -> str:
-    """The text, and how many media stand before it."""
+    """The text, and how many media precede it."""
     if isinstance(content, str):
         return content
     text = "\n".join(part["text"] for part in content if "text" in part)
@@ -23,7 +23,7 @@ def shown_content(content: Content) -> str:
 
 
 def is_content(value: Any) -> bool:
-    """Whether a content may come from a file: nothing in it names another file or an address, which would be opened."""
+    """Whether a content may be loaded from a file: nothing in it names another file or a URL, which would be opened."""
     if isinstance(value, str):
         return True
     if not isinstance(value, list) or not value:

@@ -1,7 +1,7 @@
 """A conversation with one model: the messages so far, and the last answer with its counts and times.
 
-A turn is kept once some of its answer is there, also when it was stopped. A message without an answer is no part of the
-history that the model sees; it waits until it is asked again, forgotten, or replaced by another.
+A turn is kept once part of its answer has arrived, even if it was stopped. A message without an answer is not part of
+the history that the model sees; it is kept until it is retried, undone, or replaced by another.
 """
 
 import time
@@ -20,21 +20,21 @@ NO_GUARD = '{"enable_early_stop": false}'  # lets an answer repeat itself
 
 
 class AnswerDelta(NamedTuple):
-    """What is new of an answer, or all of it."""
+    """The new part of an answer, or all of it."""
 
     thought: str
     text: str
 
     @classmethod
     def of(cls, answer: CompletionOutput) -> "AnswerDelta":
-        """A call that the model asks for is shown as its name and arguments."""
+        """Take from an output; a tool call is shown as its name and arguments."""
         calls = (f"{call.function.name or ''}{call.function.arguments}" for call in answer.tool_calls or ())
         return cls(answer.reasoning_content or "", answer.text + "".join(calls))
 
 
 @dataclass
 class Answer:
-    """What has come of one answer, and how long it took; seconds count from the question."""
+    """An answer so far, and how long it took; seconds count from the question."""
 
     thought: str = ""
     text: str = ""
@@ -65,7 +65,7 @@ class Answer:
 
     @property
     def within(self) -> str:
-        """Where it is before its text."""
+        """The part of the answer before its text."""
         return " within its thoughts" if self.thought and not self.text else ""
 
     def ending(self) -> str:
@@ -84,32 +84,33 @@ class Conversation:
         self.turns: list[dict[str, Any]] = []
         self.template_options: dict[str, Any] = {}
         self.answer: Answer | None = None  # the last one
-        self.unanswered: Content | None = None  # the last message, if no answer came
-        self.added: list[dict[str, Any]] = []  # pictures and videos that go with the next message
+        self.unanswered: Content | None = None  # the last message, if no answer arrived
+        self.added: list[dict[str, Any]] = []  # pictures and videos for the next message
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """All, the last one also where it has no answer."""
+        """All messages, including the last one if it has no answer."""
         return self._told() + ([_question(self.unanswered)] if self.unanswered is not None else [])
 
     def _told(self) -> list[dict[str, Any]]:
         return ([{"role": "system", "content": self.system}] if self.system else []) + self.turns
 
     def reset(self) -> None:
-        """Begin anew; what the system text says still holds."""
+        """Start again; the system message is kept."""
         self.turns.clear()
         self.added.clear()
         self.answer = self.unanswered = None
 
     def ask(self, text: str) -> Iterator[AnswerDelta]:
-        """The answer, piece by piece; closing the iterator stops it, also before its first piece was asked for."""
+        """Ask, and yield the answer in pieces; closing the iterator stops it, also before the first piece is
+        requested."""
         self.answer = Answer()
         self.unanswered = content = content_of(self.added, text)
         self.added = []
         return self._answered(content, self.answer, replaces=False)
 
     def retry(self) -> Iterator[AnswerDelta] | None:
-        """The last message asked again, if there is one; an earlier answer stays where nothing new comes."""
+        """Ask the last message again, if there is one; the earlier answer is kept if no new one arrives."""
         content = self.unanswered
         if content is None and (last := self._last_turn()):
             content = last[0]["content"]
@@ -119,7 +120,7 @@ class Conversation:
         return self._answered(content, self.answer, replaces=self.unanswered is None)
 
     def undo(self) -> Content | None:
-        """Forget the last message and what followed it; what it said."""
+        """Forget the last message and everything after it; returns its content."""
         content = self.unanswered
         if content is None and (last := self._last_turn()):
             content = last[0]["content"]
@@ -128,8 +129,8 @@ class Conversation:
         return content
 
     def _last_turn(self) -> list[dict[str, Any]]:
-        """From the last message of the person's on."""
-        starts = [place for place, message in enumerate(self.turns) if message["role"] == "user"]
+        """The messages from the user's last one on."""
+        starts = [index for index, message in enumerate(self.turns) if message["role"] == "user"]
         return self.turns[starts[-1] :] if starts else []
 
     def _answered(self, content: Content, answer: Answer, *, replaces: bool) -> Iterator[AnswerDelta]:
@@ -151,7 +152,7 @@ class Conversation:
             self.unanswered = None if is_kept or replaced else content
 
     def remark(self) -> str | None:
-        """What should be said about how the last answer ended, if anything."""
+        """A remark about how the last answer ended, if one is needed."""
         answer = self.answer
         if answer is None:
             return None

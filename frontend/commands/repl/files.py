@@ -1,4 +1,4 @@
-"""Saves a conversation to a file and loads it: a JSON list of messages, as `LLM.chat` takes it."""
+"""Saves a conversation to a file and loads it: a JSON list of messages, in the form of `LLM.chat`."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def save(conversation: Conversation, name: str) -> str:
 
 
 def load(conversation: Conversation, name: str) -> str:
-    """In place of what was said so far."""
+    """Replace the conversation by that of a file."""
     path = _path(name)
     try:
         if path.exists() and not path.is_file():
@@ -58,7 +58,7 @@ def _taken(conversation: Conversation, messages: list[dict[str, Any]]) -> str:
     asks = ""
     if rest and rest[-1]["role"] == "user":
         conversation.unanswered = rest.pop()["content"]
-        asks = "; the last one has no answer yet: /retry asks for it, another message takes its place"
+        asks = "; the last one has no answer yet: /retry asks for it, another message replaces it"
     return f"{messages_are(len(messages))} there{asks}."
 
 
@@ -71,13 +71,13 @@ def _path(name: str) -> Path:
 
 
 def unquoted(name: str) -> str:
-    """As a shell would take it: people write quotes around spaces, and so do terminals into which a file is dragged."""
+    """Remove quotes like a shell: people quote names with spaces, and so do terminals into which a file is dragged."""
     is_quoted = len(name) > 2 and name[0] == name[-1] and name[0] in "\"'"
     return name[1:-1] if is_quoted and not os.path.exists(name) else name
 
 
 def _holds_something_else(path: Path) -> bool:
-    """Only what is a list of messages already is written over."""
+    """Whether saving would overwrite anything but a list of messages."""
     if not path.exists() or (path.is_file() and not path.stat().st_size):
         return False
     try:

@@ -1,6 +1,6 @@
-"""The model of a chat, which the user may exchange for another, and all else that a chat's commands change.
+"""The model of a chat, which the user may replace, and the rest of the state that commands change.
 
-Two at once may not fit into memory: the old one is closed first, and loaded again if the new one can't be.
+Two models may not fit into memory: the old one is closed first, and loaded again if the new one fails.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from ..shared.model_options import require_model
 from .conversation import Conversation
 from .parameters import Parameters
 
-# Engine options that are for one model and don't carry over to another.
+# Engine options that are specific to one model and don't carry over to another.
 _OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")
 
 
@@ -34,7 +34,8 @@ class ChatModel:
         self.llm.close()
 
     def change(self, name: str) -> None:
-        """Raises if the new model can't be loaded; then the old one is in use still, or again, if it `is_open`."""
+        """Change the model; raises if the new one can't be loaded: then the old one is still in use, or again if it
+        `is_open`."""
         options = {key: value for key, value in self._options.items() if key not in _OF_ONE_MODEL}
         try:
             require_model(EngineConfig.from_options(name, **options))
@@ -52,14 +53,14 @@ class ChatModel:
 
 
 def known_models() -> Iterator[str]:
-    """Those that are on this machine and have a name."""
+    """The models on this machine that have a name."""
     for found in (*bundled_models(), *cached_models()):
         yield found.name
 
 
 @dataclass
 class ChatState:
-    """What the commands of a chat can change: the conversation, the model, and its sampling parameters."""
+    """The state that a chat's commands can change: the conversation, the model, and its sampling parameters."""
 
     model: ChatModel
     parameters: Parameters
@@ -76,7 +77,7 @@ class ChatState:
         return said
 
     def change_model(self, name: str) -> None:
-        """The conversation goes on; where the other can't be loaded, with the model that there was."""
+        """Continue the conversation with another model; if that can't be loaded, with the old one."""
         try:
             self.model.change(name)
         finally:

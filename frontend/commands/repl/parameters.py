@@ -1,6 +1,6 @@
 """The sampling parameters that a user sets during a chat: read as loosely as typed, checked as in scripts.
 
-They are kept apart from the model's own defaults, so that they outlive a change of models.
+They are kept apart from the model's own defaults, so that they survive a change of models.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.sampling import SamplingParams
 from ..shared.options import KINDS, kind_and_description
 
-# Parameters without use where one person reads one answer; for `seed` there is the engine's option.
+# Parameters that are of no use if one person reads one answer; for `seed` there is the engine's option.
 NO_USE_HERE = ("seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority")
 _ALIASES = {
     "max_thinking_tokens": "reasoning_max_tokens",
@@ -53,7 +53,7 @@ class Parameters:
         return msgspec.structs.replace(self.defaults, **self.chosen)
 
     def set(self, name: str, text: str) -> str:
-        """Raises `RequestError` for what can't be; then all is as it was."""
+        """Set a parameter; raises `RequestError` for an invalid value and then changes nothing."""
         chosen = {other: value for other, value in self.chosen.items() if other != name}
         if text != DEFAULT:
             chosen[name] = _value(name, text)
@@ -67,7 +67,7 @@ class Parameters:
         return f"{name} is {value}{whose}: {PARAMETERS[name].description}. /set {name} {DEFAULT} takes a value back."
 
     def table(self) -> str:
-        """All parameters with their values; those that were set are marked with a star."""
+        """A table of all parameters with their values; those set by the user are marked with a star."""
         rows = [
             (f"{'*' if name in self.chosen else ' '} {name}", self._shown(name), parameter.description)
             for name, parameter in PARAMETERS.items()
@@ -76,19 +76,19 @@ class Parameters:
         return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {text}" for name, value, text in rows)
 
     def _shown(self, name: str) -> str:
-        """As it was set: some are ways to write another one."""
+        """The value as it was set: some parameters are aliases of others."""
         return _shown(self.chosen[name] if name in self.chosen else getattr(self.params, name))
 
 
 def named(text: str) -> str:
-    """The parameter that is meant, with hyphens or without, by any of its names; raises for what is none, with those
-    near it."""
+    """The parameter with this name or alias, with hyphens or underscores; raises for unknown names, with
+    suggestions."""
     name = text.replace("-", "_")
     name = _ALIASES.get(name, name)
     if name in PARAMETERS:
         return name
     if name in NO_USE_HERE:
-        command = "chat" if name == "seed" else "generate"  # a seed is an option of the engine's
+        command = "chat" if name == "seed" else "generate"  # a seed is an option of the engine
         raise RequestError(f"{name} can't be set in a chat. `penstock {command}` takes --{name.replace('_', '-')}.")
     near = [known for known in PARAMETERS if name and name in known][:3]
     hint = f" Did you mean {' or '.join(near)}?" if near else suggestion(name, PARAMETERS) or " /set lists them."
@@ -96,7 +96,7 @@ def named(text: str) -> str:
 
 
 def values(name: str) -> list[str]:
-    """Those that are words."""
+    """A parameter's possible values, if they are words."""
     is_truth = name in PARAMETERS and PARAMETERS[name].kind is bool
     return ["on", "off", DEFAULT] if is_truth else [DEFAULT]
 

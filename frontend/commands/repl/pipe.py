@@ -1,6 +1,6 @@
-"""A chat through pipes: lines in, answers and nothing else on standard output.
+"""A chat through pipes: reads lines, and writes only answers to standard output.
 
-There are no prompt marks and no colours; thoughts are left out, and notices go to stderr. Has the same methods as
+There are no prompt marks and no colours; thoughts are left out, and notices go to stderr. It has the same methods as
 `Terminal`.
 """
 
@@ -21,13 +21,13 @@ class Pipe:
         pass
 
     def welcome(self) -> None:
-        """A pipe needs no greeting."""
+        """Print nothing: a pipe needs no greeting."""
 
     def read(self) -> ChatInput:
         return read_input(_line)
 
     def show(self, pieces: Iterator[AnswerDelta]) -> None:
-        """A Ctrl-C here ends the program, as in any pipe."""
+        """Write an answer; Ctrl-C ends the program, as in any pipe."""
         last = ""
         for piece in pieces:
             last = piece.text or last

@@ -1,6 +1,6 @@
 """The commands of a chat: `/reset`, `/save FILE` and the like, as rows of a table.
 
-Each takes the chat's state and the rest of the line, and returns a reply, or an answer as it comes.
+Each takes the chat's state and the rest of the line, and returns a reply or a streamed answer.
 """
 
 import mimetypes
@@ -34,14 +34,14 @@ def _nothing(chat: ChatState, argument: str) -> Iterable[str]:
 
 
 class Command(NamedTuple):
-    argument: str  # as the help shows it
+    argument: str  # as shown by the help
     sentence: str
     run: Callable[[ChatState, str], str | Iterator[AnswerDelta]]
     complete: Callable[[ChatState, str], Iterable[str]] = _nothing  # completions of an argument's beginning
 
 
 def command_word(text: str) -> str | None:
-    """The name of the command that this line is, known or not; None for a message."""
+    """The name of the command in this line, known or not; None for a message."""
     word, _, _ = text.partition(" ")
     is_one_line = "\n" not in text
     return word if word in COMMANDS or (word.startswith("/") and is_one_line) else None
@@ -59,7 +59,7 @@ def run_command(chat: ChatState, word: str, text: str) -> str | Iterator[AnswerD
 
 
 def completions(chat: ChatState, line: str) -> list[str]:
-    """The lines that a line's beginning may become; a message is never completed."""
+    """The possible completions of a line's beginning; a message has none."""
     word, space, rest = line.partition(" ")
     if not space:
         found = (f"{name} " if command.argument else name for name, command in COMMANDS.items())
@@ -92,7 +92,7 @@ def _video(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
 
 
 def _with_medium(chat: ChatState, kind: MediumKind, argument: str) -> str | Iterator[AnswerDelta]:
-    """Added to the next message, which is asked at once if it stands behind the file's name."""
+    """Add a picture or video to the next message; text after the file's name is asked at once."""
     if not argument:
         return f"Name a file: /{kind} FILE, optionally followed by a message"
     name, text = named_file(argument)
@@ -150,7 +150,7 @@ def _set(chat: ChatState, argument: str) -> str:
 
 
 def _values(chat: ChatState, argument: str) -> Iterator[str]:
-    """Names of parameters, and behind a name its values."""
+    """Names of parameters and, after a name, its values."""
     name, space, _ = argument.partition(" ")
     if not space:
         return (f"{known} " for known in PARAMETERS)
@@ -166,7 +166,7 @@ def _model(chat: ChatState, argument: str) -> str:
     except KeyboardInterrupt:
         return f"Stopped; {earlier} is still used."
     except PenstockError as error:
-        if not chat.model.is_open:  # nobody is there to talk with
+        if not chat.model.is_open:  # no model is loaded
             raise
         return f"{error}\n{earlier} is still used."
     return f"{argument} answers from the next message on; the conversation continues."
@@ -229,17 +229,18 @@ COMMANDS: dict[str, Command] = {
 
 
 # --- pictures and videos ---------------------------------------------------------------------------------------------
-# They are read from files that a command names. A message holds the file itself as `data:` URL. So a conversation that
-# is saved is complete, whatever becomes of the file, and `LLM.chat` and the web page take it as it is.
+# They are read from files named in a command. A message contains the file itself as a `data:` URL. So a saved
+# conversation is complete, whatever happens to the file, and `LLM.chat` and the web page accept it unchanged.
 
 
 class AddedMedium(NamedTuple):
     part: dict[str, Any]  # of a message
-    told: str  # what the person reads of it
+    told: str  # what the user is shown
 
 
 def named_file(argument: str) -> tuple[str, str]:
-    """A file's name and the text behind it. A name without quotes may have spaces if there is a file of that name."""
+    """Split into a file's name and the text after it. A name without quotes may contain spaces if there is such a
+    file."""
     if argument[:1] in ("'", '"') and (end := argument.find(argument[0], 1)) > 0:
         return unquoted(argument[: end + 1]), argument[end + 1 :].strip()
     words = argument.split(" ")
@@ -249,9 +250,9 @@ def named_file(argument: str) -> tuple[str, str]:
 
 
 def added_medium(llm: LLM, kind: MediumKind, name: str) -> AddedMedium:
-    """A file of the person's; raises `RequestError` where the model can't be asked about it."""
+    """Read one of the user's files; raises `RequestError` if the model can't take it."""
     if not llm._session.sees:
-        raise RequestError("This model sees no pictures and no videos; /model NAME goes on with one that does.")
+        raise RequestError("This model sees no pictures and no videos; /model NAME continues with one that does.")
     medium = encoded(kind, name, may_open=True)
     told = f"{os.path.basename(name)}: {_size(len(medium.data))}{_tokens(llm, medium)}"
     media_type = mimetypes.guess_type(name)[0] or ""
@@ -261,7 +262,7 @@ def added_medium(llm: LLM, kind: MediumKind, name: str) -> AddedMedium:
 
 
 def _tokens(llm: LLM, medium: EncodedMedium) -> str:
-    """How many it takes; a daemon's client knows them once it has asked."""
+    """How many tokens it takes; unknown to a daemon's client before the request."""
     sight = getattr(llm._session, "sight", None)
     if sight is None:
         return ""

@@ -1,7 +1,7 @@
-"""A chat at a terminal: an editable line with history, the answer as it comes, thoughts dimmed.
+"""A chat at a terminal: an editable line with history, streamed answers, dimmed thoughts.
 
 A Ctrl-C stops an answer or a command, or drops a line, never the program, however often it is pressed. Nothing here
-moves the cursor, so a window may change its size at any moment; the line being edited is readline's business.
+moves the cursor, so a window may be resized at any moment; readline handles the line being edited.
 """
 
 import json
@@ -28,7 +28,7 @@ _BOLD = "\x1b[1m"
 
 class Terminal:
     def __init__(self, complete: Complete) -> None:
-        """`complete` says how a line may go on."""
+        """`complete` returns the possible completions of a line."""
         self.is_coloured = takes_colours()
         self._complete = complete
         self.history = history_file()
@@ -40,7 +40,7 @@ class Terminal:
         readline.set_auto_history(True)
         for entry in read_history(self.history):
             readline.add_history(entry)
-        # On by default since GNU readline 8.1: a pasted block is one message, not one for each of its lines.
+        # On by default since GNU readline 8.1: a pasted block is one message instead of one per line.
         readline.parse_and_bind("set enable-bracketed-paste on")
         readline.set_completer(readline_completer(self._complete))
         readline.set_completer_delims(" ")
@@ -52,8 +52,8 @@ class Terminal:
             signal.signal(number, handler)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        # Once a line or an answer: a second Ctrl-C must not hit what happens between them. One that comes between a
-        # message and its answer is not forgotten.
+        # Once per line or answer: a second Ctrl-C must not interrupt the code between them. One between a message and
+        # its answer is remembered.
         self._was_interrupted = True
         if self._may_interrupt:
             self._may_interrupt = False
@@ -67,7 +67,7 @@ class Terminal:
             try:
                 typed = self._read()
             except KeyboardInterrupt:
-                # The line that was being typed is still in readline's hands.
+                # readline still has the line that was being typed.
                 was_empty = not readline.get_line_buffer()
                 print()
                 if was_empty:
@@ -84,8 +84,8 @@ class Terminal:
         return read_input(self._line)
 
     def _line(self, is_continued: bool) -> str:
-        # Readline puts a line into its history as soon as it is complete: a Ctrl-C that comes then, and before `input`
-        # has returned, stops the answer and doesn't drop the question. A whole message gets its entry later.
+        # Readline adds a line to its history as soon as it is complete. A Ctrl-C after that, but before `input` has
+        # returned, stops the answer and doesn't drop the question. A whole message gets its entry later.
         count = readline.get_current_history_length()
         try:
             self._may_interrupt = True
@@ -101,7 +101,7 @@ class Terminal:
         return line
 
     def _mark(self, mark: str) -> str:
-        # Between \1 and \2 stands what takes no room on the screen.
+        # Characters between \1 and \2 take no room on the screen.
         return f"\1{_BOLD}\2{mark}\1{PLAIN}\2" if self.is_coloured else mark
 
     def _remember(self, text: str) -> None:
@@ -111,7 +111,7 @@ class Terminal:
             add_to_history(self.history, text)
 
     def show(self, pieces: Iterator[AnswerDelta]) -> None:
-        """Write an answer as it comes; a Ctrl-C stops it."""
+        """Write an answer as it is generated; Ctrl-C stops it."""
         answer = AnswerText(self.is_coloured)
         with _silent_keyboard():
             try:
@@ -123,7 +123,7 @@ class Terminal:
                 answer.end()
 
     def _next(self, pieces: Iterator[AnswerDelta]) -> AnswerDelta | None:
-        # A Ctrl-C hits the wait for a piece, never the writing of one: where the writing stands is always known.
+        # Ctrl-C interrupts the wait for a piece, never the writing of one, so the output position is always known.
         try:
             self._may_interrupt = True
             if self._was_interrupted:
@@ -134,7 +134,7 @@ class Terminal:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let Ctrl-C end what a command does, which may take long."""
+        """Let Ctrl-C end a command, which may take long."""
         self._may_interrupt, self._was_interrupted = True, False
         try:
             yield
@@ -144,7 +144,7 @@ class Terminal:
             self._may_interrupt = False
 
     def say(self, text: str) -> None:
-        """Print a notice, which is not the model's."""
+        """Print a notice, as opposed to the model's text."""
         text = wrapped(text)
         print(f"{DIM}{text}{PLAIN}" if self.is_coloured else text, flush=True)
 
@@ -154,7 +154,7 @@ class Terminal:
 
 @contextmanager
 def _silent_keyboard() -> Iterator[None]:
-    """What is typed while an answer comes waits for the next prompt instead of standing in the middle of it."""
+    """Hold back keys typed during an answer for the next prompt, instead of echoing them in the middle."""
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
     silent = [*before]
@@ -168,14 +168,14 @@ def _silent_keyboard() -> Iterator[None]:
 
 
 # --- input history ---------------------------------------------------------------------------------------------------
-# Earlier chats' input, for the arrow keys: one JSON string a line, so that a message may have several. The file lies in
-# the user's state folder, readable by nobody else; the oldest entries are dropped when it is read.
+# Earlier chats' input, for the arrow keys: one JSON string per line, so that a message may have several lines. The file
+# is in the user's state folder, readable by nobody else; the oldest entries are dropped when it is read.
 
 _KEPT = 1000
 
 
 def history_file() -> Path:
-    """The null device where nothing can be kept."""
+    """The history file; the null device if nothing can be kept."""
     try:
         return state_folder() / "chat-history.jsonl"
     except OSError:
@@ -183,7 +183,7 @@ def history_file() -> Path:
 
 
 def read_history(path: Path) -> list[str]:
-    """Oldest first; a file that is missing or damaged gives what can be read of it."""
+    """Read entries, oldest first; a missing or damaged file gives as many as can be read."""
     entries: list[str] = []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -201,7 +201,7 @@ def read_history(path: Path) -> list[str]:
 
 
 def add_to_history(path: Path, entry: str) -> None:
-    """Appended at once, so that two chats share one file. A folder that cannot be written keeps no history."""
+    """Append an entry at once, so that two chats can share a file. A folder that cannot be written keeps no history."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8", opener=_private) as file:

@@ -1,8 +1,7 @@
-"""Wraps text that comes in pieces: a word that doesn't fit into the line goes to the next one.
+"""Wraps text that arrives in pieces: a word that doesn't fit into the line goes to the next one.
 
-A word is held until it is complete, and nothing that was written is moved, so the window may change its size between
-two pieces. Code between fences and words longer than a line are left to the terminal, so that they can be copied as
-they are.
+A word is held back until it is complete, and written text is never moved, so the window may be resized between two
+pieces. Code between fences and words longer than a line are left to the terminal, so that they can be copied unchanged.
 """
 
 import unicodedata
@@ -10,27 +9,27 @@ from collections.abc import Callable
 
 _TAB = 8
 _FENCES = ("```", "~~~")
-_LONGEST_FENCE = 80  # with the language behind it
-_JOINED = ("Mn", "Me", "Cf")  # categories of what belongs to the character before it
+_LONGEST_FENCE = 80  # including the language after it
+_JOINED = ("Mn", "Me", "Cf")  # categories of characters that combine with the one before
 _JOINER = "\u200d"
-# What stands with the character before it, and what with the one after it, in scripts without spaces.
+# Characters that stay with the one before, and those that stay with the one after, in scripts without spaces.
 _CLOSING = frozenset("、。，．：；！？）］｝」』】〕〉》〙〛ー々…‥’”·,.:;!?)]}%")
 _OPENING = frozenset("（［｛「『【〔〈《〘〚‘“([{")
 
 
 class Wrapper:
     def __init__(self, columns: Callable[[], int]) -> None:
-        """`columns` says how wide the window is now."""
+        """`columns` returns the window's current width."""
         self._columns = columns
         self._column = 0
         self._gap = ""  # spaces before the word
         self._word = ""
-        self._is_too_long = False  # the word, which is written as it comes
-        self._line = ""  # how it begins, for fences
-        self._fence: str | None = None  # of the code that we are in
+        self._is_too_long = False  # the word is longer than a line and is written as it arrives
+        self._line = ""  # its beginning, to find fences
+        self._fence: str | None = None  # of the current code block
 
     def feed(self, text: str) -> str:
-        """What can be written now."""
+        """The text that can be written now."""
         return "".join(map(self._character, text))
 
     def flush(self) -> str:
@@ -86,24 +85,24 @@ class Wrapper:
 
 
 def may_break(word: str, after: str) -> bool:
-    """Whether a line may end between a word's characters so far and one that is no space."""
+    """Whether a line may end between a word's characters so far and a following non-space."""
     before = word[-1]
     if before == _JOINER or before in _OPENING or after in _CLOSING:
         return False
     if unicodedata.category(after) in _JOINED or _is_skin_tone(after) or _is_hangul(before) or _is_hangul(after):
         return False
-    if _is_regional(before) and _is_regional(after):  # two of them are one flag
+    if _is_regional(before) and _is_regional(after):  # two of them form one flag
         return sum(map(_is_regional, word)) % 2 == 0
     return _is_wide(before) or _is_wide(after)
 
 
 def width_of(text: str) -> int:
-    """Columns that a character takes at most: terminals differ in which ones they combine."""
+    """The most columns that a character takes: terminals differ in which ones they combine."""
     return sum(map(_width, text))
 
 
 def _width(character: str) -> int:
-    if character == "\ufe0f":  # makes the character before it an emoji, which is wider
+    if character == "\ufe0f":  # turns the previous character into an emoji, which is wider
         return 1
     if unicodedata.category(character) in _JOINED:
         return 0

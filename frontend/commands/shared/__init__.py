@@ -1,4 +1,4 @@
-"""What several subcommands share: options made from fields, loading a model, and the models in the cache.
+"""Code shared by several subcommands: options made from fields, loading a model, and listing cached models.
 
-Begin with `options.py`; `loading.py` is how a command gets its model.
+Begin with `options.py`; `loading.py` loads a command's model.
 """

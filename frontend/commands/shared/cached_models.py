@@ -9,12 +9,12 @@ from ...models.model_names import BUNDLED
 
 
 class LocalModel(NamedTuple):
-    name: str  # as `LLM` takes it
+    name: str  # accepted by `LLM`
     folder: Path
     size: int  # bytes on disk
-    unfinished: int = 0  # of these, bytes of a download that was broken off
-    is_gguf: bool = False  # the folder has a config alone, made of its header
-    refusal: str = ""  # why it can't be looked at
+    unfinished: int = 0  # bytes of an interrupted download among these
+    is_gguf: bool = False  # the folder has only a config, made from its header
+    refusal: str = ""  # why it can't be inspected
 
 
 def bundled_models() -> Iterator[LocalModel]:
@@ -24,15 +24,15 @@ def bundled_models() -> Iterator[LocalModel]:
 
 
 def cached_models() -> Iterator[LocalModel]:
-    """In the cache of huggingface_hub, by name; of each the revision that `main` means, else the newest."""
+    """The models in huggingface_hub's cache, by name; for each the revision of `main`, otherwise the newest."""
     prepare_hub()
-    # Here, not above: neither bundled models nor folders need it.
+    # Imported here: neither bundled models nor folders need it.
     from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
         cache = scan_cache_dir(constants.HF_HUB_CACHE)
-    except (CacheNotFound, ValueError):  # the latter where its place is a file
+    except (CacheNotFound, ValueError):  # ValueError: the cache's path is a file
         return
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
         if repo.repo_type == "model" and repo.revisions:
@@ -42,7 +42,7 @@ def cached_models() -> Iterator[LocalModel]:
 
 
 def models_in(folder: Path) -> Iterator[LocalModel]:
-    """The folder itself where it is a model's, else those directly in it that are."""
+    """The folder itself if it is a model's, otherwise the models directly inside it."""
     folders = [folder] if (folder / "config.json").is_file() else sorted(folder.iterdir())
     for each in folders:
         if (each / "config.json").is_file():

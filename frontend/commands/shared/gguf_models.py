@@ -1,6 +1,6 @@
-"""Lists GGUF files: those in the stores of other programs, and in folders that are given.
+"""Lists GGUF files: those in the stores of other programs, and those in given folders.
 
-Each gets a folder with the config that it translates to and no tokenizer, which is what a worker's survey looks at.
+Each gets a folder with its translated config and no tokenizer, for a worker's survey.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from .cached_models import LocalModel
 
 
 def described(models: Iterable[Listed], folder: Path) -> Iterator[LocalModel]:
-    """With folders within `folder`; of those that can't be read the reason."""
+    """List models with a folder for each within `folder`, or with the reason why they can't be read."""
     with closing(describer()) as translator:
         for number, (name, files, refusal) in enumerate(models):
             target = folder / str(number)
@@ -30,5 +30,5 @@ def described(models: Iterable[Listed], folder: Path) -> Iterator[LocalModel]:
 
 
 def gguf_in(folder: Path) -> Iterator[Listed]:
-    """The models that lie in a folder, by their files."""
+    """The models in a folder, by their files."""
     return map(listed_file, model_files_in(folder))

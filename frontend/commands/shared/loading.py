@@ -1,6 +1,6 @@
-"""Loads a model for a command, and shows on the terminal how far it is.
+"""Loads a model for a command, and shows progress on the terminal.
 
-How far it is shows in the memory that the model's processes take.
+Progress is measured by the memory of the model's processes.
 """
 
 import threading
@@ -15,12 +15,12 @@ from ...console.standard_error import clear_status, show_status, takes_status
 from ...llm import LLM
 from ...models.model_names import name_of
 
-# A start that takes less shows nothing.
+# A faster start shows nothing.
 _STEP_SECONDS = 1.0
 
 
 def load(model: str, options: dict[str, Any]) -> LLM:
-    """Returns when it is ready."""
+    """Load a model; returns when it is ready."""
     if logs.is_quiet(bool(options.get("quiet"))) or not takes_status():
         return _opened(model, options)
     is_ready = threading.Event()
@@ -36,7 +36,7 @@ def load(model: str, options: dict[str, Any]) -> LLM:
 
 def _opened(model: str, options: dict[str, Any]) -> LLM:
     llm = LLM(model, **options)
-    llm._says_failures = False  # commands say of each prompt what was wrong with it
+    llm._says_failures = False  # commands report each prompt's error themselves
     return llm
 
 
@@ -47,7 +47,7 @@ def _say(name: str, is_ready: threading.Event) -> None:
 
 
 def _resident_bytes() -> int:
-    """Of all processes that this one has started."""
+    """The memory of all processes started by this one."""
     total = 0
     for child in psutil.Process().children(recursive=True):
         try:

@@ -18,9 +18,9 @@ from .options import given
 def checked_options(
     arguments: argparse.Namespace, parser: argparse.ArgumentParser
 ) -> tuple[EngineConfig, dict[str, Any], dict[str, Any]]:
-    """The config, and the engine and sampling options that were given; what cannot work ends the command.
+    """The config, and the given engine and sampling options; invalid ones end the command.
 
-    `seed` is the engine's: it gives every prompt one of its own.
+    `seed` is the engine's: it gives every prompt its own seed.
     """
     options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
     chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
@@ -33,12 +33,12 @@ def checked_options(
 
 
 def require_model(config: EngineConfig) -> None:
-    """Before anything is read, written or loaded. A daemon has names of its own."""
+    """Check that the model exists before anything is read, written or loaded. A daemon has names of its own."""
     if config.connect == "never":
         found = find_model(config.model, config.tokenizer, config.revision, is_quiet=is_quiet(config.quiet))
         default_params(found.folder)
 
 
 def with_defaults(llm: LLM, chosen: dict[str, Any]) -> SamplingParams:
-    """What the model asks for itself holds where nothing else was chosen."""
+    """Complete the options with the model's own defaults."""
     return msgspec.structs.replace(llm.get_default_sampling_params(), **chosen)

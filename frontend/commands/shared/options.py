@@ -1,7 +1,7 @@
-"""Command-line options made from the fields of a struct: name, type and sentence stand there once.
+"""Command-line options made from the fields of a struct, which states name, type and description once.
 
-Only what was given ends up among the arguments, so that defaults stay the struct's own. Values are read as loosely as a
-shell gives them; whether they hold is the struct's own check, which says the same sentence as in a script.
+Only given options become arguments, so defaults remain the struct's own. Values are read loosely, as a shell passes
+them; the struct checks them itself, with the same error messages as in a script.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _USUAL = {
 
 
 class Kind(NamedTuple):
-    """How a type of field is written on a command line."""
+    """The command-line form of a type of field."""
 
     metavar: str
     read: Callable[[str], Any]
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
 
 def number_or_text(word: str) -> int | float | str:
-    """Text stays text ("4GiB", or a mistake that the struct's check will name)."""
+    """Convert to a number if possible. Text stays text ("4GiB", or a mistake that the struct's check will report)."""
     for read in (int, float):
         try:
             return read(word)
@@ -78,7 +78,7 @@ def add_options(
     leave_out: Collection[str] = (),
     meanings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """One option for each field that carries a description; `meanings` are those that a command has of its own."""
+    """Add an option for each field that has a description; `meanings` are a command's own descriptions."""
     group = parser.add_argument_group(title)
     for field in msgspec.structs.fields(struct):
         kind, description = kind_and_description(field.type)
@@ -95,17 +95,21 @@ def add_options(
 
 
 def given(arguments: argparse.Namespace, struct: type) -> dict[str, Any]:
-    """The fields of the struct that stand on the command line."""
+    """The fields of the struct that are set on the command line."""
     names = {field.name for field in msgspec.structs.fields(struct)}
     return {name: value for name, value in vars(arguments).items() if name in names}
 
 
 def kind_and_description(annotation: Any) -> tuple[Any, str | None]:
-    """`Annotated[int | None, Meta(description=…)]` is an int with that description."""
+    """Split `Annotated[int
+
+    None, Meta(description=…)]` into int and the description."""
     if not hasattr(annotation, "__metadata__"):
         return annotation, None
     kind = annotation.__origin__
-    # `int | None` is an int that may be left out; the arguments of `list[int]` hold no None.
+    # `int
+    #
+    # None` is an int that may be left out; the arguments of `list[int]` contain no None.
     if NoneType in get_args(kind):
         kind = next(part for part in get_args(kind) if part is not NoneType)
     return kind, annotation.__metadata__[0].description
@@ -119,7 +123,7 @@ def _help(name: str, description: str, default: Any) -> str:
 
 
 def add_socket(parser: argparse.ArgumentParser) -> None:
-    """The option `--socket`: which daemon a command talks to."""
+    """Add the option `--socket`: the daemon that a command talks to."""
     parser.add_argument("--socket", metavar="PATH", type=Path, help="the daemon's socket, if it isn't the default one")
 
 
@@ -128,7 +132,7 @@ def socket_of(arguments: argparse.Namespace) -> Path:
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """The option `-v`, of commands that start a model; `obey_verbose` does what it says."""
+    """Add the option `-v` to commands that start a model; `obey_verbose` applies it."""
     parser.add_argument("-v", "--verbose", action="store_true", help="print the full memory plan at the start")
 
 

@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def orderly_termination() -> Iterator[None]:
-    """Within it both signals raise `SystemExit`, once. An ignored signal stays ignored, as `nohup` wants it."""
+    """Raise `SystemExit` for either signal, once. An ignored signal stays ignored, as `nohup` needs it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -19,7 +19,7 @@ def orderly_termination() -> Iterator[None]:
     handled = [number for number, handler in earlier.items() if handler is not signal.SIG_IGN]
 
     def leave(number: int, frame: FrameType | None) -> None:
-        for each in handled:  # a second one must not hit what is put in order
+        for each in handled:  # a second one must not interrupt the clean-up
             signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
 

@@ -1,5 +1,5 @@
-"""Readers of the inside of a tool call, one for each way in which models write it.
+"""Readers of the inside of a tool call, one for each format that models use.
 
-`json_call.py` is the usual one; `../families.py` says which family writes which. A call that may be written in several
-ways has a `FormatChoice` of its readers.
+`json_call.py` is the usual one; `../families.py` has each family's formats. A call with several possible formats has a
+`FormatChoice` of readers.
 """

@@ -1,4 +1,4 @@
-"""A call that may be written in several formats: its first character tells which."""
+"""A call that may be written in several formats: its first character decides."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from ..marks import CallPiece, CallReader, ReaderOf, Tools
 
 
 class FormatChoice:
-    """A `CallReader` that delegates to the one whose key the inside begins with; "" is for all others."""
+    """A `CallReader` that delegates to the reader whose key begins the inside; "" is for all others."""
 
     def __init__(self, tools: Tools, readers: Mapping[str, ReaderOf]) -> None:
         self._tools = tools

@@ -1,9 +1,9 @@
 """Reads calls whose arguments are a JSON object, and passes the arguments on as the model writes them.
 
-`HeadedCall` reads a name, told apart by a pattern, and the object behind it. The others read JSON as a whole, such as
-`{"name": "f", "arguments": {"a": 1}}`: `JsonCall` between marks, `BareJsonCall` where it must find the end by itself,
-`JsonCalls` a list. In that order the name is known as soon as the arguments begin; in any other order the call is
-passed on when it is complete.
+`HeadedCall` reads a name, recognized by a pattern, and the object after it. The others read JSON as a whole, such as
+`{"name": "f", "arguments": {"a": 1}}`: `JsonCall` between marks, `BareJsonCall` without a closing mark, `JsonCalls` a
+list. With the keys in that order, the name is known as soon as the arguments begin; otherwise the call is passed on
+when it is complete.
 """
 
 import json
@@ -20,10 +20,10 @@ _HEAD = re.compile(
     r'(?:\{\s*)?(?:"(?:type|id)"\s*:\s*"[^"\\]*"\s*,\s*)?' + _NAME + r'"(?:arguments|parameters)"\s*:\s*(?=\{\s*["}])',
     re.DOTALL,
 )
-_HEAD_LENGTH = 1024  # characters; in a longer text no head is looked for
-_NAME_LENGTH = 256  # likewise, where the head has little but the name
-_HEAD_ENDS = re.compile('["{}]')  # with one of these does what decides of a head
-# What is certainly another object than a call: by its first key, or by the one behind the name.
+_HEAD_LENGTH = 1024  # characters; beyond this, no head is looked for
+_NAME_LENGTH = 256  # likewise, if the head has little but the name
+_HEAD_ENDS = re.compile('["{}]')  # a head can only be decided at one of these
+# Certainly not a call: an object with another first key, or another key after the name.
 _OTHER = re.compile(
     r'\{\s*(?:[^"\s]|"(?!(?:name|type|id|arguments|parameters|function)")[^"]*"'
     r'|"name"\s*:\s*[^"\s]|' + _NAME + r'(?:[^"\s]|"(?!(?:arguments|parameters)")[^"]*"))',
@@ -32,7 +32,8 @@ _OTHER = re.compile(
 
 
 class HeadedCall:
-    """A `CallReader` for a name and an object of arguments. `head` is what stands before the object, with its name."""
+    """A `CallReader` for a name and an object of arguments. `head` matches the text before the object, including its
+    name."""
 
     text = ""  # brackets and fences between the object and the closing mark belong to the call
 
@@ -40,7 +41,7 @@ class HeadedCall:
         self._rest = GrowingText()
         self._head = head
         self._head_length = head_length
-        self._inside = GrowingText()  # until the name is known, from the first character that is no white space
+        self._inside = GrowingText()  # until the name is known, from the first character that isn't white space
         self._arguments: JsonObject | None = None  # once the name is known
 
     @property
@@ -103,24 +104,25 @@ class JsonCall(HeadedCall):
         return self._arguments is None and self._beginning.is_broken
 
     def feed(self, text: str) -> list[CallPiece]:
-        """What turns out to be no JSON is no call: read to its end, each of many marks would be read to the end."""
+        """Read more. A text that turns out to be no JSON is no call: otherwise each of many marks would be read to
+        the end."""
         if self._arguments is None:
             begun = text if self._inside else text.lstrip()
             if begun and not self._inside:
-                # Without its first bracket it goes on with the name.
+                # Without its first bracket it begins with the name.
                 self._beginning.feed("{" if begun[0] == '"' else "")
                 self._beginning.is_broken |= begun[0] not in '{"'
             self._beginning.feed(begun)
         return super().feed(text)
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
-        """Nothing more of a call that has begun; else the inside as a whole, if it is a call."""
+        """Finish: nothing more for a call that has begun; otherwise parse the inside as a whole, if it is a call."""
         if self._arguments is not None or (call := _named(json_value(str(self._inside)), {})) is None:
             return []
         return [self._begun(call[0], call[1])]
 
     def _name(self, head: re.Match[str]) -> str:
-        name = json_value(head["name"])  # None for one that a control character spoils
+        name = json_value(head["name"])  # None if a control character spoils it
         return name if isinstance(name, str) else ""
 
 
@@ -162,7 +164,7 @@ class BareJsonCall(JsonCall):
 
 
 class JsonCalls:
-    """A `CallReader` for a list of objects. What is no call ends it."""
+    """A `CallReader` for a list of objects. Anything but a call ends it."""
 
     text = ""
 
@@ -170,9 +172,9 @@ class JsonCalls:
         self.is_over = False
         self.is_whole = True
         self._unread = ""
-        self._behind = GrowingText()  # the last call
+        self._behind = GrowingText()  # text after the last call
         self._tools = tools
-        self._expected = "["  # next, after white space
+        self._expected = "["  # the next character, after white space
         self._call: BareJsonCall | None = None  # in progress
         self._has_calls = False
 
@@ -227,7 +229,7 @@ class JsonCalls:
 
 
 def _named(call: Any, arguments: dict[str, Any] | None) -> tuple[str, str] | None:
-    """Name and arguments of a call in any order; `arguments` are those of a call that names none."""
+    """Name and arguments of a call in any order; `arguments` are those of a call without a name."""
     if isinstance(call, dict) and isinstance(call.get("function"), dict):
         call = call["function"]
     if not isinstance(call, dict):

@@ -1,4 +1,4 @@
-"""Finds the end of one JSON object in a text that comes in pieces and goes on behind it."""
+"""Finds the end of one JSON object in a text that arrives in pieces and continues after it."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _SCALAR = re.compile(r"[-+.\w]+")  # numbers and constants, and more
 
 
 class JsonObject:
-    """Takes in text up to the bracket that closes its first."""
+    """Takes in text up to the bracket that closes the first one."""
 
     def __init__(self) -> None:
         self._text = GrowingText()
@@ -29,7 +29,7 @@ class JsonObject:
         return self._text.length
 
     def feed(self, text: str) -> str:
-        """As much of this text as belongs to the object."""
+        """The part of this text that belongs to the object."""
         own = text[: self._end(text)]
         self._text.add(own)
         return own
@@ -37,7 +37,7 @@ class JsonObject:
     def _end(self, text: str) -> int:
         if self.is_complete:
             return 0
-        for place, character in enumerate(text):
+        for index, character in enumerate(text):
             if self._is_escaped:
                 self._is_escaped = False
             elif character == '"':
@@ -50,49 +50,49 @@ class JsonObject:
                 self._depth -= 1
                 if self._depth == 0:
                     self.is_complete = True
-                    return place + 1
+                    return index + 1
         return len(text)
 
 
 class JsonBeginning:
-    """Says as soon as can be that a text is no JSON: what isn't broken may still become some, or not."""
+    """Detects as early as possible that a text is no JSON; other text may or may not become JSON."""
 
     def __init__(self) -> None:
         self.is_broken = False
-        self._open: list[str] = []  # the brackets that wait to be closed
+        self._open: list[str] = []  # brackets to be closed
         self._expects = "v"  # v: a value, k: a key, c: a colon, n: a comma or a closing bracket
-        self._may_close = False  # the bracket before it was an opening one
+        self._may_close = False  # the previous character was an opening bracket
         self._is_string = self._is_escaped = self._is_scalar = False
 
     def feed(self, text: str) -> None:
-        place = 0
-        while place < len(text) and not self.is_broken:
-            place = self._in_string(text, place) if self._is_string else self._between_strings(text, place)
+        index = 0
+        while index < len(text) and not self.is_broken:
+            index = self._in_string(text, index) if self._is_string else self._between_strings(text, index)
 
-    def _in_string(self, text: str, place: int) -> int:
+    def _in_string(self, text: str, index: int) -> int:
         if self._is_escaped:
             self._is_escaped = False
-            return place + 1
-        if (plain := _PLAIN.match(text, place)) is not None:
+            return index + 1
+        if (plain := _PLAIN.match(text, index)) is not None:
             return plain.end()
-        if text[place] == "\\":
+        if text[index] == "\\":
             self._is_escaped = True
         else:
             self._is_string = False
             self._expects = "c" if self._expects == "k" else "n"
-        return place + 1
+        return index + 1
 
-    def _between_strings(self, text: str, place: int) -> int:
-        if (scalar := _SCALAR.match(text, place)) is not None:
-            # One that goes on from the piece before is the same.
+    def _between_strings(self, text: str, index: int) -> int:
+        if (scalar := _SCALAR.match(text, index)) is not None:
+            # A scalar continued from the previous piece.
             self.is_broken = self._expects != "v" and not self._is_scalar
             self._expects, self._is_scalar, self._may_close = "n", True, False
             return scalar.end()
         self._is_scalar = False
-        character = text[place]
+        character = text[index]
         if not character.isspace():
             self._take(character)
-        return place + 1
+        return index + 1
 
     def _take(self, character: str) -> None:
         may_close, self._may_close = self._may_close, False
@@ -114,7 +114,7 @@ class JsonBeginning:
 
 
 def json_value(text: str) -> Any:
-    """Its value; None where it isn't JSON."""
+    """The value of a JSON text; None if it isn't JSON."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Reads a call that is a message to a tool: the recipient's name, a space, and the message's text.
 
-The text is the arguments as a JSON object. A tool that takes a single string, by its schema or because the model knows
-it so, may be sent that string as it stands, such as a program; what is passed on is JSON all the same.
+The text is the arguments as a JSON object. A tool that takes a single string, according to its schema or to the model,
+may be sent the bare string, such as a program; it is converted to JSON.
 """
 
 import json
@@ -16,19 +16,20 @@ _NAME = re.compile(r"[\w.:/-]{1,256}")
 
 
 class MessageCall:
-    """A `CallReader`, for forms with a closing mark."""
+    """A `CallReader` for forms with a closing mark."""
 
-    text = ""  # what stands behind the object belongs to the call
+    text = ""  # text after the object belongs to the call
     rest = ""
     is_over = False
 
     def __init__(self, tools: Tools, namespace: str, texts: Mapping[str, str]) -> None:
-        """`namespace` stands before the names of the caller's tools; `texts` are the model's own that take a string."""
+        """`namespace` precedes the names of the caller's tools; `texts` are the model's own tools that take a
+        string."""
         self._tools = tools
         self._namespace = namespace
         self._texts = texts
-        self._recipient: str | None = None  # once the space behind it has come
-        self._begun = GrowingText()  # the recipient so far, then white space that the text begins with
+        self._recipient: str | None = None  # once the space after it has arrived
+        self._begun = GrowingText()  # the recipient so far, then white space before the text
         self._arguments: JsonObject | _String | None = None  # once the text has begun
         self.is_text = False
         self.is_whole = False
@@ -46,7 +47,7 @@ class MessageCall:
         return self._more(self._arguments, text) if self._arguments is not None else self._first(text)
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
-        """The answer's end may be the call's: the token that ends both is none of the text."""
+        """Finish; the answer's end may be the call's: the token that ends both is not part of the text."""
         arguments = self._arguments
         if isinstance(arguments, JsonObject):
             self.is_whole = arguments.is_complete and isinstance(json_value(arguments.text), dict)
@@ -54,7 +55,7 @@ class MessageCall:
             self.is_whole = True
             return [CallPiece(None, arguments.ending)]
         elif self._recipient is not None and not self.is_text:
-            # Without arguments; cut off before them if the tool has some.
+            # Without arguments; or cut off before them, if the tool has some.
             self.is_whole = not is_cut or not self._tools.get(self._name, True)
             return [CallPiece(self._name, "{}" if self.is_whole else "")]
         return []
@@ -64,7 +65,7 @@ class MessageCall:
         return (self._recipient or "").removeprefix(self._namespace)
 
     def _first(self, text: str) -> list[CallPiece]:
-        """The text's beginning shows whether it is an object."""
+        """Decide from the text's beginning whether it is an object."""
         key, is_known = self._key()
         begun = text.lstrip()
         if not begun and is_known:
@@ -81,7 +82,7 @@ class MessageCall:
         return [CallPiece(self._name, first.arguments)]
 
     def _key(self) -> tuple[str | None, bool]:
-        """The argument that a string is, if it can be; and whether the text may be an object."""
+        """The argument for a bare string, if one is possible; and whether the text may be an object."""
         schemas = self._tools.get(self._name)
         if schemas is None and (own := self._texts.get(self._recipient or "")) is not None:
             return own, False
@@ -94,7 +95,7 @@ class MessageCall:
 
 
 class _String:
-    """An object with one string, written while the string comes."""
+    """An object with one string, written as the string arrives."""
 
     ending = '"}'
 

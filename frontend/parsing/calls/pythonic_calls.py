@@ -1,7 +1,7 @@
 """Reads calls written as Python: `[weather(city="Paris", days=[1, 2]), clock()]`.
 
-A name is passed on with its bracket, each argument when it is complete, as JSON. Arguments have names and literal
-values, JSON's `true`, `false` and `null` among them; anything else is no call.
+A name is passed on at its bracket, each argument when it is complete, as JSON. Arguments have names and literal values,
+including JSON's `true`, `false` and `null`; anything else is no call.
 """
 
 import ast
@@ -23,18 +23,18 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class PythonicCalls:
-    """A `CallReader` for a list of calls. What is no call ends it."""
+    """A `CallReader` for a list of calls. Anything but a call ends it."""
 
     def __init__(self, tools: Tools) -> None:
         self.rest = ""  # not read yet
-        self.text = ""  # an argument that is none
+        self.text = ""  # an argument that turned out to be none
         self.is_over = False
         self._state: Callable[[], bool] = self._in_front
         self._pieces: list[CallPiece] = []
         self._num_calls = 0
         self._num_arguments = 0  # of the call in progress
         self._num_closed = 0
-        self._key = ""  # of the argument in progress, as it was written with its "="
+        self._key = ""  # of the argument in progress, as written, with its "="
         self._value = _Value()
 
     @property
@@ -79,7 +79,7 @@ class PythonicCalls:
         return self._go_on(self._in_arguments, head.end())
 
     def _in_arguments(self) -> bool:
-        """In front of an argument, or of the bracket that ends them."""
+        """Before an argument, or the bracket that ends the arguments."""
         self.rest = self.rest.lstrip()
         if self.rest.startswith(")"):
             return self._end_call()
@@ -128,7 +128,7 @@ class PythonicCalls:
         return self._go_on(self._behind_call, 1)
 
     def _end_as_text(self) -> bool:
-        """Treat what isn't read yet as text, with an argument that has begun."""
+        """Treat unread text as text, including an argument that has begun."""
         if self._key:
             self.text = self._key + self._value.text
         self.is_over = True
@@ -136,7 +136,7 @@ class PythonicCalls:
 
 
 class _Value:
-    """A literal, up to the comma or the bracket that ends it."""
+    """A literal, up to the comma or bracket that ends it."""
 
     def __init__(self) -> None:
         self._text = GrowingText()
@@ -150,13 +150,13 @@ class _Value:
         return str(self._text)
 
     def feed(self, text: str) -> str:
-        """As much of this text as belongs to the value."""
+        """The part of this text that belongs to the value."""
         own = text[: self._end(text)]
         self._text.add(own)
         return own
 
     def _end(self, text: str) -> int:
-        for place, character in enumerate(text):
+        for index, character in enumerate(text):
             if self._is_escaped:
                 self._is_escaped = False
             elif self._quote:
@@ -168,16 +168,16 @@ class _Value:
                 self._depth += 1
             elif not self._depth and character in ",)":
                 self.is_complete = True
-                return place
+                return index
             elif character in ")]}":
                 self._depth -= 1
         return len(text)
 
     def as_json(self) -> str | None:
-        """None where it is no literal, or one that JSON doesn't have."""
+        """The value as JSON; None if it isn't a literal, or has no JSON form."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # "\d", which Python warns of and takes as it stands
+                warnings.simplefilter("ignore")  # "\d", which Python warns about and reads literally
                 tree = ast.parse(self.text.strip(), mode="eval")
             value = ast.literal_eval(_WithConstants().visit(tree))
             return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -186,7 +186,7 @@ class _Value:
 
 
 class _WithConstants(ast.NodeTransformer):
-    """JSON's constants become Python's."""
+    """Replaces JSON's constants by Python's."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Constant(_CONSTANTS[node.id]) if node.id in _CONSTANTS else node

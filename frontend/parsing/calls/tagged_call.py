@@ -1,7 +1,7 @@
-"""Reads calls whose arguments stand between tags: `<function=f><parameter=city>Paris</parameter></function>`.
+"""Reads calls whose arguments are enclosed in tags: `<function=f><parameter=city>Paris</parameter></function>`.
 
-What is passed on is JSON all the same. The schema of the tool says what a value is: text is passed on as it comes,
-anything else when it is complete; an argument that no schema names is text.
+They are passed on as JSON. The tool's schema gives a value's type: text is passed on as it arrives, anything else when
+it is complete; an argument without a schema is text.
 """
 
 import json
@@ -16,17 +16,17 @@ from .json_object import json_value
 _NAME = re.compile(r"[\w.:/-]{1,256}")
 _BEGUN_NAME = re.compile(r"[\w.:/-]*\s*")
 _LONGEST_NAME = 256
-_DEEPEST = 16  # alternatives in alternatives, of a parameter's schema
+_DEEPEST = 16  # nested alternatives of a parameter's schema
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 
 
 class TaggedCall:
-    """A `CallReader`, for forms with a closing mark."""
+    """A `CallReader` for forms with a closing mark."""
 
     rest = ""
 
     def __init__(self, tools: Tools, tags: Tags) -> None:
-        self._text = GrowingText()  # what stands between two arguments and is none
+        self._text = GrowingText()  # text between two arguments that belongs to none
         self._key = GrowingText()  # in progress
         self._tools = tools
         self._tags = tags
@@ -79,11 +79,11 @@ class TaggedCall:
     # --- states --------------------------------------------------------------------------------------------------
 
     def _in_name(self) -> bool:
-        """Up to its end; where that is a line break, the first argument ends it as well."""
+        """Read up to the name's end; if that is a line break, the first argument's mark also ends it."""
         self._unread = self._unread.lstrip()
         name, mark = self._read_up_to((self._tags.name_end, self._tags.key_opening))
         if not mark and not self._is_complete and _BEGUN_NAME.fullmatch(name):
-            self._unread = name + self._unread  # told as a whole
+            self._unread = name + self._unread  # passed on whole
             return False
         name = name.strip()
         is_cut = not mark and (self._is_cut or bool(self._tags.name_end.strip()))
@@ -125,7 +125,7 @@ class TaggedCall:
         return self._go_on(self._in_value)
 
     def _in_value(self) -> bool:
-        """A model may forget to close it before the next argument."""
+        """Read a value. A model may forget to close it before the next argument."""
         value, mark = self._read_up_to((self._tags.value_closing, self._tags.key_opening))
         self._tell(self._value.feed(value))
         if not mark:
@@ -156,7 +156,7 @@ class TaggedCall:
 class _Text:
     """A value that is text, without the line breaks that its marks put around it."""
 
-    unfinished = ""  # what wasn't told yet, where the answer ends here
+    unfinished = ""  # text not passed on yet when the answer ends
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -207,7 +207,7 @@ class _Other:
 
 
 def value_types(schema: Any, depth: int = 0) -> tuple[str, ...]:
-    """The JSON types that a schema allows; none where it doesn't say."""
+    """The JSON types that a schema allows; empty if it has none."""
     if not isinstance(schema, Mapping):
         return ()
     found = [one for one in _listed(schema.get("type")) if isinstance(one, str)]
@@ -220,5 +220,5 @@ def value_types(schema: Any, depth: int = 0) -> tuple[str, ...]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A schema that a client sends may hold anything anywhere."""
+    """A list from a client's schema, which may have anything anywhere."""
     return value if isinstance(value, list) else [] if value is None else [value]
