@@ -87,6 +87,8 @@ def test_a_stream_comes_piece_by_piece_mistakes_raise_at_their_line_and_all_else
         attached.generate(["a", "b"], [GREEDY])
     with pytest.raises(RequestError, match="argument of the call itself"):
         attached.chat(TALK, chat_template_kwargs={"messages": []})
+    with pytest.raises(RequestError, match=r"reads no 'enable_thinkng'\. Did you mean enable_thinking\?"):
+        attached.apply_chat_template(TALK, enable_thinkng=False)
     assert attached.apply_chat_template(TALK) == private.apply_chat_template(TALK)
     assert attached.get_tokenizer().encode("Hello") == private.get_tokenizer().encode("Hello")
     assert attached.stats().blocks == 128 and attached.list_loras() == []

@@ -359,6 +359,7 @@ def test_a_misspelt_option_of_the_template_is_refused(client):
     for ask in (
         lambda: client.chat.completions.create(messages=QUESTION, **misspelt),
         lambda: client.responses.create(input="hi", **misspelt),
+        lambda: client.post("/../tokenize", body={"messages": QUESTION, **misspelt["extra_body"]}, cast_to=object),
     ):
         with pytest.raises(openai.BadRequestError, match="Did you mean enable_thinking?"):
             ask()

@@ -12,6 +12,7 @@ from ....protocol.errors import RequestError
 from ...requests.prompts import RenderedPrompt
 from ...session.private import PrivateSession
 from ...text.template_input import TemplateInput
+from ...text.template_options import unread_options
 
 Text = str | RequestError
 
@@ -28,9 +29,12 @@ async def rendered(
 ) -> list[RenderedPrompt | RequestError]:
     """The texts, in the order of the conversations; those with the same template go to one process together."""
     by_template: dict[str | None, list[int]] = defaultdict(list)
-    for place, wire in enumerate(conversations):
-        by_template[wire.chat_template].append(place)
     texts: dict[int, Text] = {}
+    for place, wire in enumerate(conversations):
+        if (refusal := _misspelt_option(session, wire)) is not None:
+            texts[place] = refusal
+        else:
+            by_template[wire.chat_template].append(place)
 
     async def render(template: str | None, places: list[int]) -> None:
         turns = [
@@ -53,6 +57,17 @@ async def rendered(
         RenderedPrompt(text, wire.tools or ()) if isinstance(text := texts[place], str) else text
         for place, wire in enumerate(conversations)
     ]
+
+
+def _misspelt_option(session: PrivateSession, wire: WireConversation) -> RequestError | None:
+    """The refusal of an option that is nearly one that the model's own template reads."""
+    if wire.chat_template is not None or not wire.options:
+        return None
+    try:
+        unread_options(session.tokenizer.template(session.chat_template, has_tools=bool(wire.tools)), wire.options)
+    except RequestError as error:
+        return error
+    return None
 
 
 async def _in_threads(

@@ -51,10 +51,12 @@ def _tokens(call: Call, request: TokenizeRequest, model: LoadedModel) -> Reply:
 
 def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedModel) -> Sequence[int]:
     """With as many tokens for each of its media as the prompt of an answer would have."""
+    tools = as_tools(request.tools) or None
+    model.check_template_options(request.chat_template_kwargs, tools)
     prompt = rendered(
         model,
         request.messages or [],
-        as_tools(request.tools) or None,
+        tools,
         template_options(request.chat_template_kwargs),
         adds_generation_prompt=request.add_generation_prompt,
     )
