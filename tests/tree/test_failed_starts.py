@@ -127,19 +127,18 @@ def test_wherever_a_start_fails_its_tree_ends(kind, place, monkeypatch, model_fo
 
 
 def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeypatch):
-    from penstock.frontend.daemon import models as daemon_models
-    from penstock.frontend.daemon.settings import added_model
+    from penstock.frontend.daemon import loading
+    from penstock.frontend.daemon.settings import DaemonSettings, added_model
 
     class Model:
         name, adapters = "pocket", {"a": "/nowhere"}
         settings = added_model("pocket", "pocket", STAND_IN, 1.0)
 
-    monkeypatch.setattr(daemon_models, "_load_again", fails)
+    monkeypatch.setattr(loading, "_load_again", fails)
     before = own_processes()
 
     async def loaded() -> None:
-        served = daemon_models.DaemonModels(daemon_models.DaemonSettings())
-        await served._open(Model())
+        await loading.Loading(DaemonSettings(), list).open(Model())
 
     with pytest.raises(OSError, match="as if a terminal"):
         asyncio.run(loaded())
