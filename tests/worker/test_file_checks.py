@@ -61,7 +61,7 @@ def test_files_that_the_index_names_and_are_missing_are_counted(tmp_path):
     tiny_model(tmp_path, "llama", shards=4)
     for number in (2, 3):
         (tmp_path / f"model-0000{number}-of-00004.safetensors").unlink()
-    sentence = r"model-00002-of-00004\.safetensors is named by the index and missing \(2 files are\)"
+    sentence = r"model-00002-of-00004\.safetensors is listed in the index but missing \(2 files are\)"
     refused(tmp_path, sentence, ModelNotFoundError)
 
 

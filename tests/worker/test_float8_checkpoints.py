@@ -133,7 +133,7 @@ def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kin
 @for_each(
     "name, changes, sentence",
     [
-        ("deepseek", {"weight_scale_inv": None}, r"down_proj is stored as 8-bit floats, and beside it lies no"),
+        ("deepseek", {"weight_scale_inv": None}, r"down_proj is stored as 8-bit floats without a"),
         ("deepseek", {"weight_scale_inv": torch.ones(3, 3)}, r"3 scales along 64 numbers, .* says blocks of 32\."),
         ("compressed-channel", {"weight_scale": torch.ones(63, 1)}, "63 scales along 64 numbers, .* no blocks"),
         ("static", {"weight": torch.ones(64, 96).to(torch.float8_e4m3fn)}, r"shape \(64, 96\), .* asks for 112 inputs"),

@@ -77,7 +77,7 @@ def test_what_is_no_plain_adapter_of_this_model_is_refused(tmp_path: Path):
     assert "aLoRA" in refusal(tokens)
     other = adapter(tmp_path / "other", tiny_model(tmp_path / "other model", "llama", hidden_size=64), rank=4)
     assert "another model" in refusal(as_gguf(other, folder, tmp_path / "other.gguf"))
-    assert "of which architecture" in refusal(write_gguf(tmp_path / "whose.gguf", LORA, {}))
+    assert "name its architecture" in refusal(write_gguf(tmp_path / "whose.gguf", LORA, {}))
     half = {"blk.0.attn_q.weight.lora_a": torch.ones(4, 48), "output_norm.weight": torch.ones(48)}
     assert "blk.0.attn_q.weight.lora_a and 1 more" in refusal(
         write_gguf(tmp_path / "half.gguf", {"general.architecture": "llama", **LORA}, half)

@@ -1,4 +1,4 @@
-"""`penstock convert`: a model written anew with its projections as integers, in a process of its own.
+"""`penstock convert`: rewrites a model with its projections as integers, in a separate process.
 
-Begin with `convert.py`; `conversion_plan.py` says what goes into which file.
+Begin with `convert.py`; `conversion_plan.py` assigns tensors to files.
 """

@@ -1,6 +1,6 @@
 """The process that converts a model, `python -m penstock.worker.convert`.
 
-It takes a `Conversion` as one line of JSON on its standard input, says how far it is on its output, and ends when its
+It reads a `Conversion` as one line of JSON from standard input, prints its progress on its output, and ends when its
 input does.
 """
 
@@ -30,7 +30,7 @@ def main() -> None:
     threading.Thread(target=_watch_parent, args=(is_told_to_end,), daemon=True).start()
 
     def say(said: ConversionMessage) -> None:
-        # Ended here, between two pieces, and nowhere else: a removal of what was begun is never broken off.
+        # Ends only here, between two pieces, so that the removal of unfinished files is never interrupted.
         if is_told_to_end.is_set():
             sys.exit(_ENDED)
         try:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _watch_parent(is_told_to_end: threading.Event) -> None:
-    # Until the parent's end of the pipe closes. Python can't end while a thread is within its own buffered reader.
+    # Read until the parent's end of the pipe closes. Python can't exit while a thread is in its own buffered reader.
     while os.read(sys.stdin.fileno(), 1 << 12):
         pass
     is_told_to_end.set()

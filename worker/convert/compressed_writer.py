@@ -1,4 +1,4 @@
-"""Writes the layout of compressed-tensors: which tensors a matrix becomes, and what config.json says of them.
+"""Writes the layout of compressed-tensors: the tensors of each matrix, and their description in config.json.
 
 8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric. Scales
 keep the kernels' own format, so that nothing is rounded twice.
@@ -16,7 +16,7 @@ _VALUES_PER_WORD = 8
 
 
 def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[str, DtypeAndShape]:
-    """The tensors of a module whose weight had this shape."""
+    """The tensors for a module whose weight had this shape."""
     rows, columns = shape
     if kind == "int8":
         return {"weight": (torch.int8, shape), "weight_scale": (torch.float32, (rows, 1))}
@@ -28,7 +28,7 @@ def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[
 
 
 def written_rows(part: QuantizedPart) -> dict[str, Tensor]:
-    """Rows of those tensors; what has no rows is `weight_shape`."""
+    """Rows of those tensors, except `weight_shape`, which has none."""
     if part.bits == 8:
         return {"weight": part.values, "weight_scale": part.scales.float()}
     return {"weight_packed": packed_words(part.values), "weight_scale": part.scales.half()}
@@ -40,7 +40,7 @@ def packed_words(values: Tensor) -> Tensor:
 
 
 def quantization_config(by_kind: dict[str, list[str]], others: list[str], group_size: int) -> dict[str, Any]:
-    """`by_kind` are the modules of each kind, `others` those that stay as they are."""
+    """Make the config; `by_kind` are the modules of each kind, `others` the unchanged ones."""
     is_mixed = len(by_kind) > 1
     groups = [_group(kind, modules if is_mixed else ["Linear"], group_size) for kind, modules in by_kind.items()]
     return {

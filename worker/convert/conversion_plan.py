@@ -1,6 +1,6 @@
 """Plans a conversion: which tensors of the source, whole or in a rank's pieces, go into which files.
 
-It works on names and shapes and reads no weights. The caller says which pieces a rank holds.
+It works on names and shapes and reads no weights. The caller gives the pieces that each rank holds.
 """
 
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ from ..weights.quantized import COMPANIONS
 from .compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, TensorSpec
 
-_LARGEST_FILE = 5 << 30  # as others cut theirs
+_LARGEST_FILE = 5 << 30  # the usual limit
 _GROUP_SIZES = (32, 64, 128)
 
-TargetFile = dict[str, TensorSpec]  # one safetensors file to be
+TargetFile = dict[str, TensorSpec]  # one planned safetensors file
 Pieces = dict[str, CheckpointPiece]  # by the source's names
 
 
@@ -36,41 +36,41 @@ class StoredTensor(NamedTuple):
     """A tensor of the source, as layers see it."""
 
     name: str
-    stored_name: str  # several may lie in one
+    stored_name: str  # several may share one
     layout: Layout
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
     written_name: str
-    kind: str | None = None  # int8 or int4, where it is to be quantized
-    widened: torch.dtype | None = None  # what 8-bit floats become that are not
+    kind: str | None = None  # int8 or int4, if it is to be quantized
+    widened: torch.dtype | None = None  # the dtype of 8-bit floats that are not quantized
 
     @property
     def nbytes(self) -> int:
         return TensorSpec(self.dtype, self.shape).nbytes
 
     def of(self, file: Any) -> Any:
-        """In its open file, to be sliced."""
+        """The tensor in its open file, to be sliced."""
         return self.layout.view(self.name, file.get_slice(self.stored_name))
 
     @property
     def is_rescaled(self) -> bool:
-        """Whether it is read with the scales beside it, which are not kept."""
+        """Whether it is read together with its scales, which are not kept."""
         return self.dtype in FLOAT8 and (self.kind or self.widened) is not None
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is the matrix of what compressed-tensors calls a Linear."""
+        """Whether it is the matrix of a Linear, in the sense of compressed-tensors."""
         return self.name == f"{HEAD}.weight" or (self.name.startswith(("model.layers.", VISION)) and _is_matrix(self))
 
 
 @dataclass
 class TargetFolder:
-    """A set of files to be: the whole model, or what one rank holds of it."""
+    """A set of planned files: the whole model, or one rank's share."""
 
     name: str  # within the target
     pieces: Pieces = field(default_factory=dict)
-    written_names: dict[str, str] = field(default_factory=dict)  # of the pieces' tensors
+    written_names: dict[str, str] = field(default_factory=dict)  # by the pieces' tensors
     files: list[TargetFile] = field(default_factory=list)
 
     @property
@@ -85,7 +85,7 @@ class TargetFolder:
         return [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
 
     def add(self, source: StoredTensor, piece: CheckpointPiece, tensors: TargetFile) -> None:
-        """What a piece of the source becomes."""
+        """Add the tensors that a piece of the source becomes."""
         if not self.files or (self.files[-1] and size_of(self.files[-1]) + size_of(tensors) > _LARGEST_FILE):
             self.files.append({})
         self.files[-1] |= tensors
@@ -101,10 +101,10 @@ def size_of(file: TargetFile) -> int:
 
 
 def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | None]:
-    """int8 or int4 of each tensor that is to be quantized, None of those that are named and are not.
+    """int8 or int4 for each tensor to be quantized, None for those named that are not.
 
-    The head stays as it is, for engines that want it so, and so does what makes keys and values of latents: a load cuts
-    it by head before it is quantized, keys across the rows.
+    The head stays unchanged, for engines that need it so, and so does the projection from latents to keys and values: a
+    load cuts it by head before quantizing it, the keys across the rows.
     """
     kinds = quantized_kinds(config, asked.quantization)
     is_cut_first = config.latent is not None and config.quantization is None
@@ -116,8 +116,7 @@ def kinds_of_tensors(config: ModelConfig, asked: Conversion) -> dict[str, str | 
 def stored_tensors(
     folder: Path, config: ModelConfig, kinds: dict[str, str | None], find_layout: FindLayout
 ) -> list[StoredTensor]:
-    """All of the source, by file and name. Of a model that sees all names stay as they are, of others layers' are
-    written."""
+    """All tensors of the source, by file and name. A model with vision keeps its names; others get layers' names."""
     file_of: dict[str, Path] = {}
     for path in own_weight_files(folder):
         require_regular(path)
@@ -152,7 +151,7 @@ def _dtype(view: Any, name: str) -> torch.dtype:
 def with_scales_applied(
     stored: list[StoredTensor], kinds: dict[str, str | None], widened: torch.dtype
 ) -> list[StoredTensor]:
-    """What becomes of 8-bit floats: as while loading, layers that are not named become int8, and others floats."""
+    """Convert 8-bit floats as loading does: layers that are not named become int8, others floats."""
     matrices = {each.name for each in stored if each.dtype in FLOAT8 and _is_matrix(each)}
     scales = {f"{name.removesuffix('weight')}{companion}" for name in matrices for companion in COMPANIONS}
     found = []
@@ -167,7 +166,7 @@ def with_scales_applied(
 
 
 def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
-    """One for each rank with its pieces, where the target is to be cut, else one with all of the source."""
+    """Plan one folder per rank if the target is divided, else one with everything."""
     wanted = {".": {source.name: CheckpointPiece(source.name, source.shape) for source in stored}}
     if asked.is_cut:
         wanted = {rank_folder(rank, len(by_rank)): pieces for rank, pieces in enumerate(by_rank)}
@@ -191,7 +190,7 @@ def _planned(source: StoredTensor, piece: CheckpointPiece, asked: Conversion) ->
 
 
 def check_groups(by_rank: list[Pieces], kinds: dict[str, str | None], asked: Conversion) -> None:
-    """Refuse groups that don't divide the inputs of every rank, and say which do."""
+    """Refuse group sizes that don't divide the inputs of every rank, and name those that do."""
     names = {name for name, kind in kinds.items() if kind == "int4"}
     widths = {piece.part_shape[1] for pieces in by_rank for piece in pieces.values() if piece.name in names}
     if not widths:

@@ -1,8 +1,8 @@
 """Writes a model with its projections as integers, in the layout of compressed-tensors, which other engines read too.
 
-Weights are read, quantized and written some rows at a time, whole or cut for the ranks. The target appears under its
-name when it is complete. The head, the embedding and the norms stay as they are; so does what is not to be quantized.
-A model that sees is written with its encoder, under the names that it has; of other models with encoders the text part.
+Weights are read, quantized and written some rows at a time, whole or divided for the ranks. The target appears under
+its name when it is complete. The head, the embedding, the norms and all layers that are not quantized stay unchanged.
+A model whose vision is supported is written with its encoder and names; of other models only the text part.
 """
 
 import shutil
@@ -75,7 +75,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     _check_source(source, config, asked)
     check_weight_files(source)
     config = with_head_as_stored(config, source, Checkpoint(source, config.quantization, config).names)
-    # What holds integers is only copied, as a whole.
+    # Quantized files are only copied as a whole.
     is_copied = config.quantization is not None and asked.quantization is None
     kinds = kinds_of_tensors(config, asked)
     find_layout = _layout_for(config, kinds)
@@ -99,7 +99,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
 
 
 def _layout_for(config: ModelConfig, kinds: dict[str, str | None]) -> FindLayout:
-    """Experts that lie in one tensor are taken apart if they become integers, and else stay as they are."""
+    """Separate experts that share a tensor if they become integers; otherwise leave them unchanged."""
     if any(kinds.get(f"{layer}.weight") for layer in expert_layers(config)):
         return layout_with_experts_apart
     return layout_of
@@ -125,7 +125,7 @@ def _check_source(source: Path, config: ModelConfig, asked: Conversion) -> None:
 
 
 def _quantizer(asked: Conversion) -> Quantize:
-    """As a load with `quantization` would: by the kernels' packer, where there is one."""
+    """Quantize like a load with `quantization`: with the kernels' packer, if there is one."""
     try:
         load()
     except LibraryError:
@@ -140,7 +140,7 @@ def _quantized(rows: Tensor, kind: str, asked: Conversion) -> QuantizedPart:
 def _write_weights(
     targets: list[ConvertedFolder], stored: list[StoredTensor], checkpoint: Checkpoint, quantize: Quantize, say: Say
 ) -> None:
-    """Each tensor is read and quantized once, for all ranks."""
+    """Read and quantize each tensor once, for all ranks."""
     done, total = 0, sum(source.nbytes for source in stored)
     for source in stored:
         holders = [target for target in targets if target.holds(source.name)]
@@ -154,7 +154,7 @@ def _write_weights(
 def _write_tensor(
     holders: list[ConvertedFolder], source: StoredTensor, checkpoint: Checkpoint, quantize: Quantize
 ) -> Iterator[int]:
-    """Gives the bytes of the source that are done."""
+    """Write one tensor; yield the numbers of source bytes done."""
     if not source.shape or not source.nbytes:
         with safe_open(source.file, framework="pt") as file:
             for holder in holders:
@@ -177,7 +177,7 @@ def _written_rows(
     if source.is_rescaled:
         part = checkpoint.matrix(source.name, source.shape, (0, first, last))
         return quantize(part, source.kind) if source.kind else part.to(_CPU, source.widened or source.dtype)
-    # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
+    # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
     with safe_open(source.file, framework="pt") as file:
         rows: Tensor = source.of(file)[first:last]
         return quantize(rows, source.kind) if source.kind else rows
@@ -194,7 +194,7 @@ def _write_config(
     if not is_copied:
         for part, key in product(parts, QUANTIZATION_KEYS):
             part.pop(key, None)
-    if not read.tie_word_embeddings:  # the weights may show it, and the config not
+    if not read.tie_word_embeddings:  # the weights may show this although the config doesn't
         config["tie_word_embeddings"] = False
         for part in parts:
             part |= dict.fromkeys({"tie_word_embeddings", "tie_embedding"}.intersection(part), False)
@@ -204,7 +204,7 @@ def _write_config(
             by_kind.setdefault(each.kind, []).append(each.written_name.removesuffix(".weight"))
     if by_kind:
         others = [each.written_name.removesuffix(".weight") for each in stored if each.is_linear and each.kind is None]
-        # Named also where the head is tied, and so has no tensor.
+        # Named even if the head is tied and has no tensor.
         config["quantization_config"] = quantization_config(by_kind, sorted({HEAD, *others}), asked.group_size)
     write_json(folder / "config.json", config)
 
@@ -214,7 +214,7 @@ def _write_record(folder: Path, asked: Conversion) -> None:
     record = ConversionRecord(
         asked.model or asked.source,
         asked.revision,
-        asked.quantization or (before.quantization if before else None),  # of a copy: what its source was made of
+        asked.quantization or (before.quantization if before else None),  # a copy keeps its source's
         asked.group_size,
         asked.tensor_parallel_size,
         asked.is_cut,
@@ -223,9 +223,9 @@ def _write_record(folder: Path, asked: Conversion) -> None:
 
 
 def _copy_the_rest(folder: Path, source: Path, tokenizer: Path, without: Sequence[str]) -> None:
-    """Tokenizer, templates, licence: all files that are neither weights nor written here."""
-    for place in (source, tokenizer):
-        for path in sorted(place.iterdir()):
+    """Copy tokenizer, templates, licence: all files that are neither weights nor written here."""
+    for origin in (source, tokenizer):
+        for path in sorted(origin.iterdir()):
             is_weights = path.suffix in _WEIGHTS or path.name.endswith(".index.json")
             is_wanted = not is_weights and path.name[0] != "." and path.name not in without
             if is_wanted and path.is_file() and not (folder / path.name).exists():

@@ -1,6 +1,6 @@
 """The folder of a converted model, or of one rank's share of it, while it is written.
 
-It is given quantized rows of the source's tensors as they come, and writes those that it holds.
+It gets quantized rows of the source's tensors in any order, and writes those that belong to it.
 """
 
 import json
@@ -38,7 +38,7 @@ class ConvertedFolder:
         self._file_of[written].rows(written, tensor)
 
     def rows(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
-        """What this folder holds of the source's rows from `first` on."""
+        """Write this folder's part of the source's rows from `first` on."""
         piece = self.planned.pieces[name]
         dim, start, end = piece.part or (0, 0, piece.shape[0])
         if dim:
@@ -50,7 +50,7 @@ class ConvertedFolder:
             self._write(name, cut(rows, 0, low - first, high - first), low - start)
 
     def close(self) -> None:
-        """All is on the disk afterwards."""
+        """Flush everything to the disk."""
         for name, piece in self.planned.pieces.items():
             shape = self.planned.written_names[name].removesuffix("weight") + "weight_shape"
             if shape in self._file_of:
@@ -59,7 +59,7 @@ class ConvertedFolder:
             file.close()
         if len(self._files) > 1:
             self._write_index()
-        if any(piece.part for piece in self.planned.pieces.values()):  # of a whole model there is nothing to say
+        if any(piece.part for piece in self.planned.pieces.values()):  # a whole model needs no list
             write_pieces(self.folder, list(self.planned.pieces.values()))
 
     def _write(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
@@ -84,7 +84,7 @@ def cut(rows: Tensor, dim: int, first: int, last: int) -> Tensor: ...
 @overload
 def cut(rows: QuantizedPart, dim: int, first: int, last: int) -> QuantizedPart: ...
 def cut(rows: Tensor | QuantizedPart, dim: int, first: int, last: int) -> Tensor | QuantizedPart:
-    """Of dimension `dim` the entries from first to last + 1; inputs in groups are cut between groups only."""
+    """Cut the entries from first to last + 1 of dimension `dim`; grouped inputs are cut only between groups."""
     if isinstance(rows, Tensor):
         return rows.narrow(dim, first, last - first)
     group = rows.group_size if dim == 1 else 1

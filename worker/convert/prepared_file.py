@@ -1,5 +1,5 @@
-"""A file whose space is taken before anything is written, so that a full disk shows at once: a header, then data in any
-order of places.
+"""A file whose space is allocated before anything is written, so that a full disk shows at once: a header, then data in
+any order of offsets.
 """
 
 import os
@@ -12,18 +12,18 @@ class PreparedFile:
     """Open until closed."""
 
     def __init__(self, path: Path, header: bytes, data_bytes: int) -> None:
-        """Data lie right behind the header."""
+        """Data follow the header directly."""
         self._data_at = len(header)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._write(header, 0)
         os.posix_fallocate(self._file, 0, self._data_at + data_bytes)
 
     def put(self, octets: Tensor, at: int) -> None:
-        """Write uint8 so far behind the data's beginning."""
+        """Write uint8 at this offset from the data's beginning."""
         self._write(octets.contiguous().flatten().numpy().data, self._data_at + at)
 
     def close(self) -> None:
-        """All is on the disk afterwards."""
+        """Flush everything to the disk."""
         os.fsync(self._file)
         os.close(self._file)
 

@@ -1,8 +1,8 @@
-"""Finds which pieces of a model's tensors each rank holds, by asking the model's own layers.
+"""Finds which pieces of a model's tensors each rank holds, by building the model's layers.
 
-A decoder, and an encoder if there is one, is built for every rank, on a source that notes which tensors are read and
-returns them without content (torch's device "meta"). So only the layers know how weights are divided. Reads names and
-shapes, no weights.
+A decoder (and an encoder, if any) is built for every rank on a source that records which tensors are read and returns
+them without content (torch's device "meta"). So only the layers define how weights are divided. Reads names and shapes,
+no weights.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ _NOWHERE = torch.device("meta")
 def rank_pieces(
     folder: Path, config: ModelConfig, size: int, find_layout: FindLayout
 ) -> list[dict[str, CheckpointPiece]]:
-    """Of each of `size` ranks the pieces that it holds, by the tensors' names."""
+    """The pieces of each of `size` ranks, by the tensors' names."""
     check_split(config, size)
     checkpoint = Checkpoint(folder, config=config, find_layout=find_layout)
     by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
@@ -57,7 +57,7 @@ def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dic
 
 
 class _RecordingSource:
-    """Replaces the checkpoint, and notes what is read of it."""
+    """Replaces the checkpoint, and records what is read from it."""
 
     bytes_read = 0
 
@@ -73,20 +73,20 @@ class _RecordingSource:
         return self.checkpoint.has(name)
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        self.checkpoint.shaped(name, shape)  # raises where it is missing or has another shape
+        self.checkpoint.shaped(name, shape)  # raises if it is missing or has another shape
         piece = CheckpointPiece(name, shape, part)
-        # What is read in several parts is kept whole.
+        # Tensors that are read in several parts are kept whole.
         self.pieces[name] = piece if self.pieces.get(name, piece) == piece else CheckpointPiece(name, shape)
         return torch.empty(piece.part_shape, device=_NOWHERE)
 
     matrix = octets = read
 
     def group_size(self, module: str) -> int:
-        """Ranks are cut apart evenly; the new groups have to divide what each gets (`check_groups`)."""
+        """Ranks divide evenly; the new groups must divide each share (`check_groups`)."""
         return 0
 
     def pass_over(self, name: str) -> None:
-        """Nothing is kept here that would be used instead."""
+        """Do nothing: no cached weights replace tensors here."""
 
     def leftovers(self) -> list[str]:
         return []

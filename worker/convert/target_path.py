@@ -1,6 +1,6 @@
-"""The folder or file that a conversion makes: it stands beside its name until it is complete, and then takes it.
+"""The target of a conversion, a folder or file: it has a temporary name next to the final one until it is complete.
 
-What an ended process left there is removed. A name that is taken is never written over.
+Leftovers of an ended process are removed. Existing targets are never overwritten.
 """
 
 import os
@@ -13,12 +13,12 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.own_folder import HeldFolder
 from ...protocol.files.sizes import exact_size
 
-_SPARE = 256 << 20  # bytes of disk to be left over
+_SPARE = 256 << 20  # bytes of disk to leave free
 
 
 @contextmanager
 def appearing_folder(target: Path, size: int) -> Iterator[Path]:
-    """A folder that takes the target's name at the end."""
+    """A folder that gets the target's name at the end."""
     with _unfinished(target, size) as folder:
         yield folder.path
         _require_free(target, meanwhile=True)
@@ -27,7 +27,7 @@ def appearing_folder(target: Path, size: int) -> Iterator[Path]:
 
 @contextmanager
 def appearing_file(target: Path, size: int) -> Iterator[Path]:
-    """A file, to be made by the caller, that takes the target's name at the end."""
+    """A file, made by the caller, that gets the target's name at the end."""
     with _unfinished(target, size) as folder:
         yield folder.path / target.name
         _require_free(target, meanwhile=True)
@@ -61,7 +61,7 @@ def _unfinished(target: Path, size: int) -> Iterator[HeldFolder]:
 
 
 def _require_free(target: Path, *, meanwhile: bool = False) -> None:
-    if not os.path.lexists(target):  # a link that leads nowhere, too
+    if not os.path.lexists(target):  # even a dangling link
         return
     if meanwhile:
         raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")

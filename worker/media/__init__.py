@@ -1,4 +1,4 @@
-"""Pictures and videos: encoders, and the rows that they have made of media.
+"""Pictures and videos: encoders, and the rows that they make from media.
 
-Begin with `rows.py`, which does what a plan says of media, then `encoder.py`.
+Begin with `rows.py`, which applies a plan's media, then `encoder.py`.
 """

@@ -1,8 +1,8 @@
-"""In which order a medium's patches pass through an encoder, and which of them attend to one another.
+"""The order of a medium's patches in an encoder, and which of them attend to one another.
 
-A group of patches (merge × merge of a frame) stands side by side: they become one row, in some models with the group in
-the same place of the next frame. Where most layers attend within windows, so do the groups of a window; the order of
-all is kept, to put rows back.
+The patches of a group (merge × merge of a frame) are adjacent: they become one row, in some models together with the
+group at the same position of the next frame. If most layers attend within windows, the groups of a window are adjacent
+too; their order is kept, to put the rows back.
 """
 
 from dataclasses import dataclass, replace
@@ -18,26 +18,26 @@ FRAMES, WINDOWS = 0, 1  # by number, the rows of patches that attend to one anot
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The patches of one medium."""
+    """The arrangement of one medium's patches."""
 
     grid: tuple[int, int]  # patches of a frame: down, across
-    heights: Tensor  # int64 [P]: where in its frame each patch lies
+    heights: Tensor  # int64 [P]: coordinates of each patch in its frame
     widths: Tensor
-    layouts: list[list[int]]  # so many neighbours attend to one another: of frames, and of windows if there are any
+    layouts: list[list[int]]  # sizes of runs of patches that attend to one another: by frame, maybe by window
     num_rows: int
-    row_frames: int  # that become one row
-    order: Tensor | None  # int64 [groups]: which of the medium's groups each of the encoder's is; None: the same
+    row_frames: int  # frames of one row
+    order: Tensor | None  # int64 [groups]: the medium's group for each of the encoder's; None: the same order
 
     @property
     def num_patches(self) -> int:
         return len(self.heights)
 
     def between(self, first: int, end: int) -> "Arrangement":
-        """Where these patches alone lie."""
+        """The coordinates of these patches only."""
         return replace(self, heights=self.heights[first:end], widths=self.widths[first:end])
 
     def groups_of_rows(self, first: int, end: int) -> Tensor:
-        """int64 [rows × row_frames]: those that become these rows, one row's behind the other's."""
+        """int64 [rows × row_frames]: the groups that become these rows, row by row."""
         rows = torch.arange(first, end)
         of_frame = self.num_rows * self.row_frames // len(self.layouts[FRAMES])
         firsts = rows + rows // of_frame * of_frame * (self.row_frames - 1)
@@ -45,21 +45,22 @@ class Arrangement:
 
 
 def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrangement:
-    """Of a medium of so many frames, and pixels down and across."""
+    """Arrange a medium with this shape: frames, and pixels down and across."""
     frames = shape[0]
-    grid = shape[1] // config.patch_size, shape[2] // config.patch_size  # pixels that make no whole patch are left out
+    grid = shape[1] // config.patch_size, shape[2] // config.patch_size  # pixels beyond whole patches are dropped
     require(
         frames > 0 and all(side > 0 and side % config.merge == 0 for side in grid),
         f"encodes {frames} frames of {grid[0]} × {grid[1]} patches, and {config.merge} × {config.merge} make a row",
     )
     require(
         config.family.places != "fixed" or grid == (config.table_side,) * 2,
-        f"encodes frames of {grid[0]} × {grid[1]} patches, which have {config.table_side} × {config.table_side} places",
+        f"encodes frames of {grid[0]} × {grid[1]} patches, and its position table is {config.table_side} × "
+        f"{config.table_side}",
     )
     num_frames, pair = -(-frames // config.num_frames), config.family.row_frames
     require(num_frames == 1 or num_frames % pair == 0, f"encodes {num_frames} frames, of which {pair} make a row")
     down, across = grid[0] // config.merge, grid[1] // config.merge  # rows
-    heights, widths = _places(down, across, config.merge)  # [down × across, merge²]
+    heights, widths = _coordinates(down, across, config.merge)  # [down × across, merge²]
     layouts, order = [[grid[0] * grid[1]] * num_frames], None
     if config.window is not None:
         of_frame, counts = _windows(down, across, config.window)
@@ -77,15 +78,15 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
     )
 
 
-def _places(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:
-    """Of one frame's patches, those of a row side by side."""
+def _coordinates(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:
+    """Coordinates of one frame's patches, those of a row adjacent."""
     row, column = torch.arange(down * across) // across, torch.arange(down * across) % across
     inner = torch.arange(merge * merge)
     return row[:, None] * merge + inner // merge, column[:, None] * merge + inner % merge
 
 
 def _windows(down: int, across: int, side: int) -> tuple[Tensor, list[int]]:
-    """A frame's rows window by window, and how many each of them has."""
+    """A frame's rows in the order of windows, and the number in each window."""
     row, column = torch.arange(down * across) // across, torch.arange(down * across) % across
     window = row // side * -(-across // side) + column // side
     return window.argsort(stable=True), window.bincount().tolist()

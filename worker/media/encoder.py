@@ -1,8 +1,8 @@
-"""A vision transformer as a config describes it: patches, layers that attend to whole frames or windows, and mergers.
+"""A vision transformer built from a config's description: patches, layers that attend to frames or windows, mergers.
 
-It is called in stages (`patch`, of each layer `project` and `attend`, each merger), for some patches at a time, because
-a medium may be computed in several steps. A merger makes a part of the rows: that in the place of the embeddings behind
-the last layer, those for DeepStack behind earlier ones.
+It is called in stages (`patch`, each layer's `project` and `attend`, each merger), for some patches at a time, because
+a medium may be computed in several steps. A merger makes a part of the rows: after the last layer the part that
+replaces embeddings, after earlier layers those for DeepStack.
 """
 
 from torch import Tensor
@@ -20,8 +20,8 @@ from .projections import from_heads, patch_projection, to_heads
 
 
 class EncoderAttention:
-    """Attention of all patches of a frame, or a window, to one another. Heads are filled up with zeros where kernels
-    want them larger, which changes no number."""
+    """Attention among all patches of a frame or window. Heads are padded with zeros to the size that kernels need,
+    which changes no result."""
 
     def __init__(self, weights: Weights, config: VisionConfig) -> None:
         self.ops = weights.ops
@@ -38,7 +38,7 @@ class EncoderAttention:
         self.output = from_heads(weights, names.output, config)
 
     def project(self, x: Rows, step: LayerStep) -> Rows:
-        """The queries of these patches, whose keys and values are stored."""
+        """Store the keys and values of these patches; return their queries."""
         heads = self.qkv(x)  # [P, 3 × heads × head_dim]
         return self.ops.store_heads(heads, self.heads, step.rotation, step.kv, step.rows)
 
@@ -61,11 +61,11 @@ class EncoderLayer:
         self.mlp = MLP(weights.at("mlp"), hidden, config.intermediate_size, config.activation, is_gated, names)
 
     def project(self, stream: Rows, step: LayerStep) -> Rows:
-        """The queries of these patches, whose keys and values are stored: those of all that they see come first."""
+        """Store the keys and values of these patches, before any patch that sees them attends; return their queries."""
         return self.attention.project(self.before_attention(stream), step)
 
     def attend(self, stream: Rows, query: Rows, step: LayerStep) -> Rows:
-        """The stream of these patches behind the layer, in the place of the one before it."""
+        """Replace the stream of these patches by that after the layer."""
         update = self.attention.attend(query, step)
         return self.ops.add(stream, self.mlp(self.before_mlp(stream, update)))  # [P, hidden]
 
@@ -82,13 +82,13 @@ class Encoder:
         if config.table_side is not None:
             self.table = inner.vector(f"{names.table}.weight", (config.table_side**2, config.hidden_size))
         self.layers = [EncoderLayer(inner.at(names.blocks).at(n), config, n) for n in range(config.num_layers)]
-        # By part of the rows; the first one's stands behind the last layer.
+        # By part of the rows; the first part's merger follows the last layer.
         self.mergers: list[Merger] = [MERGERS[config.family.merging](inner, config)]
         tapped = inner.at("deepstack_merger_list")
         self.mergers += [MLPMerger(tapped.at(number), config, norms_rows=True) for number in range(len(config.taps))]
 
     def parts_behind(self, layer: int) -> list[int]:
-        """The parts of the rows that are made behind this layer."""
+        """The parts of the rows that are made after this layer."""
         last = [0] if layer == self.config.num_layers - 1 else []
         return [part for part, tap in enumerate(self.config.taps, 1) if tap == layer] + last
 

@@ -1,4 +1,4 @@
-"""What computes an encoder's stages for one medium at a time: the interface, and its form that computes on tensors."""
+"""Computes an encoder's stages for one medium at a time: the interface, and its version for tensors."""
 
 from abc import ABC, abstractmethod
 from typing import cast
@@ -18,13 +18,13 @@ from .layout_rows import BLOCK_SIZE, LayoutRows, layout_rows
 class EncoderPass(ABC):
     """The memory of a medium that is being encoded, and its stages for some of its patches."""
 
-    stream: Tensor  # [P, hidden]: behind the newest stage
-    queries: Tensor  # [P, heads × head_dim], of a layer that is half computed
+    stream: Tensor  # [P, hidden]: after the latest stage
+    queries: Tensor  # [P, heads × head_dim], of a layer in progress
     _layouts: list[LayoutRows]
     _rotation: TokenRotation | None
 
     def __init__(self, encoder: Encoder, dtype: torch.dtype) -> None:
-        """The stream has this dtype."""
+        """`dtype`: of the stream."""
         self.encoder = encoder
         self._dtype = dtype
         self.end()
@@ -38,12 +38,12 @@ class EncoderPass(ABC):
         self._make_room(max(layout.num_blocks for layout in self._layouts))
 
     def end(self) -> None:
-        """Nobody needs its memory any more."""
+        """Release the medium's memory."""
         self.stream = self.queries = torch.empty(0)
         self._layouts, self._rotation = [], None
 
     def embed(self, first: int, patches: Tensor, positions: Tensor | None) -> None:
-        """Make the stream of patches [P, patch_numbers], from this one on."""
+        """Make the stream of patches [P, patch_numbers], beginning at this patch."""
         part = self.stream[first : first + len(patches)]
         part.copy_(self._embedded(patches))
         if positions is not None:
@@ -59,11 +59,11 @@ class EncoderPass(ABC):
 
     @abstractmethod
     def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
-        """[rows, out] of the stream [P, hidden] of their patches, one row's behind the other's."""
+        """Merge the stream of patches, [P, hidden], row by row, into [rows, out]."""
 
     @abstractmethod
     def _make_room(self, num_blocks: int) -> None:
-        """For keys and values."""
+        """Allocate memory for keys and values."""
 
     @abstractmethod
     def _embedded(self, patches: Tensor) -> Tensor: ...
@@ -76,7 +76,7 @@ class EncoderPass(ABC):
 
 
 class TensorPass(EncoderPass):
-    """Computes by operations on tensors."""
+    """Computes with operations on tensors."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._memory: KVCache | None = None
@@ -121,7 +121,7 @@ class TensorPass(EncoderPass):
 
 
 def _tensor(rows: Rows) -> Tensor:
-    """What rows are where operations compute at once."""
+    """View rows as the tensor that they are when operations compute at once."""
     return cast(Tensor, rows)
 
 

@@ -1,4 +1,4 @@
-"""Patches that attend to one another as rows of a step, whose keys and values pass through memory of the encoder."""
+"""Represents patches that attend to one another as rows of a step, with keys and values in the encoder's memory."""
 
 from typing import NamedTuple
 
@@ -12,16 +12,16 @@ BLOCK_SIZE = 32  # patches
 
 
 class LayoutRows(NamedTuple):
-    """R rows of patches, each a stretch of neighbours, or of the first and the last row a part of it."""
+    """R rows of patches, each a run of neighbours; the first and last row may be partial."""
 
     query_starts: numpy.ndarray  # int32 [R + 1]
     context_lengths: numpy.ndarray  # int32 [R]
     blocks: BlockRows
-    lasts: Tensor  # int64 [P]: of each patch the place in its row of the last one that it sees, which is the row's last
+    lasts: Tensor  # int64 [P]: index within the row of the last patch that each patch sees: the row's last
     num_blocks: int
 
     def between(self, first: int, end: int) -> "LayoutRows":
-        """Of these patches alone, which see as many as they do among all."""
+        """The rows of these patches only; each sees as many patches as before."""
         begin = numpy.searchsorted(self.query_starts, first, "right") - 1
         until = numpy.searchsorted(self.query_starts, end, "left")
         tables, slots = self.blocks
@@ -35,18 +35,18 @@ class LayoutRows(NamedTuple):
 
 
 def layout_rows(lengths: list[int]) -> LayoutRows:
-    """Every row has blocks of its own, one after another."""
+    """Lay out rows; each has its own consecutive blocks."""
     counts = numpy.array(lengths, numpy.int64)
     blocks = -(-counts // BLOCK_SIZE)
     starts, first_blocks = numpy.cumsum(counts) - counts, numpy.cumsum(blocks) - blocks
     row = numpy.repeat(numpy.arange(len(counts)), counts)
-    place = numpy.arange(len(row)) - starts[row]
+    index = numpy.arange(len(row)) - starts[row]
     columns = numpy.arange(blocks.max())
     tables = numpy.where(columns < blocks[:, None], first_blocks[:, None] + columns, 0).astype(numpy.int32)
     return LayoutRows(
         query_starts=numpy.append(starts, len(row)).astype(numpy.int32),
         context_lengths=counts.astype(numpy.int32),
-        blocks=BlockRows(torch.from_numpy(tables), torch.from_numpy(first_blocks[row] * BLOCK_SIZE + place)),
+        blocks=BlockRows(torch.from_numpy(tables), torch.from_numpy(first_blocks[row] * BLOCK_SIZE + index)),
         lasts=torch.from_numpy(counts[row] - 1),
         num_blocks=int(blocks.sum()),
     )

@@ -14,11 +14,11 @@ from .encoder_pass import EncoderPass
 from .positions import rotation_of
 from .work import Stage, Work, key_cost, layer_products, projection_products
 
-_PATCH_COST = 2.5  # of a multiplication of floats, in those of integers: what makes patches a stream is never quantized
+_PATCH_COST = 2.5  # of a float multiplication in integer ones: the patch embedding is never quantized
 
 
 class MediumEncoding:
-    """`keep` takes a part of the rows: its number, which rows, in the medium's order, and what they are."""
+    """`keep` receives a part of the rows: the part's number, the row numbers in the medium's order, and the values."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class MediumEncoding:
         return self._work.total
 
     def compute(self, end: int) -> None:
-        """The work up to this place of it."""
+        """Do the work up to this point."""
         computing = {"embed": self._embed, "project": self._project, "attend": self._attend, "merge": self._merge}
         for stage, first, last in self._work.between(self.done, end):
             computing[stage.kind](stage.number, first, last)
         self.done = end
 
     def _embed(self, _: int, first: int, end: int) -> None:
-        """Of groups."""
+        """Embed these groups."""
         patches = _patches_of(self._pixels, self._arrangement, self._config, self._colours, first, end)
         own = self._arrangement.between(first * self._group, end * self._group)
         self._encoding.embed(first * self._group, patches, self._encoding.encoder.positions(own))
@@ -65,7 +65,7 @@ class MediumEncoding:
         self._encoding.attend(layer, first * self._group, end * self._group)
 
     def _merge(self, part: int, first: int, end: int) -> None:
-        """Of rows."""
+        """Merge these rows."""
         arrangement, stream = self._arrangement, self._encoding.stream
         groups = arrangement.groups_of_rows(first, end).to(stream.device)
         x = stream.view(-1, self._group * stream.shape[1])[groups].view(-1, stream.shape[1])
@@ -89,13 +89,13 @@ def _stages(arrangement: Arrangement, encoder: Encoder) -> list[Stage]:
 
 
 def _mean_keys(lengths: list[int]) -> float:
-    """That a patch attends to."""
+    """The mean number of keys that a patch attends to."""
     counts = numpy.array(lengths, numpy.float64)
     return float((counts**2).sum() / counts.sum())
 
 
 def _whole_frames(pixels: Tensor, config: VisionConfig) -> Tensor:
-    """The same pixels, with the last frame again where frames don't fill the last patches: a picture is two alike."""
+    """The pixels with the last frame repeated to fill the last patches: a picture counts as two equal frames."""
     if missing := -len(pixels) % config.num_frames:
         pixels = torch.cat((pixels, pixels[-1:].expand(missing, -1, -1, -1)))
     return pixels
@@ -106,17 +106,17 @@ def _patches_of(
 ) -> Tensor:
     """float32 [P, colours × frames × patch × patch] of uint8 [frames, height, width, colours], which are whole.
 
-    The patches are those of the groups from first to end, normalised.
+    These are the normalized patches of the groups from first to end.
     """
     merge, patch = config.merge, config.patch_size
     down, across = (side // merge for side in arrangement.grid)
     whole = pixels[:, : down * merge * patch, : across * merge * patch]
     cut = whole.view(-1, config.num_frames, down, merge, patch, across, merge, patch, pixels.shape[-1])
     # [frames, down, across, merge, merge, colours, frames of a patch, patch, patch]
-    by_place = cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
+    by_position = cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
     groups = torch.arange(first, end) if arrangement.order is None else arrangement.order[first:end]
     groups = groups.to(pixels.device)
-    found = by_place[groups // (down * across), groups // across % down, groups % across]
+    found = by_position[groups // (down * across), groups // across % down, groups % across]
     by_colour = found.reshape((end - first) * merge * merge, pixels.shape[-1], -1).float()
     mean, deviation = (torch.tensor(each, device=pixels.device) for each in (colours.mean, colours.deviation))
     normal = (by_colour - (mean / colours.scale)[:, None]) / (deviation / colours.scale)[:, None]

@@ -1,7 +1,7 @@
-"""How patches become rows of the text part's stream: one class for each way, by its name in `MERGERS`.
+"""Turns patches into rows of the text part's stream: one class for each method, by its name in `MERGERS`.
 
-What a merger computes stands between joins, which only move numbers: a stage reads what the join before it makes of the
-stage before that. Patches that become one row lie side by side already.
+A merger alternates joins, which only move values, and stages, which compute: a stage reads the previous stage's output
+through a join. Patches that become one row are already adjacent.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,23 +22,23 @@ _LESS_ONE = NormForm(is_stored_less_one=True)
 
 
 class MergeStage(NamedTuple):
-    join: Callable[[Tensor, int], Tensor]  # of so many frames, whose numbers stand one behind the other in each row
-    width: int  # of what it gives
+    join: Callable[[Tensor, int], Tensor]  # concatenates so many frames' values in each row
+    width: int  # of its output
     compute: Callable[[Rows], Rows]
 
 
 class Merger(Protocol):
-    """A part of the rows."""
+    """Makes a part of the rows."""
 
     @property
     def stages(self) -> Sequence[MergeStage]: ...
 
     @property
     def products(self) -> int:
-        """Multiplications of a row."""
+        """Multiplications per row."""
 
     def of_patches(self, stream: Rows) -> Rows:
-        """[P, hidden], which the first join reads."""
+        """The first stage's output per patch, [P, hidden], which the first join reads."""
 
 
 def side_by_side(x: Tensor, _: int, count: int) -> Tensor:
@@ -52,7 +52,7 @@ def averaged(x: Tensor, _: int, count: int) -> Tensor:
 
 
 def paired(x: Tensor, num_frames: int) -> Tensor:
-    """[rows, 2 × width]: each frame beside the next one, a lone one beside itself."""
+    """[rows, 2 × width]: each frame joined with the next one, a single one with itself."""
     return torch.cat((x, x), 1) if num_frames == 1 else x.reshape(len(x) // 2, -1)
 
 
@@ -80,7 +80,7 @@ class MLPMerger:
 
 
 class MeanMerger:
-    """A norm of each patch, the mean of a row's, a norm of that, and a projection that is stored by its inputs."""
+    """A norm of each patch, the mean of a row's patches, a norm of that, and a projection stored as [in, out]."""
 
     def __init__(self, weights: Weights, config: VisionConfig) -> None:
         family, hidden, inner = config.family, config.hidden_size, weights.at("projector")
@@ -96,7 +96,7 @@ class MeanMerger:
 
 
 class ProjectionMerger:
-    """A norm of each patch, and one projection of a row's."""
+    """A norm of each patch, and one projection of a row's patches."""
 
     def __init__(self, weights: Weights, config: VisionConfig) -> None:
         hidden, neighbours = config.hidden_size, config.merge**2
@@ -111,7 +111,7 @@ class ProjectionMerger:
 
 
 class PairMerger:
-    """An MLP of the patches side by side, one of such rows of two frames, and a projection with a norm behind it."""
+    """An MLP of a row's concatenated patches, an MLP of two frames' results, and a projection with a norm after it."""
 
     def __init__(self, weights: Weights, config: VisionConfig) -> None:
         family, inner, joined = config.family, weights.at("projector"), config.hidden_size * config.merge**2

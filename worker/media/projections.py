@@ -1,6 +1,6 @@
-"""An encoder's products, which every rank has whole: matrices as they are stored, transposed, or with wider heads.
+"""An encoder's projections, whole on every rank: matrices as stored, transposed, or with padded heads.
 
-Integers with a scale for each output stay what they are; where a change would divide groups, they become floats.
+Integers with a scale per output stay integers; if a change would split groups, they become floats.
 """
 
 from dataclasses import replace
@@ -24,13 +24,13 @@ def projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
 
 
 def transposed_projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
-    """One that is stored [in, out], without a bias."""
+    """A projection stored as [in, out], without a bias."""
     piece = CheckpointPiece(name, shape[::-1])
     return Linear(weights.packed_of("transposed", [piece], lambda matrix: plain(matrix).T.contiguous()), [], weights)
 
 
 def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linear:
-    """What makes a patch's numbers a row of the stream."""
+    """The projection from a patch's values to a row of the stream."""
     sides = [3, config.num_frames, config.patch_size, config.patch_size]
     if config.family.patch_dims == 4:
         sides.remove(config.num_frames)
@@ -42,7 +42,7 @@ def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linea
 
 
 def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> Linear:
-    """Queries, keys and values of all heads, which are filled up."""
+    """Queries, keys and values of all heads, padded."""
     hidden, outputs = config.hidden_size, 3 // len(names)
     shape, by_head, filled = (outputs * hidden, hidden), *_heads(config)
 
@@ -85,7 +85,7 @@ def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
 
 
 def _heads(config: VisionConfig) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Their number and size as they are stored, and what is filled in before and behind each."""
+    """The stored number and size of heads, and the padding before and after each."""
     return (config.num_heads, config.head_dim), (0, config.padded_head_dim - config.head_dim)
 
 

@@ -1,6 +1,7 @@
-"""The rows that the encoder has made of media, kept by their entries' numbers, and what a plan does with them.
+"""The encoded rows of media, kept by entry number, and the application of a plan to them.
 
-A plan has some of the work on an entry done in a step. The engine alone says what begins, goes on and may be forgotten.
+A plan schedules a part of the work on an entry in each step. Only the engine decides what begins, continues or is
+dropped.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from .medium_encoding import MediumEncoding
 
 
 class KeptMedia:
-    """Entries, on one rank: every rank encodes all of them by itself."""
+    """The entries on one rank; every rank encodes all of them itself."""
 
     def __init__(self, encoding: EncoderPass, num_rows: int) -> None:
         config, placement = encoding.encoder.config, encoding.encoder.placement
@@ -30,7 +31,7 @@ class KeptMedia:
         self.device = placement.device
         self.rows = zeros((num_rows, config.row_parts * config.out_size), placement.activations, placement.device)
         self._free = list(range(num_rows))[::-1]
-        self._of_entries: dict[int, numpy.ndarray] = {}  # int64: their rows
+        self._of_entries: dict[int, numpy.ndarray] = {}  # int64: rows by entry
         self._begun: MediumEncoding | None = None
 
     @property
@@ -39,7 +40,7 @@ class KeptMedia:
 
     @torch.inference_mode()
     def apply(self, plan: StepPlan) -> None:
-        """Forget what the plan drops, then compute what it encodes."""
+        """Drop and encode entries as planned."""
         for entry in values(plan.dropped_entries):
             require(entry in self._of_entries, f"drops entry {entry}, which isn't there")
             self._free += self._of_entries.pop(entry).tolist()
@@ -73,11 +74,11 @@ class KeptMedia:
     def seen_ends(
         self, media: Sequence[MediaRows], query_starts: Sequence[int], context_lengths: Sequence[int]
     ) -> Tensor | None:
-        """[T] int64: tokens that get rows of one span see its end, where the model has them see one another."""
+        """[T] int64: ends of what tokens see. Tokens with rows of one span see its end, if the model wants that."""
         if not self.config.family.has_whole_spans:
             return None
         counts = numpy.diff(query_starts)
-        firsts = numpy.array(context_lengths) - counts - query_starts[:-1]  # a token's position beyond its number
+        firsts = numpy.array(context_lengths) - counts - query_starts[:-1]  # from a token's number to its position
         ends = numpy.repeat(firsts, counts) + numpy.arange(1, query_starts[-1] + 1)
         for each in media:
             start = query_starts[each.row] + each.offset

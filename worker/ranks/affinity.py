@@ -1,7 +1,7 @@
-"""Which cores a rank computes on: its own share of those that this process may use, NUMA node by NUMA node.
+"""Pins a rank to its share of the cores that this process may use, NUMA node by NUMA node.
 
-A rank that keeps to its cores keeps its memory near them, since memory lies where it is first touched. A single rank
-shares its cores with others and is not pinned.
+A pinned rank has its memory nearby, since memory is allocated near the core that first touches it. A single rank shares
+the cores with other processes and is not pinned.
 """
 
 import os
@@ -19,7 +19,7 @@ def pin(rank: int, size: int, nodes: list[int] | None, root: Path = _NODES) -> N
 
 
 def cores_by_node(nodes: list[int] | None, root: Path = _NODES) -> list[int]:
-    """Cores that this process may use, those of one node beside each other."""
+    """Cores that this process may use, node by node."""
     allowed = os.sched_getaffinity(0)
     found = {int(path.name.removeprefix("node")): _cores(path) & allowed for path in root.glob("node[0-9]*")}
     found = {node: cores for node, cores in sorted(found.items()) if cores} or {0: allowed}
@@ -33,13 +33,13 @@ def cores_by_node(nodes: list[int] | None, root: Path = _NODES) -> list[int]:
 
 
 def share(rank: int, size: int, cores: list[int]) -> set[int]:
-    """A rank's part; where there are fewer cores than ranks, ranks share one."""
+    """A rank's cores; with fewer cores than ranks, ranks share one."""
     first, last = rank * len(cores) // size, (rank + 1) * len(cores) // size
     return set(cores[first : max(last, first + 1)])
 
 
 def _cores(node: Path) -> set[int]:
-    """From a list as the kernel writes it: "0-3,8"."""
+    """Parse the kernel's list of cores, such as "0-3,8"."""
     cores: set[int] = set()
     for part in (node / "cpulist").read_text().strip().split(","):
         if part:

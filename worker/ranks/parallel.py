@@ -1,8 +1,8 @@
 """Tensor parallelism: which rank this is, what its share is, and the collectives between the ranks.
 
 gloo between CPUs, NCCL between GPUs, on the loopback interface; the ranks find each other through a file. Sums are
-added in the order of the ranks, so that a row has the same bits whatever the number of rows, unless speed is asked for:
-then NCCL chooses its own order, and kernels may do small all-reduces by themselves (`peers`).
+added in the order of the ranks, so that a row's bits don't depend on the number of rows, unless the options prefer
+speed: then NCCL chooses its own order, and kernels may do small all-reduces themselves (`peers`).
 """
 
 import os
@@ -30,10 +30,10 @@ class Parallel:
 
     rank: int = 0
     size: int = 1
-    board: Board | None = None  # where ranks on one machine talk without sockets
-    is_ordered: bool = True  # sums are made in the order of the ranks, whatever that costs
-    device: torch.device = _HOST  # where the collectives take what they carry
-    peers: PeerMemory | None = None  # where cards see one another's
+    board: Board | None = None  # shared memory of ranks on one machine
+    is_ordered: bool = True  # add in the order of the ranks, whatever that costs
+    device: torch.device = _HOST  # device of the collectives' tensors
+    peers: PeerMemory | None = None  # if cards see each other's memory
 
     @classmethod
     def join(
@@ -47,7 +47,7 @@ class Parallel:
     ) -> "Parallel":
         """Meet the other ranks, if there are any, at a file in a folder that only this tree can write.
 
-        `sees_peers`: they may add up in one another's memory, where they can.
+        `sees_peers`: they may add up in each other's memory if they can.
         """
         ranks = cls(rank, size, is_ordered=is_ordered, device=device)
         if size > 1:
@@ -71,14 +71,14 @@ class Parallel:
         )
 
     def through_memory(self, library: Library) -> "Parallel":
-        """The same ranks, talking through memory that they share."""
+        """The same ranks, communicating through shared memory."""
         if self.size == 1:
             return self
         return replace(self, board=Board(self.rank, self.size, self.exchange, library.function("penstock_meet")))
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
         """All ranks' numbers, in the order of the ranks."""
-        own = torch.tensor(numbers + [0], device=self.device)  # never empty: some only want to wait for each other
+        own = torch.tensor(numbers + [0], device=self.device)  # never empty: some callers only want to synchronize
         found = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(found, own)
         return [each.tolist()[:-1] for each in found]
@@ -91,7 +91,7 @@ class Parallel:
         """The sum over all ranks."""
         if self.size == 1:
             return x
-        if self.size == 2 or not self.is_ordered:  # a + b has no order; the collective may add in place
+        if self.size == 2 or not self.is_ordered:  # a + b needs no order; the collective may add in place
             dist.all_reduce(x)
             return x
         parts = [torch.empty_like(x) for _ in range(self.size)]

@@ -17,10 +17,10 @@ from ...kernels.operands import ROOMS, PeerMemory
 from ...kernels.triton.launch.switches import PEER_MEMORY
 
 _LOG = logging.getLogger(__name__)
-_ROWS = 64  # beyond, what every rank would read of every other costs more than NCCL's ways around
+_ROWS = 64  # beyond this, every rank reading all others costs more than NCCL's algorithms
 _ROOM_BYTES = 1 << 20
 _FLAGS_BYTES = 4096
-_ROUNDS_TRIED, _SECONDS_TRIED = 3, 60  # a kernel is compiled meanwhile
+_ROUNDS_TRIED, _SECONDS_TRIED = 3, 60  # includes compiling a kernel
 
 Exchange = Callable[[list[int]], list[list[int]]]  # everyone's numbers, in the order of the ranks
 
@@ -37,7 +37,7 @@ def peer_memory(rank: int, device: torch.device, exchange: Exchange) -> PeerMemo
     except RuntimeError as error:
         _LOG.warning("the cards' shared memory cannot be used, so NCCL adds up everything: %s", error)
         memory = None
-    # Nobody says that it is there before everyone has emptied the flags.
+    # No rank signals before all have cleared the flags.
     are_all_there = all(is_there for (is_there,) in exchange([memory is not None]))
     if memory is None or not are_all_there:
         return None
@@ -81,7 +81,7 @@ def _adds_up(memory: PeerMemory, device: torch.device) -> bool:
     return is_right
 
 
-_KEPT: list[torch.Tensor] = []  # addresses keep nothing alive
+_KEPT: list[torch.Tensor] = []  # keeps alive the memory behind addresses
 
 
 def _all_see_each_other(cards: list[int]) -> bool:

@@ -2,7 +2,7 @@
 
   1. scan          a row with a logit that is no finite number has a fault and gets token 0
   2. mask          x = -∞ where the grammar's bit is 0
-  3. adjustments   in the order of `adjustments.ADJUSTMENTS`, where each stands with its formula
+  3. adjustments   in the order of `adjustments.ADJUSTMENTS`, which has the formulas
   4. scan          again, if 2 or 3 changed anything; a row with only -∞ left has a fault
   5. choice        greedy: the lowest id among the largest x. Else one token is drawn by its weight
                        w = exp((x - x_max) / temperature)                     so that p = w / Σw, and w_max = 1
@@ -10,19 +10,19 @@
                        top_k   the first k, by falling x, equal ones by id
                        top_p   while Σ w of those before < top_p × Σ w        Σ w of the k tokens, or of all
                        min_p   w >= min_p                                     the same as p >= min_p × p_max
-  6. keep          the token is written behind the row's history
+  6. keep          the token is appended to the row's history
 
-5 is written as this formula in `kernels/reference/sampling/choice.py`. What makes it fast, and changes no answer:
+5 is written as this formula in `kernels/reference/sampling/choice.py`. Optimizations that change no answer:
   - w falls as x falls, so each rule keeps a beginning of one order, and so do all three together. top_k looks at k
-    tokens. top_p sums all w, which needs no order, and then orders only the heavy ones (torch: the first 1,024; the
-    native kernel: those above a weight); in the rare row where these hold less than its share, lighter ones as well.
+    tokens. top_p sums all w, which needs no order, and then sorts only the heavy ones (torch: the first 1,024; the
+    native kernel: those above a weight); in the rare row in which these fall short of its share, lighter ones too.
   - min_p needs neither sum nor order, because w_max = 1. Alone, it draws in the order of ids.
   - A draw is the first token whose running sum of w exceeds u × Σ w of what is kept. u is a hash of (seed, sample,
-    position), never the state of a generator, so that a row's token is the same in any company.
+    position), never the state of a generator, so that a row's token is the same in any batch.
   - A GPU sums nothing to draw: `sample_by_race` takes the largest w / e, e a hash of (seed, sample, position, token)
-    made exponential. P(a token wins) = w / Σw, so tokens are others than on a CPU, and as likely.
+    made exponential. P(a token wins) = w / Σw, so tokens differ from those on a CPU, but are equally likely.
 
-Nothing here knows of plans, blocks or messages.
+Nothing here depends on plans, blocks or messages.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ class Fault(NamedTuple):
     message: str
 
 
-# What can be wrong with a row, by the number in `SamplerOutput.faults`.
+# Faults of a row, by the number in `SamplerOutput.faults`.
 FAULTS = (
     Fault(200, ""),
     Fault(500, "The model's logits are not finite numbers (NaN or infinity)."),
@@ -67,26 +67,26 @@ FAULTS = (
 
 
 class SamplerOutput(NamedTuple):
-    chosen: Tensor  # int64 [rows, 2], contiguous: one copy brings all of it to the host
+    chosen: Tensor  # int64 [rows, 2], contiguous, so that one copy to the host is enough
 
     @property
     def token_ids(self) -> Tensor:
-        """One for each row; 0 where the row has a fault."""
+        """One token for each row; 0 if the row has a fault."""
         return self.chosen[:, 0]
 
     @property
     def faults(self) -> Tensor:
-        """Of each row the index into FAULTS."""
+        """Each row's index into FAULTS."""
         return self.chosen[:, 1]
 
 
-# The tokens are in the rows' histories then.
+# Also writes the tokens into the rows' histories.
 Sampler = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
-Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # as `choose_on_device`
+Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # like `choose_on_device`
 
 
 def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
-    """One token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
+    """Sample a token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
     scanned = scan(logits)  # [rows]: the largest logit, its lowest id, whether all are finite
     is_broken = ~scanned.is_finite
     faults = is_broken.to(torch.int64)
@@ -100,7 +100,7 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
         is_empty = ~is_broken & ~torch.isfinite(scanned.largest)
         faults += 2 * is_empty
         is_broken |= is_empty
-    # Few operations where many steps pass: a greedy row needs no parameters.
+    # Fast path for the most common case: greedy rows need no parameters.
     token_ids = scanned.best if rows.are_greedy else choose(logits, scanned, rows.draws())
     sampled = SamplerOutput(torch.stack((token_ids.masked_fill(is_broken, 0), faults), 1))  # [rows, 2]
     rows.keep(sampled.token_ids)
@@ -108,7 +108,7 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
 
 
 def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
-    """The same on a GPU, without waiting for it; `choose` draws other tokens, with the same probabilities."""
+    """Sample on a GPU without waiting for it; `choose` draws different tokens with the same probabilities."""
     if mask is not None:
         allow(logits, mask)
     if rows.wants.any():

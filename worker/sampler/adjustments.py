@@ -1,4 +1,4 @@
-"""Changes to logits before a token is sampled: one function per rule, each in place and only on rows that want it.
+"""Changes to logits before a token is sampled: one function per rule, in place and only for rows that use it.
 
 The order is that of `ADJUSTMENTS`. Nothing here sums over a row or looks at another row, so a row's result is the same
 in any batch.
@@ -19,12 +19,12 @@ from .parameters import Additions, SamplingRows, Sequences
 
 
 class Adjustment(NamedTuple):
-    wanting: Callable[[SamplingRows], numpy.ndarray]  # indices of the rows that want it
+    wanting: Callable[[SamplingRows], numpy.ndarray]  # indices of the rows that use it
     apply: Callable[[Tensor, SamplingRows, numpy.ndarray], None]
 
 
 class Mask(NamedTuple):
-    """Which tokens a grammar allows."""
+    """The tokens that a grammar allows."""
 
     rows: numpy.ndarray  # of the logits
     bits: numpy.ndarray  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
@@ -35,12 +35,12 @@ def allow(logits: Tensor, mask: Mask) -> None:
 
 
 def are_adjusted(rows: SamplingRows) -> bool:
-    """Whether any row's logits are to be changed."""
+    """Whether any row's logits must be changed."""
     return bool(rows.wants.any()) and any(len(adjustment.wanting(rows)) for adjustment in ADJUSTMENTS)
 
 
 def adjust(logits: Tensor, rows: SamplingRows) -> None:
-    """Apply every adjustment that a row wants."""
+    """Apply all adjustments that rows use."""
     for adjustment in ADJUSTMENTS:
         wanting = adjustment.wanting(rows)
         if len(wanting):
@@ -48,13 +48,13 @@ def adjust(logits: Tensor, rows: SamplingRows) -> None:
 
 
 def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`logit_bias`, and minus infinity for bad words of one token."""
+    """Add `logit_bias`, and minus infinity for bad words of one token."""
     biases = rows.parameters.rare.biases
     _add(logits, indices, [biases[slot] for slot in rows.slots.tolist()])
 
 
 def ban_bad_sequences(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """Of a bad sequence of several tokens, the last one is masked where the others stand at the end of the history."""
+    """Mask the last token of a bad sequence if the history ends with its other tokens."""
     sequences = [rows.parameters.rare.bad_sequences[slot] for slot in rows.slots.tolist()]
     for length in sorted({length for of_row in sequences for length in of_row}):
         long_enough = rows.positions >= length
@@ -79,7 +79,7 @@ def _ban_where_rest_stands(
 
 
 def ban_repeated_ngrams(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`no_repeat_ngram_size`: no token that would complete an n-gram which prompt or answer has already."""
+    """`no_repeat_ngram_size`: mask tokens that would complete an n-gram of the prompt or answer again."""
     sizes = rows.parameters.ngram_sizes[rows.slots]
     for index, slot, size, length in zip(indices, rows.slots, sizes, rows.positions, strict=True):
         if length < size:
@@ -98,7 +98,7 @@ def before_first_end(rows: SamplingRows) -> numpy.ndarray:
 
 
 def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`min_tokens`, `min_length`: no EOS or stop token yet."""
+    """`min_tokens`, `min_length`: mask EOS and stop tokens before the minimum."""
     ends = rows.parameters.rare.ends
     _add(logits, indices, [ends[slot] for slot in rows.slots.tolist()])
 
@@ -117,7 +117,7 @@ def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarr
 
 
 def penalize_generated(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`frequency_penalty` per time that a token was generated, `presence_penalty` once."""
+    """Apply `frequency_penalty` for each time that a token was generated, `presence_penalty` once."""
     penalties = rows.real("frequency_penalty"), rows.real("presence_penalty")
     starts = on_device(rows.num_prompt, logits.device)
     sampling.penalize_generated(logits, _histories(rows, indices), starts, *penalties)
@@ -129,13 +129,13 @@ def _histories(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
 
 
 def _answers(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
-    """The tokens behind the prompts, as histories of their own."""
+    """The tokens after the prompts, as separate histories."""
     lengths = rows.positions - rows.num_prompt
     longest = int(lengths.max())
-    # Beyond a row's own length any token will do, so that none is read behind the table's end.
+    # Beyond a row's own length any token will do; clamping avoids reads beyond the table's end.
     last = rows.column(rows.positions - 1)
-    places = torch.minimum(rows.column(rows.num_prompt) + torch.arange(longest, device=last.device), last)
-    tokens = rows.histories[rows.device_slots[:, None], places]
+    positions = torch.minimum(rows.column(rows.num_prompt) + torch.arange(longest, device=last.device), last)
+    tokens = rows.histories[rows.device_slots[:, None], positions]
     of_logits, counts = (on_device(column, rows.parameters.device) for column in (indices, lengths))
     return Histories(of_logits, tokens, torch.arange(len(rows), device=last.device), counts, longest)
 
@@ -152,7 +152,7 @@ def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
 
 
 def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`logits_processors`; a row whose step raises has nothing left to choose from, and its error is kept."""
+    """Run `logits_processors`. If a row's step raises, all its tokens are masked and the error is kept."""
     for index, slot, length, num_prompt in zip(indices, rows.slots, rows.positions, rows.num_prompt, strict=True):
         tokens = rows.histories[slot, :length].cpu().numpy()
         tokens.flags.writeable = False
@@ -164,12 +164,12 @@ def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.n
             logits[index] = -torch.inf
 
 
-# Which rows each one changes, and what it does to the logit x of a token.
+# The rows that each one changes, and its formula for the logit x of a token.
 ADJUSTMENTS = (
     Adjustment(_wanting(parameters.BIASES), add_biases),  # x + bias; -∞ for a bad word of one token
     Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),  # -∞ if it would complete a bad sequence
     Adjustment(_wanting(parameters.NGRAMS), ban_repeated_ngrams),  # -∞ if it would complete an n-gram a second time
-    Adjustment(before_first_end, ban_ends),  # -∞ for EOS and stop tokens, before the least length
+    Adjustment(before_first_end, ban_ends),  # -∞ for EOS and stop tokens, before the minimum length
     Adjustment(_wanting(parameters.REPETITION), penalize_repetition),  # x > 0: x / penalty; else x × penalty
     Adjustment(_wanting(parameters.GENERATED), penalize_generated),  # x - count × frequency - (count > 0) × presence
     Adjustment(_wanting(parameters.LOGITS_PROCESSORS), apply_logits_processors),  # whatever the user's step does

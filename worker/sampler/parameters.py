@@ -1,8 +1,8 @@
 """The sampling parameters of every slot, in columns, and the rows of a step that read them.
 
-What a step needs of 256 rows is one gather, not 256 look-ups. Columns are on the device, for the arithmetic, and on the
-host, where a step reads which work no row wants. What is rare and ragged (biases, bad words, tokens that end an answer)
-is kept per slot.
+A step for 256 rows needs one gather instead of 256 look-ups. Columns are on the device, for the arithmetic, and on the
+host, so that a step can skip work that no row needs. Rare, ragged parameters (biases, bad words, tokens that end an
+answer) are kept per slot.
 """
 
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ from .processors import LogitsProcessor, LogitsProcessors
 
 Entry = TypeVar("Entry")
 
-# What a row wants of a step, as bits of the column `wants`.
+# The work that a row needs, as bits of the column `wants`.
 BIASES = 1
 BAD_SEQUENCES = 2
 REPETITION = 4
 GENERATED = 8  # presence or frequency penalty
-ENDS = 16  # tokens that end the answer, and a length before which they may not
-NGRAMS = 32  # sequences of tokens that may not come twice
-LOGITS_PROCESSORS = 64  # logits processors that the user brought
+ENDS = 16  # tokens that end the answer, and a minimum length
+NGRAMS = 32  # n-grams that may not be repeated
+LOGITS_PROCESSORS = 64  # the user's logits processors
 
 _REALS = (*REALS, *PENALTIES)
 _TINY, _HUGE = (float(bound) for bound in (numpy.finfo("f4").tiny, numpy.finfo("f4").max))
@@ -35,14 +35,14 @@ NO_LOGPROBS = -1
 
 
 class Additions(NamedTuple):
-    """What is added to the logits of some tokens."""
+    """Values added to the logits of some tokens."""
 
     ids: numpy.ndarray  # int64
     added: numpy.ndarray  # float32
 
 
 class Sequences(NamedTuple):
-    """Token sequences of one length: all but their last token, one sequence a line, and their last tokens."""
+    """Token sequences of one length: all but their last token, one sequence per line, and their last tokens."""
 
     rest: numpy.ndarray
     last: numpy.ndarray
@@ -70,8 +70,8 @@ class ParameterTable:
         # Stored column by column, written line by line.
         self.reals = numpy.zeros((len(_REALS), num_slots), numpy.float32).T
         self.wholes = numpy.zeros((len(WHOLES), num_slots), numpy.int64).T
-        # On a CPU the device's columns are these very arrays. They are written into and never replaced: what was
-        # captured reads them where they are.
+        # On a CPU the device's columns share the memory of these arrays. They are written in place and never replaced,
+        # because captured graphs read them at fixed addresses.
         self.device_reals = torch.from_numpy(self.reals).to(device)
         self.device_wholes = torch.from_numpy(self.wholes).to(device)
         self.wants = numpy.zeros(num_slots, numpy.int64)
@@ -79,16 +79,16 @@ class ParameterTable:
         self.device_kinds = torch.from_numpy(self.kinds).to(device)
         self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
         self.ngram_sizes = numpy.zeros(num_slots, numpy.int64)
-        self.spares_prompt = numpy.zeros(num_slots, bool)  # repetition_penalty leaves the prompt's tokens alone
-        # Above it a token counts as one chosen without doubt; NaN: nobody counts.
+        self.spares_prompt = numpy.zeros(num_slots, bool)  # repetition_penalty ignores the prompt's tokens
+        # A more likely token counts as certain; NaN: not counted.
         self.least_logprob = numpy.full(num_slots, numpy.nan, numpy.float32)
-        self.logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)  # how many beside the chosen one
+        self.logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)  # how many besides the chosen one
         self.prompt_logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)
         self.rare = RareParameters()
 
     def enter(self, slot: int, params: SamplingParams, num_prompt: int, seed: int, sample: int) -> None:
         self.reals[slot] = [min(max(getattr(params, name), -_HUGE), _HUGE) for name in _REALS]
-        # So small or large a temperature is a limit of float32, not another distribution.
+        # Beyond these bounds float32 can't represent a different distribution.
         temperature = _REALS.index("temperature")
         self.reals[slot, temperature] = max(self.reals[slot, temperature], _TINY)
         wholes = {"top_k": max(params.top_k, 0), "seed": seed & (2**63 - 1), "sample": sample}
@@ -128,12 +128,12 @@ class ParameterTable:
         _keep(rare.logits_processors, target, rare.logits_processors.get(source))
 
     def is_plain(self, slot: int) -> bool:
-        """Whether a slot samples from unchanged logits and reports nothing but the token."""
+        """Whether a slot samples from unchanged logits and reports only the token."""
         is_told_more = self.logprobs[slot] != NO_LOGPROBS or not numpy.isnan(self.least_logprob[slot])
         return not self.wants[slot] and not is_told_more
 
     def device_draws(self, histories: Tensor, slots: Tensor, positions: Tensor, are_best: bool) -> DeviceDraws:
-        """How tokens are chosen on a GPU, in tensors at fixed addresses that the host does not read."""
+        """Sampling parameters for a GPU, in tensors at fixed addresses that the host does not read."""
         return DeviceDraws(
             kinds=self.device_kinds,
             reals=self.device_reals.T[: len(REALS)],
@@ -145,7 +145,7 @@ class ParameterTable:
         )
 
     def draw_columns(self) -> dict[str, numpy.ndarray]:
-        """On the host, one entry for each slot: kinds, and `Columns`."""
+        """Kinds and `Columns` on the host, one entry per slot."""
         return {"kinds": self.kinds, **dict(zip(REALS, self.reals.T)), **dict(zip(WHOLES, self.wholes.T))}
 
     def _to_device(self, slot: int) -> None:
@@ -171,7 +171,7 @@ class ParameterTable:
             _keep(rare.logits_processors, slot, self.processors.steps(self.vocab_size, params.logits_processors_args))
 
     def _additions(self, added: dict[int, float]) -> Additions | None:
-        # Ids that the model does not have (an EOS of a larger vocabulary) can't be sampled anyway.
+        # Ids beyond the model's vocabulary (such as the EOS of a larger one) can't be sampled anyway.
         added = {token: value for token, value in added.items() if token < self.vocab_size}
         if not added:
             return None
@@ -180,21 +180,21 @@ class ParameterTable:
 
 @dataclass
 class SamplingRows:
-    """The rows that sample a token in this step, as the sampler reads them."""
+    """The rows that sample a token in this step, for the sampler."""
 
     parameters: ParameterTable
     slots: numpy.ndarray  # int64, one per row of logits
-    positions: numpy.ndarray  # of the token to sample, which is the number of tokens before it
+    positions: numpy.ndarray  # of the token to sample: the number of tokens before it
     num_prompt: numpy.ndarray
     histories: Tensor  # [slots, max_model_len] int32, on the device
-    errors: dict[int, str] = field(default_factory=dict)  # by slot: what went wrong beside the logits themselves
+    errors: dict[int, str] = field(default_factory=dict)  # by slot: errors other than faulty logits
 
     def __len__(self) -> int:
         return len(self.slots)
 
     @cached_property
     def wants(self) -> numpy.ndarray:
-        """Bits: which work each row wants."""
+        """The work that each row needs, as bits."""
         wants: numpy.ndarray = self.parameters.wants[self.slots]
         return wants
 
@@ -203,7 +203,7 @@ class SamplingRows:
         return not self.parameters.kinds[self.slots].any()
 
     def wanting(self, bit: int) -> numpy.ndarray:
-        """Indices of the rows that want this piece of work."""
+        """Indices of the rows that need this work."""
         return numpy.flatnonzero(self.wants & bit)
 
     def only(self, indices: numpy.ndarray) -> "SamplingRows":
@@ -213,7 +213,7 @@ class SamplingRows:
         return SamplingRows(self.parameters, *columns, self.histories, self.errors)
 
     def column(self, values: numpy.ndarray) -> Tensor:
-        """Host values, one per row, shaped to act on rows of logits."""
+        """Host values, one per row, shaped to broadcast over rows of logits."""
         return on_device(values, self.parameters.device)[:, None]
 
     @cached_property
@@ -225,7 +225,7 @@ class SamplingRows:
         return self.parameters.device_reals[self.device_slots, _REALS.index(name)]
 
     def draws(self) -> Draws:
-        """How each row's token is sampled."""
+        """The rows' sampling parameters."""
         table = self.parameters
         return Draws(
             kinds=table.kinds[self.slots],
@@ -238,7 +238,7 @@ class SamplingRows:
         )
 
     def device_draws(self) -> DeviceDraws:
-        """The same in tensors that the host does not read."""
+        """The rows' sampling parameters in tensors that the host does not read."""
         return self.parameters.device_draws(
             self.histories, self.device_slots, on_device(self.positions, self.parameters.device), self.are_greedy
         )
@@ -254,7 +254,7 @@ class SamplingRows:
 
 
 def _keep(kept: dict[int, Entry], slot: int, entry: Entry | None) -> None:
-    """Replace what the slot had; an empty entry is not kept."""
+    """Replace the slot's entry; an empty one is removed."""
     kept.pop(slot, None)
     if entry:
         kept[slot] = entry

@@ -1,10 +1,10 @@
-"""Logits steps that a user brings: entry points of the group `penstock.logits_processors`, chosen by name.
+"""The user's logits processors: entry points of the group `penstock.logits_processors`, chosen by name.
 
-An entry point is a function `make(vocab_size, arguments)`, called when a request enters a slot, with what the request's
-`logits_processors_args` says under its name (None if nothing). It returns None, and the request goes without, or a step
+An entry point is a function `make(vocab_size, arguments)`, called when a request enters a slot, with the request's
+`logits_processors_args` for its name (None if absent). It returns None to skip the request, or a step
 `step(tokens, num_prompt, logits)` that changes a row of logits in place: `tokens` are prompt and answer so far (numpy
-int32, read only), `logits` is numpy float32. A step may keep nothing between calls: a request that was preempted gets
-a new one. One that raises fails its request alone.
+int32, read only), `logits` is numpy float32. A step must keep no state between calls: a preempted request gets a new
+one. An exception fails only its own request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +28,14 @@ class LogitsProcessor(NamedTuple):
     step: Step
 
     def apply(self, tokens: numpy.ndarray, num_prompt: int, logits: Tensor) -> None:
-        """Raises RuntimeError in the processor's name."""
-        row = logits.cpu().numpy()  # on a CPU the very memory
+        """Run the step; raise RuntimeError with the processor's name."""
+        row = logits.cpu().numpy()  # on a CPU this shares memory
         try:
             if self.step(tokens, num_prompt, row) is not None:
                 raise TypeError("it returned something; a step changes the logits in place and returns None")
         except Exception as error:
             raise RuntimeError(f"The logits processor {self.name!r} failed: {_said(error)}") from error
-        logits.copy_(torch.from_numpy(row))  # where `row` is the same memory, nothing changes
+        logits.copy_(torch.from_numpy(row))  # no effect if `row` shares the memory
 
 
 class LogitsProcessors:
@@ -46,7 +46,7 @@ class LogitsProcessors:
 
     @classmethod
     def load(cls, names: Sequence[str]) -> "LogitsProcessors":
-        """Import the entry points; what goes wrong there ends the start."""
+        """Import the entry points; an error ends the start."""
         require_installed("logits_processors", LOGITS_PROCESSORS, names)
         found = {entry.name: entry for entry in installed(LOGITS_PROCESSORS)}
         made: dict[str, Make] = {}
@@ -57,7 +57,7 @@ class LogitsProcessors:
         return cls(made)
 
     def steps(self, vocab_size: int, arguments: Mapping[str, Any] | None) -> list[LogitsProcessor]:
-        """Of a request that says this; a processor that doesn't take it fails the request when it first samples."""
+        """Make a request's steps; a processor that rejects its arguments fails the request when it first samples."""
         steps: list[LogitsProcessor] = []
         for name, make in self._made.items():
             try:

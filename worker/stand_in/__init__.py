@@ -1,4 +1,4 @@
-"""A worker without a model and without torch, for tests and for measuring all that is not the model.
+"""A worker without a model or torch, for tests and for measuring everything except the model.
 
 Begin with `runner.py`; `__main__.py` is its process.
 """

@@ -1,7 +1,7 @@
 """The process of a worker without a model, chosen by `load_format="stand-in"`.
 
-It speaks the whole protocol, so that engine, detokenizer and front end are tested and measured alone, without torch.
-What it does in a step is in `runner.py`.
+It speaks the whole protocol, so that engine, detokenizer and front end are tested and measured without torch.
+`runner.py` executes the steps.
 """
 
 import os
@@ -65,7 +65,7 @@ def main(child: Child) -> None:
 
 
 def _plan(launch: Launch) -> MemoryPlan:
-    """As if a model had been loaded that needs no memory."""
+    """Plan the memory of a model that needs none."""
     config = launch.config
     model = _model_config(Path(launch.model_folder))
     vocab_size, context = model.get("vocab_size", VOCAB_SIZE), model.get("max_position_embeddings", _CONTEXT)
@@ -89,7 +89,7 @@ def _plan(launch: Launch) -> MemoryPlan:
 
 
 def _model_config(folder: Path) -> dict[str, Any]:
-    """The model's config.json, with what it says of the text part; empty where there is none."""
+    """The model's config.json merged with its text part; empty if there is none."""
     try:
         config = read_model_json(folder / "config.json")
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def _model_config(folder: Path) -> dict[str, Any]:
 
 
 def _media_plan(config: EngineConfig, model: dict[str, Any]) -> MediaPlan | None:
-    """For a model that sees: rows of one byte each, so that `mm_cache` is a number of rows."""
+    """The plan for a model with vision: rows of one byte each, so that `mm_cache` is a number of rows."""
     if "vision_config" not in model or config.enable_mm is False:
         return None
     return MediaPlan(config.mm_cache or _MEDIA_ROWS, 1, _ENCODER_LAYERS, _MOST_PATCHES, _MOST_PATCHES)

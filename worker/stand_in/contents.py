@@ -1,7 +1,7 @@
-"""What the stand-in worker keeps of each group of layers: tables, and with `verify` all that was computed into it.
+"""The stand-in worker's memory for each group of layers: tables, and with `verify` everything computed into it.
 
-In place of keys, values and states there are chained hashes of tokens. A position in a block has the hash that ends
-with its token, a state the hash of all tokens that it has seen. What a row reads is compared with its own history.
+It stores chained hashes of tokens instead of keys, values and states. A position in a block has the hash that ends with
+its token, a state the hash of all tokens that it has seen. Values that a row reads are compared with its own history.
 """
 
 from array import array
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...protocol.layer_groups import ABSENT, GroupPlan
 from ..plan_error import PlanError
 
-_EMPTY = -1  # a place that nothing was computed into
+_EMPTY = -1  # an entry that nothing was computed into
 NONE = -1  # no state: zeros
 
 
@@ -26,7 +26,7 @@ class RowSpan(NamedTuple):
 
 
 class Contents:
-    """One group's memory. Each place has `width` hashes."""
+    """One group's memory. Each block or state has `width` hashes."""
 
     width = 1
 
@@ -38,7 +38,7 @@ class Contents:
         self.cells = [_EMPTY] * (plan.num_cpu_blocks * self.width if verify else 0)
 
     def move(self, saves: array, loads: array) -> None:
-        """Between memory and cells."""
+        """Copy between memory and cells."""
         self.within(saves[::2] + loads[1::2])
         cells, targets = saves[1::2] + loads[::2], (saves[1::2], loads[1::2])
         if cells and not 0 <= min(cells) <= max(cells) < self.num_cells:
@@ -64,7 +64,7 @@ class Contents:
 
 
 class BlockContents(Contents):
-    """Of layers with attention: a table is a list of blocks."""
+    """For layers with attention: a table is a list of blocks."""
 
     def __init__(self, plan: GroupPlan, block_size: int, verify: bool) -> None:
         self.width = block_size
@@ -105,9 +105,9 @@ class BlockContents(Contents):
         first = 0 if self.window is None else max(0, row.start - self.window + 1)
         for index in range(first // size, -(-row.end // size)):
             begin, end = max(first, index * size), min(row.end, (index + 1) * size)
-            place = row.table[index] * size - index * size
+            offset = row.table[index] * size - index * size
             own = row.chain[begin:end]
-            if row.table[index] == ABSENT or self.contents[place + begin : place + end] != own:
+            if row.table[index] == ABSENT or self.contents[offset + begin : offset + end] != own:
                 raise PlanError(
                     f"Slot {row.slot} reads block {row.table[index]} for its tokens from {begin} on, and other "
                     "tokens were computed into it."
@@ -115,7 +115,7 @@ class BlockContents(Contents):
 
 
 class StateSlot:
-    """What a sequence reads and writes next; `appended` are states and the positions from which they are written."""
+    """The states that a sequence reads and writes next; `appended`: states and the positions where writing begins."""
 
     __slots__ = ("appended", "read", "write")
 
@@ -132,7 +132,7 @@ class Segment(NamedTuple):
 
 
 class StateContents(Contents):
-    """Of layers that keep a state."""
+    """For layers that keep a state."""
 
     def table(self, block_ids: array) -> StateSlot:
         if len(block_ids) > 1:
@@ -151,7 +151,7 @@ class StateContents(Contents):
         return None if table.appended or table.write != NONE else 0
 
     def compute(self, rows: Sequence[RowSpan]) -> None:
-        """Rows are computed in any order: what one writes no other may read or write in the same step."""
+        """Compute rows in any order: no row may read or write a state that another writes in the same step."""
         segments = [_segments(row) for row in rows]
         if not self.verify:
             return
@@ -179,7 +179,7 @@ class StateContents(Contents):
 
 
 def _segments(row: RowSpan) -> list[Segment]:
-    """The row's tokens, cut where another state is written; afterwards the slot is as the next step finds it."""
+    """Split the row's tokens where another state is written, and update the slot for the next step."""
     table: StateSlot = row.table
     segments: list[Segment] = []
     begin = row.start

@@ -1,8 +1,8 @@
-"""What the stand-in worker knows of media: which entries are encoded, how far, and what their rows stand for.
+"""The stand-in worker's media: which entries are encoded, how far, and what their rows stand for.
 
-It checks the rules of `docs/sight.md`: work comes in order and once, on one entry at a time, rows are used when all is
-done, nothing that is used was dropped, and no more rows are kept than the memory plan says. In place of a row there is
-the hash of its medium with the row's number.
+It checks the rules of `docs/sight.md`: work comes in order and once, on one entry at a time; rows are only used when
+the work is done and the entry wasn't dropped; and no more rows are kept than the memory plan allows. A row is
+represented by the hash of its medium and the row's number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from ...protocol.media import Encode, MediaPlan, MediaRows
 from ...protocol.messages import StepPlan, values
 from ..plan_error import PlanError
 
-Row = tuple[int, int]  # the hash of a medium, and which of its rows
+Row = tuple[int, int]  # the hash of a medium, and the row's number
 
 
 @dataclass(slots=True)
@@ -64,8 +64,8 @@ class MediaMemory:
             raise PlanError(f"The plan keeps {num_rows} rows of media, and {capacity} fit.")
 
     def rows(self, media: Sequence[MediaRows], num_tokens: Sequence[int]) -> Iterator[tuple[int, int, Row]]:
-        """For each token that gets a row of a medium: the step's row, the token's number in it, and what it gets."""
-        ends = (-1, 0)  # the row before, and the end of its tokens
+        """Yield for each token that gets a media row: the step's row, the token's number in it, and the media row."""
+        ends = (-1, 0)  # the previous row, and the end of its tokens
         for each in media:
             entry = self._entries.get(each.entry)
             if entry is None or entry.done < entry.work:
@@ -73,7 +73,7 @@ class MediaMemory:
             end = each.offset + each.count
             is_behind = (each.row, each.offset) >= ends and each.count > 0 <= each.offset
             if not is_behind or each.row >= len(num_tokens) or end > num_tokens[each.row]:
-                raise PlanError(f"The plan places rows of media where the step has no tokens for them: {each}.")
+                raise PlanError(f"The plan puts rows of media where the step has no tokens for them: {each}.")
             if each.first < 0 or each.first + each.count > entry.num_rows:
                 raise PlanError(f"The plan uses rows that entry {each.entry} doesn't have: {each}, {entry}.")
             ends = (each.row, end)

@@ -1,8 +1,8 @@
-"""What a worker does without a model: it applies and checks every plan, and makes up tokens from the history.
+"""The runner of a worker without a model: it applies and checks every plan, and makes up tokens from the history.
 
 With `verify` it also keeps, for everything in its memory, a chained hash of the tokens that were computed into it
-(`contents.py`), and compares what a row reads through its tables with the row's own history: one wrong block or state,
-too early or too late, ends the run. `__main__.py` is its process, `worker/runner.py` the real runner.
+(`contents.py`), and compares the hashes that a row reads through its tables with the row's own history: one wrong block
+or state ends the run. `__main__.py` is its process, `worker/runner.py` the real runner.
 """
 
 import time
@@ -36,7 +36,7 @@ _PRIME = 2**31 - 1
 
 IsAllowed = Callable[[int], bool]
 AwaitMask = Callable[[int], MaskFrame]
-# Which tokens of a sequence get which rows of media, by position, if somebody knows it.
+# Expected media rows of a sequence's tokens, by position, if known.
 ExpectedMedia = Callable[[NewSlot], Mapping[int, Row]]
 
 
@@ -87,7 +87,7 @@ class Slot:
 
 
 class StandInWorker:
-    """`step` is what a real worker's runner does: plan in, result out."""
+    """Like a real worker's runner: `step` takes a plan and returns a result."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class StandInWorker:
         source = self._taken(fork.source, "forks")
         self._require_free(fork.target)
         packed = source.tokens.tobytes()
-        # The salt of a fork is its source's: the protocol gives it no seed of its own.
+        # A fork has its source's salt: the protocol gives it no separate seed.
         copy = Slot(NewSlot(fork.target, packed, source.num_prompt, source.num_computed, source.params, 0, fork.sample))
         copy.salt = source.salt + fork.sample
         copy.num_candidates = source.num_candidates
@@ -192,7 +192,7 @@ class StandInWorker:
             group.copy(values(changes.copies))
 
     def _compute(self, plan: StepPlan, slots: array) -> tuple[list[Slot], list[int]]:
-        """The rows, and where each began. All are computed before any reads, as in each layer of a model."""
+        """Compute the rows; return them with their starts. All write before any reads, as in each layer of a model."""
         num_tokens = values(plan.num_tokens)
         if len(num_tokens) != len(slots) or len(set(slots)) != len(slots):
             raise PlanError(f"The plan computes slots {slots.tolist()} with {len(num_tokens)} counts.")
@@ -215,14 +215,14 @@ class StandInWorker:
         return rows, starts
 
     def _check_media(self, plan: StepPlan, rows: list[Slot], starts: list[int], num_tokens: array) -> None:
-        """Each token gets the row that it must have, if that is known."""
+        """Check that each token gets the expected row, if known."""
         given: dict[int, dict[int, Row]] = {}
         for number, offset, medium_row in self.media.rows(plan.media, num_tokens):
             given.setdefault(number, {})[starts[number] + offset] = medium_row
         for number, row in enumerate(rows):
             if row.media is not None:
                 expected = {
-                    place: row.media[place] for place in row.media if starts[number] <= place < row.num_computed
+                    index: row.media[index] for index in row.media if starts[number] <= index < row.num_computed
                 }
                 if given.get(number, {}) != expected:
                     raise PlanError(f"Row {number} is given the rows of media {given.get(number)}, not {expected}.")
@@ -231,7 +231,7 @@ class StandInWorker:
                     raise PlanError(f"Row {number} ends at {end}, within rows of media that see one another.")
 
     def _reach(self, row: Slot) -> int:
-        """The position up to which its blocks go in all groups."""
+        """The position that its blocks reach in all groups."""
         reach = self.max_model_len
         for group, table in zip(self.groups, row.tables):
             end = group.reach(table)  # type: ignore[arg-type]
@@ -293,7 +293,7 @@ class StandInWorker:
 
 
 def next_token(row: Slot, vocab_size: int, is_allowed: IsAllowed | None = None) -> int:
-    """A function of the last token, its position and, unless greedy, the seed: nothing else may change it."""
+    """Derive a token from the last token, its position and, unless greedy, the seed: nothing else may change it."""
     tokens = row.tokens
     token = (tokens[-1] * 48271 + len(tokens) * 16807 + row.salt) % _PRIME % vocab_size
     if is_allowed is None and len(tokens) >= row.min_total:
@@ -304,12 +304,12 @@ def next_token(row: Slot, vocab_size: int, is_allowed: IsAllowed | None = None) 
 
 
 def likely_tokens(row: Slot, number: int, vocab_size: int) -> Candidates:
-    """As many as the row asks for. How fast their probability falls depends on the history, as does which they are."""
+    """Make as many candidates as the row asks for; the history determines them and their probabilities."""
     tokens = row.tokens
     first = (tokens[-1] * 48271 + len(tokens) * 16807) % _PRIME
     falling = 0.03 + first % 97 / 40
-    ids = [(first + place * 37) % vocab_size for place in range(row.num_candidates)]
-    logprobs = array("f", [-0.2 - place * falling for place in range(row.num_candidates)])
+    ids = [(first + index * 37) % vocab_size for index in range(row.num_candidates)]
+    logprobs = array("f", [-0.2 - index * falling for index in range(row.num_candidates)])
     return Candidates(number, column(ids), logprobs.tobytes())
 
 
@@ -325,12 +325,12 @@ def _allowed(frame: MaskFrame) -> dict[int, IsAllowed]:
     def allows(start: int) -> IsAllowed:
         return lambda token: bool(words[start + token // 32] >> (token % 32) & 1)
 
-    return {row: allows(place * width) for place, row in enumerate(rows)}
+    return {row: allows(index * width) for index, row in enumerate(rows)}
 
 
 def _logprobs(owner: int, is_prompt: bool, chosen: list[int], top: int, vocab_size: int) -> Logprobs:
-    """Of the right shape: the chosen token is always the most likely one."""
+    """Make up log-probabilities: the chosen token is always the most likely one."""
     width = 1 + (vocab_size if top < 0 else top)
-    ids = [(token + max(0, place - 1)) % vocab_size for token in chosen for place in range(width)]
-    likely = array("f", [-0.5 * max(1, place) for place in range(width)] * len(chosen))
+    ids = [(token + max(0, index - 1)) % vocab_size for token in chosen for index in range(width)]
+    likely = array("f", [-0.5 * max(1, index) for index in range(width)] * len(chosen))
     return Logprobs(owner, is_prompt, width, column(ids), likely.tobytes(), column([1] * len(chosen)))

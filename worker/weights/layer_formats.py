@@ -8,12 +8,12 @@ from ...kernels import WeightFormat
 
 @dataclass(frozen=True)
 class LayerFormats:
-    own: WeightFormat  # the model's: of tables that are only read, and of layers that are not named here
-    named: Mapping[str, WeightFormat] = field(default_factory=dict)  # by the names of layers
+    own: WeightFormat  # the model's own, for tables that are only read and for layers not in `named`
+    named: Mapping[str, WeightFormat] = field(default_factory=dict)  # by layer name
 
     @property
     def kinds(self) -> str:
-        """The kinds of numbers that there are, for people to read."""
+        """All number formats, for people to read."""
         return " and ".join(sorted({format.kind for format in self.named.values()}))
 
     def of(self, layer: str) -> WeightFormat:

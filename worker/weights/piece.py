@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-# A part of a tensor: of dimension `dim` the entries from first to last + 1.
+# A part of a tensor: the entries from first to last + 1 of dimension `dim`.
 Part = tuple[int, int, int]  # dim, first, last + 1
 
 
@@ -24,7 +24,7 @@ class CheckpointPiece(NamedTuple):
 
 
 def index_of(part: Part | None) -> tuple[slice, ...]:
-    """Of a whole tensor this part."""
+    """The index of this part in the whole tensor."""
     if part is None:
         return (slice(None),)
     dim, first, last = part
@@ -32,7 +32,7 @@ def index_of(part: Part | None) -> tuple[slice, ...]:
 
 
 def slices_of(index: Any, shape: Sequence[int]) -> list[slice]:
-    """What `index` takes of each dimension, with both ends.
+    """The range of each dimension that `index` selects.
 
     It has a slice for each of the first dimensions, or is an ellipsis.
     """

@@ -1,6 +1,6 @@
-"""Matrices of all experts in one tensor, one behind the other, as floats or in MXFP4.
+"""Matrices of all experts stacked in one tensor, as floats or in MXFP4.
 
-What is read of a tensor is a view of the file, of which packing touches one matrix after the other.
+Reads return a view of the file; packing touches one matrix after another.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from .weights import Weights
 class StackedMatrix:
     """[A part of] a tensor with a matrix of every expert."""
 
-    weights: Weights  # where it lies
+    weights: Weights  # the source
     name: str
     shape: tuple[int, int, int]  # experts, outputs, inputs
-    is_transposed: bool  # as floats it is [experts, inputs, outputs]
+    is_transposed: bool  # floats are [experts, inputs, outputs]
     part: Part  # of `shape`
 
     @property
@@ -31,7 +31,7 @@ class StackedMatrix:
 
     @property
     def pieces(self) -> list[CheckpointPiece]:
-        """Of the tensors that it is stored as."""
+        """The pieces of its stored tensors."""
         experts, outputs, inputs = self.shape
         dim, first, last = self.part
         if self.is_mxfp4:
@@ -46,7 +46,7 @@ class StackedMatrix:
         return [CheckpointPiece(self.name, self.shape, self.part)]
 
     def matrices(self) -> Iterator[Tensor | Mxfp4Part]:
-        """[outputs, inputs] of one expert after the other."""
+        """[outputs, inputs] for each expert in turn."""
         if self.is_mxfp4:
             codes, exponents = (self.weights.octets(*piece) for piece in self.pieces)
             yield from map(Mxfp4Part, codes, exponents)
@@ -57,12 +57,12 @@ class StackedMatrix:
 
 
 def is_stacked(weights: Weights, stack: Stack) -> bool:
-    """Whether experts are stored so here; those that were converted to integers have tensors of their own."""
+    """Whether experts are stacked here; experts converted to integers have separate tensors."""
     return weights.has(stack.gate_up) or weights.has(f"{stack.gate_up}_blocks")
 
 
 def gate_and_up(matrix: Tensor | Mxfp4Part) -> list[WeightPart]:
-    """The two projections of an expert whose outputs alternate in one matrix, the gate's first."""
+    """Split an expert's matrix with alternating outputs into gate and up; the gate's come first."""
     if isinstance(matrix, Mxfp4Part):
         return [matrix.every_second(0), matrix.every_second(1)]
     return [matrix[0::2], matrix[1::2]]

@@ -1,8 +1,8 @@
-"""What layers read their weights by: a place in the checkpoint, with what is the same for all layers of a tree.
+"""Gives layers access to their weights: a path in the checkpoint, together with settings that all layers share.
 
-A layer holds a `Weights` (`model.layers.3.self_attn`); beside the place stand device, number formats, ranks and
-operations. Reads are lazy and sliced, so a rank touches its own share only; weights that were packed before and kept
-are not read at all. Where tensors come from is a `Source`: a checkpoint, or numbers that are made up.
+A layer holds a `Weights` (`model.layers.3.self_attn`), which has the path, device, number formats, ranks and
+operations. Reads are lazy and sliced, so a rank touches only its own share; weights that were packed and cached earlier
+are not read at all. Tensors come from a `Source`: a checkpoint, or dummy weights.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from .layer_formats import LayerFormats
 from .packed.cache import PackedCache
 from .piece import CheckpointPiece, Part
 
-# What layers compute with, whichever backend does it: tensors, or what stands for them while a step is recorded.
+# The layers' operands on any backend: tensors, or their stand-ins while a step is recorded.
 Rows = NewType("Rows", object)  # [tokens, width]
 Weight = NewType("Weight", object)  # [out, in], packed for products
 
 _Packed = TypeVar("_Packed")
-_NAMED_PIECES = 8  # of a weight that is kept
+_NAMED_PIECES = 8  # of a cached weight
 
 
 class RowCut(NamedTuple):
@@ -38,7 +38,7 @@ class RowCut(NamedTuple):
 
     first: int
     end: int
-    is_transposed: bool = False  # as a matrix of so many columns
+    is_transposed: bool = False  # transposed, with so many columns
 
     def of(self, matrix: WeightPart) -> WeightPart:
         rows = matrix[self.first : self.end] if isinstance(matrix, Tensor) else matrix.rows(self.first, self.end)
@@ -48,7 +48,7 @@ class RowCut(NamedTuple):
 
 
 class Source(Protocol):
-    """Where tensors come from."""
+    """The source of tensors."""
 
     @property
     def bytes_read(self) -> int: ...
@@ -61,16 +61,16 @@ class Source(Protocol):
     def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor: ...
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> WeightPart:
-        """What `read` gives, or integers or 8-bit floats with their scales where it is stored so."""
+        """Like `read`, but returns stored integers or 8-bit floats with their scales."""
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
-        """Bytes that are no numbers by themselves."""
+        """Read a tensor of bytes that encode something else."""
 
     def group_size(self, module: str) -> int:
-        """Neighbouring inputs that share a scale where this projection is stored; 0: it is not stored in groups."""
+        """Neighbouring inputs of this stored projection that share a scale; 0: it is not stored in groups."""
 
     def pass_over(self, name: str) -> None:
-        """Asked for, and not read, because what would be made of it is there."""
+        """Count a tensor as read although a cached weight replaces it."""
 
     def leftovers(self) -> list[str]: ...
 
@@ -82,28 +82,28 @@ class AdapterMemory(Protocol):
     def config(self) -> LoraConfig: ...
 
     def room_for(self, pieces: list[CheckpointPiece]) -> LoraWeights:
-        """For the adapters of a product that computes these projections, or this rank's part of them."""
+        """Reserve memory for adapters of a product that computes these projections, or this rank's part of them."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """What all layers of one rank have in common."""
+    """Settings that all layers of one rank share."""
 
     device: torch.device
     formats: LayerFormats  # of the matrices
-    activations: torch.dtype  # between the products
+    activations: torch.dtype  # between products
     ops: Operations[Any, Any]
     ranks: Parallel = field(default_factory=Parallel)
-    cache: PackedCache | None = None  # of packed weights, where they are worth keeping
-    adapters: AdapterMemory | None = None  # of LoRA, where there may be any
-    expert_parallel: bool = False  # ranks have whole experts, not a part of each
-    # Of the projections' weights, in the order of their first use; none of torch's, whose numbers are the model's own.
+    cache: PackedCache | None = None  # of packed weights, if worth keeping
+    adapters: AdapterMemory | None = None  # of LoRA, if enabled
+    expert_parallel: bool = False  # ranks have whole experts instead of a part of each
+    # Formats of the projections' weights, in order of first use; without torch's, which are the model's own.
     kinds: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A place in the checkpoint."""
+    """A path in the checkpoint."""
 
     source: Source
     placement: Placement
@@ -120,28 +120,28 @@ class Weights:
         return self.source.has(self.prefix + name)
 
     def inner_span(self, width: int, down: str) -> tuple[int, int]:
-        """This rank's share of an inner layer that the projection `down` reads: cut where groups of its scales end, if
-        there is one for each rank."""
+        """This rank's share of an inner layer that the projection `down` reads: cut between groups of its scales, if
+        there is at least one group per rank."""
         ranks, size = self.placement.ranks, self.source.group_size(self.prefix + down)
         step = size if 0 < size * ranks.size <= width else 1
         first, last = ranks.span(-(-width // step))
         return first * step, min(last * step, width)
 
     def pass_over(self, name: str) -> None:
-        """Another rank reads it."""
+        """Count a tensor as read, because another rank reads it."""
         self.source.pass_over(self.prefix + name)
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
-        """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
+        """Read a stored matrix, or its part of `shape`. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
     def packed(self, pieces: list[CheckpointPiece]) -> Weight:
-        """The weight of products whose outputs are those of all pieces, one after the other."""
-        # Layers of one product have one format: `quantized_kinds` has seen to that.
+        """Pack a weight whose outputs are those of all pieces, one after another."""
+        # Layers of one product have one format, which `quantized_kinds` ensures.
         return self._noted(self.packed_as(self._format_of(pieces[0]), pieces))
 
     def packed_as(self, format: WeightFormat, pieces: list[CheckpointPiece]) -> Weight:
-        """The same in this format."""
+        """Pack a weight in this format."""
         ops = self.ops
         parts = (_fitting(self.matrix(*piece), format) for piece in pieces)
         return self._kept("weight", format, pieces, lambda: ops.pack([*parts], format))
@@ -153,8 +153,8 @@ class Weights:
         make: Callable[[WeightPart], WeightPart],
         format: WeightFormat | None = None,
     ) -> Weight:
-        """The weight of products with what `make` gives of each piece, in their layers' format or this one; `use` says
-        what that is."""
+        """Pack a weight from the results of `make` for each piece, in their layers' format or this one; `use` names the
+        result."""
         ops, format = self.ops, format or self._format_of(pieces[0])
 
         def made() -> Weight:
@@ -163,7 +163,7 @@ class Weights:
         return self._noted(self._kept(use, format, pieces, made))
 
     def packed_experts(self, experts: list[list[CheckpointPiece]]) -> PackedExperts:
-        """The weights of many experts, read one after the other: the outputs of each are those of its pieces."""
+        """Pack the weights of many experts, read one after another; each one's outputs are those of its pieces."""
         format = self._format_of(experts[0][0])
         parts = ([self.matrix(*piece) for piece in pieces] for pieces in experts)
         pieces = [piece for pieces in experts for piece in pieces]
@@ -171,9 +171,9 @@ class Weights:
         return self._noted(self._kept("experts", format, pieces, made))
 
     def packed_cuts(self, piece: CheckpointPiece, cuts: Sequence[RowCut]) -> list[Weight]:
-        """A weight for each of these cuts of a piece."""
+        """Pack a weight for each of these cuts of a piece."""
         ops, format = self.ops, self._format_of(piece)
-        read = lru_cache(1)(partial(self.matrix, *piece))  # not at all where all of them were kept
+        read = lru_cache(1)(partial(self.matrix, *piece))  # never called if all are cached
 
         def made(cut: RowCut) -> Weight:
             return ops.pack([cut.of(read())], format)
@@ -183,7 +183,7 @@ class Weights:
     def packed_stack(
         self, layer: str, pieces: list[CheckpointPiece], parts: Callable[[], Iterable[list[WeightPart]]], count: int
     ) -> PackedExperts:
-        """The weights of many experts that these pieces hold together, in the format that `layer` has."""
+        """Pack the weights of the experts stacked in these pieces, in the format of `layer`."""
         format = self.placement.formats.of(self.prefix + layer)
         if format.kind == "mxfp4" and len(pieces) == 1:  # floats after all
             format = self.placement.formats.own
@@ -196,13 +196,13 @@ class Weights:
             raise ConfigError(f"{self.prefix.rstrip('.')}: {error}") from error
 
     def adapters_of(self, pieces: list[CheckpointPiece]) -> Adapters | None:
-        """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
+        """Reserve memory for adapters of a product whose outputs are those of these pieces, if LoRA is enabled."""
         if self.placement.adapters is None:
             return None
         return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
     def table(self, piece: CheckpointPiece, format: WeightFormat) -> Table:
-        """An embedding's table."""
+        """Read an embedding's table."""
         ops = self.ops
         return self._kept("table", format, [piece], lambda: ops.table(_fitting(self.matrix(*piece), format), format))
 
@@ -210,20 +210,20 @@ class Weights:
         return self.placement.formats.of((self.prefix + piece.name).removesuffix(".weight"))
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
-        while the model runs."""
+        """Copy a vector applied to activations (a norm's weight, a bias), since the file may be replaced while the
+        model runs."""
         return self.read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
 
     def exact_vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """One in float32, whatever stands between the products."""
+        """Copy a vector in float32, whatever the activations' format."""
         return self.read(name, shape, part).to(self.placement.device, torch.float32, copy=True).flatten()
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
-        """A tensor in its own number format. It may be a view of the file."""
+        """Read a tensor in its own number format. It may be a view of the file."""
         return self.source.read(self.prefix + name, shape, part)
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
-        """One of bytes that are no numbers by themselves. It may be a view of the file."""
+        """Read a tensor of bytes that encode something else. It may be a view of the file."""
         return self.source.octets(self.prefix + name, shape, part)
 
     def _noted(self, weight: _Packed) -> _Packed:
@@ -232,7 +232,7 @@ class Weights:
         return weight
 
     def _kept(self, use: str, format: WeightFormat, pieces: list[CheckpointPiece], make: Callable[[], Any]) -> Any:
-        """What `make` gives, or what it gave when this model was loaded before."""
+        """The result of `make`, or the cached one from an earlier load."""
         cache = self.placement.cache
         if cache is None:
             return make()
@@ -247,12 +247,12 @@ class Weights:
 
 
 def _fitting(matrix: WeightPart, format: WeightFormat) -> WeightPart:
-    """Numbers where float32 is asked for, even of what is stored in blocks: rows must not be rounded there either."""
+    """Convert blocks to floats if float32 is requested, since products of blocks would round rows."""
     return matrix.dequantized() if isinstance(matrix, GgmlPart) and format.kind == "fp32" else matrix
 
 
 def _described(pieces: list[CheckpointPiece]) -> str:
-    """Which these are; of very many the first, the last and a digest."""
+    """Describe these pieces; for very many, by the first, the last and a digest."""
     text = str([tuple(piece) for piece in pieces])
     if len(pieces) <= _NAMED_PIECES:
         return text

@@ -1,5 +1,4 @@
-"""`penstock convert` to a GGUF file, as llama.cpp's own converter and quantizer would write it.
+"""`penstock convert` to a GGUF file like that of llama.cpp's own converter and quantizer.
 
-Begin with `convert.py`; `metadata.py` writes what stands in place of a config, `file_types.py` says which numbers each
-tensor gets.
+Begin with `convert.py`; `metadata.py` writes the equivalent of a config, `file_types.py` chooses each tensor's type.
 """

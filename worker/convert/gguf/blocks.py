@@ -1,4 +1,4 @@
-"""Writes rows of floats as ggml's blocks: an array of bytes a row, which other engines read.
+"""Writes rows of floats as ggml's blocks: an array of bytes per row, which other engines read.
 
     Q8_0   32 weights: float16 scale, int8 values
     Q4_0   32 weights: float16 scale, 4-bit values less 8, those of the second half in the high bits
@@ -41,7 +41,7 @@ def q4_0(rows: Tensor) -> Tensor:
 def q5_0(rows: Tensor) -> Tensor:
     blocks = rows.reshape(-1, _BLOCK)
     scales, values = _scaled(blocks, 16)
-    # The fifth bits of all, the first weight's in the lowest bit.
+    # All fifth bits, the first weight's in the lowest bit.
     fifth = (values >> 4).view(-1, 4, 8) << torch.arange(8, dtype=torch.uint8)
     low = values & 15
     return torch.cat([scales, fifth.sum(2).to(torch.uint8), nibbles(low[:, :16], low[:, 16:])], 1)
@@ -56,7 +56,7 @@ def _scaled(blocks: Tensor, middle: int) -> tuple[Tensor, Tensor]:
 
 
 def _away_from_zero(values: Tensor) -> Tensor:
-    """Rounded to the nearest, halves away from 0, where torch rounds them to the even one."""
+    """Round to the nearest, halves away from 0; torch rounds them to even."""
     whole = values.trunc()
     return whole + values.sign() * ((values - whole).abs() >= 0.5)
 

@@ -1,4 +1,4 @@
-"""Refuses, by a sentence, models that llama.cpp would compute otherwise than their config says."""
+"""Refuses models that llama.cpp would compute differently from their config."""
 
 import math
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def inexpressible(why: str) -> ConfigError:
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
-    """Raises where there is none that computes this."""
+    """Find llama.cpp's architecture for the model; raise if none computes it."""
     name = config.family.name
     if (architecture := WRITTEN.get(name)) is None:
         raise ConfigError(

@@ -1,7 +1,7 @@
 """Writes a model as one GGUF file, which llama.cpp and what is built on it read as well.
 
-Tensors are read, quantized and written some rows at a time, on all cores. Of a model that sees the text part is
-written. The file appears under its name when it is complete.
+Tensors are read, quantized and written some rows at a time, on all cores. A model with vision loses its encoder. The
+file appears under its name when it is complete.
 """
 
 import os
@@ -32,7 +32,7 @@ from .metadata import model_metadata
 from .planned_tensors import PlannedTensor, planned_tensors
 from .vocabulary import vocabulary_metadata
 
-_PIECE_WEIGHTS = 1 << 20  # quantized at once by a thread
+_PIECE_WEIGHTS = 1 << 20  # that a thread quantizes at once
 
 Say = Callable[[ConversionMessage], None]
 
@@ -80,7 +80,7 @@ def _typed(tensors: dict[str, PlannedTensor], file_type: FileType, config: Model
 
 
 def _write(file: GgufFile, tensors: dict[str, PlannedTensor], total: int, say: Say) -> None:
-    """Pieces are quantized by as many threads as there are cores, each of which computes by itself."""
+    """Quantize pieces in one single-threaded worker per core."""
     done, cores = 0, len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(cores, initializer=lambda: torch.set_num_threads(1)) as pool:
         for name, tensor in tensors.items():
@@ -97,25 +97,25 @@ def _write(file: GgufFile, tensors: dict[str, PlannedTensor], total: int, say: S
 
 
 class _Piece(NamedTuple):
-    """Rows of one tensor of the model, or numbers that are written as they are."""
+    """Rows of one tensor of the model, or values that are written unchanged."""
 
     tensor: PlannedTensor
     source: StoredTensor | None
     first: int  # rows of the source
     last: int
-    at: int  # the row of the file's tensor that they begin at
+    at: int  # first row in the file's tensor
 
     @property
     def nbytes(self) -> int:
-        """Of the source."""
+        """Bytes of the source."""
         source = self.source
         return 0 if source is None else source.nbytes * (self.last - self.first) // source.shape[0]
 
     def rows(self, name: str) -> Tensor:
-        """[rows, inputs], changed as the file has them; a vector is one row."""
+        """[rows, inputs] in the file's form; a vector is one row."""
         if self.source is None:
             return self._numbers[None]
-        # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
+        # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
         with safe_open(self.source.file, framework="pt") as file:
             rows: Tensor = self.source.of(file)[self.first : self.last]
         if not rows.isfinite().all():

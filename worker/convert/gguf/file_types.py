@@ -1,7 +1,7 @@
-"""Which type each tensor of a file gets: as llama.cpp's own quantizer chooses it for that kind of file.
+"""Chooses the type of each tensor of a file like llama.cpp's own quantizer.
 
-Norms, biases and routers stay float32. The head, and a table that is the head too, get more bits than the rest; so do
-values and the MLPs' last products in some layers of a Q4_K file (llama.cpp calls that mixture Q4_K_M).
+Norms, biases and routers stay float32. The head, or a table that is also the head, gets more bits than the rest; so do
+values and the MLPs' last products in some layers of a Q4_K file (llama.cpp calls this mixture Q4_K_M).
 """
 
 import re
@@ -12,7 +12,7 @@ from ....protocol.files.gguf.types import BY_NAME, GgmlType
 
 class FileType(NamedTuple):
     number: int  # `general.file_type`
-    type_name: str  # of most tensors
+    type_name: str  # type of most tensors
 
     @property
     def is_quantized(self) -> bool:
@@ -24,14 +24,14 @@ FILE_TYPES = {
     "q4_0": FileType(2, "Q4_0"),
     "q4_k": FileType(15, "Q4_K"),
 }
-# Of a model that keeps its own numbers.
+# For a model that stays unquantized.
 FLOAT_FILE_TYPES = {"float32": FileType(0, "F32"), "float16": FileType(1, "F16"), "bfloat16": FileType(32, "BF16")}
 
 _FLOAT32 = re.compile(r".*(_norm\.weight|ffn_gate_inp(_shexp)?\.weight)")
 _LAYER = re.compile(r"blk\.(\d+)\.(.*)")
-# Where the inputs are no multiple of 256, a type of blocks of 32.
+# Types with blocks of 32, for inputs that are no multiple of 256.
 _OF_SMALLER_BLOCKS = {"Q4_K": "Q5_0", "Q5_K": "Q8_0", "Q6_K": "Q8_0"}
-_EIGHT_EXPERTS = 8  # of Mixtral, for which llama.cpp has rows of its own
+_EIGHT_EXPERTS = 8  # Mixtral, for which llama.cpp has special rules
 _LAYERS_OF_70B = 80
 
 
@@ -50,7 +50,7 @@ class TypeChooser(NamedTuple):
         if not self.file_type.is_quantized:
             return BY_NAME[self.file_type.type_name]
         chosen = self._chosen(name, shape[-1])
-        for _ in range(2):  # the second time for types of blocks of 32
+        for _ in range(2):  # the second time for types with blocks of 32
             if shape[-1] % BY_NAME[chosen].block_elements:
                 chosen = _OF_SMALLER_BLOCKS.get(chosen, "F16")
         return BY_NAME[chosen]
@@ -83,6 +83,6 @@ class TypeChooser(NamedTuple):
         return "Q5_K" if self.num_layers == _LAYERS_OF_70B and self.shares_keys else "Q4_K"
 
     def _has_more_bits(self, layer: int) -> bool:
-        """The first eighth, the last one, and every third between them."""
+        """Whether the layer is in the first eighth, in the last, or every third between them."""
         first, last = self.num_layers // 8, 7 * self.num_layers // 8
         return layer < first or layer >= last or (layer - first) % 3 == 2

@@ -1,6 +1,6 @@
 """A GGUF file that is written piece by piece, so that no tensor need ever be in memory as a whole.
 
-    magic, version, counts | metadata | name, shape, type and place of each tensor | padding | the tensors
+    magic, version, counts | metadata | name, shape, type and offset of each tensor | padding | the tensors
 
 The tensors' list comes first, so all shapes and types must be known before the first piece.
 """
@@ -21,8 +21,8 @@ _MAGIC, _VERSION, ALIGNMENT = b"GGUF", 3, 32
 
 Value = bool | int | float | str | list[bool] | list[int] | list[float] | list[str]
 
-# Of each kind of value its number in the file and its letter in `struct`. Numbers that stand alone are counts and ids;
-# in lists they are kinds of tokens, which others read as signed.
+# Each kind of value: its number in the file and its letter in `struct`. Single numbers are counts and ids; lists are
+# kinds of tokens, which other programs read as signed.
 _STRING, _LIST = 8, 9
 _ALONE: dict[type, tuple[int, str]] = {bool: (7, "?"), int: (4, "I"), float: (6, "f")}
 _IN_LISTS: dict[type, tuple[int, str]] = {**_ALONE, int: (5, "i")}
@@ -32,7 +32,7 @@ class GgufTensor(NamedTuple):
     """A tensor that will be written."""
 
     type: GgmlType
-    shape: tuple[int, ...]  # outputs before inputs, as torch has it; the file has it in reverse
+    shape: tuple[int, ...]  # outputs before inputs, like torch; the file has the reverse
 
     @property
     def row_bytes(self) -> int:
@@ -52,7 +52,7 @@ class GgufFile(PreparedFile):
 
     def __init__(self, path: Path, metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> None:
         self.tensors = tensors
-        self._starts, end = _places(tensors)
+        self._starts, end = _offsets(tensors)
         super().__init__(path, _header(metadata, tensors, self._starts), end)
 
     def rows(self, name: str, octets: Tensor, first: int) -> None:
@@ -64,12 +64,12 @@ class GgufFile(PreparedFile):
 
 
 def header_bytes(metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> int:
-    """How much of the file stands before the tensors."""
-    return len(_header(metadata, tensors, _places(tensors)[0]))
+    """Size of the file before the tensors."""
+    return len(_header(metadata, tensors, _offsets(tensors)[0]))
 
 
-def _places(tensors: dict[str, GgufTensor]) -> tuple[dict[str, int], int]:
-    """Where each begins behind the header, and where the last one ends."""
+def _offsets(tensors: dict[str, GgufTensor]) -> tuple[dict[str, int], int]:
+    """Offsets of the tensors after the header, and the end of the last one."""
     starts, end = {}, 0
     for name, planned in tensors.items():
         starts[name] = end

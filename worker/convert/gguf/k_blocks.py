@@ -1,4 +1,4 @@
-"""Writes rows of floats as ggml's blocks of 256 weights, whose groups have scales that are small integers themselves.
+"""Writes rows of floats as ggml's blocks of 256 weights, whose groups have small integers as scales.
 
     Q4_K, Q5_K  8 groups of 32: weight = d × scale × value - dmin × minimum, scales and minima of 6 bits
                 bytes: d, dmin (float16), 12 of scales and minima, (Q5_K: 32 of fifth bits), 128 of nibbles
@@ -6,8 +6,8 @@
                 bytes: 128 of low nibbles, 64 of high pairs of bits, 16 of scales, d (float16)
 
 A group's scale is searched: each candidate rounds the weights, and least squares give the scale that fits those values
-best; the one with the smallest error is taken. Errors count more where weights are large. Then the group's scale is
-rounded itself, and the weights once more.
+best; the one with the smallest error is used. Errors of large weights count more. Then the group's scale is rounded
+too, and the weights once more.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _q4_k(blocks: Tensor) -> Tensor:
 
 def _q5_k(blocks: Tensor) -> Tensor:
     head, values = _with_minima(blocks, most=31, first=-0.5, steps=15)
-    # A byte for each place in a group, a bit for each group.
+    # A byte for each index within a group, a bit for each group.
     fifth = (values >> 4) << torch.arange(8, dtype=torch.uint8)[:, None]
     pairs = (values & 15).view(-1, 4, 2, 32)
     return torch.cat([head, fifth.sum(1).to(torch.uint8), nibbles(pairs[:, :, 0], pairs[:, :, 1]).view(-1, 128)], 1)
@@ -69,7 +69,7 @@ def _with_minima(blocks: Tensor, most: int, first: float, steps: int) -> tuple[T
 
 
 def _best_scales_and_minima(groups: Tensor, most: int, first: float, steps: int) -> tuple[Tensor, Tensor]:
-    """Of each group the scale, and by how much its least weight is below 0.
+    """Find each group's scale, and how far its least weight is below 0.
 
     For levels l and weights w of the errors, Σ w (s l + b - x)² is Σ w x² less the gain
 
@@ -100,7 +100,7 @@ def _best_scales_and_minima(groups: Tensor, most: int, first: float, steps: int)
         determinant = sum_w * sum_l2 - sum_l * sum_l
         divisor = where_not_0(determinant)
         s, b = (sum_w * sum_xl - sum_x * sum_l) / divisor, (sum_l2 * sum_x - sum_l * sum_xl) / divisor
-        # A minimum is never above 0.
+        # A minimum is at most 0.
         s, b = torch.where(b > 0, sum_xl / where_not_0(sum_l2), s), b.clamp(max=0)
         found = gain(s, b, sum_l, sum_l2, sum_xl)
         is_better = (found > best) & (determinant > 0)
@@ -109,7 +109,7 @@ def _best_scales_and_minima(groups: Tensor, most: int, first: float, steps: int)
 
 
 def _side_by_side(groups: Tensor) -> Tensor:
-    """[weights of a group, groups], in which sums over a group run over many groups at once."""
+    """[weights of a group, groups], so that sums over a group are computed for many groups at once."""
     return groups.flatten(0, 1).t().contiguous()
 
 
@@ -142,7 +142,7 @@ def _q6_k(blocks: Tensor) -> Tensor:
 
 
 def _best_scales(groups: Tensor) -> Tensor:
-    """Of each group: weight ≈ scale × level, of -32 to 31."""
+    """Find each group's scale: weight ≈ scale × level, from -32 to 31."""
     x = _side_by_side(groups)
     extreme = x.gather(0, x.abs().argmax(0, keepdim=True))[0]
     weights = x.square()
@@ -178,10 +178,10 @@ def nibbles(low: Tensor, high: Tensor) -> Tensor:
 
 def divided(number: float, scales: Tensor) -> Tensor:
     """number / scale, and 0 where the scale is."""
-    # Divided by a tensor: torch makes a number divided by a tensor a product with its inverse, which rounds twice.
+    # Divide by a tensor: torch turns number / tensor into a product with the inverse, which rounds twice.
     return torch.where(scales == 0, torch.zeros_like(scales), torch.tensor(number) / where_not_0(scales))
 
 
 def where_not_0(numbers: Tensor) -> Tensor:
-    """With 1 in the place of 0, to be divided by."""
+    """Replace 0 by 1, for use as a divisor."""
     return torch.where(numbers == 0, torch.ones_like(numbers), numbers)

@@ -1,7 +1,7 @@
-"""The metadata of a GGUF file: what llama.cpp reads in place of config.json.
+"""The metadata of a GGUF file, which llama.cpp reads instead of config.json.
 
-The config is described by the keys that published ones have; which keys of the header say the same, the architecture's
-row knows (`protocol/files/gguf/architectures/`). Counts are integers, epsilons and bases floats.
+The architecture's row (`protocol/files/gguf/architectures/`) maps published config keys to keys of the header. Counts
+are integers, epsilons and bases floats.
 """
 
 import math
@@ -17,7 +17,7 @@ _QUANTIZATION_VERSION = 2  # of the blocks' layouts
 
 
 def model_metadata(config: ModelConfig, architecture: Architecture, name: str, file_type: int) -> dict[str, Value]:
-    """All but the vocabulary."""
+    """All metadata except the vocabulary."""
     family = architecture.written_as(config.family.name)
     own = family.write(_published(config, family))
     return {
@@ -31,7 +31,7 @@ def model_metadata(config: ModelConfig, architecture: Architecture, name: str, f
 
 
 def _published(config: ModelConfig, family: Family) -> dict[str, Any]:
-    """The config as its family publishes it; None stands for keys that it hasn't."""
+    """The config in the family's published form; None for absent keys."""
     heads, rope = config.heads[0], _usual_rope(config)
     return {
         "num_hidden_layers": config.num_layers,
@@ -54,7 +54,7 @@ def _published(config: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _usual_rope(config: ModelConfig) -> RopeConfig:
-    """Of layers without a window, where the others have one of their own."""
+    """The rope of layers without a window, if windowed layers have a different one."""
     layer = next((layer for layer, window in enumerate(config.windows) if window is None), 0)
     return config.ropes.of(layer) or config.ropes.ropes[0]
 
@@ -77,8 +77,8 @@ def _factor_of_long_rope(rope: RopeConfig) -> float:
 
 
 def _windows(config: ModelConfig, family: Family) -> dict[str, Any]:
-    """Where llama.cpp knows no windows for the architecture, a context no longer than the shortest: up to there it
-    computes the same."""
+    """If llama.cpp has no windows for the architecture, limit the context to the shortest window, where results are
+    the same."""
     windows = [window for window in config.windows if window is not None]
     if not windows or family.fact(Windows) is None:
         return {"max_position_embeddings": min([config.max_position, *windows])}
@@ -92,7 +92,7 @@ def _windows(config: ModelConfig, family: Family) -> dict[str, Any]:
 
 
 def _experts(config: ModelConfig) -> dict[str, Any]:
-    """By the family's own names."""
+    """Experts by the family's own names."""
     experts, mixture = config.experts, config.family.mixture
     if experts is None or mixture is None:
         return {}

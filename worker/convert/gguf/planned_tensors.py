@@ -1,12 +1,11 @@
-"""Plans the tensors of a GGUF file: which of the model's lie in each, one behind the other, and how they are changed.
+"""Plans the tensors of a GGUF file: the model's tensors in each, in order, and how they are changed.
 
-    experts       [experts, outputs, inputs] of the matrices of all of a layer
-    fused         the rows of several, as Phi-3 has them
-    pairs         rows of queries and keys, so that numbers rotate against their neighbours, not against the other half
-    norms         with the 1 that Gemma's are stored without
+    experts       [experts, outputs, inputs], the matrices of all of a layer's experts
+    fused         the rows of several projections, as in Phi-3
+    pairs         rows of queries and keys, reordered to rotate neighbouring elements instead of halves
+    norms         plus the 1 that Gemma's checkpoints leave out
 
-All this is how such files are read (`../../weights/gguf/`), the other way round. It works on names and shapes and reads
-no weights.
+This is the reverse of reading such files (`../../weights/gguf/`). It works on names and shapes and reads no weights.
 """
 
 import re
@@ -38,27 +37,27 @@ class PlannedTensor:
     """One tensor of the file."""
 
     shape: tuple[int, ...]
-    sources: tuple[StoredTensor, ...] = ()  # their rows one behind the other
-    head_dim: int = 0  # rows are put in pairs within heads of so many; 0: they stay in order
+    sources: tuple[StoredTensor, ...] = ()  # their rows are concatenated
+    head_dim: int = 0  # rows are paired within heads of this size; 0: they stay in order
     added: float = 0.0  # to all numbers
-    values: Tensor | None = None  # in place of sources: float32, as it is written
+    values: Tensor | None = None  # float32 values to write, instead of sources
 
 
 class _Part(NamedTuple):
-    """A tensor of the model, and how it is seen in the file."""
+    """A tensor of the model, and its view in the file."""
 
     view: View
     source: StoredTensor
 
     @property
     def first_row(self) -> int:
-        """Of the file's tensor, where others lie beside it."""
+        """The first row in a tensor of the file that is shared with others."""
         chosen = self.view.chosen if isinstance(self.view, Rows) else None
         return (chosen.start or 0) if isinstance(chosen, slice) else 0
 
 
 class _ArchitectureTensors:
-    """What llama.cpp's architecture has, by name, as if it lay in a file already."""
+    """The tensors of llama.cpp's architecture by name, as if a file already had them."""
 
     def __init__(self, architecture: Architecture, config: ModelConfig) -> None:
         self._written = architecture
@@ -76,7 +75,7 @@ class _ArchitectureTensors:
         return (match := _PART.fullmatch(module)) is not None and match[1] in parts
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of `ffn_up`, which tells whether the gate lies in it."""
+        """The shape of `ffn_up`, which tells whether it contains the gate."""
         is_fused = name.endswith(".ffn_up.weight") and "ffn_gate" not in self._written.parts
         return (2 * self._mlp_width,) if is_fused else ()
 
@@ -84,14 +83,14 @@ class _ArchitectureTensors:
 def planned_tensors(
     config: ModelConfig, architecture: Architecture, stored: Iterable[StoredTensor]
 ) -> dict[str, PlannedTensor]:
-    """By their names in the file, in its order. Raises where llama.cpp has no place for a tensor."""
+    """Plan the tensors by their names in the file, in its order. Raise if llama.cpp has no such tensor."""
     views = views_of(_ArchitectureTensors(architecture, config), config)
     found: dict[str, list[_Part]] = {}
     for source in stored:
         if not _is_written(source.name, config):
             continue
         if (view := views.get(source.name)) is None:
-            raise inexpressible(f"llama.cpp's architecture {architecture.name} has no place for its {source.name}")
+            raise inexpressible(f"llama.cpp's architecture {architecture.name} has no tensor for its {source.name}")
         [name] = view.tensors
         found.setdefault(name, []).append(_Part(view, source))
     sizes = _sizes(views.values())
@@ -100,7 +99,7 @@ def planned_tensors(
 
 
 def _sizes(views: Iterable[View]) -> dict[str, int]:
-    """How many rows the tensors have that several lie in."""
+    """The numbers of rows of shared tensors."""
     sizes: dict[str, int] = {}
     for view in views:
         if isinstance(view, Rows) and isinstance(view.chosen, slice) and view.chosen.stop is not None:
@@ -109,7 +108,7 @@ def _sizes(views: Iterable[View]) -> dict[str, int]:
 
 
 def _is_written(name: str, config: ModelConfig) -> bool:
-    """Not what it sees with, nor a head that is the table, nor layers that guess further tokens."""
+    """Whether a tensor is written: no encoders, tied heads, or layers for speculative decoding."""
     if PICTURE_TENSORS.match(name) or name.endswith(_NOT_READ):
         return False
     if name.startswith("lm_head.") and config.tie_word_embeddings:
@@ -119,7 +118,7 @@ def _is_written(name: str, config: ModelConfig) -> bool:
 
 
 def _order(item: tuple[str, PlannedTensor]) -> tuple[int, str]:
-    """Those of no layer first, then layer by layer, as they are read."""
+    """Tensors outside layers first, then layer by layer, in the order of reading."""
     match = re.match(r"blk\.(\d+)\.", item[0])
     return (int(match[1]) if match else -1, item[0])
 
@@ -138,7 +137,7 @@ def _planned(name: str, parts: list[_Part], num_rows: int | None, config: ModelC
 
 
 def _require_rows(name: str, parts: list[_Part], num_rows: int) -> None:
-    """All of them, one behind the other."""
+    """Check that the parts fill the tensor without gaps."""
     counts = [part.source.shape[0] for part in parts]
     is_whole = [part.first_row for part in parts] == [sum(counts[:number]) for number in range(len(parts))]
     if not is_whole or sum(counts) != num_rows or len({part.source.shape[1:] for part in parts}) > 1:
@@ -158,7 +157,7 @@ def _shape(name: str, parts: list[_Part]) -> tuple[int, ...]:
 
 
 def _of_positions(config: ModelConfig) -> dict[str, PlannedTensor]:
-    """What angles are divided by, where llama.cpp reads that as a tensor."""
+    """The divisors of rotary angles, which llama.cpp reads as a tensor."""
     rope = config.ropes.ropes[0]
     if rope.kind == "llama3":
         plain = inverse_frequencies(replace(rope, kind="default"), rope.max_position)

@@ -1,7 +1,7 @@
-"""The names that llama.cpp has for the rules by which byte-level tokenizers split a text into words.
+"""llama.cpp's names for the rules by which byte-level tokenizers split a text into words.
 
-A `tokenizer.json` has the rules themselves. Each row here is a rule and the name of it; a rule without a name can't be
-written, since llama.cpp would split otherwise.
+A `tokenizer.json` has the rules themselves. Each row here is a rule and its name; a rule without a name can't be
+written, since llama.cpp would split differently.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from .check_expressible import inexpressible
 
 _DIGITS = "each digit by itself"
 _GPT2 = "as GPT-2"
-# As DeepSeek-V3's tokenizer.json writes it, with the characters themselves.
+# DeepSeek-V3's tokenizer.json has the literal characters.
 _DEEPSEEK_3 = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-ゟ゠-ヿ]+",
     patterns.DEEPSEEK_3.replace(r"\r\n", "\r\n"),
 )
 
-# By the rules, one after the other, and by whether a word that is a token is taken whole.
+# By the sequence of rules, and by whether a word that is a token is kept whole.
 _NAMES = {
     ((_GPT2,), False): "gpt-2",
     ((_DIGITS, _GPT2), False): "smollm",
@@ -35,7 +35,7 @@ _NAMES = {
 
 
 def pre_tokenizer_name(tokenizer: dict[str, Any]) -> str:
-    """What llama.cpp calls the rules of a `tokenizer.json`."""
+    """llama.cpp's name for the rules of a `tokenizer.json`."""
     rules = tuple(_rules(tokenizer["pre_tokenizer"]))
     name = _NAMES.get((rules, bool(tokenizer["model"].get("ignore_merges"))))
     if name is None:

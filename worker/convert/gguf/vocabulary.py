@@ -1,7 +1,7 @@
 """The vocabulary of a GGUF file, from the `tokenizer.json` and `tokenizer_config.json` of a model.
 
     gpt2    BPE over bytes, with its merges, and the name of the rules by which texts are split into words
-    llama   BPE of SentencePiece, whose merges are the scores of what they make: a higher one is merged first
+    llama   BPE of SentencePiece, with scores instead of merges: the token with the higher score is merged first
 
 Kinds of tokens, scores and special ids are those that llama.cpp's own converter writes.
 """
@@ -19,7 +19,7 @@ from .pre_tokenizers import pre_tokenizer_name
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = range(1, 7)
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
-# Tokens that some tokenizers forget to call special.
+# Tokens that some tokenizers forget to mark as special.
 _LOOKS_SPECIAL = re.compile(r"<pad>|<mask>|<2mass>|\[@BOS@\]|<\|.*\|>|<｜.*｜>|<unused.*>", re.DOTALL)
 _SPACE = "▁"
 _PADDING_SCORE, _ADDED_SCORE = -10_000.0, -1_000.0
@@ -27,7 +27,7 @@ _IDS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
 def vocabulary_metadata(folder: Path, model_folder: Path, size: int) -> dict[str, Value]:
-    """Of the tokenizer in `folder`, padded to the `size` of the model's embedding."""
+    """The vocabulary of the tokenizer in `folder`, padded to the `size` of the model's embedding."""
     path = folder / "tokenizer.json"
     tokenizer = read_model_json(path)
     with values_of(path):
@@ -42,7 +42,7 @@ def vocabulary_metadata(folder: Path, model_folder: Path, size: int) -> dict[str
 
 
 def _kinds(node: Any) -> Iterator[str]:
-    """The types of a part of a tokenizer, and of what it is a sequence of."""
+    """The types of a tokenizer's part, and of the members if it is a sequence."""
     for each in (node or {}).get("pretokenizers") or (node or {}).get("normalizers") or [node or {}]:
         yield str(each.get("type"))
 
@@ -55,7 +55,7 @@ def _tokens(tokenizer: dict[str, Any], size: int) -> tuple[list[str], list[int]]
     for added in tokenizer.get("added_tokens") or []:
         text = added["content"]
         is_special = added.get("special") or _LOOKS_SPECIAL.fullmatch(text)
-        # A word of the text is compared with the text, in which spaces are spaces.
+        # Added words are compared with the text itself, in which spaces are plain.
         named[added["id"]] = (text, _CONTROL) if is_special else (text.replace(_SPACE, " "), _USER_DEFINED)
     if (unknown := model.get("unk_token")) is not None:
         named[model["vocab"][unknown]] = (unknown, _UNKNOWN)
@@ -68,7 +68,7 @@ def _tokens(tokenizer: dict[str, Any], size: int) -> tuple[list[str], list[int]]
 
 
 def _of_bytes(tokenizer: dict[str, Any]) -> dict[str, Value]:
-    # Spaces are Ġ in all tokens of bytes, so one that isn't stands for itself in a merge and would end its first half.
+    # Byte tokens write spaces as Ġ, so a literal space in a merge would be taken as the separator.
     merges = [" ".join(half.replace(" ", "Ġ") for half in pair) for pair in _pairs(tokenizer)]
     found: dict[str, Value] = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre_tokenizer_name(tokenizer)}
     return found | ({"tokenizer.ggml.merges": merges} if merges else {})
@@ -84,7 +84,7 @@ def _of_sentencepiece(tokenizer: dict[str, Any], tokens: list[str]) -> dict[str,
     ranks: dict[str, int] = {}
     for pair in _pairs(tokenizer):
         ranks.setdefault("".join(pair), len(ranks))
-    # What nothing is merged into has no use for a score.
+    # Tokens that aren't the result of a merge need no score.
     scores = [float(-ranks.get(token, len(ranks))) for token in tokens]
     for added in tokenizer.get("added_tokens") or []:
         scores[added["id"]] = _ADDED_SCORE
@@ -102,7 +102,7 @@ def _of_sentencepiece(tokenizer: dict[str, Any], tokens: list[str]) -> dict[str,
 
 
 def _begins_with_space(tokenizer: dict[str, Any]) -> bool:
-    """Whether a space is put before a text."""
+    """Whether the tokenizer prepends a space to a text."""
     normalizer, pre_tokenizer = tokenizer.get("normalizer") or {}, tokenizer.get("pre_tokenizer") or {}
     for each in normalizer.get("normalizers") or [normalizer]:
         if each.get("type") == "Prepend" and each.get("prepend") == _SPACE:
@@ -141,7 +141,7 @@ def _content(token: Any) -> str:
 
 
 def _around(node: dict[str, Any] | None) -> tuple[str, str]:
-    """The tokens that are put before and behind a text; empty where there are none."""
+    """The tokens added before and after a text; empty if none."""
     for each in (node or {}).get("processors") or [node or {}]:
         if each.get("type") == "TemplateProcessing":
             parts = each["single"]
@@ -160,7 +160,7 @@ def _templates(folder: Path, settings: dict[str, Any]) -> dict[str, Value]:
         given = [{"name": "default", "template": given}] if isinstance(given, str) else given or []
         named |= {each["name"]: each["template"] for each in given}
     found: dict[str, Value] = {"tokenizer.chat_template": named.pop("default")} if "default" in named else {}
-    # Names of keys are letters, digits and underscores.
+    # Names of keys consist of letters, digits and underscores.
     others = {re.sub(r"[^A-Za-z0-9]", "_", name): template for name, template in named.items()}
     found |= {f"tokenizer.chat_template.{name}": template for name, template in others.items()}
     return found | ({"tokenizer.chat_templates": list(others)} if others else {})

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: which there are, whether they are whole, and the tensors in them.
+"""The files of a checkpoint: which exist, whether they are complete, and the tensors in them.
 
 Begin with `checkpoint.py`.
 """

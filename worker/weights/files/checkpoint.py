@@ -1,6 +1,6 @@
 """The tensors of a model folder's safetensors files, under the names and in the shapes that layers ask for.
 
-Reads are lazy and sliced. What a quantized checkpoint has in place of a matrix comes as it is stored.
+Reads are lazy and sliced. A quantized matrix is returned as it is stored.
 """
 
 from collections.abc import Iterable
@@ -26,12 +26,12 @@ from ..quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
 from .mappings import Mappings
 from .weight_files import own_weight_files
 
-_FOREIGN = (".bin", ".pt", ".pth", ".gguf", ".pdparams", ".distcp")  # weights as others write them
+_FOREIGN = (".bin", ".pt", ".pth", ".gguf", ".pdparams", ".distcp")  # other formats' weights
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Checkpoint:
-    """The safetensors files of a model folder; `config` tells how tensors that others fuse are divided."""
+    """The safetensors files of a model folder; `config` tells how to divide fused tensors."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Checkpoint:
         return name in self._stored_name
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
+        """Read the tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
         tensor = self.shaped(name, shape)[index_of(part)]
         if tensor.dtype not in _FLOATS:
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
@@ -89,14 +89,14 @@ class Checkpoint:
         self._used.update((name, *(module + companion for companion in COMPANIONS)))
 
     def shaped(self, name: str, shape: tuple[int, ...]) -> Any:
-        """A tensor in its file that must have this shape, to be sliced."""
+        """Find a tensor of this shape in its file, to be sliced."""
         stored = self.stored(name)
         if tuple(stored.get_shape()) != shape:
             raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
         return stored
 
     def stored(self, name: str) -> Any:
-        """A tensor in its file, to be sliced."""
+        """Find a tensor in its file, to be sliced."""
         if name not in self._stored_name:
             raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
         self._used.add(name)
@@ -104,11 +104,11 @@ class Checkpoint:
         file = self._file_of[stored]
         try:
             return self._layout.view(name, self._files.mapped(file).get_slice(stored))
-        except SafetensorError as error:  # an index of other files than these
+        except SafetensorError as error:  # the index belongs to other files
             raise ConfigError(f"{self.folder / file} holds no tensor {stored}, which its index names.") from error
 
     def leftovers(self) -> list[str]:
-        """What no layer asked for."""
+        """The tensors that no layer asked for."""
         return sorted(set(self._stored_name) - self._used)
 
     def _indexed(self) -> dict[str, str]:
@@ -161,28 +161,28 @@ class _StoredModule:
 
 
 def _plain_name(file: Any) -> str:
-    """A file in the model's own folder, nothing outside of it."""
+    """Check that a name is a file directly in the model's folder."""
     if not isinstance(file, str) or Path(file).name != file:
         raise ValueError(f"{file!r} is not the name of a file in this folder")
     return file
 
 
 class MappedFiles:
-    """The safetensors files of a folder, mapped into memory when they are first read."""
+    """The safetensors files of a folder, mapped into memory when first read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._mappings: Mappings[Any] = Mappings(_map)
 
     def mapped(self, file: str) -> Any:
-        """A file of the folder, as `safe_open` gives it."""
+        """Open a file of the folder with `safe_open`."""
         try:
             return self._mappings.of(self.folder / file)
         except FileNotFoundError as error:
-            raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error
+            raise ModelNotFoundError(f"{self.folder / file} is listed in the index but missing.") from error
 
     def count(self, nbytes: int) -> None:
-        """So many bytes were read of the mapped files."""
+        """Count bytes read from the mapped files."""
         self._mappings.count(nbytes)
 
 

@@ -1,7 +1,7 @@
-"""Reads a checkpoint that was cut for its ranks when it was converted, as one rank.
+"""Reads one rank's share of a checkpoint that was divided among ranks during conversion.
 
-`pieces.json` in the rank's folder says of each tensor which piece of the whole it is. Layers ask for a part of a
-tensor, as in any checkpoint, and get the stored piece, which must be that part.
+`pieces.json` in the rank's folder records which piece of the whole each tensor is. Layers ask for a part of a tensor,
+as in any checkpoint, and get the stored piece, which must be that part.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _PIECES = "pieces.json"
 
 
 class CutCheckpoint:
-    """Stands in for the whole `Checkpoint` on one of `size` ranks."""
+    """Replaces the whole `Checkpoint` on one of `size` ranks."""
 
     def __init__(self, folder: Path, quantization: Quantization | None, rank: int, size: int) -> None:
         self.folder = folder / rank_folder(rank, size)
@@ -50,7 +50,7 @@ class CutCheckpoint:
         return self._own.octets(name, *self._stored(CheckpointPiece(name, shape, part)))
 
     def group_size(self, module: str) -> int:
-        """Ranks were cut apart evenly."""
+        """Ranks divide evenly."""
         return 0
 
     def pass_over(self, name: str) -> None:
@@ -60,9 +60,9 @@ class CutCheckpoint:
         return self._own.leftovers()
 
     def _stored(self, wanted: CheckpointPiece) -> tuple[tuple[int, ...], Part | None]:
-        """The shape of what is stored here of a tensor, and the part of it that is wanted, if not all."""
+        """The stored piece's shape, and the wanted part of it, if not all."""
         stored = self._pieces.get(wanted.name)
-        if stored == CheckpointPiece(wanted.name, wanted.shape):  # whole, because several parts of it are wanted
+        if stored == CheckpointPiece(wanted.name, wanted.shape):  # stored whole, because several parts are needed
             return wanted.shape, wanted.part
         if stored != wanted:
             there = "nothing" if stored is None else f"{stored.part or 'all'} of {stored.shape}"

@@ -1,4 +1,4 @@
-"""Weights that are made up on the device, for measurements of a model of which only the config is there."""
+"""Makes up weights on the device, to measure a model from its config alone."""
 
 import re
 import zlib
@@ -9,15 +9,15 @@ from torch import Tensor
 
 from ..piece import Part, index_of
 
-_FACTORS = re.compile(r"norm(_\d)?\.weight$|\.norms\.|layer_scalar$|router\.(scale|per_expert_scale)$")  # made 1
+_FACTORS = re.compile(r"norm(_\d)?\.weight$|\.norms\.|layer_scalar$|router\.(scale|per_expert_scale)$")  # set to 1
 
 
 class DummySource:
-    """A source of numbers that are the same for a name, whatever the number of ranks."""
+    """A source of weights that depend only on the name, whatever the number of ranks."""
 
     def __init__(self, device: torch.device, absent: Iterable[str] = ()) -> None:
         self.device = device
-        self.absent = tuple(absent)  # endings of the names that this model does not have
+        self.absent = tuple(absent)  # suffixes of names that this model does not have
         self.bytes_read = 0
 
     def has(self, name: str) -> bool:
@@ -41,7 +41,7 @@ class DummySource:
         return self.read(name, shape, part)
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """Of powers of 2, such that numbers are about as large as the others."""
+        """Bytes for exponents of 2, such that values have a realistic size."""
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         first, beyond = (119, 122) if name.endswith("_scales") else (0, 256)
         octets = torch.randint(first, beyond, shape, dtype=torch.uint8, generator=generator)[index_of(part)]
@@ -52,7 +52,7 @@ class DummySource:
         return 0
 
     def pass_over(self, name: str) -> None:
-        """Nothing is left over here."""
+        """Do nothing: there are no leftovers."""
 
     def leftovers(self) -> list[str]:
         return []

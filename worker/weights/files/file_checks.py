@@ -1,4 +1,4 @@
-"""Checks a model's safetensors files before anything is read: whether they are there, whole, and what they claim to be.
+"""Checks a model's safetensors files before anything is read: they must exist, be complete and match their headers.
 
 Reads headers only, and imports no torch.
 """
@@ -15,18 +15,18 @@ from ....protocol.files.unreadable import is_pointer, pointer_refusal
 from ...description.linked_files import LinkedFiles, linked_files
 from .weight_files import own_weight_files, weight_files
 
-_LENGTH = 8  # bytes that say how long the header is
-_LONGEST_HEADER = 100_000_000  # as safetensors bounds it
+_LENGTH = 8  # bytes of the header's length
+_LONGEST_HEADER = 100_000_000  # safetensors' own limit
 
 
 def check_weight_files(folder: Path) -> None:
-    """Refuse a folder of which any file of weights is missing, a pointer of Git LFS, or not as long as it says."""
+    """Refuse a folder in which a weight file is missing, a Git LFS pointer, or of the wrong length."""
     if (linked := linked_files(folder)) is not None:
         _check_gguf(linked)
         return
     _check_index(folder)
     for path in weight_files(folder):
-        if not os.path.exists(path):  # a link, as in a cache whose contents somebody has removed
+        if not os.path.exists(path):  # a dangling link, as in a cache whose contents were removed
             raise ModelNotFoundError(f"{path} leads to {os.readlink(path)}, which is not there. Download it again.")
         require_regular(path)
         if is_pointer(path):
@@ -42,7 +42,7 @@ def _check_gguf(linked: LinkedFiles) -> None:
                 f"{file_name(path)} is no longer where it was when it was read first. Put it back there, or start with "
                 "it where it is now."
             )
-        read_header(path)  # which finds every tensor within its file
+        read_header(path)  # checks that every tensor is within its file
 
 
 def _check_index(folder: Path) -> None:
@@ -50,17 +50,17 @@ def _check_index(folder: Path) -> None:
     try:
         named = set(map(str, read_model_json(path)["weight_map"].values()))
     except (FileNotFoundError, KeyError, TypeError, AttributeError):
-        return  # there is none, or whoever reads it says what is wrong with it
+        return  # no index, or its reader reports the error
     missing = sorted(named - {each.name for each in own_weight_files(folder)})
     if missing and all(Path(name).name == name for name in missing):
         more = f" ({len(missing)} files are)" if len(missing) > 1 else ""
         raise ModelNotFoundError(
-            f"{folder / missing[0]} is named by the index and missing{more}. Download the model again as a whole."
+            f"{folder / missing[0]} is listed in the index but missing{more}. Download the model again as a whole."
         )
 
 
 def _damage(path: Path) -> str | None:
-    """In a few words; None where the file is as long as its header says."""
+    """Describe the damage in a few words; None if the file has the length that its header implies."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")

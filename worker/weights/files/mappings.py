@@ -1,8 +1,8 @@
 """Files that are mapped into memory, each when it is first read.
 
-What was read of a mapped file counts as this process's memory until the mapping is given up, so all files are mapped
-anew after so many bytes: loading a model takes no more than its packed weights and a little. Files stay open, so that a
-mapping made later is of the same file, whatever has taken its name.
+Pages read from a mapped file count as this process's memory until it is unmapped, so all files are remapped after so
+many bytes: loading a model takes little more than its packed weights. Files stay open, so that a later mapping is of
+the same file even if its name has been replaced.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from ....protocol.files.model_file import require_regular
 
-_MOST_READ = 64 << 20  # bytes, before the files are mapped anew
+_MOST_READ = 64 << 20  # bytes before the files are remapped
 
 Mapped = TypeVar("Mapped")
 
@@ -22,7 +22,7 @@ class Mappings(Generic[Mapped]):
         self._map = map
         self._open: dict[Path, BufferedReader] = {}
         self._mapped: dict[Path, Mapped] = {}
-        self._num_read = 0  # bytes since they were mapped
+        self._num_read = 0  # bytes since the last mapping
 
     def of(self, path: Path) -> Mapped:
         if path not in self._mapped:
@@ -33,9 +33,9 @@ class Mappings(Generic[Mapped]):
         return self._mapped[path]
 
     def count(self, nbytes: int) -> None:
-        """So many bytes were read of the mapped files."""
+        """Count bytes read from the mapped files."""
         self._num_read += nbytes
         if self._num_read > _MOST_READ:
-            # Views that are still in use keep their own mapping.
+            # Views still in use keep their mapping alive.
             self._mapped.clear()
             self._num_read = 0

@@ -1,7 +1,7 @@
-"""A head that is stored beside the embedding's table which its config says it is: which of the two is computed with.
+"""Decides whether a stored head is used although the config ties it to the embedding's table.
 
-Many exporters save a tied head a second time; there are also checkpoints whose head was trained apart, under a config
-that was never mended. The numbers decide, as in transformers.
+Many exporters save a tied head a second time; in other checkpoints the head was trained separately and the config is
+wrong. The values decide, as in transformers.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,14 @@ from ...description.products import HEAD
 from .checkpoint import Checkpoint
 
 _HEAD, _TABLE = f"{HEAD}.weight", "model.embed_tokens.weight"
-_PIECE_ROWS = 4096  # compared at once: a head of its own shows in the first of them
+_PIECE_ROWS = 4096  # compared at once: a separate head differs in the first of them
 
 
 def with_head_as_stored(config: ModelConfig, folder: Path, names: Iterable[str]) -> ModelConfig:
-    """The config, untied where these tensors have a head with other numbers than the table's."""
+    """Untie the config if these tensors have a head with other values than the table's."""
     names = set(names)
     if not config.tie_word_embeddings:
-        # A quantized head has other tensors than its weight.
+        # A quantized head has no plain weight tensor.
         if _TABLE in names and not any(name.startswith(f"{HEAD}.") and name != f"{HEAD}.bias" for name in names):
             raise ConfigError(
                 f"{folder} holds no {_HEAD}, and its config.json says that the head has numbers of its own "
@@ -43,7 +43,7 @@ def _are_equal(checkpoint: Checkpoint, config: ModelConfig) -> bool:
     for first in range(0, config.vocab_size, _PIECE_ROWS):
         rows = (0, first, min(first + _PIECE_ROWS, config.vocab_size))
         head, table = (checkpoint.matrix(name, shape, rows) for name in (_HEAD, _TABLE))
-        if not isinstance(head, Tensor) or not isinstance(table, Tensor):  # in 8-bit floats, which a table never is
+        if not isinstance(head, Tensor) or not isinstance(table, Tensor):  # 8-bit floats, which a table never has
             return False
         if not torch.equal(head, table.to(head.dtype)):
             return False

@@ -1,6 +1,6 @@
 """The tensors of a model's GGUF files, under the names and in the shapes that layers ask for.
 
-Blocks of ggml's types come as they are stored; small tensors come as floats, whatever they are stored as.
+Blocks of ggml's types are returned as stored; small tensors are returned as floats, whatever their type.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,12 +22,12 @@ from .vision_views import add_vision
 
 
 class GgufCheckpoint:
-    """Stands in for a `Checkpoint`: the files that a translated folder names."""
+    """Replaces a `Checkpoint`: the files that a translated folder links to."""
 
     def __init__(self, folder: Path, files: LinkedFiles, config: ModelConfig) -> None:
         self.folder = folder
         self.bytes_read = 0
-        # Without eyes an encoder's file isn't opened.
+        # The encoder's file is only opened if the model has vision.
         self._tensors = GgufTensors(files if config.vision is not None else files._replace(encoder=None))
         self._views = views_of(self._tensors, config)
         self._used: set[str] = set()
@@ -41,7 +41,7 @@ class GgufCheckpoint:
         return name in self._views
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """Numbers of a tensor that must have this shape; dimensions of 1 don't count."""
+        """Read the values of a tensor of this shape; dimensions of 1 don't count."""
         with self._of_one_model(name, shape):
             floats = self._view(name).floats(self._tensors.stored)
         if not fits(tuple(floats.shape), shape):
@@ -51,7 +51,7 @@ class GgufCheckpoint:
         return found
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
-        """[outputs, inputs], in blocks where they are stored so and cut at their borders."""
+        """[outputs, inputs], in blocks if they are stored so and cut between blocks."""
         if len(shape) != 2:
             return self.read(name, shape, part)
         view, find = self._view(name), self._tensors.stored
@@ -71,7 +71,7 @@ class GgufCheckpoint:
         return block_size(self.type_of(module))
 
     def type_of(self, module: str) -> str:
-        """What the matrix of this projection is stored as; empty where it is made of others, or not there."""
+        """The stored type of this projection's matrix; empty if it is computed from others, or absent."""
         view = self._views.get(f"{module}.weight")
         return self._tensors.type_of(view.tensor) if isinstance(view, Rows) else ""
 
@@ -79,7 +79,7 @@ class GgufCheckpoint:
         self._used.add(name)
 
     def leftovers(self) -> list[str]:
-        """What no layer asked for; what layers don't know of goes by the file's own name."""
+        """The tensors that no layer asked for; unknown ones have the file's own names."""
         return sorted({*self._views} - self._used) + self._unknown()
 
     def _unknown(self) -> list[str]:
@@ -98,7 +98,7 @@ class GgufCheckpoint:
 
     @contextmanager
     def _of_one_model(self, name: str, wanted: tuple[int, ...]) -> Iterator[None]:
-        """Where tensors haven't the rows that a view takes of them, or don't fit one another."""
+        """Raise an error if a view's tensors lack rows or don't fit together."""
         try:
             yield
         except (IndexError, RuntimeError) as error:
@@ -113,7 +113,7 @@ class GgufCheckpoint:
 
 
 def views_of(stored: TensorNames, config: ModelConfig) -> dict[str, View]:
-    """By the names that layers ask for, what is in the file."""
+    """The file's tensors, by the names that layers ask for."""
     views = Views(stored)
     add_text(views, config)
     if config.vision is not None:

@@ -1,7 +1,7 @@
-"""The number formats of layers whose weights are taken over from a GGUF file as they are.
+"""The number formats of layers whose weights come unchanged from a GGUF file.
 
-Blocks keep their type, whatever else is asked for. What is stored as floats keeps its format unless it is to be
-quantized; where floats of one product are unlike, all get the wider one's.
+Blocks keep their type whatever the options say. Floats keep their format unless they are to be quantized; if the floats
+of one product differ, all get the widest format.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _BLOCK_KINDS = {type: WeightFormat(kind) for type, kind in KINDS_OF_TYPES.items(
 def with_stored_kinds(
     formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
 ) -> LayerFormats:
-    """For kernels that multiply blocks as they are; `keeps_head`: but for the head, whose format was asked for."""
+    """Formats for kernels that multiply blocks directly; `keeps_head`: except the head, whose format was requested."""
     named = dict(formats.named)
     for product in products(config):
         types = {layer: _type_of(layer, source) for layer in product.layers}
@@ -43,8 +43,8 @@ def with_stored_kinds(
 def with_kinds_of_blocks(
     formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
 ) -> LayerFormats:
-    """For a GPU's kernels, which multiply blocks as they are. All else is widened: experts whose gate and up are of
-    unlike types, an encoder, and the embedding's table, even where it serves as the head."""
+    """Formats for a GPU's kernels, which multiply blocks directly. The rest is widened: experts whose gate and up have
+    different types, an encoder, and the embedding's table, even if it is also the head."""
     named = dict(formats.named)
     for product in products(config):
         types = {layer: source.type_of(layer) for layer in product.layers}
@@ -57,12 +57,12 @@ def with_kinds_of_blocks(
 
 
 def _type_of(layer: str, source: GgufCheckpoint) -> str:
-    """A head that isn't stored is the embedding's table."""
+    """The stored type; a head that isn't stored is the embedding's table."""
     return source.type_of(layer) or (source.type_of(TABLE) if layer == HEAD else "")
 
 
 def _is_plain(named: Mapping[str, WeightFormat], layer: str, formats: LayerFormats) -> bool:
-    """Whether nothing else is asked for."""
+    """Whether no other format is requested."""
     return replace(named[layer], float8=None) == replace(formats.own, float8=None)
 
 

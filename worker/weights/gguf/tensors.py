@@ -39,7 +39,7 @@ class StoredTensor:
         return self.type in TYPES
 
     def rows(self, chosen: slice | Tensor) -> Tensor | GgmlPart:
-        """[rows, inputs] of these rows, whatever dimensions the tensor has before its last one."""
+        """[rows, inputs] of these rows; all dimensions but the last count as rows."""
         octets = self.octets[chosen]
         if self.in_blocks:
             return GgmlPart(self.type, octets)
@@ -52,13 +52,13 @@ class StoredTensor:
         return floats.float() if self.type == "F64" else floats
 
     def floats(self) -> Tensor:
-        """All of it as numbers, in its own shape."""
+        """The whole tensor as floats, in its own shape."""
         found = self.rows(slice(None))
         return (found.dequantized() if isinstance(found, GgmlPart) else found).view(self.shape)
 
 
 class GgufTensors:
-    """Those of a model's parts, and of the file with its encoder if there is one."""
+    """The tensors of a model's files, including its encoder's, if any."""
 
     def __init__(self, files: LinkedFiles) -> None:
         model = read_model(files.files)
@@ -102,7 +102,7 @@ class GgufTensors:
         return StoredTensor(name, info.type, info.shape, octets.view(-1, width))
 
     def count(self, nbytes: int) -> None:
-        """So many bytes were read of the mapped files."""
+        """Count bytes read from the mapped files."""
         self._mappings.count(nbytes)
 
 
@@ -111,5 +111,5 @@ def _map(_: Path, file: BufferedReader) -> mmap.mmap:
 
 
 def block_size(type: str) -> int:
-    """Neighbouring inputs that lie in one block; 0: each is a number of its own."""
+    """Neighbouring inputs that share a block; 0: each is a separate number."""
     return TYPES[type].block if type in TYPES else 0

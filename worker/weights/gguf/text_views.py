@@ -1,7 +1,7 @@
 """Finds the tensors of a decoder in a GGUF file, for layers that ask by the names of published checkpoints.
 
-Which name is which, one table says for all architectures (`protocol/files/gguf/architectures/tensors.py`). Here is what
-lies otherwise than in published checkpoints:
+One table maps the names for all architectures (`protocol/files/gguf/architectures/tensors.py`). This file handles the
+differences from published checkpoints:
 
   queries and keys of some architectures   rows in pairs, since neighbours rotate against one another there
   norms that multiply with 1 + weight      the sum is stored
@@ -39,7 +39,7 @@ from .views import (
     row,
 )
 
-_PLAIN = Architecture("", Family("", ""))  # of a file that doesn't say
+_PLAIN = Architecture("", Family("", ""))  # for a file without one
 Words = dict[str, str | None]
 
 
@@ -56,7 +56,7 @@ class TensorNames(Protocol):
 
 
 class Views:
-    """Of each name that a layer may ask for, what it is in the file. Only what is there is shown."""
+    """Maps each name that a layer may ask for to its view of the file, if the file has it."""
 
     def __init__(self, stored: TensorNames) -> None:
         self.stored = stored
@@ -64,7 +64,7 @@ class Views:
         self.found: dict[str, View] = {}
 
     def add(self, name: str, view: View) -> None:
-        """In place of one that was found before."""
+        """Add a view, replacing an earlier one."""
         if all(map(self.stored.has, view.tensors)):
             self.found[name] = view
 
@@ -106,13 +106,13 @@ def add_text(views: Views, config: ModelConfig) -> None:
 
 def _words(config: ModelConfig, number: int) -> Words:
     """The names of a layer's parts; None and no word: the layer hasn't the part."""
-    family, places, mixer = config.family, config.norm_places, config.mixers[number]
+    family, norms, mixer = config.family, config.norm_places, config.mixers[number]
     found: Words = {
-        "before_attention": places.before_attention,
-        # Where nothing is normed behind attention, some architectures call the norm before the MLP so.
-        "behind_attention": places.after_attention or places.before_mlp,
-        "before_mlp": places.before_mlp,
-        "after_mlp": places.after_mlp,
+        "before_attention": norms.before_attention,
+        # Without a norm after attention, some architectures use this name for the norm before the MLP.
+        "behind_attention": norms.after_attention or norms.before_mlp,
+        "before_mlp": norms.before_mlp,
+        "after_mlp": norms.after_mlp,
     }
     if config.has_mlp(number):
         found |= {"mlp": family.names.mlp, **dict(zip(("gate", "up", "down"), family.names.gate_up_down, strict=True))}
@@ -129,14 +129,14 @@ def _words(config: ModelConfig, number: int) -> Words:
 
 def _expert_words(experts: ExpertsConfig, is_sparse: bool) -> Words:
     names, found = experts.names, Words()
-    if (beside := names.beside) is not None:
-        found = {"before_mlp": beside.before_mlp, "after_mlp_beside": beside.after_mlp}
-        found |= {"before_experts": beside.before_experts, "after_experts": beside.after_experts}
+    if (extra := names.beside) is not None:
+        found = {"before_mlp": extra.before_mlp, "after_mlp_beside": extra.after_mlp}
+        found |= {"before_experts": extra.before_experts, "after_experts": extra.after_experts}
     if not is_sparse:
         return found
     within: Words = {
         "router": names.router,
-        "router_scale": None if beside is None else ".".join(beside.before_router),
+        "router_scale": None if extra is None else ".".join(extra.before_router),
         "choice_bias": names.choice_bias,
         "factors": names.factors,
         "down_biases": None if names.stack is None else f"{names.experts}.{names.stack.down}_bias",
@@ -146,7 +146,7 @@ def _expert_words(experts: ExpertsConfig, is_sparse: bool) -> Words:
     return found | {word: name and f"{names.block}.{name}".lstrip(".") for word, name in within.items()}
 
 
-# --- what lies otherwise ----------------------------------------------------------------------------------------------
+# --- differences from published checkpoints ---------------------------------------------------------------------------
 
 
 def _add_attention(views: Views, config: ModelConfig, number: int, block: str, stored: str) -> None:
@@ -193,7 +193,7 @@ def _add_experts(views: Views, hidden_size: int, experts: ExpertsConfig, layer: 
 def _add_delta_net(views: Views, net: DeltaNet, block: str, stored: str) -> None:
     keys, numbers = net.num_key_heads, torch.arange(net.num_value_heads)
     if views.architecture.deals_value_heads and net.num_shared > 1:
-        # Where the file has each value head's rows, and each one's only number.
+        # The locations of each value head's rows in the file, and of its single values.
         rows, numbers = (grouped_heads(keys, net.num_shared, size) for size in (net.value_dim, 1))
         mixed = behind(2 * net.keys, rows)
         for own, name, chosen in (

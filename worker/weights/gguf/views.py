@@ -1,6 +1,6 @@
-"""What layers see of a GGUF file's tensors: some rows of one, its columns in another order, or numbers made of a few.
+"""The layers' views of a GGUF file's tensors: some rows, reordered columns, or values computed from several tensors.
 
-Rows are outputs, and whole rows of blocks are taken as they are. A cut through blocks makes numbers of them.
+Rows are outputs, and whole rows of blocks are returned unchanged. A cut through blocks converts them to floats.
 """
 
 import math
@@ -21,19 +21,19 @@ ALL = slice(None)
 
 
 class View(Protocol):
-    """One tensor as layers ask for it."""
+    """A tensor in the form that layers ask for."""
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """The names of those that it is made of, in the file."""
+        """The names of its source tensors in the file."""
 
     def floats(self, find: FindTensor) -> Tensor:
-        """All of it as numbers, outputs first."""
+        """The whole tensor as floats, outputs first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some rows of one tensor, side by side or in an order of their own."""
+    """Some rows of one tensor, consecutive or in any order."""
 
     tensor: str
     chosen: slice | Tensor = field(default_factory=lambda: ALL)
@@ -49,14 +49,14 @@ class Rows:
         return found.flatten(0, max(found.dim() - 2, 0))[self.chosen]
 
     def shape(self, find: FindTensor) -> tuple[int, int]:
-        """[outputs, inputs], whatever dimensions the tensor has before its last one."""
+        """[outputs, inputs]; all dimensions but the last count as outputs."""
         stored = find(self.tensor)
         total, chosen = len(stored.octets), self.chosen
         count = len(range(*chosen.indices(total))) if isinstance(chosen, slice) else len(chosen)
         return count, stored.shape[-1] if stored.shape else 1
 
     def matrix(self, find: FindTensor, part: Part | None) -> Tensor | GgmlPart:
-        """[outputs, inputs] or a part of them, in blocks where they are stored so."""
+        """[outputs, inputs] or a part of them, in blocks if they are stored so."""
         stored = find(self.tensor)
         if part is None:
             return stored.rows(self.chosen)
@@ -71,10 +71,10 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A matrix whose inputs lie in another order than layers give them."""
+    """A matrix whose stored inputs have a different order from the layers'."""
 
     tensor: str
-    order: Tensor  # of the stored columns, those that layers' inputs meet
+    order: Tensor  # the stored column of each of the layers' inputs
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """Numbers that a function makes of those in one tensor, or in a few."""
+    """Values that a function computes from one or more tensors."""
 
     tensors: tuple[str, ...]
     make: Callable[..., Tensor]
@@ -110,26 +110,26 @@ def _columns(rows: Tensor | GgmlPart, first: int, last: int) -> Tensor | GgmlPar
 
 @cache
 def halves_of_pairs(num_heads: int, head_dim: int) -> Tensor:
-    """Where the rows of queries or keys lie in files that let neighbours rotate against one another: a head's first
-    half lies on the even rows, its second half on the odd ones."""
+    """The rows of queries or keys in files that rotate neighbouring elements: a head's first half is in the even rows,
+    its second half in the odd ones."""
     return torch.arange(num_heads * head_dim).view(num_heads, head_dim // 2, 2).transpose(1, 2).flatten()
 
 
 @cache
 def grouped_heads(num_groups: int, in_group: int, head_dim: int) -> Tensor:
-    """Where heads lie that go group by group here, and in the file round by round: the first head of each group, then
-    the second one of each."""
+    """The file's order of heads that are grouped here: the file has the first head of each group, then the second head
+    of each, and so on."""
     return torch.arange(num_groups * in_group * head_dim).view(in_group, num_groups, head_dim).transpose(0, 1).flatten()
 
 
 def behind(count: int, order: Tensor) -> Tensor:
-    """So many rows as they are, and then these."""
+    """So many rows unchanged, then these."""
     return torch.cat((torch.arange(count), order + count))
 
 
 @cache
 def in_turns(num_groups: int, in_group: int, second: bool) -> Tensor:
-    """Of groups that hold so many rows of one thing and as many of another: those of the first, or of the second."""
+    """The rows of the first or second of two things that alternate in blocks of so many rows."""
     rows = torch.arange(2 * num_groups * in_group).view(num_groups, 2, in_group)
     return rows[:, int(second)].flatten()
 
@@ -138,12 +138,12 @@ def in_turns(num_groups: int, in_group: int, second: bool) -> Tensor:
 
 
 def less_one(weight: Tensor) -> Tensor:
-    """Of a norm that multiplies with what is stored here, and elsewhere with 1 more."""
+    """Subtract 1 from a norm's stored weight; layers add it again."""
     return weight.float() - 1.0
 
 
 def alternating(first: Tensor, second: Tensor) -> Tensor:
-    """[…, 2 × n]: numbers of both in turn."""
+    """[…, 2 × n]: interleave both."""
     return torch.stack((first, second), -1).flatten(-2)
 
 
@@ -152,5 +152,5 @@ def row(number: int) -> Callable[[Tensor], Tensor]:
 
 
 def fits(found: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether both are one shape but for dimensions of 1, which ggml doesn't tell from none."""
+    """Whether the shapes agree except for dimensions of 1, which ggml drops."""
     return math.prod(found) == math.prod(wanted) and [n for n in found if n > 1] == [n for n in wanted if n > 1]

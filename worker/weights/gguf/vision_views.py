@@ -1,7 +1,7 @@
-"""What the tensors of an encoder are called in the GGUF file beside a model's (`mmproj-….gguf`).
+"""The names of an encoder's tensors in its separate GGUF file (`mmproj-….gguf`).
 
-llama.cpp calls encoders' parts alike, too. A patch's projection over two frames is two tensors there, and converters of
-an earlier time let `ffn_up` and `ffn_down` change places, which the shapes show.
+llama.cpp uses the same names for all encoders. It stores a patch projection over two frames as two tensors, and older
+converters swapped `ffn_up` and `ffn_down`, which the shapes reveal.
 """
 
 import torch
@@ -31,7 +31,7 @@ def add_vision(views: Views, vision: VisionConfig) -> None:
 
 
 def _add_attention(views: Views, vision: VisionConfig, block: str, stored: str) -> None:
-    """Queries, keys and values in one tensor or in three, whichever the file has and whichever layers ask for."""
+    """Add queries, keys and values in one tensor or three, both in the file and for layers."""
     names, hidden = vision.family.names, vision.hidden_size
     views.module(f"{block}.{names.output}", f"{stored}.attn_out")
     if len(names.heads) == 1:

@@ -1,4 +1,4 @@
-"""The names and shapes in which families store their tensors, shown as the ones that layers ask for.
+"""Maps the names and shapes of families' stored tensors to those that layers ask for.
 
-Begin with `find_layout.py`, which tells them apart.
+Begin with `find_layout.py`, which recognizes the layouts.
 """

@@ -1,4 +1,4 @@
-"""Which layout a checkpoint has, judged by the names of its tensors; one that no layer could read is refused."""
+"""Recognizes a checkpoint's layout by the names of its tensors, and refuses layouts that layers can't read."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,7 +15,7 @@ _QUANTIZED = (".quant_weight", ".code_scale", ".super_scales")
 
 
 class HuggingFaceLayout:
-    """Nothing is to be changed but a prefix."""
+    """Only a prefix may differ."""
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         return layer_names(stored)
@@ -25,13 +25,13 @@ class HuggingFaceLayout:
 
 
 def own_layout(config: ModelConfig) -> Layout:
-    """What the family's checkpoints have, by names that transformers gives them, as adapters have those."""
+    """The family's layout with transformers' names, which adapters use."""
     stored = config.family.stored
     return FusedProjections(stored, config) if stored else HuggingFaceLayout()
 
 
 def layout_of(stored: Iterable[str], config: ModelConfig | None) -> Layout:
-    """Which layout tensors of these names have."""
+    """The layout of tensors with these names."""
     names = list(stored)
     if quantized := next((name for name in names if name.endswith(_QUANTIZED)), None):
         raise ConfigError(

@@ -1,11 +1,11 @@
-"""Experts that lie in one tensor for all, shown as the tensors that each one has in most checkpoints.
+"""Shows experts that share one tensor as a tensor for each expert, as in most checkpoints.
 
   experts.gate_up_proj [experts, gate | up, in], experts.down_proj [experts, out, in]: as transformers holds them
   …_scale_inv, …_scale: of 8-bit floats, by expert what would lie beside its own weight
   both transposed, gate | up side by side [experts, in, gate | up]: as Qwen3-VL's are published; their shapes show it
   mlp.gate, mlp.shared_experts, …e_score_correction_bias: in memory all families' routers and the like have these names
 
-For families whose experts have names of their own; `mixtures.Stack` describes those that always fuse them.
+For families whose experts have separate names; `mixtures.Stack` describes families that always fuse them.
 """
 
 import re
@@ -20,7 +20,7 @@ from ...description.parts.mixtures import ExpertsConfig
 from ..piece import slices_of
 from .layout import Layout
 
-# By what a fused tensor's name ends with: the tensor of an expert's projection.
+# By the suffix of a fused tensor's name: the tensor of an expert's projection.
 _TENSORS = {
     "": "weight",
     "_scale_inv": "weight_scale_inv",
@@ -37,14 +37,14 @@ _IN_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class ExpertTensor:
-    """One expert's share of a tensor in its file, to be sliced like a tensor of its own."""
+    """One expert's share of a tensor in its file, to be sliced like a separate tensor."""
 
-    name: str  # of the whole
+    name: str  # of the whole tensor
     stored: Any  # [experts, …]
     expert: int
-    half: int | None  # of its rows, where it holds two projections
-    num_rows: int  # of the weights of each of these
-    block_rows: int = 0  # that share a scale; 0: as the scales show
+    half: int | None  # of its rows, if it holds two projections
+    num_rows: int  # of each projection's weight
+    block_rows: int = 0  # rows that share a scale; 0: derived from the scales' shape
     is_transposed: bool = False
 
     def get_dtype(self) -> str:
@@ -63,7 +63,7 @@ class ExpertTensor:
 
     def __getitem__(self, index: Any) -> Tensor:
         shape = self.get_shape()
-        spans = slices_of(index, shape) if shape else []  # a single number is taken whole, whatever the index
+        spans = slices_of(index, shape) if shape else []  # a single number is returned for any index
         if self._is_halved:
             rows, *others = spans
             before = (self.half or 0) * shape[0]
@@ -74,12 +74,12 @@ class ExpertTensor:
         return own.t().contiguous() if self.is_transposed else own
 
     def _whole_shape(self) -> list[int]:
-        """Of the expert's share, with both projections, as it would be if it were not transposed."""
+        """Shape of the expert's share with both projections, before any transposition."""
         _, *shape = self.stored.get_shape()
         return shape[::-1] if self.is_transposed else shape
 
     def _has_block_across(self, num_rows: int) -> bool:
-        """Whether so many rows of scales may be of both projections together, and the second begins within a block."""
+        """Whether so many rows of scales may belong to both projections, with the second beginning within a block."""
         block = self.block_rows
         return block > 0 and self.num_rows % block > 0 and num_rows == -(-2 * self.num_rows // block)
 
@@ -89,17 +89,17 @@ class ExpertTensor:
 
 
 class FusedExperts:
-    """A layout that shows them so, and all other tensors as `others` does."""
+    """A layout with separate experts; `others` shows all other tensors."""
 
     def __init__(self, experts: ExpertsConfig, hidden_size: int, block_rows: int, others: Layout) -> None:
-        """`block_rows`: of a matrix so many rows share a scale; 0: as the scales show."""
+        """`block_rows`: rows of a matrix that share a scale; 0: derived from the scales' shape."""
         self._experts, self._block_rows, self._others = experts, block_rows, others
         gate, up, down = experts.names.gate_up_down
         self._parts: dict[str, dict[str, int | None]] = {"gate_up_proj": {gate: 0, up: 1}, "down_proj": {down: None}}
-        # As they are if they aren't transposed: of gate and up together, and of down.
+        # Untransposed shapes of gate and up together, and of down.
         both = [2 * experts.width, hidden_size]
         self._matrices = {0: both, 1: both, None: [hidden_size, experts.width]}
-        self._transposed: set[str] = set()  # layers' tensors, of those that were looked at
+        self._transposed: set[str] = set()  # those of the layers' tensors examined so far
         self._shown: dict[str, tuple[str, int, int | None]] = {}
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
@@ -113,8 +113,8 @@ class FusedExperts:
         return ExpertTensor(fused, stored, expert, half, self._experts.width, self._block_rows, is_transposed)
 
     def _is_transposed(self, fused: str, stored: Any, half: int | None) -> bool:
-        """The shape says it, where the matrix is no square: such a one is taken as it is, as transformers takes it.
-        Scales, which are read behind their matrix, lie as it does."""
+        """Decide by the shape; a square matrix counts as untransposed, as in transformers. Scales, which are read after
+        their matrix, follow it."""
         _, *shape = stored.get_shape()
         if not self._experts.names.has_transposed or len(shape) != 2:
             return False
@@ -137,7 +137,7 @@ class FusedExperts:
                     yield shown, own
 
     def _published(self, name: str) -> str:
-        """What the family's published checkpoints call a tensor that transformers saved as it has it in memory."""
+        """The published name of a tensor that transformers saved under its in-memory name."""
         if not (found := _IN_MEMORY.fullmatch(name)):
             return name
         names = self._experts.names
@@ -156,7 +156,7 @@ def is_fused(names: Iterable[str]) -> bool:
 
 
 def refuse_scales_of_stacks(names: Iterable[str]) -> None:
-    """Of a family that always fuses its experts, which are read as floats or in MXFP4."""
+    """Refuse 8-bit floats for a family that always fuses its experts, which are read as floats or MXFP4."""
     found = next((name for name in names if (fused := _FUSED.fullmatch(name)) and fused[3]), None)
     if found is not None:
         raise ConfigError(

@@ -1,10 +1,10 @@
-"""Projections that lie in one tensor, shown as the tensors that layers ask for, under the names that they ask by.
+"""Shows projections that share one tensor as the separate tensors that layers ask for.
 
   self_attn.qkv_proj  [queries | keys | values, in], mlp.gate_up_proj [gate | up, in]: as Phi-3 is stored
   attention.wqkv      [key heads × (their queries | key | value), in]: as InternLM2 is
 
-A family's `StoredProjections` says which. What stands beside a weight (biases, scales, zeros, packed words) is divided
-with it, along the dimension that has its outputs. Slices are read lazily, as from any file.
+A family's `StoredProjections` lists them. A weight's other tensors (biases, scales, zeros, packed words) are divided
+along with it, in the dimension of the outputs. Slices are read lazily, as from any file.
 """
 
 import math
@@ -21,7 +21,7 @@ from ...description.parts.stored_names import StoredProjections
 from ..piece import slices_of
 from .tensor_names import layer_names
 
-# The dimension of a tensor that has a projection's outputs; what isn't here belongs to all of them.
+# The dimension of a tensor that has a projection's outputs; tensors not listed belong to all of them.
 _OUTPUTS = {
     **dict.fromkeys(("weight", "bias", "weight_packed", "weight_scale", "weight_scale_inv", "weight_zero_point"), 0),
     **dict.fromkeys(("qweight", "qzeros", "scales"), 1),
@@ -31,7 +31,7 @@ _SCALES = ("weight_scale", "weight_scale_inv")
 
 @dataclass(frozen=True)
 class _Share:
-    """Of a fused tensor's outputs: in each of so many groups the units from first to last + 1 of `total`."""
+    """A share of a fused tensor's outputs: the units from first to last + 1 of `total` in each of so many groups."""
 
     first: int
     last: int
@@ -45,13 +45,13 @@ class _Share:
 
 
 class FusedProjections:
-    """A layout that shows them so."""
+    """A layout with separate projections."""
 
     def __init__(self, stored: StoredProjections, config: ModelConfig) -> None:
         self._stored = stored
         self._config = config
         self._block = config.quantization.block[0] if config.quantization is not None else 0
-        self._shown: dict[str, tuple[str, _Share]] = {}  # by name, of what is fused
+        self._shown: dict[str, tuple[str, _Share]] = {}  # by the names of fused projections
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         return dict(self._named(stored))
@@ -62,10 +62,10 @@ class FusedProjections:
         fused, share = self._shown[name]
         tensor = name.rpartition(".")[2]
         dim, shape = _OUTPUTS.get(tensor), stored.get_shape()
-        if dim is None or len(shape) <= dim or shape[dim] == 1:  # it is of all outputs together
+        if dim is None or len(shape) <= dim or shape[dim] == 1:  # shared by all outputs
             return stored
         size, outputs = shape[dim], share.unit * share.num_units
-        rows = self._block or -(-outputs // size)  # that share a scale of 8-bit floats in blocks
+        rows = self._block or -(-outputs // size)  # rows that share a scale of blocked 8-bit floats
         is_in_blocks = tensor in _SCALES and size < outputs
         if size % share.num_units or (is_in_blocks and share.unit % rows):
             raise ConfigError(
@@ -91,11 +91,11 @@ class FusedProjections:
         config = self._config
         if len(self._stored.fused[fused]) == 2:
             return [_Share(0, 1, 2, config.intermediate_size), _Share(1, 2, 2, config.intermediate_size)]
-        heads_of_all = config.heads[0]  # what is fused is alike in all layers
+        heads_of_all = config.heads[0]  # fused layers are all alike
         queries, keys, groups = config.num_heads, heads_of_all.num_kv_heads, 1
         if fused in self._stored.by_key_head:
             queries, keys, groups = queries // keys, 1, keys
-        heads = math.gcd(queries, keys)  # in a unit
+        heads = math.gcd(queries, keys)  # per unit
         queries, keys = queries // heads, keys // heads
         borders = (0, queries, queries + keys, queries + 2 * keys)
         unit = heads * heads_of_all.head_dim
@@ -103,7 +103,7 @@ class FusedProjections:
 
 
 def _ending(module: str, names: Iterable[str]) -> tuple[str, str | None]:
-    """What stands before the one of `names` that the module's name ends with, and that one."""
+    """Split a module's name into a prefix and one of `names` that it ends with."""
     for name in names:
         if module == name or module.endswith(f".{name}"):
             return module.removesuffix(name), name
@@ -112,11 +112,11 @@ def _ending(module: str, names: Iterable[str]) -> tuple[str, str | None]:
 
 @dataclass(frozen=True)
 class FusedTensor:
-    """One projection's share of a tensor in its file, to be sliced like a tensor of its own."""
+    """One projection's share of a tensor in its file, to be sliced like a separate tensor."""
 
     stored: Any
     share: _Share
-    dim: int  # that has the outputs
+    dim: int  # the dimension of the outputs
 
     def get_dtype(self) -> str:
         return str(self.stored.get_dtype())
@@ -135,7 +135,7 @@ class FusedTensor:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dim)
 
     def _stored_spans(self, wanted: slice) -> list[slice]:
-        """Where these outputs lie, group by group."""
+        """The stored ranges of these outputs, group by group."""
         found = []
         for group in range(self.share.num_groups):
             begin = group * self._group_size

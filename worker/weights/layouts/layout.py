@@ -1,4 +1,4 @@
-"""What a layout of checkpoints does: it shows tensors under the names and in the shapes that layers ask for."""
+"""The interface of a checkpoint layout, which shows tensors under the names and in the shapes that layers ask for."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -7,14 +7,14 @@ from ...description.config import ModelConfig
 
 
 class Layout(Protocol):
-    """How the tensors of a checkpoint's files are shown to layers."""
+    """Shows the tensors of a checkpoint's files to layers."""
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
-        """By the name that layers ask for, the stored one; several may lie in one stored tensor."""
+        """Stored names by the names that layers ask for; several may share one stored tensor."""
 
     def view(self, name: str, stored: Any) -> Any:
-        """A tensor in its file, as layers see it; like a slice of safetensors."""
+        """The layers' view of a tensor in its file; like a slice of safetensors."""
 
 
-# Which layout tensors of these names have.
+# Finds the layout of tensors with these names.
 FindLayout = Callable[[Iterable[str], ModelConfig | None], Layout]

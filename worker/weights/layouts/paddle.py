@@ -7,7 +7,7 @@
   vision_model, ernie.resampler_model       weights of projections likewise; qkv as elsewhere
   embeddings, norms, biases                 as elsewhere; biases are fused as their projections are
 
-bfloat16 may be labelled as 16-bit integers, since numpy knows no better. Slices are read lazily, as from any file.
+bfloat16 may be labelled as 16-bit integers, since numpy has no such type. Slices are read lazily, as from any file.
 """
 
 import re
@@ -24,13 +24,13 @@ from ..piece import slices_of
 from .tensor_names import PADDLE_PREFIX
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
-# Of ERNIE-4.5-VL; its routers are [in, out] in all layouts.
+# In ERNIE-4.5-VL; its routers are [in, out] in all layouts.
 _OF_PICTURES = re.compile(r"^visual\..*\.(proj|qkv|fc1|fc2|mlp|(spatial|temporal)_linear\.[02])\.weight$")
 _FUSED = re.compile(r"(.*\.)(qkv_proj|up_gate_proj)\.(weight|bias)")
 
 
 class _Share(NamedTuple):
-    """Of a fused tensor's outputs the parts from first to last + 1, where there are `total` in all."""
+    """A share of a fused tensor's outputs: the parts from first to last + 1 of `total`."""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class PaddleLayout:
         query, shared = config.num_heads, config.heads[0].num_kv_heads
         heads = query + 2 * shared
         self.vocab_size = config.vocab_size
-        # Layers ask for routers as all of the family's checkpoints have them.
+        # Routers have the same form in all of the family's checkpoints.
         self.is_router_transposed = config.experts is not None and config.experts.names.router_is_transposed
         self._shares = {
             "q_proj": _Share(0, query, heads),
@@ -57,7 +57,7 @@ class PaddleLayout:
             "gate_proj": _Share(0, 1, 2),
             "up_proj": _Share(1, 2, 2),
         }
-        self._fused_into: dict[str, _Share] = {}  # by the names of what is fused
+        self._fused_into: dict[str, _Share] = {}  # by the names of fused projections
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         return dict(self._named(stored))
@@ -95,7 +95,7 @@ class PaddleLayout:
 
 @dataclass(frozen=True)
 class PaddleTensor:
-    """A tensor in its file as Hugging Face would store it, to be sliced."""
+    """A tensor in its file in Hugging Face's layout, to be sliced."""
 
     stored: Any
     share: _Share

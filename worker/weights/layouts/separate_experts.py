@@ -1,6 +1,6 @@
-"""Experts whose matrices lie in one tensor of floats, shown as matrices of their own, as most families store them.
+"""Shows experts that share one tensor of floats as separate matrices, like most families' experts.
 
-A conversion to integers writes them so: the layouts of quantized checkpoints have a name for each expert's matrix.
+A conversion to integers needs them: the layouts of quantized checkpoints have a name for each expert's matrix.
 """
 
 import re
@@ -18,7 +18,7 @@ from .layout import Layout
 
 
 class _Every(NamedTuple):
-    """Of a matrix's outputs every `step`-th, from the first one on."""
+    """Every `step`-th output of a matrix, beginning with `first`."""
 
     first: int
     step: int
@@ -29,7 +29,7 @@ _GATE, _UP, _ALL = _Every(0, 2), _Every(1, 2), _Every(0, 1)
 
 @dataclass(frozen=True)
 class ExpertMatrix:
-    """[outputs, inputs] of one expert in the file's tensor, to be sliced like a tensor of its own."""
+    """One expert's [outputs, inputs] in the file's tensor, to be sliced like a separate tensor."""
 
     stored: Any  # [experts, outputs, inputs], or transposed [experts, inputs, outputs]
     is_transposed: bool
@@ -57,7 +57,7 @@ class ExpertMatrix:
 
 
 class ExpertsApart:
-    """A layout that shows them so, and all other tensors as `others` does."""
+    """A layout with separate experts; `others` shows all other tensors."""
 
     def __init__(self, experts: ExpertsConfig, stack: Stack, others: Layout) -> None:
         self._others, self._is_transposed, self._count = others, stack.is_transposed, experts.num_experts
@@ -89,7 +89,7 @@ class ExpertsApart:
 
 
 def layout_with_experts_apart(stored: Iterable[str], config: ModelConfig | None) -> Layout:
-    """Which layout tensors of these names have, once each expert's matrices are shown by themselves."""
+    """The layout of tensors with these names, with separate experts."""
     found = layout_of(stored, config)
     experts = config.experts if config is not None else None
     if experts is None or experts.names.stack is None:

@@ -1,7 +1,7 @@
 """The names of tensors in a checkpoint, and which of them may stay unread.
 
-Layers ask for names as `…ForCausalLM` saves them. A model that was saved without its head, such as Qwen3-Embedding, has
-the same ones without `model.` in front. Reads no weights and imports no torch.
+Layers use the names that `…ForCausalLM` saves. A model that was saved without its head, such as Qwen3-Embedding, has
+the same names without the prefix `model.`. Reads no weights and imports no torch.
 """
 
 import re
@@ -12,21 +12,21 @@ from ...description.config import ModelConfig
 from ...description.origin import Origin
 from ...description.text_config import PICTURE_TENSORS, text_name
 
-_LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second one: as GGUF files call what isn't known
+_LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second: unknown tensors of GGUF files
 _HARMLESS = re.compile(
-    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$"  # angles that old exporters saved, and that are computed here
-    r"|(^|[._])mtp"  # heads that guess further tokens
-    r"|^rope_(freqs|factors_long|factors_short)\.weight$"  # of GGUF files: angles again, or their stretching
-    r"|\.(q|k|v|kv)_(scale|zero_point)$"  # of keys and values in a cache of 8 bits; rows are measured here
+    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$"  # angles saved by old exporters, computed here
+    r"|(^|[._])mtp"  # heads for speculative decoding
+    r"|^rope_(freqs|factors_long|factors_short)\.weight$"  # in GGUF files: angles again, or their factors
+    r"|\.(q|k|v|kv)_(scale|zero_point)$"  # scales for an 8-bit KV cache, computed per row here
 )
 _OF_KEYS = re.compile(r"self_attn\.[kv]_(proj|norm)\.")
 _OF_MIXERS = ("self_attn.", "linear_attn.", "conv.")
 _SHOWN = 3
-PADDLE_PREFIX = "ernie."  # of names in Paddle's own layout
+PADDLE_PREFIX = "ernie."  # prefix of names in Paddle's own layout
 
 
 def layer_names(stored: Iterable[str]) -> dict[str, str]:
-    """By the name that layers ask for, the stored one."""
+    """Stored names by the names that layers ask for."""
     by_name = {text_name(name): name for name in stored}
     names = list(by_name)
     if "embed_tokens.weight" not in names:
@@ -35,12 +35,12 @@ def layer_names(stored: Iterable[str]) -> dict[str, str]:
 
 
 def is_paddles(stored: Iterable[str]) -> bool:
-    """Whether these are names of Paddle's own layout, of a family whose layout is known."""
+    """Whether these names are from Paddle's own layout of a known family."""
     return any(name.startswith(PADDLE_PREFIX) for name in stored)
 
 
 def check_layers(origin: Origin, names: Iterable[str], config: ModelConfig) -> None:
-    """Refuse a checkpoint that has more layers than its config names, before anything is read."""
+    """Refuse a checkpoint with more layers than its config, before anything is read."""
     numbers = [int(match[1]) for name in names if (match := _LAYER.match(name)) and not _HARMLESS.search(name)]
     found = max(numbers, default=-1) + 1
     if found > config.num_layers + config.num_draft_layers:
@@ -51,9 +51,9 @@ def check_layers(origin: Origin, names: Iterable[str], config: ModelConfig) -> N
 
 
 def check_biases(origin: Origin, names: Iterable[str], config: ModelConfig) -> None:
-    """Refuse a checkpoint in which a layer lacks a bias that all others have: layers take biases as they find them.
+    """Refuse a checkpoint in which a layer lacks a bias that all others have: layers use whatever biases they find.
 
-    Tools that quantize leave some layers as they are, and give others biases of 0.
+    Quantization tools leave some layers unchanged and give others zero biases.
     """
     if config.quantization is not None and not config.quantization.is_gguf:
         return
@@ -74,7 +74,7 @@ def check_biases(origin: Origin, names: Iterable[str], config: ModelConfig) -> N
 
 
 def check_unread(origin: Origin, unread: Sequence[str], config: ModelConfig) -> list[str]:
-    """Refuse a checkpoint with tensors that no layer has read, but for those that change no answer: those it gives."""
+    """Refuse a checkpoint with tensors that no layer has read. Return the unread ones that change no answer."""
     harmless = [name for name in unread if _is_harmless(name, config)]
     if unknown := [name for name in unread if name not in harmless]:
         named = ", ".join(unknown[:_SHOWN]) + (", …" if len(unknown) > _SHOWN else "")
@@ -93,5 +93,5 @@ def _is_harmless(name: str, config: ModelConfig) -> bool:
     layer = _LAYER.match(name)
     if layer is None or int(layer[1]) >= config.num_layers:
         return layer is not None
-    # Keys and values that were trained along with a layer that reads another's.
+    # Unused keys and values of a layer that reads another layer's.
     return config.heads[int(layer[1])].source is not None and _OF_KEYS.match(name[layer.end() :]) is not None

@@ -1,11 +1,11 @@
 """Packed weights, kept on disk from one start to the next and mapped instead of read and packed again.
 
 One file holds all weights of one rank of one checkpoint, packed for one instruction set in one form. Its name is the
-checkpoint's identity and a digest of the rest, the checkpoint told by its files' names, sizes, inodes and times of
-change: reading them would take longer than packing, and any doubt (a copied folder, a restored backup) means to pack
-once more, never to use the wrong weights. Each weight is checked before it is used, and packed anew if it is damaged.
-The file is written in the background after loading; a failure is logged and changes nothing. Weights that memory can't
-hold are written through while they are packed (`write_through.py`).
+checkpoint's identity and a digest of the rest. A checkpoint is identified by its files' names, sizes, inodes and times
+of change: reading them would take longer than packing, and in case of doubt (a copied folder, a restored backup) the
+weights are packed again. Each weight is verified before use, and repacked if it is damaged.
+The file is written in the background after loading; a failure is logged and changes nothing. Weights that don't
+fit into memory are written through while they are packed (`write_through.py`).
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from .packed_file import DamagedFile, KeptWeights, Stopped, packed_size, write_w
 from .write_through import WrittenThrough
 
 _LOG = logging.getLogger(__name__)
-_FORMAT = "3"  # a new number makes every file anew
-_NICENESS = 10  # of the thread that writes, which also rests as long as it works
+_FORMAT = "3"  # a new number invalidates every file
+_NICENESS = 10  # of the writing thread, which also rests as long as it works
 
 
 class NotKept(Exception):
-    """Packed weights of this model are not kept here; the message says why."""
+    """Packed weights of this model are not kept; the message gives the reason."""
 
 
 class PackedCache:
@@ -39,40 +39,40 @@ class PackedCache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._kept: KeptWeights | None = None
-        self._damaged: set[str] = set()  # of those kept
+        self._damaged: set[str] = set()  # names of damaged weights
         self._made: dict[str, NativeWeight] = {}
-        self._mapped_bytes: dict[str, int] = {}  # of each weight that is in use and lies in the file
+        self._mapped_bytes: dict[str, int] = {}  # by weight that is used from the file
         self._through: WrittenThrough | None = None
-        self._file: int | None = None  # open, and so locked, as long as its weights are in use
+        self._file: int | None = None  # open, and therefore locked, as long as its weights are in use
         self._is_stopped = threading.Event()
         self._writer: threading.Thread | None = None
         self._open()
 
     @classmethod
     def of(cls, model_folder: Path, *apart: object) -> "PackedCache":
-        """`apart` tells these weights from others of the model: the kernels' digest, the form, rank and ranks."""
+        """`apart` distinguishes these weights from others of the model: kernels' digest, form, rank and ranks."""
         parts = (_FORMAT, *map(repr, apart))
         key = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
         return cls(own_folder(cache_folder(), "weights", WHAT) / f"{identity(model_folder)}{key}")
 
     def weight(self, key: str) -> NativeWeight | None:
-        """What was packed before. It lies in the file's own memory, which every process shares that maps it."""
+        """A weight packed earlier, in the file's pages, which all processes that map it share."""
         if (found := self._intact(key)) is not None:
             self._mapped_bytes[key] = found.nbytes
         return found
 
     @property
     def is_kept(self) -> bool:
-        """Whether there are weights from an earlier start."""
+        """Whether an earlier start has left weights."""
         return self._kept is not None
 
     @property
     def mapped_bytes(self) -> int:
-        """Of weights that are used and lie in the file."""
+        """Bytes of weights that are used from the file."""
         return sum(self._mapped_bytes.values())
 
     def lack(self, nbytes: int) -> str:
-        """Why so many bytes can't be written through; empty where they can."""
+        """The reason why so many bytes can't be written through; empty if they can."""
         try:
             most = most_bytes(self.path.parent, LARGEST_SHARE)
         except OSError as error:
@@ -80,20 +80,20 @@ class PackedCache:
         return "" if nbytes <= most else f"of the disk of {self.path.parent} they may take {exact_size(most)}"
 
     def write_through(self, nbytes: int) -> None:
-        """From now on packed weights go to the file at once, and are used from there: about so many bytes in all.
+        """Write packed weights to the file at once and use them from there, about so many bytes in total.
 
-        Nothing is written where an earlier start has left all of them, as one that ended halfway has of some ranks.
+        Nothing is written if an earlier start has left them all, as an interrupted start may have for some ranks.
         """
         if self.is_kept:
             return
         self._through = WrittenThrough.begin(self.path, nbytes)
-        if self._through is None:  # another process was faster, and has completed it
+        if self._through is None:  # another process has completed it meanwhile
             self._open()
             if not self.is_kept:
                 raise NotKept(f"another process began {self.path} and has not completed it; start once more")
 
     def add(self, key: str, made: NativeWeight) -> NativeWeight:
-        """Keep what was packed now: gives what is to be used in its place."""
+        """Keep a newly packed weight; return the weight to use instead."""
         if self._through is not None:
             self._mapped_bytes[key] = made.nbytes
             return self._through.add(key, made)
@@ -104,7 +104,7 @@ class PackedCache:
         return made
 
     def complete(self) -> None:
-        """All weights were asked for: what was written through is there for the next start."""
+        """Mark all weights as written through, for the next start."""
         if self._through is not None:
             self._through.complete()
         if self._damaged:
@@ -115,18 +115,18 @@ class PackedCache:
             )
 
     def write_in_background(self) -> None:
-        """Once the model is loaded: keep what was added for the next start."""
+        """Write the added weights for the next start, once the model is loaded."""
         if self._made:
             self._writer = threading.Thread(target=self._write, name="keep-weights", daemon=True)
             self._writer.start()
 
     def wait(self) -> None:
-        """Until the file is written."""
+        """Wait until the file is written."""
         if self._writer is not None:
             self._writer.join()
 
     def close(self) -> None:
-        """Write no further. What was mapped stays in use as long as its weights are."""
+        """Stop writing. Mapped weights stay usable."""
         self._is_stopped.set()
         if self._through is not None:
             self._through.close()
@@ -156,7 +156,7 @@ class PackedCache:
             return None
 
     def _repaired(self, key: str, made: NativeWeight) -> NativeWeight | None:
-        """A damaged one, written anew where it lay; None where it can't be, or none was damaged."""
+        """Rewrite a damaged weight in the file; None if that fails or the weight isn't damaged."""
         if self._kept is None or key not in self._damaged:
             return None
         try:
@@ -166,7 +166,7 @@ class PackedCache:
             return None
 
     def _write(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # this thread's alone on Linux
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # only this thread, on Linux
         start = time.monotonic()
         kept = {key: weight for key in self._kept or () if (weight := self._intact(key)) is not None}
         weights, name = kept | self._made, self.path.name
@@ -187,7 +187,7 @@ class PackedCache:
 
 
 class _Pause:
-    """Rests as long as was worked since the last rest."""
+    """Rests as long as the work since the last rest took."""
 
     def __init__(self, is_stopped: threading.Event) -> None:
         self._is_stopped = is_stopped

@@ -1,9 +1,9 @@
 """A bounded cache folder that processes share; the least recently used files are removed first.
 
-The folder carries our mark; in any other nothing is written or removed.
+The folder has a marker file; in folders without it nothing is written or removed.
 
-Whoever uses a file holds a shared lock on it, whoever writes one an exclusive lock; the system drops both when a
-process ends, however it ends. So what is locked is in use, and an unlocked unfinished file was abandoned.
+Users of a file hold a shared lock on it, its writer an exclusive lock; the system releases both when a process ends in
+any way. So a locked file is in use, and an unlocked unfinished file was abandoned.
 """
 
 import fcntl
@@ -16,16 +16,16 @@ from pathlib import Path
 
 from ....protocol.files.own_folder import make_own
 
-SHARE = 0.25  # of what is free or taken by this folder
-# The same for a file without which a model can't run: it is asked for, and no convenience.
+SHARE = 0.25  # of the space that is free or used by this folder
+# The same for a file that a model needs to run.
 LARGEST_SHARE = 0.9
 _UNFINISHED = ".writing"
 _NAME = re.compile(rf"[0-9a-z]+({re.escape(_UNFINISHED)})?")
-WHAT = "packed weights"  # the folder's mark
+WHAT = "packed weights"  # named in the folder's marker
 
 
 class NoRoom(Exception):
-    """The file would take more of the disk than is right for something that can be made again."""
+    """The file would exceed the share of the disk for data that can be made again."""
 
 
 def open_kept(path: Path) -> int | None:
@@ -40,7 +40,7 @@ def open_kept(path: Path) -> int | None:
         # Removed just now or not: what is open stays readable.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_SH)
-            os.utime(path)  # used last, removed last
+            os.utime(path)  # most recently used, removed last
         return file
     return None
 
@@ -51,7 +51,7 @@ def remove_kept(path: Path) -> None:
 
 
 class UnfinishedFile:
-    """A file that is being made. It appears under its name when it is complete, and has another one until then."""
+    """A file being written. It has a temporary name until it is complete."""
 
     def __init__(self, path: Path, unfinished: Path, file: int) -> None:
         self.path = path
@@ -60,8 +60,8 @@ class UnfinishedFile:
 
     @classmethod
     def begin(cls, path: Path, size: int, share: float = SHARE, *, waits: bool = False) -> "UnfinishedFile | None":
-        """An empty one, with room for `size` bytes; None if another process is at it, or with `waits` if one has made
-        it meanwhile. Raises `NoRoom`.
+        """Begin an empty file with room for `size` bytes; None if another process is writing it, or with `waits` if one
+        has written it meanwhile. Raises `NoRoom`.
         """
         make_own(path.parent, WHAT)
         unfinished = path.with_name(f"{path.name}{_UNFINISHED}")
@@ -71,7 +71,7 @@ class UnfinishedFile:
             if not waits or path.exists():
                 return None
             file = _created(unfinished)
-        if waits and path.exists():  # since it was looked for
+        if waits and path.exists():  # since the last check
             remove_kept(unfinished)
             os.close(file)
             return None
@@ -79,24 +79,24 @@ class UnfinishedFile:
             os.ftruncate(file, 0)
             _make_room(path.parent, size, share)
         except BaseException:
-            remove_kept(unfinished)  # before it is unlocked, for then it may be another process's
+            remove_kept(unfinished)  # while locked: afterwards another process may own it
             os.close(file)
             raise
         return cls(path, unfinished, file)
 
     def complete(self) -> None:
-        """Give it its name. It stays open, and locked against removal as one that is in use."""
+        """Give it its final name. It stays open, and locked against removal like any file in use."""
         os.rename(self._unfinished, self.path)
         fcntl.flock(self.file, fcntl.LOCK_SH)
 
     def forget(self) -> None:
-        """Leave no name of it behind. It stays open, and who waits for it goes on."""
+        """Remove its name. It stays open, and waiting processes continue."""
         remove_kept(self._unfinished)
         fcntl.flock(self.file, fcntl.LOCK_UN)
 
 
 def write_kept(path: Path, size: int, fill: Callable[[int], None]) -> bool:
-    """Make the file by `fill`; False if another process is at it."""
+    """Write the file with `fill`; False if another process is writing it."""
     unfinished = UnfinishedFile.begin(path, size)
     if unfinished is None:
         return False
@@ -112,7 +112,7 @@ def write_kept(path: Path, size: int, fill: Callable[[int], None]) -> bool:
 
 
 def most_bytes(folder: Path, share: float) -> int:
-    """What may be written to the folder at most, if nothing in it is in use."""
+    """The most bytes that may be written to the folder if nothing in it is in use."""
     return int(share * (shutil.disk_usage(folder).free + sum(map(_size, _kept_in(folder)))))
 
 
@@ -121,10 +121,10 @@ def _created(path: Path) -> int:
 
 
 def _taken(file: int, path: Path, waits: bool) -> bool:
-    """Lock it for this process alone. It may have got another name, or none, before it was locked."""
+    """Lock it exclusively. It may have been renamed or removed before it was locked."""
     try:
         if waits:
-            # Whoever has completed it shares it as long as it is used, which may be for days.
+            # A process that has completed the file holds a shared lock while using it, maybe for days.
             fcntl.flock(file, fcntl.LOCK_SH)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(file).st_ino == path.stat().st_ino
@@ -133,9 +133,9 @@ def _taken(file: int, path: Path, waits: bool) -> bool:
 
 
 def _make_room(folder: Path, size: int, share: float) -> None:
-    """Remove what was abandoned, and what was not used for the longest time until `size` bytes more are within bounds.
+    """Remove abandoned files, then the least recently used, until `size` more bytes are within bounds.
 
-    What doesn't have such a name as keys have was put there by somebody else. Raises `NoRoom` where there is no room.
+    Files whose names aren't keys belong to somebody else. Raises `NoRoom` if that is not enough.
     """
     for path in folder.iterdir():
         if path.suffix == _UNFINISHED and _NAME.fullmatch(path.name):

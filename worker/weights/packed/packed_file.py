@@ -1,12 +1,11 @@
-"""One file of packed weights: written whole or not at all, mapped into memory, and checked before it is used in place.
+"""One file of packed weights: written whole or not at all, mapped into memory, and verified before use.
 
-  0       a preamble: what this is, where the header lies, and its digest
+  0       a preamble: a mark, the header's offset, and its digest
   2 MiB   the tensors, each at a multiple of 64 bytes
-  behind  the header, JSON: the file's name, and for each weight its fields, where its tensors lie and their checksums
+  end     the header, JSON: the file's name, and for each weight its fields, its tensors' offsets and their checksums
 
-So it can be written while nobody knows yet what else will come, and each weight be used from the file once it is there.
-The header is checked when the file is opened, each weight when it is first asked for. A damaged one is written anew
-where it lay.
+So it can be written before all weights are known, and each weight can be used from the file once it is written. The
+header is verified when the file is opened, each weight when it is first read. A damaged one is rewritten at its offset.
 """
 
 import hashlib
@@ -28,15 +27,15 @@ from ....kernels.cpu.weights.packed import NativeWeight
 from ....kernels.cpu.weights.quantized import OrderedWeight
 
 KINDS: dict[str, type[NativeWeight]] = {kind.__name__: kind for kind in (NativeWeight, OrderedWeight, JoinedWeight)}
-_PREAMBLE = struct.Struct("<16s32sQQ")  # mark, the header's digest, where it lies, its length
+_PREAMBLE = struct.Struct("<16s32sQQ")  # mark, the header's digest, offset and length
 _MARK = b"penstock weights"
-_DATA_AT = 2 << 20  # so that large pages of a file fall onto large pages of memory
+_DATA_AT = 2 << 20  # aligns large pages of the file with large pages of memory
 _TENSOR_ALIGN = 64
 _PIECE = 8 * PIECE
 
 
 class DamagedFile(Exception):
-    """Not what was written."""
+    """The contents differ from what was written."""
 
 
 class _StoredTensor(msgspec.Struct):
@@ -49,24 +48,24 @@ class _StoredTensor(msgspec.Struct):
 
 class _StoredWeight(msgspec.Struct):
     kind: str  # a row of KINDS
-    plain: dict[str, int | str | bool | None]  # its fields that are no tensors
+    plain: dict[str, int | str | bool | None]  # its fields that aren't tensors
     tensors: dict[str, _StoredTensor]
 
 
 class _Header(msgspec.Struct):
-    name: str  # of the file: another one's may have been put in its place
+    name: str  # of the file, to detect a renamed one
     weights: dict[str, _StoredWeight]
 
 
 class Stopped(Exception):
-    """Told to write no further."""
+    """Writing was stopped."""
 
 
 class WeightWriter:
-    """Fills an empty file, one weight after the other."""
+    """Fills an empty file, one weight after another."""
 
     def __init__(self, file: int, name: str, pause: Callable[[], None] = lambda: None) -> None:
-        """`name` is what the file will be called; `pause` is called after each piece."""
+        """`name` is the file's final name; `pause` is called after each piece."""
         self._file = file
         self._name = name
         self._pause = pause
@@ -74,7 +73,7 @@ class WeightWriter:
         self._end = _DATA_AT
 
     def add(self, name: str, weight: NativeWeight) -> dict[str, int]:
-        """Where each of its tensors begins in the file."""
+        """Write a weight; return the offsets of its tensors."""
         planned = _planned(weight, self._end)
         for field, stored in planned.tensors.items():
             _take_room(self._file, stored.offset, stored.nbytes)
@@ -84,7 +83,7 @@ class WeightWriter:
         return {field: stored.offset for field, stored in planned.tensors.items()}
 
     def finish(self) -> None:
-        """Make what was written a file that can be read. The contents are on the disk before the preamble is."""
+        """Complete the file. The contents are flushed to the disk before the preamble."""
         text = msgspec.json.encode(_Header(self._name, self._weights))
         os.ftruncate(self._file, self._end)
         _write(self._file, text, self._end)
@@ -95,7 +94,7 @@ class WeightWriter:
 
 
 def write_weights(file: int, name: str, weights: dict[str, NativeWeight], pause: Callable[[], None]) -> None:
-    """Fill an empty file of this name with these."""
+    """Fill an empty file of this name with these weights."""
     _take_room(file, 0, packed_size(weights))
     writer = WeightWriter(file, name, pause)
     for key, weight in weights.items():
@@ -110,10 +109,10 @@ def packed_size(weights: dict[str, NativeWeight]) -> int:
 
 
 class KeptWeights:
-    """The weights of a file that was written, in memory that is the file's own."""
+    """The weights of a written file, in its mapped pages."""
 
     def __init__(self, file: int, name: str) -> None:
-        """Raises `DamagedFile` where the header can't be trusted."""
+        """Raises `DamagedFile` if the header is invalid."""
         self._file = file
         self._stored = _read_header(file, name).weights
         self._mapped = mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -126,7 +125,7 @@ class KeptWeights:
         return key in self._stored
 
     def weight(self, key: str) -> NativeWeight:
-        """The weight, checked when it is asked for first; raises `DamagedFile` if it isn't what was written."""
+        """The weight, verified when first read; raises `DamagedFile` if it differs from what was written."""
         if key not in self._checked:
             found = _weight(self._stored[key], self._mapped)
             if _checksums(found) != _written(self._stored[key]):
@@ -135,9 +134,9 @@ class KeptWeights:
         return self._checked[key]
 
     def repair(self, key: str, made: NativeWeight) -> NativeWeight:
-        """Write a weight anew where it lay, and give it from there.
+        """Rewrite a weight at its offset, and return it from there.
 
-        Raises `DamagedFile` where this isn't what lay there, and `OSError` where the file can't be written to.
+        Raises `DamagedFile` if the weight has another form, and `OSError` if the file can't be written.
         """
         stored = self._stored[key]
         if _checksums(made) != _written(stored):
@@ -151,7 +150,7 @@ class KeptWeights:
 
 
 def _planned(weight: NativeWeight, at: int) -> _StoredWeight:
-    """Where its tensors will lie, from `at` on."""
+    """Plan the offsets of its tensors, beginning at `at`."""
     found = {field.name: getattr(weight, field.name) for field in fields(weight)}
     tensors = {}
     for field, tensor in found.items():
@@ -164,13 +163,13 @@ def _planned(weight: NativeWeight, at: int) -> _StoredWeight:
 
 
 def _take_room(file: int, at: int, nbytes: int) -> None:
-    """A disk that is full is noticed before anything is written."""
+    """Allocate the space, so that a full disk is noticed before anything is written."""
     if nbytes:
         os.posix_fallocate(file, at, nbytes)
 
 
 def _write_tensor(file: int, tensor: Tensor, at: int, pause: Callable[[], None]) -> str:
-    """Its checksum."""
+    """Write a tensor; return its checksum."""
     checksum, content = RunningChecksum(), tensor.contiguous().flatten().view(torch.uint8)
     for start in range(0, len(content), _PIECE):
         piece = content[start : start + _PIECE]
@@ -233,9 +232,9 @@ def _tensor(stored: _StoredTensor, mapped: mmap.mmap) -> Tensor:
 
 
 def in_mapping(mapped: mmap.mmap, offset: int, nbytes: int) -> Tensor:
-    """So many bytes of a mapped file, as they lie there."""
+    """A tensor of so many bytes of a mapped file."""
     with warnings.catch_warnings():
-        # Torch warns of memory that cannot be written, which is the point here.
+        # Torch warns about read-only memory, which is intended here.
         warnings.simplefilter("ignore", UserWarning)
         return torch.frombuffer(mapped, dtype=torch.uint8, count=nbytes, offset=offset)
 

@@ -1,8 +1,7 @@
-"""Packed weights of a model that memory can't hold: each goes to the kept file when it is packed, and is used from it.
+"""Packed weights of a model larger than memory: each is written to the cached file when packed, and used from it.
 
-What is written is mapped, and its pages are the file's, which the system drops when it needs them and reads again. So
-a load never has more in memory than the weight that is being packed. A load that ends before all weights were asked
-for leaves nothing behind.
+Written weights are mapped, and the system can drop and reread the file's pages. So a load never has more in memory than
+the weight being packed. A load that ends before all weights were read leaves nothing behind.
 """
 
 import logging
@@ -22,13 +21,13 @@ from .kept_files import LARGEST_SHARE, UnfinishedFile
 from .packed_file import WeightWriter, in_mapping
 
 _LOG = logging.getLogger(__name__)
-_WINDOW = 1 << 30  # bytes that are mapped at once beyond those that were expected
-_DIRTY_PIECES = 8  # of the file, of 8 MiB each, between two waits for the disk
-_SLACK = 16  # packed weights take one part in so many more than is reckoned beforehand, at most
+_WINDOW = 1 << 30  # bytes mapped at once beyond the expected size
+_DIRTY_PIECES = 8  # 8 MiB pieces of the file between two waits for the disk
+_SLACK = 16  # packed weights exceed the estimate by one part in so many at most
 
 
 class WrittenThrough:
-    """The file while it is being written."""
+    """A file being written."""
 
     def __init__(self, unfinished: UnfinishedFile, expected: int) -> None:
         self._unfinished: UnfinishedFile | None = unfinished
@@ -42,13 +41,13 @@ class WrittenThrough:
 
     @classmethod
     def begin(cls, path: Path, nbytes: int) -> "WrittenThrough | None":
-        """For about so many bytes of weights; None if another process has made the file meanwhile. Raises `NoRoom`."""
+        """Begin a file for about so many bytes; None if another process has made it meanwhile. Raises `NoRoom`."""
         expected = nbytes + nbytes // _SLACK
         unfinished = UnfinishedFile.begin(path, expected, LARGEST_SHARE, waits=True)
         return None if unfinished is None else cls(unfinished, expected)
 
     def add(self, name: str, weight: NativeWeight) -> NativeWeight:
-        """The same weight, in the file's memory."""
+        """Write a weight; return it in the file's pages."""
         try:
             offsets = self._writer.add(name, weight)
         except OSError as error:
@@ -62,14 +61,14 @@ class WrittenThrough:
         return replace(weight, **mapped)
 
     def complete(self) -> None:
-        """Give the file its name."""
+        """Give the file its final name."""
         unfinished, self._unfinished = self._unfinished, None
         if unfinished is None:
             return
         try:
             self._writer.finish()
             unfinished.complete()
-        except OSError as error:  # this start has what it needs
+        except OSError as error:  # this start isn't affected
             _LOG.warning("Packed weights are not kept for the next start: %s", error)
             unfinished.forget()
             return
@@ -77,7 +76,7 @@ class WrittenThrough:
         _LOG.info("Packed weights (%.2f GB) were kept in %s in %.1f s", size / 1e9, unfinished.path, seconds)
 
     def close(self) -> None:
-        """Leave nothing behind of a load that came to no end. What is mapped stays usable."""
+        """Remove the file of an unfinished load. Mapped weights stay usable."""
         if self._unfinished is not None:
             self._unfinished.forget()
             self._unfinished = None
@@ -89,13 +88,13 @@ class WrittenThrough:
         return flat.view(tensor.dtype).view(tensor.shape)
 
     def _open_window(self, at: int, nbytes: int) -> None:
-        # What is behind the end of a file can be mapped, once there is something; Python wants it to be there now.
+        # mmap(2) allows mapping beyond the end of a file; Python requires the file to be that long already.
         os.ftruncate(self._file, max(at + nbytes, os.fstat(self._file).st_size))
         self._window = mmap.mmap(self._file, nbytes, mmap.MAP_SHARED, mmap.PROT_READ, offset=at)
         self._window_at = at
 
     def _pause(self) -> None:
-        """Pages that are on the disk can be dropped at once; others would fill a small memory until they are."""
+        """Wait for the disk: flushed pages can be dropped at once, others would fill a small memory."""
         self._num_pieces += 1
         if self._num_pieces % _DIRTY_PIECES == 0:
             os.fdatasync(self._file)

@@ -1,7 +1,7 @@
 """Matrices that a checkpoint stores as integers or 8-bit floats, read from the layouts of the tools that made them.
 
-A layout is a row here and a reader in one of the other files. Which modules are quantized shows in the tensors that are
-there: a head or a projection that was left out is a plain float matrix.
+A layout is a row here and a reader in one of the other files. The tensors show which modules are quantized: a head or
+projection that was left out is a plain float matrix.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from .words import read_awq, read_gptq, read_gptq_v2
 __all__ = ["COMPANIONS", "Module", "Share", "is_in_groups", "is_quantized", "read_part"]
 
 
-# What may stand beside or instead of a module's weight.
+# Tensors that may accompany or replace a module's weight.
 COMPANIONS = (
     *("qweight", "qzeros", "scales", "g_idx"),
     *("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"),
@@ -45,18 +45,18 @@ _LAYOUTS: dict[Layout, _Reading] = {
 
 
 def is_quantized(module: Module, quantization: Quantization | None) -> bool:
-    """8-bit floats show in the tensors alone; of integers config.json says the layout."""
+    """Whether a module is quantized: tensors reveal 8-bit floats; config.json gives the layout of integers."""
     layout = None if quantization is None else _LAYOUTS.get(quantization.layout)
     return is_float8(module) or (layout is not None and layout.applies(module))
 
 
 def is_in_groups(module: Module) -> bool:
-    """Whether it may be integers whose inputs share scales in groups, as its names show; of floats none do."""
+    """Whether the names suggest integers whose inputs share scales in groups."""
     return not module.has("weight") or module.has("weight_scale")
 
 
 def read_part(module: Module, share: Share, quantization: Quantization | None) -> QuantizedPart | Float8Part:
-    """This rank's share of a quantized matrix."""
+    """Read this rank's share of a quantized matrix."""
     if quantization is None or is_float8(module):
         return read_float8(module, share, quantization)
     return _LAYOUTS[quantization.layout].read(module, share, quantization)

@@ -1,7 +1,7 @@
-"""Groups in the order of activations (`desc_act`): the inputs that share a scale are listed, not neighbours.
+"""Groups in activation order (`desc_act`): inputs that share a scale are listed instead of adjacent.
 
-Values are put into the order of their groups. A rank that has some of the inputs has some of each group; its groups are
-filled up with values that add nothing.
+Values are sorted by group. A rank with some of the inputs has a part of each group, padded with values that contribute
+nothing.
 """
 
 import torch
@@ -11,16 +11,16 @@ from ....kernels.stored.quantized import QuantizedPart
 from ....protocol.errors import ConfigError
 from .module import Module, Share
 
-_CHUNK = 32  # values that share a scale at least, where a group divides into such
+_CHUNK = 32  # fewest values that share a scale, if it divides the group
 
 
 def group_of_inputs(module: Module, name: str, share: Share, group_size: int) -> Tensor | None:
-    """[inputs]: the group of each; None where neighbours share one, as without a list."""
+    """[inputs]: the group of each; None if groups are adjacent inputs."""
     if not module.has(name):
         return None
     group_of = module.tensor(name).long()
     in_turn = torch.arange(share.in_features) // group_size
-    # compressed-tensors writes -1 where it keeps no order.
+    # compressed-tensors writes -1 for no order.
     if torch.equal(group_of, in_turn) or bool((group_of < 0).all()):
         return None
     if not torch.equal(group_of.sort().values, in_turn):
@@ -34,7 +34,7 @@ def group_of_inputs(module: Module, name: str, share: Share, group_size: int) ->
 def ordered_part(
     bits: int, values: Tensor, scales: Tensor, zeros: Tensor | None, group_of: Tensor, share: Share, group_size: int
 ) -> QuantizedPart:
-    """From this rank's values [outputs, inputs] as they lie, unsigned, and the scales and zeros of all groups."""
+    """Sort this rank's stored values [outputs, inputs], unsigned, with the scales and zeros of all groups."""
     own = group_of[slice(*share.inputs)]
     order = torch.argsort(own, stable=True)
     if share.has_all_inputs:
@@ -44,15 +44,15 @@ def ordered_part(
     num_chunks = (counts + chunk - 1) // chunk
     group_of_chunk = torch.arange(len(counts)).repeat_interleave(num_chunks)
     group_of_place = group_of_chunk.repeat_interleave(chunk)
-    # Each group begins with a chunk; what is put before it grows by what fills the groups before.
+    # Each group begins at a chunk; its offset grows by the padding of the groups before.
     added = (num_chunks * chunk - counts).cumsum(0) - (num_chunks * chunk - counts)
-    places = torch.arange(len(own)) + added[own[order]]
-    # What fills a group is its zero, and adds nothing whichever input it meets.
+    slots = torch.arange(len(own)) + added[own[order]]
+    # A group is padded with its zero, which contributes nothing for any input.
     all_zeros = zeros if zeros is not None else torch.full(scales.shape, 2 ** (bits - 1), dtype=torch.uint8)
     filled = all_zeros[:, group_of_place].contiguous()
-    filled[:, places] = values[:, order]
+    filled[:, slots] = values[:, order]
     met = torch.zeros(len(group_of_place), dtype=torch.int32)
-    met[places] = order.to(torch.int32)
+    met[slots] = order.to(torch.int32)
     return QuantizedPart.of(
         bits,
         filled,

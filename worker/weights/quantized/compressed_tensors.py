@@ -7,7 +7,7 @@
                    weight_zero_point  int8, as the scales, or none
   both             weight_scale       float [out, groups], [out, 1] for a row, [1] for the whole matrix
 
-Scales of activations that a checkpoint may bring are passed over: rows are measured as they come.
+Stored scales of activations are ignored: each row's scale is computed at run time.
 """
 
 import torch
@@ -54,7 +54,7 @@ def _integers(module: Module, share: Share, group_size: int) -> QuantizedPart:
 
 
 def _group_size(module: Module, share: Share, quantization: Quantization) -> int:
-    """config.json's where it fits the number of scales; modules may have groups of their own."""
+    """config.json's group size if it fits the number of scales; modules may have their own."""
     shape = module.shape("weight_scale")
     num_groups = shape[1] if len(shape) > 1 else 1
     if (num_groups > 1 and share.in_features % num_groups) or _fits(quantization.group_size, num_groups, share):
@@ -67,7 +67,7 @@ def _fits(group_size: int, num_groups: int, share: Share) -> bool:
 
 
 def _spread(module: Module, name: str, share: Share, groups: Span) -> Tensor:
-    """[outputs, groups] of a tensor that may hold one number for all outputs."""
+    """Expand a tensor that may hold one number for all outputs to [outputs, groups]."""
     shape = module.shape(name)
     num_outputs = share.outputs[1] - share.outputs[0]
     if shape[:1] == (share.out_features,):

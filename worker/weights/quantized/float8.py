@@ -1,11 +1,11 @@
-"""8-bit floats with scales, in the names and shapes of all tools that write them; both show in the tensors.
+"""Reads 8-bit floats with scales, in the names and shapes of all tools that write them.
 
   weight        float8_e4m3fn or float8_e5m2 [out, in]
   weight_scale  (compressed-tensors, ModelOpt, FBGEMM) or weight_scale_inv (DeepSeek, Qwen, MiniMax), which is a factor
                 just so: one number for the matrix, [out] or [out, 1] for its rows, [out / rows, in / columns] rounded
                 up for blocks. Any float format, or uint8: the exponents of powers of two.
 
-Scales of activations that a checkpoint may bring are passed over: rows are measured as they come.
+Stored scales of activations are ignored: each row's scale is computed at run time.
 """
 
 import torch
@@ -17,7 +17,7 @@ from ...description.quantization import Quantization
 from .module import Module, Share, check_outputs
 
 _SCALES = ("weight_scale", "weight_scale_inv")
-_USUAL_BLOCKS = (128, 64, 32, 16)  # rows or columns, where config.json says nothing
+_USUAL_BLOCKS = (128, 64, 32, 16)  # rows or columns, if config.json has no size
 
 
 def is_float8(module: Module) -> bool:
@@ -52,7 +52,7 @@ def _scales(module: Module) -> Tensor:
     name = next(filter(module.has, _SCALES), None)
     if name is None:
         raise ConfigError(
-            f"{module.name} is stored as 8-bit floats, and beside it lies no {' or '.join(_SCALES)}. Download the "
+            f"{module.name} is stored as 8-bit floats without a {' or '.join(_SCALES)}. Download the "
             "model again as a whole, or use its original."
         )
     stored = module.tensor(name)
@@ -61,18 +61,18 @@ def _scales(module: Module) -> Tensor:
     scales = stored.float()
     if scales.numel() == 1:
         return scales.reshape(1, 1)
-    if scales.dim() == 4:  # [blocks of rows, 1, blocks of columns, 1], as ModelOpt writes blocks
+    if scales.dim() == 4:  # [blocks of rows, 1, blocks of columns, 1], ModelOpt's form
         scales = scales[:, 0, :, 0]
     return scales.reshape(len(scales), -1)
 
 
 def _block_size(module: Module, size: int, count: int, known: int) -> int:
-    """How many of `size` rows or columns share each of `count` scales; `known` is what config.json says."""
+    """The number of rows or columns, out of `size`, that share each of `count` scales; `known` is config.json's."""
     if count == 1:
         return size
     if count == size:
         return 1
-    # The last block may be shorter, so a size that is usual comes before one that divides evenly.
+    # The last block may be shorter, so a usual size is preferred to one that divides evenly.
     fitting = (usual for usual in (known, *_USUAL_BLOCKS) if usual and -(-size // usual) == count)
     if found := next(fitting, 0):
         return found

@@ -1,4 +1,4 @@
-"""What the layouts have in common: the tensors of one module, a rank's share of its matrix, and packed integers."""
+"""Shared parts of the layouts: the tensors of one module, a rank's share of its matrix, and packed integers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ class Module(Protocol):
 
     @property
     def name(self) -> str:
-        """With its path, for errors."""
+        """The module's full path, for errors."""
 
     def has(self, tensor: str) -> bool: ...
 
     def shape(self, tensor: str) -> tuple[int, ...]: ...
 
     def tensor(self, tensor: str, *spans: Span) -> Tensor:
-        """As it is stored, of each of the first dimensions the span."""
+        """Read the stored tensor, cut to the spans of its first dimensions."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a rank wants of a matrix [out_features, in_features]."""
+    """A rank's share of a matrix [out_features, in_features]."""
 
     out_features: int
     in_features: int
@@ -50,7 +50,7 @@ class Share:
         return self.inputs == (0, self.in_features)
 
     def groups(self, group_size: int, module: Module) -> Span:
-        """The groups of this rank's inputs, which must begin where a group does."""
+        """The groups of this rank's inputs, which must begin at a group."""
         first, last = self.inputs
         if group_size >= self.in_features:
             return 0, 1
@@ -65,7 +65,7 @@ class Share:
 
 def unpacked(words: Tensor, bits: int) -> Tensor:
     """uint8 [rows, columns × 32 / bits] from int32 [rows, columns], the lowest bits first."""
-    # A copy even of what counts as contiguous: one column may have any stride, and then has no bytes to look at.
+    # Copy even contiguous tensors: a single column may have any stride, and then can't be viewed as bytes.
     octets = words.clone(memory_format=torch.contiguous_format).view(torch.uint8)
     if bits == 8:
         return octets
@@ -73,7 +73,7 @@ def unpacked(words: Tensor, bits: int) -> Tensor:
 
 
 def unpacked_span(read: Callable[[Span], Tensor], span: Span, bits: int) -> Tensor:
-    """uint8 [rows, last - first] from words of which `read` gives a span of columns [rows, columns]."""
+    """uint8 [rows, last - first] from words; `read` returns a span of columns, [rows, columns]."""
     first, last = span
     per_word = _WORD_BITS // bits
     start = first // per_word
@@ -82,7 +82,7 @@ def unpacked_span(read: Callable[[Span], Tensor], span: Span, bits: int) -> Tens
 
 
 def bits_of(num_words: int, num_values: int, module: Module) -> int:
-    """How many bits each of the values has, from the 32-bit words that they fill."""
+    """The bits per value, from the number of 32-bit words."""
     bits = _WORD_BITS * num_words / num_values
     for known in (4, 8):
         if -(-num_values * known // _WORD_BITS) == num_words:

@@ -6,8 +6,8 @@ activation order (`desc_act`) the groups are spread over the inputs.
   qweight  int32 [in × bits / 32, out]        qzeros  int32 [groups, out × bits / 32]
   scales   float [groups, out]                g_idx   int32 [in]: the group of each input
 
-AWQ ("gemm"): words of outputs, interleaved as one kernel of GPUs wants them. Of a word's eight values the one in the
-lowest bits is output 0, the next one output 2.
+AWQ ("gemm"): words of outputs, interleaved for one GPU kernel. Of a word's eight values the one in the lowest bits is
+output 0, the next one output 2.
 
   qweight  int32 [in, out / 8]     qzeros  int32 [groups, out / 8]     scales  float [groups, out]
 """
@@ -20,7 +20,7 @@ from .activation_order import group_of_inputs, ordered_part
 from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked, unpacked_span
 
 _AWQ_BITS, _PER_WORD = 4, 8
-# Where in a word output 0, 1, 2, … lies.
+# Index of output 0, 1, 2, … within a word.
 _PLACES = [0, 4, 1, 5, 2, 6, 3, 7]
 
 
@@ -42,7 +42,7 @@ def _read_gptq(module: Module, share: Share, quantization: Quantization, zero_of
     values = unpacked_span(lambda words: module.tensor("qweight", words, share.outputs).t(), share.inputs, bits)
     zeros = unpacked_span(lambda words: module.tensor("qzeros", groups, words), share.outputs, bits).t()
     scales = module.tensor("scales", groups, share.outputs).t()
-    # A stored zero of the largest value is 0 - 1.
+    # A stored zero with the largest value means 0 - 1.
     zeros = (zeros + zero_offset) & (2**bits - 1)
     if group_of is not None:
         return ordered_part(bits, values, scales, zeros, group_of, share, group_size)
