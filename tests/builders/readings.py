@@ -1,7 +1,8 @@
 """Which code of the package reads which field of a struct, found in the sources: none is imported or run.
 
 A reading is `params.min_p` where `params` holds the struct, by its annotation here or elsewhere; a name in a table, in
-a file that goes through such a table with `getattr`; or what a method of the struct's own reads, where that is called.
+a file that goes through such a table with `getattr`; a field of a NamedTuple that such a file imports; or what a method
+of the struct's own reads, where that is called.
 """
 
 import ast
@@ -21,7 +22,10 @@ def sources() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
-_MATTER = {ast.Attribute, ast.Assign, ast.Call, ast.Constant, ast.arg, ast.AnnAssign, ast.FunctionDef}
+_MATTER = {
+    ast.Attribute, ast.Assign, ast.Call, ast.Constant, ast.arg, ast.AnnAssign, ast.FunctionDef, ast.ClassDef,
+    ast.ImportFrom,
+}  # fmt: skip
 
 
 class _File(NamedTuple):
@@ -31,10 +35,12 @@ class _File(NamedTuple):
     attributes: list[tuple[str, str]]  # `params`, `min_p`
     looked_up_in: set[str]  # of getattr with a name that isn't written there
     strings: set[str]
+    imported: set[str]
+    named_tuples: dict[str, set[str]]  # defined here, with their fields
 
     @classmethod
     def of(cls, tree: ast.AST) -> "_File":
-        found = cls([], [], [], [], set(), set())
+        found = cls([], [], [], [], set(), set(), set(), {})
         for node in ast.walk(tree):
             if type(node) not in _MATTER:  # most are none of these, and each pattern takes its time
                 continue
@@ -47,6 +53,11 @@ class _File(NamedTuple):
                     found.narrowed.append((_last(value), _names_in(kind)))
                 case ast.Constant(value=str(text)):
                     found.strings.add(text)
+                case ast.ImportFrom(names=aliases):
+                    found.imported.update(alias.name for alias in aliases)
+                case ast.ClassDef(name=name, bases=[ast.Name(id="NamedTuple")], body=body):
+                    fields = (line.target for line in body if isinstance(line, ast.AnnAssign))
+                    found.named_tuples[name] = {_last(target) for target in fields}
                 case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(), *_]):
                     pass
                 case ast.Call(func=ast.Name(id="getattr"), args=[value, *_]):
@@ -62,13 +73,15 @@ class _File(NamedTuple):
     def annotated(self, struct: str) -> set[str]:
         return {name for name, names in self.annotations if struct in names}
 
-    def reads(self, struct: str, holders: set[str]) -> set[str]:
-        """`holders` are those of other files, of which one may hold something else here."""
+    def reads(self, struct: str, holders: set[str], named_tuples: Mapping[str, set[str]]) -> set[str]:
+        """`holders` and `named_tuples` are those of all files; a holder may hold something else here."""
         own = self.annotated(struct) | {name for name, kinds in self.narrowed if struct in kinds}
         held = own | (holders - {name for name, _ in self.annotations})
         held |= {name for name, value in self.assigned if value in held}
         named = {name for holder, name in self.attributes if holder in held}
-        return named | self.strings if self.looked_up_in & held else named
+        if not self.looked_up_in & held:
+            return named
+        return named.union(self.strings, *(named_tuples.get(name, ()) for name in self.imported))
 
 
 @cache
@@ -90,7 +103,7 @@ class Readings:
         holds = re.compile(rf"\b({'|'.join(self._holders)})\b")
         for path, text in self._texts.items():
             if not path.startswith(left_out) and holds.search(text):
-                for name in _file(text).reads(self._struct, self._holders):
+                for name in _file(text).reads(self._struct, self._holders, self._named_tuples):
                     for each in self._read_by_method.get(name, {name}) & names:
                         found[each].add(path)
         return found
@@ -100,6 +113,11 @@ class Readings:
         """What holds the struct anywhere, such as the field `params` of a message."""
         naming = (text for text in (self._declared, *self._texts.values()) if self._struct in text)
         return {name for text in naming for name in _file(text).annotated(self._struct)}
+
+    @cached_property
+    def _named_tuples(self) -> dict[str, set[str]]:
+        defining = (text for text in self._texts.values() if "(NamedTuple)" in text)
+        return {name: fields for text in defining for name, fields in _file(text).named_tuples.items()}
 
     @cached_property
     def _read_by_method(self) -> dict[str, set[str]]:
