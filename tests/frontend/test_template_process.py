@@ -100,7 +100,8 @@ def test_a_conversation_that_is_being_rendered_ends_with_the_model():
     turn = TemplateInput(HI, None, {})
     with ThreadPoolExecutor(1) as threads:
         asking = threads.submit(text, processes, ENDLESS, turn)
-        wait_until(lambda: processes.pool._all and processes.pool._all[0]._process, 60, "the process of the conversation")
+        pool = processes.pool
+        wait_until(lambda: pool._all and pool._all[0]._process, 60, "the process of the conversation")
         processes.close()
         assert isinstance(asking.result(60), RequestError)
     assert isinstance(text(processes, "{{ 1 }}", turn), RequestError)
