@@ -1,4 +1,4 @@
-"""Finds a model's files, by its name, folder or hub id, and reads what they ask for.
+"""Finds a model's files by its name, folder or hub id, and reads its defaults.
 
 Begin with `model_files.py`; `hub/` downloads.
 """

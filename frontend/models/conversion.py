@@ -1,9 +1,9 @@
-"""Writes a model anew, with smaller weights or as they are: plain safetensors that Penstock and other engines load, or
-one GGUF file, as llama.cpp and its relatives do.
+"""Writes a copy of a model, quantized or unchanged: safetensors, which Penstock and other engines load, or one GGUF
+file, which llama.cpp and its relatives load.
 
-A worker's process does it, which may import torch; this one shows how far it is. The target appears under its name
-when it is complete: whatever ends either process before leaves nothing there. What was begun beside it is removed at
-once, or, where this process is killed, by the next conversion to that name.
+A worker's process, which may import torch, does the work; this one shows progress. The target appears under its name
+only when it is complete. The unfinished copy next to it is removed at once or, if this process is killed, by the next
+conversion to that name.
 """
 
 import os
@@ -42,11 +42,11 @@ _SECONDS_TO_END = 10
 
 @dataclass(frozen=True)
 class ConvertedModel:
-    """A folder or file that holds a model with all that is needed to load it."""
+    """A folder or file with everything that is needed to load a model."""
 
     path: Path
     before: int  # bytes of the original's weights
-    after: int  # bytes of its own
+    after: int  # bytes of the converted weights
 
 
 def convert_model(
@@ -63,10 +63,9 @@ def convert_model(
 ) -> ConvertedModel:
     """Write `model` into the folder `out`, which must not exist; or into a GGUF file, if `out` ends with .gguf.
 
-    `quantization` is the option of `LLM`, of a GGUF file one of GGUF_KINDS, with None for a copy in the model's own
-    numbers; `group_size` inputs of int4 share a scale. With `per_rank` the weights are cut for exactly
-    `tensor_parallel_size` ranks. `tokenizer` is where that is, if not with the model. Raises `PenstockError`, also when
-    the process that converts dies.
+    `quantization` is as for `LLM` or, for a GGUF file, one of GGUF_KINDS; None copies the model's own numbers.
+    `group_size` inputs of int4 share a scale. `per_rank` splits the weights for exactly `tensor_parallel_size` ranks.
+    `tokenizer` is its folder, if it isn't with the model. Raises `PenstockError`, also if the converting process dies.
     """
     is_gguf = is_gguf_name(out)
     kinds = None if quantization is None else checked_kind(quantization, is_gguf=is_gguf)
@@ -77,7 +76,7 @@ def convert_model(
     if is_gguf and (num_ranks > 1 or group_size != DEFAULT_GROUP_SIZE):
         raise ConfigError("A GGUF file is for any number of ranks, and has groups of its own.")
     target = Path(os.path.expanduser(out)).absolute()
-    if os.path.lexists(target):  # a link that leads nowhere, too
+    if os.path.lexists(target):  # a dangling link, too
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or give another name.")
     files = find_model(model, tokenizer, revision, is_quiet=quiet)
     if is_translated(files.folder):
@@ -107,7 +106,7 @@ def is_gguf_name(out: str | os.PathLike[str]) -> bool:
 
 
 def checked_kind(kind: object, *, is_gguf: bool) -> str:
-    """As a `Conversion` has it; raises ConfigError."""
+    """The kind as a `Conversion` has it; raises ConfigError."""
     if not is_gguf and kind in GGUF_KINDS:
         raise ConfigError(f"{kind} is a kind of GGUF file: OUT must end with .gguf.")
     if not is_gguf:
@@ -118,7 +117,7 @@ def checked_kind(kind: object, *, is_gguf: bool) -> str:
 
 
 def _shown(messages: Iterator[ConversionMessage], is_quiet: bool) -> ConversionResult:
-    """Follows the worker to its end, with a bar."""
+    """Follow the worker to its end, with a progress bar."""
     on_stderr = StandardError()
     with tqdm(desc="Weights", unit="B", unit_scale=True, dynamic_ncols=True, disable=is_quiet, file=on_stderr) as bar:
         for each in messages:
@@ -133,7 +132,7 @@ def _shown(messages: Iterator[ConversionMessage], is_quiet: bool) -> ConversionR
 
 
 def _messages(conversion: Conversion) -> Generator[ConversionMessage]:
-    """What the worker's process says; raises how it ended where it fails."""
+    """The messages of the worker's process; raises an error about its end if it fails."""
     with names_in_utf8():
         encoded = msgspec.json.encode(conversion)
     with tempfile.TemporaryFile() as errors:
@@ -149,7 +148,7 @@ def _messages(conversion: Conversion) -> Generator[ConversionMessage]:
             stdin, stdout = worker.popen.stdin, worker.popen.stdout
             if stdin is None or stdout is None:
                 raise ValueError("the converting process was started without its pipes")
-            with suppress(BrokenPipeError):  # one that has died already says below why
+            with suppress(BrokenPipeError):  # if it has died already, the reason is raised below
                 stdin.write(encoded + b"\n")
                 stdin.flush()
             for line in stdout:
@@ -165,7 +164,7 @@ def _messages(conversion: Conversion) -> Generator[ConversionMessage]:
 
 
 def _end(worker: ChildProcess) -> None:
-    """End the worker, which first removes what it has begun."""
+    """End the worker, which first removes its unfinished copy."""
     for pipe in (worker.popen.stdin, worker.popen.stdout):
         if pipe is not None:
             with suppress(BrokenPipeError):

@@ -14,7 +14,7 @@ _OTHER_NAMES = {"stop_strings": "stop"}
 
 
 def default_params(model_folder: Path) -> SamplingParams:
-    """Its sampling where the file says how, else plain sampling."""
+    """The sampling defaults in the file, or plain sampling."""
     path = model_folder / "generation_config.json"
     try:
         content = read_model_file(path)
@@ -32,7 +32,7 @@ def default_params(model_folder: Path) -> SamplingParams:
 
 
 def _check(found: dict[str, Any]) -> None:
-    """Types of what is read elsewhere, too; whether the ids are in the vocabulary shows when that is known."""
+    """Check types also for values that are read elsewhere; ids are checked once the vocabulary is known."""
     if not isinstance(found.get("do_sample"), bool | None):
         raise RequestError(f"do_sample={found['do_sample']!r}: must be true or false.")
     ends = found.get("eos_token_id")

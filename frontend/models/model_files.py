@@ -1,7 +1,7 @@
 """Finds the files of a model: by a bundled name, a folder or GGUF file, one in another program's store, or a hub id.
 
-From the hub comes what the engine reads, into huggingface_hub's own cache (`hub/`); a model without `tokenizer.json`
-gets a converted tokenizer in Penstock's cache, and GGUF files stand there as the folder that they are translated to.
+From the hub, the files that the engine reads are downloaded into huggingface_hub's own cache (`hub/`). A model without
+`tokenizer.json` gets a converted tokenizer in Penstock's cache, and GGUF files get a translated folder there.
 """
 
 import os
@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 class ModelFiles:
     """The two folders that a tree reads from."""
 
-    name: str  # as it was asked for
+    name: str  # as the user gave it
     folder: Path  # config.json, weights, generation_config.json
     tokenizer_folder: Path  # tokenizer.json
 
@@ -45,7 +45,7 @@ def find_model(
     *,
     is_quiet: bool = False,
 ) -> ModelFiles:
-    """Find a model, and its tokenizer if that lies elsewhere, downloading what is missing."""
+    """Find a model, and its tokenizer if that is elsewhere, downloading missing files."""
     name = os.fspath(model)
     _say_unused(name, revision, is_quiet=is_quiet)
     folder = _find_folder(name, revision, FileKinds(tokenizer=tokenizer is None), is_quiet=is_quiet)
@@ -58,7 +58,7 @@ def find_model(
 
 
 def require_known(model: str, revision: str | None = None) -> None:
-    """Raise where there is no such model, as far as that can be told without a download."""
+    """Raise if there is no such model, as far as that is known without a download."""
     folder = _found(model, revision, require_listed, lambda name: require_listed(name.model))
     if isinstance(folder, Path):
         _require_config(folder)
@@ -92,7 +92,7 @@ def _say_unused(name: str, revision: str | None, *, is_quiet: bool = False) -> N
 
 
 def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
-    """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
+    """The folder for a bundled name, a path, or a hub id; only wanted files are downloaded."""
     found = _found(
         name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet), partial(gguf_snapshot, is_quiet=is_quiet)
     )
@@ -103,7 +103,7 @@ def _translated(name: str, files: GgufFiles) -> Path:
     try:
         return translated_folder(files)
     except ConfigError as error:
-        if is_stored_name(name):  # a store may call its files by digests alone
+        if is_stored_name(name):  # a store may name its files by digests alone
             raise ConfigError(f"{name} can't be loaded. {error}") from error
         raise
 
@@ -128,7 +128,7 @@ def _found(
 
 
 def _on_this_machine(name: str) -> Path | GgufFiles | None:
-    """In another program's store, bundled, or under a path. Raises where only this machine can be meant."""
+    """Search another program's store, the bundled models, and paths. Raises if only this machine can be meant."""
     if is_stored_name(name):
         return stored_model(name)
     if name in BUNDLED and BUNDLED[name].is_dir():
@@ -147,7 +147,7 @@ def _on_this_machine(name: str) -> Path | GgufFiles | None:
 
 
 def _tried(name: str) -> list[str]:
-    """Where a model was looked for on this machine."""
+    """The paths that were tried on this machine."""
     path = Path(os.path.expanduser(name))
     bundled = f"the bundled model {name} (not installed)"
     why = "no name was given" if not name else "it is a file" if os.path.isfile(path) else "it does not exist"
@@ -158,7 +158,7 @@ def _tried(name: str) -> list[str]:
 
 
 def _require_usable(name: str, path: Path) -> None:
-    """Refuse what is neither a folder nor a file, and a GGUF file that isn't there: whoever names one means no hub."""
+    """Refuse a path that is neither a folder nor a file, and a missing GGUF file, whose name can't mean the hub."""
     if os.path.exists(path):
         require_regular(path)
     elif path.suffix == SUFFIX and os.path.islink(path):
@@ -170,7 +170,7 @@ def _require_usable(name: str, path: Path) -> None:
 
 
 def pull_model(model: HubName | GgufName, *, is_quiet: bool = False) -> ModelFiles:
-    """From the hub, whatever folder of that name there is; what is there of it is checked, and repaired."""
+    """Download from the hub, whatever folder of that name there is; existing files are checked and repaired."""
     try:
         if isinstance(model, GgufName):
             folder = translated_folder(gguf_snapshot(model, is_quiet=is_quiet, is_checked=True))
@@ -212,7 +212,7 @@ def _stored_hint(name: str) -> str:
 
 
 def _absolute(path: Path) -> Path:
-    """As it is where the working folder was removed."""
+    """The absolute path; unchanged if the working folder was removed."""
     try:
         return path.absolute()
     except OSError:

@@ -1,6 +1,6 @@
-"""Parses a model's name: a bundled name, a folder, or the id of one on the hub, with a revision or a quantization.
+"""Parses a model's name: a bundled name, a folder, or a hub id, with a revision or a quantization.
 
-For one that is unknown it suggests a bundled model, one in the hub's cache, or a folder beside the one named.
+For an unknown name it suggests a bundled model, one in the hub's cache, or a folder next to the named one.
 """
 
 import os
@@ -17,14 +17,14 @@ from ...protocol.files.gguf.parts import stem_of
 _FRONTEND = Path(__file__).parents[1]
 BUNDLED = {"pocket": _FRONTEND / "pocket", "pocket-sight": _FRONTEND / "pocket_sight"}
 
-# How names of models in other programs' stores begin.
+# Prefixes of model names in other programs' stores.
 STORES = ("ollama:", "lmstudio:")
 
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?:@([\w./+-]+))?")
 
 
 class HubName(NamedTuple):
-    """A model on the hub, at a branch, tag or commit of it."""
+    """A model on the hub, at a branch, tag or commit."""
 
     id: str
     revision: str | None = None
@@ -38,7 +38,7 @@ class HubName(NamedTuple):
 
 
 def hub_name(name: str, revision: str | None = None) -> HubName | None:
-    """`OWNER/NAME` or `OWNER/NAME@REVISION`; None where it can be none. A `revision` goes before what the name says."""
+    """Parse `OWNER/NAME` or `OWNER/NAME@REVISION`; None for anything else. `revision` overrides the name's."""
     found = _HUB_NAME.fullmatch(name)
     return HubName(found[1], revision or found[2]) if found else None
 
@@ -57,20 +57,20 @@ _QUANTIZATION = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
 def gguf_name(name: str, revision: str | None = None) -> GgufName | None:
-    """`OWNER/NAME:Q4_K_M` or `OWNER/NAME@REVISION:Q4_K_M`; None where it can be none."""
+    """Parse `OWNER/NAME:Q4_K_M` or `OWNER/NAME@REVISION:Q4_K_M`; None for anything else."""
     model, colon, quantization = name.rpartition(":")
     found = hub_name(model, revision)
     return GgufName(found, quantization) if found and colon and _QUANTIZATION.fullmatch(quantization) else None
 
 
 def is_stored_name(name: str) -> bool:
-    """Whether it is one of a model in another program's store."""
+    """Whether it names a model in another program's store."""
     return name.startswith(STORES)
 
 
 def name_of(model: str) -> str:
-    """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
-    on this machine. A GGUF file is called without what its name says of the form, and of parts."""
+    """The default name of a model: a path's last part, since the rest is specific to this machine. A GGUF file's
+    name loses its format and part number."""
     is_path = model not in BUNDLED and (not _is_name(model) or os.path.exists(model))
     if not is_path:
         return model
@@ -90,7 +90,7 @@ _IN_CACHE = "models--"
 def nearest_model(name: str, bundled: Iterable[str], cache: str, *, has_folders: bool = True) -> str:
     """A suggestion, by the last parts of names: all models of an owner, and all folders of a parent, begin alike.
 
-    `cache` is the folder where huggingface_hub keeps models; `has_folders` where other folders may be meant, too.
+    `cache` is huggingface_hub's folder of models; with `has_folders`, other folders may be meant, too.
     """
     cached = (entry.removeprefix(_IN_CACHE).replace("--", "/") for entry in _folders(cache, _IN_CACHE))
     parent, slash, last = name.rstrip("/").rpartition("/")

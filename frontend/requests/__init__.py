@@ -1,4 +1,4 @@
-"""Requests: what callers give, checked and turned into what the engine takes, and what comes back of each.
+"""Requests: checks callers' prompts, converts them for the engine, and collects the output of each.
 
-Begin with `prompts.py` (what may be given), then `door.py` (the checks) and `pending_request.py` (the answers).
+Begin with `prompts.py` (the forms of prompts), then `door.py` (the checks) and `pending_request.py` (the answers).
 """

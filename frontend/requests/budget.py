@@ -1,9 +1,9 @@
 """Limits the memory that the daemon holds for its clients: one budget for all of them, and a share for each.
 
-Whatever a client makes the daemon keep (a body that was read, a request that waits, an answer that nobody has taken
-yet) is charged to the client's account first, and the charge is released when the memory is really free again. A charge
-that doesn't fit is refused with `BudgetError`, which ends that request alone. Safe from any thread. Where the C library
-is glibc, memory that is free again is returned to the system.
+Anything that the daemon keeps for a client (a received body, a waiting request, an unread answer) is first charged to
+the client's account, and the charge is released when the memory is really free again. A charge that doesn't fit is
+refused with `BudgetError`, which ends that request alone. Safe from any thread. With glibc, freed memory is returned to
+the system.
 """
 
 import threading
@@ -15,19 +15,19 @@ from ...protocol.files.sizes import exact_size
 from ...protocol.processes.heap import trim_heap
 from ..machine import memory_limit, total_memory
 
-# A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:
-# room for a thousand of them, or for as many as 64 KiB each allow.
+# A quarter of the total is reserved for clients that hold little, so that those that hold much never shut out the
+# others: room for a thousand of them, or for as many as 64 KiB each allow.
 _KEPT, _LITTLE, _LEAST_LITTLE = 4, 4096, 64 << 10
 _GREATEST_DEFAULT, _LEAST_SHARE = 1 << 30, 64 << 20
-# Once this much has been released, and an eighth of the total, it is returned to the system.
+# Once this much, and an eighth of the total, has been released, it is returned to the system.
 _TRIM_BYTES, _TRIM_SHARE, _IDLE_TRIM_BYTES = 32 << 20, 8, 4 << 20
 
 
 class BudgetError(PenstockError):
-    """There is no room for what a client sends or asks for; it may try again later."""
+    """There is no room for a client's request; it may try again later."""
 
     def __init__(self, message: str, *, is_of_all: bool = False) -> None:
-        """`is_of_all`: the clients' total is used up, not this one's share."""
+        """`is_of_all`: the clients' total is used up, not this client's share."""
         super().__init__(message)
         self.is_of_all = is_of_all
 
@@ -38,11 +38,11 @@ class Budget:
         self.used = 0
         self._given_back = 0  # since the heap was trimmed
         self._lock = threading.Lock()
-        self._accounts: dict[str, int] = {}  # bytes, of the clients that have a charge
+        self._accounts: dict[str, int] = {}  # bytes, by client with a charge
 
     @classmethod
     def of_memory(cls, memory: int, total: int | None = None, per_client: int | None = None) -> "Budget":
-        """By default a sixteenth of the memory, 1 GiB at most, and for each client a quarter of that."""
+        """The default budget: a sixteenth of the memory, 1 GiB at most, and a quarter of that for each client."""
         most = min(memory // 16, _GREATEST_DEFAULT) if total is None else total
         share = min(most, max(most // 4, _LEAST_SHARE)) if per_client is None else per_client
         return cls(most, share)
@@ -52,11 +52,11 @@ class Budget:
         return cls.of_memory(min(total_memory(), memory_limit() or total_memory()), total, per_client)
 
     def take_over(self, other: "Budget") -> None:
-        """Take over the limits, not the charges. What is charged already stays, even if it exceeds them."""
+        """Take over the limits, not the charges. Existing charges stay, even if they exceed the limits."""
         self.total, self.per_client = other.total, other.per_client
 
     def charge(self, client: str, num_bytes: int = 0) -> "Charge":
-        """A new charge of that client, which is an API key, an address or a connection; raises `BudgetError`."""
+        """A new charge for this client, which is an API key, an address or a connection; raises `BudgetError`."""
         charge = Charge(self, client)
         charge.grow(num_bytes)
         return charge
@@ -92,13 +92,13 @@ class Budget:
 
     def _note_given_back(self, num_bytes: int) -> None:
         self._given_back += num_bytes
-        # While nothing is held, as after refused bodies, even a little is worth a trim.
+        # If nothing is held, as after refused bodies, even a little is worth a trim.
         if self._given_back > (max(_TRIM_BYTES, self.total // _TRIM_SHARE) if self.used else _IDLE_TRIM_BYTES):
             self._given_back = 0
             trim_heap()
 
     def _check(self, used_by_client: int, used: int) -> None:
-        """Raise `BudgetError` if a client, or all together, would use more than they may."""
+        """Raise `BudgetError` if a client, or all together, would exceed their limit."""
         if used_by_client > self.per_client:
             raise BudgetError(
                 f"This client's requests and unread answers would take {exact_size(used_by_client)}, and "
@@ -116,7 +116,7 @@ class Budget:
 
 
 class Charge:
-    """Bytes that one request, frame or answer takes. Also a context manager, which releases it at its end."""
+    """Bytes held by one request, frame or answer. Also a context manager, which releases them at its end."""
 
     __slots__ = ("_budget", "client", "is_released", "num_bytes")
 
@@ -127,7 +127,7 @@ class Charge:
         self.is_released = False
 
     def grow(self, num_bytes: int) -> None:
-        """Charge so many more; raises `BudgetError`, and then the charge is as it was."""
+        """Charge more bytes; raises `BudgetError`, and then the charge is unchanged."""
         self._budget._change(self, num_bytes)
 
     def shrink(self, num_bytes: int) -> None:
@@ -135,7 +135,7 @@ class Charge:
 
     @contextmanager
     def more(self, num_bytes: int) -> Iterator[None]:
-        """For as long as the context is open."""
+        """Charge more for as long as the context is open."""
         self.grow(num_bytes)
         try:
             yield

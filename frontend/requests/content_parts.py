@@ -1,9 +1,8 @@
-"""A message's content in parts: whether a chat template loops over them, and what others get in their place.
+"""A message's content in parts: detects whether a chat template loops over them, and joins them for others.
 
-Many templates know content as text alone; they get the parts joined. A template that goes through the parts anywhere
-gets them everywhere, and where it takes the content for text they act as the joined one. Whether it does is read from
-its syntax tree: what is `message.content`, under which names it goes on, and whether something loops over it or looks
-into one of its parts.
+Many templates expect content as text; they get the joined parts. A template that loops over the parts anywhere gets
+them everywhere, and wherever it expects text they act as the joined text. Its syntax tree shows which it is: where it
+reads `message.content`, under which names it passes that on, and whether it loops over it or reads one of its parts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ _PICKING_FILTERS = frozenset(("first", "last"))
 
 
 class Parts(list[dict[str, Any]]):
-    """The parts as a template loops over them; printed, joined to a text or searched, they are their joined text."""
+    """The parts for a template to loop over; printed, joined to a text or searched, they act as their joined text."""
 
     def __str__(self) -> str:
         return "\n".join(part["text"] for part in self if "text" in part)
@@ -32,14 +31,14 @@ class Parts(list[dict[str, Any]]):
         return item in str(self) if isinstance(item, str) else super().__contains__(item)
 
     def __getattr__(self, name: str) -> Any:
-        """A text's methods, such as `split` and `startswith`."""
+        """Methods of the joined text, such as `split` and `startswith`."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(str(self), name)
 
 
 def goes_through_parts(tree: nodes.Template) -> bool:
-    """Whether the template loops over a message's content or looks into a part of it, under whatever name."""
+    """Whether the template loops over a message's content or reads a part of it, under any name."""
     names = _Names(tree)
     return any(names.is_content(loop.iter) for loop in tree.find_all(nodes.For)) or any(
         names.looks_into_parts(node) for node in tree.find_all((nodes.Getattr, nodes.Getitem, nodes.Filter))
@@ -47,9 +46,9 @@ def goes_through_parts(tree: nodes.Template) -> bool:
 
 
 class _Names:
-    """The names in a template that stand for a content, or for one part of it.
+    """Names in a template that refer to a content, or to one of its parts.
 
-    Scopes are not told apart: a name that stands for a content anywhere does so everywhere.
+    Scopes are ignored: a name that refers to a content anywhere does so everywhere.
     """
 
     def __init__(self, tree: nodes.Template) -> None:
@@ -87,7 +86,7 @@ class _Names:
                 return _name(node) in self._parts
 
     def looks_into_parts(self, node: nodes.Node) -> bool:
-        """It reads what a part has and a character hasn't, or filters the parts one by one."""
+        """Whether it reads a field that parts have and characters don't, or filters the parts one by one."""
         match node:
             case nodes.Getattr(node=inner, attr=name) | nodes.Getitem(node=inner, arg=nodes.Const(value=str(name))):
                 return self._is_part(inner) and not hasattr(str, name)
@@ -98,7 +97,7 @@ class _Names:
 
 
 def _bindings(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
-    """Every name in the template with each expression that it may stand for."""
+    """Every name in the template, with each expression that it may refer to."""
     for assignment in tree.find_all(nodes.Assign):
         yield from _bound(assignment.target, assignment.node)
     for block in tree.find_all(nodes.With):
@@ -119,7 +118,7 @@ def _bound(target: nodes.Node, value: nodes.Node) -> Iterator[tuple[str, nodes.N
 
 
 def _items(node: nodes.Node | None) -> Sequence[nodes.Node]:
-    """What a loop over it gives, where that can be a content: a list's items, or what `map` takes from each message."""
+    """The items of a loop that may be contents: a list's items, or those that `map` takes from each message."""
     if isinstance(node, (nodes.List, nodes.Tuple)):
         return node.items
     while isinstance(node, nodes.Filter):
@@ -131,7 +130,7 @@ def _items(node: nodes.Node | None) -> Sequence[nodes.Node]:
 
 
 def _arguments(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
-    """The parameters of macros, and of blocks that call one, with what they are called with."""
+    """The parameters of macros, and of blocks that call one, with their arguments."""
     blocks: list[tuple[str, nodes.Macro | nodes.CallBlock]] = [
         *((macro.name, macro) for macro in tree.find_all(nodes.Macro)),
         *(("caller", block) for block in tree.find_all(nodes.CallBlock)),
@@ -147,7 +146,7 @@ def _arguments(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
 
 
 def _name(node: nodes.Node | None) -> str | None:
-    """Of a variable, or of what a namespace holds."""
+    """The name of a variable, or of a namespace's attribute."""
     match node:
         case nodes.Name(name=name):
             return name

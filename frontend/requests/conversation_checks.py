@@ -1,7 +1,7 @@
-"""Checks a conversation before a template gets it: each message has a role and a content, each option a free name.
+"""Checks a conversation before it is rendered: each message has a role and a content, each option an unreserved name.
 
-The caller's own objects are checked: in the copies in plain types, which templates and sockets get, the name of a
-value's type stands in its place and would pass for text. Light to import.
+The caller's own objects are checked, not the copies for templates and sockets: in those, an unknown value is replaced
+by its type's name, which would pass for text. This module is light to import.
 """
 
 import dataclasses
@@ -14,19 +14,19 @@ from ..media.sources.parts import medium_of
 
 # Names under which callers give an assistant's thoughts.
 REASONING = ("reasoning_content", "thinking", "reasoning")
-# Templates may read any other name: only what is nearly one of these is refused.
+# Templates may read any other name: only a likely misspelling of one of these is refused.
 _OF_MESSAGES = (
     "role", "content", "name", "tool_calls", "tool_call_id", "tool_name", "refusal", "audio", "annotations",
     "function_call", *REASONING,
 )  # fmt: skip
 _OF_TEXTS = ("type", "text", "cache_control")
-# What `chat_template_kwargs` must not hold: each has an argument of its own.
+# Not allowed in `chat_template_kwargs`: each has an argument of its own.
 _OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
 
 
 def check_conversation(conversation: Any, *, sees: bool = False) -> None:
-    """Raises `RequestError` for what no template could go through. A model that `sees` may have parts of the types
-    image and video, out of which the media themselves were taken."""
+    """Raise `RequestError` for a conversation that no template could render. A model that `sees` may have parts of
+    the types image and video, from which the media have been removed."""
     if not isinstance(conversation, (list, tuple)) or any(isinstance(each, (list, tuple)) for each in conversation):
         raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
     if not conversation:
@@ -39,13 +39,13 @@ def check_conversation(conversation: Any, *, sees: bool = False) -> None:
 def check_template_options(options: Mapping[str, Any] | None) -> None:
     if options is not None and not isinstance(options, Mapping):
         kind = type(options).__name__
-        raise RequestError(f"chat_template_kwargs must be a dict of what the template is told, not {kind}.")
+        raise RequestError(f"chat_template_kwargs must be a dict of options for the template, not {kind}.")
     if taken := _OWN_ARGUMENTS & (options or {}).keys():
         raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")
 
 
 def check_names(what: str, holder: Any, known: tuple[str, ...]) -> None:
-    """Raises `RequestError` for a key that is misspelt, and would be passed over."""
+    """Raise `RequestError` for a misspelt key, which would be ignored."""
     if isinstance(holder, Mapping):
         for name in holder.keys() - set(known):
             if (meant := slip(name, known)) is not None:
@@ -58,7 +58,7 @@ def _check_message(message: Any, sees: bool) -> None:
         raise RequestError(f'A message is a dict with a "role" and a "content"; {_fault("this one", message, "role")}.')
     if role != "assistant" and _value(message, "tool_calls"):
         raise RequestError(
-            f"tool_calls are the assistant's, and this is a {role[:64]} message. What a call gave is a message of the "
+            f"tool_calls belong to the assistant, and this is a {role[:64]} message. The result of a call has the "
             'role "tool".'
         )
     if calls := _value(message, "tool_calls"):
@@ -75,7 +75,7 @@ def _check_message(message: Any, sees: bool) -> None:
 
 
 def _check_calls(calls: Any) -> None:
-    """Templates read a call's function, or the call itself as one."""
+    """Check calls; templates read a call's function, or the call itself as one."""
     are_listed = isinstance(calls, (list, tuple))
     if not are_listed or any(_value(call, "function") is None and _value(call, "name") is None for call in calls):
         raise RequestError(
@@ -85,7 +85,7 @@ def _check_calls(calls: Any) -> None:
 
 
 def _may_say_nothing(message: Any, role: str) -> bool:
-    """A model's turn may be calls or thoughts alone."""
+    """Whether a message needs no content: a model's turn may have only calls or thoughts."""
     return role == "assistant" and any(_value(message, name) for name in ("tool_calls", *REASONING))
 
 
@@ -110,7 +110,7 @@ def _check_part(part: Any, sees: bool) -> None:
 
 
 def _value(holder: Any, name: str) -> Any:
-    """What a dict, a dataclass or a pydantic model has under a name."""
+    """The value of a dict, a dataclass or a pydantic model under a name."""
     if isinstance(holder, Mapping):
         return holder.get(name)
     is_read = dataclasses.is_dataclass(holder) or callable(getattr(holder, "model_dump", None))
@@ -118,7 +118,7 @@ def _value(holder: Any, name: str) -> Any:
 
 
 def _fault(subject: str, holder: Any, name: str) -> str:
-    """What is wrong with a message or a part that should have a text under a name."""
+    """Describe the fault of a message or part that should have a text under a name."""
     value = _value(holder, name)
     if value is not None:
         return f"the {name} of {subject} is {type(value).__name__}"

@@ -1,7 +1,7 @@
-"""Checks what comes in from outside, once, and turns it into what the engine takes.
+"""Checks prompts and parameters from outside, once, and converts them for the engine.
 
-A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or for this model,
-ends that request alone: it becomes a `PendingRequest` that is refused already, with a sentence.
+A mistake in the call (lists of different lengths) raises. An invalid request fails alone: it becomes a `PendingRequest`
+that is refused already, with a message.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompt
 from .request import Notify, counted_seed
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
-# The end of a prompt in which a template may have begun the thought.
+# The end of a prompt, in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
 
@@ -45,12 +45,12 @@ class _ModelParams(NamedTuple):
     refusal: RequestError | None = None  # what is wrong with them
 
 
-# By the identity of the caller's object, while a group is admitted: its requests mostly share one.
+# By the identity of the caller's object, for one group: its requests mostly share one.
 _Known = dict[int, _ModelParams]
 
 
 class Door:
-    """Makes `PendingRequest`s; numbers them, and gives a seed to those that bring none."""
+    """Makes `PendingRequest`s, numbers them, and gives seeds to those without one."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Door:
         defaults: SamplingParams,
         parsings: Parsings | None = None,
     ) -> None:
-        """`parsings` know the model's template; without it answers are read as the config says."""
+        """`parsings` depend on the model's template; without it, answers are parsed as configured."""
         self.config = config
         self.tokenizer = tokenizer
         self.plan = plan
@@ -76,7 +76,7 @@ class Door:
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
-        self.media: MediaDoor | None = None  # of a model that sees
+        self.media: MediaDoor | None = None  # for a vision model
 
     @property
     def most_characters(self) -> int:
@@ -88,7 +88,7 @@ class Door:
         return parse_prompts(prompts, params, self.defaults)
 
     def counting_for(self, seed: int | None, seeds: Iterator[int]) -> "Door":
-        """The same door for one of several clients: seeds of requests that bring none are counted for each of them."""
+        """The same door for one of several clients: requests without a seed get seeds counted per client."""
         own = copy(self)
         own._seed, own._seeds = self.config.seed if seed is None else seed, seeds
         return own
@@ -102,8 +102,8 @@ class Door:
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[PendingRequest]:
-        """Tokenize and check a group of requests; the refused ones among them are finished already. Media are decoded
-        here, which takes its time."""
+        """Tokenize and check a group of requests; refused ones are finished already. Media are decoded here, which
+        takes time."""
         if self.media is not None:
             prompts = self.media.placed(prompts)
         token_ids = self._token_ids(prompts)
@@ -133,7 +133,7 @@ class Door:
         return ids
 
     def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
-        """Tokenize texts; a text that the tokenizer can't take is refused alone."""
+        """Tokenize texts; a text that the tokenizer can't handle is refused alone."""
         try:
             return self.tokenizer.encode_batch(texts, add_special_tokens=adds)
         except RequestError as error:
@@ -196,7 +196,7 @@ class Door:
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
 
     def _settled(self, params: SamplingParams, known: _Known) -> _ModelParams:
-        """Fill in what belongs to the model."""
+        """Fill in the model's own values."""
         found = known.get(id(params))
         if found is None:
             try:
@@ -226,16 +226,16 @@ class Door:
             early_stop=_early_stop(params, self.config),
             bad_words=None,
             bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
-            guided_decoding=None,  # the grammar travels beside them
+            guided_decoding=None,  # the grammar is sent separately
         )
 
     def _spelled(self, text: str) -> list[int]:
-        """A text in the model's tokens; none where the tokenizer has some that the model has not, and never writes."""
+        """A text in the model's tokens; empty if the tokenizer has some that the model lacks, and so never writes."""
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         return ids if max(ids, default=0) < self.plan.vocab_size else []
 
     def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
-        """Lengths that count prompt and output become lengths of the output."""
+        """Convert lengths that count prompt and output to lengths of the output."""
         room = self.plan.max_model_len - num_prompt
         if params.max_length is not None:
             room = min(room, params.max_length - num_prompt)
@@ -246,7 +246,7 @@ class Door:
             check_logprobs(params, num_prompt, most, self.config, self.plan)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
         if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
-            return params  # as usual; a copy would be checked anew
+            return params  # the usual case; a copy would be checked again
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
 
     def _check_thoughts(self, params: SamplingParams, parsing: Parsing | None) -> None:
@@ -254,7 +254,7 @@ class Door:
             return
         if parsing is None or parsing.thoughts is None:
             raise RequestError(
-                "reasoning_max_tokens: nobody said how this answer's thoughts are written; start the model with "
+                "reasoning_max_tokens: the format of this answer's thoughts is not known; start the model with "
                 "reasoning_parser=…"
             )
         if not self._thoughts.can_be_closed:
@@ -265,18 +265,18 @@ class Door:
 
 
 def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | None:
-    """The request's own, else what the option says for all, which also comes before the usual guard."""
+    """The request's own; otherwise the option for all requests, which also precedes the usual guard."""
     own = params.early_stop
     return own if config.early_stop_config is None or own not in (None, CYCLE_GUARD) else config.early_stop_config
 
 
 def _may_close(guide: CallGuide, params: SamplingParams) -> bool:
-    """A mark that ends the whole answer must not come before `min_tokens`."""
+    """Whether a call's mark may end it: a mark that ends the whole answer must not come before `min_tokens`."""
     return not params.min_tokens or params.ending_ids.isdisjoint(guide.closings)
 
 
 def _readers(parsing: Parsing | None, tools: Tools, prompt: Prompt, prompt_end: str) -> list[PiecewiseReader]:
-    """A reader for each sample, which parses its text; none if answers aren't parsed."""
+    """A reader for each sample, which parses its text; empty if answers aren't parsed."""
     if parsing is None or not prompt.token_ids:
         return []
     return [
@@ -286,6 +286,6 @@ def _readers(parsing: Parsing | None, tools: Tools, prompt: Prompt, prompt_end: 
 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:
-    """Depends on the request alone, so that runs repeat; each turn has a prompt of its own, and so ids of its own."""
+    """A call's id depends on the request alone, so that runs repeat; each turn has another prompt, and so other ids."""
     place = f"{prompt.seed} {sample} {index} ".encode()
     return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()

@@ -1,6 +1,6 @@
 """Checks sampling parameters against this model; each check raises `RequestError` with a sentence.
 
-One function for each rule. A new set of parameters meets those of the parameters that it gives.
+There is one function for each rule. A new set of parameters passes the checks of the parameters that it sets.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
-_WORD_IDS = 32  # the same of one in token ids
+_WORD_IDS = 32  # the same for one in token ids
 
 
 def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
-    """Whether that adapter is loaded, the engine checks."""
+    """Check that adapters are enabled; the engine checks whether this one is loaded."""
     if params.lora_name is not None and not config.enable_lora:
         raise RequestError(f"There is no adapter {params.lora_name!r}: this model was started without enable_lora.")
 
@@ -91,7 +91,7 @@ def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: Memor
 
 
 Check = Callable[[SamplingParams, EngineConfig, MemoryPlan], None]
-# Each is made where one of its parameters is given.
+# Each is run if one of its parameters is given.
 CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("lora_name",), _adapters_where_there_is_room),
     (("logprobs", "prompt_logprobs"), _logprobs_where_they_are_given),

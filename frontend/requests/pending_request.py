@@ -1,9 +1,8 @@
-"""One request on its way: collects the deltas of its samples into a `RequestOutput`.
+"""One pending request: collects the deltas of its samples into a `RequestOutput`.
 
-`take()` returns what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
-takes once, at the end. The transport's receiving thread adds deltas, the caller's thread takes them, and parses the
-text into thought, answer and calls if that was asked for. With a `charge`, its memory is charged as it grows, and a
-request that doesn't fit fails.
+`take()` returns the output since the last `take()`, so unread deltas are merged; a batch call takes once, at the end.
+The transport's receiving thread adds deltas, the caller's thread takes them, and parses the text into thought, answer
+and calls if requested. With a `charge`, its memory is charged as it grows, and a request that doesn't fit fails.
 """
 
 import sys
@@ -22,17 +21,17 @@ from .request import Notify, Request
 
 DecodeToken = Callable[[int], str]
 
-# Bytes that objects take: a token id in a list, a character, a log-probability, the packed ones of a delta beside
-# their columns; a request, and each of its samples with its reader.
+# Bytes of objects: a token id in a list, a character, a log-probability, a delta's packed ones besides their columns; a
+# request, and each of its samples with its reader.
 _TOKEN_BYTES, _CHARACTER_BYTES, _LOGPROB_BYTES, _PART_BYTES = 44, 4, 320, 300
 _REQUEST_BYTES, _SAMPLE_BYTES = 6 << 10, 3 << 10
 
 
 class PackedOutput(NamedTuple):
-    """What has come since the last `take`."""
+    """The output since the last `take`."""
 
     output: RequestOutput
-    logprobs: list[Logprobs]  # as the engine packs them, not in the output
+    logprobs: list[Logprobs]  # packed by the engine, not in the output
     num_bytes: int  # as they were charged
 
 
@@ -49,11 +48,11 @@ class PendingRequest(Request):
         text: str | None,
         notify: Notify,
         decode_token: DecodeToken,
-        readers: Sequence[PiecewiseReader] = (),  # one for each sample, if answers are taken apart
+        readers: Sequence[PiecewiseReader] = (),  # one for each sample, if answers are parsed
         *,
         is_chat: bool = False,
     ) -> None:
-        super().__init__(notify)  # `error`: the tree has died, or it took too much
+        super().__init__(notify)  # `error`: the tree has died, or the request took too much memory
         self.prompt = prompt
         self.media_bytes = sum(len(medium.pixels) for medium in prompt.media)
         self._num_image_tokens = num_rows(prompt.media, "image") if prompt.media else 0
@@ -61,16 +60,16 @@ class PendingRequest(Request):
         self.text = text
         self.num_generated = 0  # tokens of all its samples so far, taken or not
         self.unfinished = prompt.params.n
-        self.charge: Charge | None = None  # of the client that is to take it, and gives back what it has taken
+        self.charge: Charge | None = None  # of the client that takes the output, and releases what it has taken
         self.is_chat = is_chat
         self._decode_token = decode_token
         self._readers = readers
-        self._parser_error: str | None = None  # of a plugin
+        self._parser_error: str | None = None  # a plugin's error
         self._lock = threading.Lock()
         self._taken = 0
         self._start_output(prompt_token_ids=list(values(prompt.token_ids)))
         if prompt.params.prompt_logprobs is not None and len(self.output.prompt_token_ids) == 1:
-            self.output.prompt_logprobs = [None]  # nothing predicts the first token, so none will come
+            self.output.prompt_logprobs = [None]  # nothing predicts the first token, so none will arrive
 
     def _start_output(self, prompt_token_ids: list[int]) -> None:
         samples = Samples(CompletionOutput(index, send_idx=self._taken) for index in range(self.prompt.params.n))
@@ -85,8 +84,8 @@ class PendingRequest(Request):
             num_input_video_tokens=self._num_video_tokens,
         )
         self._logprobs: list[Logprobs] = []
-        self._packed_bytes = 0  # of all that, as it was charged
-        self.num_bytes = 0  # at most, when `take` has made objects of it
+        self._packed_bytes = 0  # the charge for all of that
+        self.num_bytes = 0  # the upper bound once `take` has made objects of it
         self._is_fresh = False
 
     @property
@@ -102,7 +101,7 @@ class PendingRequest(Request):
         return [sequence_id(self.prompt.request_id, sample) for sample in range(self.prompt.params.n)]
 
     def add(self, delta: Delta) -> None:
-        """Called by the receiving thread, which then notifies whoever waits."""
+        """Add a delta; called by the receiving thread, which then notifies the caller."""
         with self._lock:
             if self._has_room(delta):
                 self._merge(delta)
@@ -110,7 +109,7 @@ class PendingRequest(Request):
 
     @property
     def own_bytes(self) -> int:
-        """Bytes that the request takes before any output has come."""
+        """Bytes that the request takes before it has any output."""
         objects = _REQUEST_BYTES + _SAMPLE_BYTES * self.prompt.params.n
         prompt = msgspec.structs.replace(self.prompt, media=[]) if self.prompt.media else self.prompt
         tokens = _TOKEN_BYTES * (len(self.prompt.token_ids) // 4)
@@ -119,7 +118,7 @@ class PendingRequest(Request):
     def _has_room(self, delta: Delta) -> bool:
         if self.charge is None:
             return True
-        if self.error is not None:  # what it had is gone
+        if self.error is not None:  # its output is gone
             return False
         num_bytes = _packed_bytes(delta)
         try:
@@ -154,14 +153,14 @@ class PendingRequest(Request):
         self.is_finished = output.finished = self.unfinished == 0
 
     def refuse(self, code: int, message: str) -> None:
-        """End the request before it reached an engine."""
+        """End the request before it has reached an engine."""
         for answer in self.output.outputs:
             answer.finish_reason = "error"
         self.output.error_code, self.output.error_msg = code, message
         self.output.finished = self.is_finished = self._is_fresh = True
 
     def take(self) -> RequestOutput:
-        """What has come since the last `take()`."""
+        """The output since the last `take()`."""
         output, logprobs, _ = self.take_packed()
         for part in logprobs:
             _add_logprobs(output, part, self._decode_token)
@@ -187,7 +186,7 @@ class PendingRequest(Request):
     def _take_apart(self, answer: CompletionOutput, reader: PiecewiseReader) -> None:
         try:
             parts = reader.feed(answer.text, is_last=answer.finish_reason is not None)
-        except Exception as error:  # a plugin's; it fails this request, whose text goes on as the model writes it
+        except Exception as error:  # a plugin's; it fails this request, whose text continues unparsed
             self._parser_error = f"The parser of this model's answers failed: {type(error).__name__}: {error}"
             return
         answer.text = parts.text
@@ -199,7 +198,7 @@ class PendingRequest(Request):
 
 
 def _num_bytes(delta: Delta) -> int:
-    """Bytes that a delta takes once `take` has made objects of it."""
+    """Bytes of a delta once `take` has made objects of it."""
     tokens, logprobs = len(delta.token_ids), sum(len(part.token_ids) for part in delta.logprobs)
     return _CHARACTER_BYTES * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
 
@@ -230,7 +229,7 @@ def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
 
 
 def _packed_bytes(delta: Delta) -> int:
-    """Bytes that a delta takes with its log-probabilities packed."""
+    """Bytes of a delta with its log-probabilities packed."""
     columns = sum(len(part.token_ids) + len(part.logprobs) + len(part.ranks) + _PART_BYTES for part in delta.logprobs)
     return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns
 

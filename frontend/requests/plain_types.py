@@ -6,10 +6,10 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """Copy a value into JSON's types alone: objects with methods would be a way out of the sandbox."""
+    """Copy a value into JSON's own types: objects with methods would be a way out of the sandbox."""
     if value is None or type(value) in (str, int, float, bool):
         return value
-    for kind, base_value in _BASE_VALUES.items():  # a subclass, of which an enum is one
+    for kind, base_value in _BASE_VALUES.items():  # a subclass, such as an enum
         if isinstance(value, kind):
             return base_value(value)
     if isinstance(value, Mapping):
@@ -31,8 +31,8 @@ _BASE_VALUES: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__i
 
 
 def well_formed(text: str) -> str:
-    """Surrogates, which JSON and file names let through: a pair is its character, a single one U+FFFD.
+    """Replace surrogates, which JSON and file names may contain: a pair by its character, a single one by U+FFFD.
 
-    No message can carry half a pair, and to every tokenizer it is U+FFFD.
+    No message can contain half a pair, and every tokenizer reads it as U+FFFD.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

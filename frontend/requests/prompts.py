@@ -1,7 +1,7 @@
-"""Parses what callers give: prompts, conversations, and which parameters go with which.
+"""Parses callers' prompts and conversations, and pairs them with parameters.
 
-A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, also its type, becomes
-that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes.
+A mistake in the call (lists of different lengths) raises here; a fault of one prompt, even a wrong type, becomes its
+refusal. This module is light to import: a client of the daemon needs it and nothing that computes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
 if TYPE_CHECKING:
     from ..media.placeholders import Expanded
 
-# The media of a prompt, or what opens them, which raises `RequestError`.
+# The media of a prompt, or a function that opens them, which raises `RequestError`.
 Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
 
 Messages = Sequence[Mapping[str, Any]]
@@ -47,7 +47,7 @@ class RenderedPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation that is still to be rendered, or is rendered elsewhere."""
+    """A conversation that is rendered later, or elsewhere."""
 
     messages: Sequence[Any]
     tools: Sequence[Any] | None = None
@@ -63,12 +63,12 @@ class ParsedPrompt:
     token_ids: Sequence[int] | None
     params: SamplingParams
     refusal: str | None = None
-    is_chat: bool = False  # rendered by a template, so that no special tokens are to be added
+    is_chat: bool = False  # rendered by a template, so no special tokens are added
     tools: Sequence[Any] = ()
     beams: BeamSearchParams | None = None
     conversation: Conversation | None = None  # instead of text
     media: Media = ()
-    placed: "Expanded | None" = None  # its media in their places, once they are decoded
+    placed: "Expanded | None" = None  # with its decoded media
 
     @property
     def has_media(self) -> bool:
@@ -76,7 +76,7 @@ class ParsedPrompt:
         return bool(self.media) or (self.conversation is not None and may_have_media(self.conversation))
 
     def opened_media(self) -> Sequence[EncodedMedium]:
-        """Those that stand beside its text or ids; raises `RequestError`."""
+        """The media next to its text or ids; raises `RequestError`."""
         return self.media() if callable(self.media) else self.media
 
 
@@ -107,7 +107,7 @@ def _each_with_its_own(
 
 
 def parse_prompt(prompt: Any, params: SamplingParams) -> ParsedPrompt:
-    """One prompt and its parameters; what is wrong with this one alone becomes its refusal."""
+    """One prompt and its parameters; a fault of this one alone becomes its refusal."""
     try:
         return _parsed(prompt, _checked(params))
     except RequestError as error:
@@ -115,7 +115,7 @@ def parse_prompt(prompt: Any, params: SamplingParams) -> ParsedPrompt:
 
 
 def _checked(params: Any) -> SamplingParams:
-    """Check parameters again, which may have been changed since they were made. Good ones stay the same object."""
+    """Check parameters again, which may have been changed since construction. Valid ones stay the same object."""
     if not isinstance(params, SamplingParams):
         raise RequestError(f"sampling_params must be SamplingParams, not {_type(params)}.")
     try:
@@ -123,14 +123,14 @@ def _checked(params: Any) -> SamplingParams:
         return params if copy == params else copy
     except RequestError:
         raise
-    except Exception as error:  # of a value whose own methods fail
+    except Exception as error:  # a value whose own methods fail
         raise RequestError(f"sampling_params can't be read: {_type(error)}.") from error
 
 
 def _parsed(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     try:
         return _by_kind(prompt, params)
-    except Exception as error:  # of a value whose own methods fail
+    except Exception as error:  # a value whose own methods fail
         return ParsedPrompt(None, None, params, f"This prompt can't be read: {_type(error)}.")
 
 
@@ -159,7 +159,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _plain_text(text: str) -> str:
-    """A plain `str` of a subclass, whose length and encoding may be its own."""
+    """A plain `str` from a subclass, which may override length and encoding."""
     return text if type(text) is str else str.__str__(text)
 
 
@@ -168,7 +168,7 @@ def _type(value: Any) -> str:
 
 
 PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
-# Names under which a prompt's media stand, and others under which they might be given.
+# Keys of a prompt's media, and others under which they might be given.
 MEDIA = {"multimodal_data", "multi_modal_data"}
 OTHER_MEDIA = {"mm_info", "images", "image", "videos", "video", "audio"}
 
@@ -187,7 +187,7 @@ def _parsed_dict(prompt: Mapping[str, Any], params: SamplingParams) -> ParsedPro
 
 
 def _media_of(prompt: Mapping[str, Any]) -> Media:
-    """A dict is the caller's own, so its paths and URLs are opened. Empty lists are no media."""
+    """A prompt's media. A dict is the caller's own, so its paths and URLs are opened. Empty lists count as none."""
     given = next((prompt[name] for name in MEDIA if prompt.get(name) is not None), None)
     has_some = given is not None and bool(sources_of_prompt(given))
     return () if not has_some else partial(media_of_prompt, given, may_open=True)
@@ -212,7 +212,7 @@ def fault_of_dict(prompt: Mapping[str, Any]) -> str | None:
 
 
 def as_batch(prompts: Any) -> Iterable[Any]:
-    """One prompt becomes a batch of one; a list of nothing but numbers is one prompt."""
+    """One prompt becomes a batch of one; a list of only numbers is one prompt."""
     if isinstance(prompts, (str, bytes, bytearray, range, Mapping)) or hasattr(prompts, "tolist"):
         return [prompts]
     if isinstance(prompts, (list, tuple)) and prompts and all(isinstance(each, Integral) for each in prompts):
@@ -239,7 +239,7 @@ def is_conversation(prompt: Any) -> bool:
 
 
 def may_have_media(prompt: Any) -> bool:
-    """Whether a prompt is of a kind that can bring pictures, and seems to."""
+    """Whether a prompt is of a kind that can have pictures, and seems to have some."""
     try:
         if isinstance(prompt, Mapping):
             return not MEDIA.isdisjoint(prompt)
@@ -259,7 +259,8 @@ def is_several(prompt: Any) -> bool:
 
 
 def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
-    """Raises `RequestError` for what can be no prompt of this model. Of a very long one only the length is checked."""
+    """Pack a prompt; raises `RequestError` if it is invalid for this model. For a very long one only the length is
+    checked."""
     try:
         return _packed_prompt(ids, plan)
     except RequestError:

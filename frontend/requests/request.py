@@ -1,6 +1,6 @@
-"""The interface of one request on its way, wherever it is computed, and the seed of one that brings none.
+"""The interface of one pending request, wherever it is computed, and the seed for one without its own.
 
-A receiving thread fills it and notifies its owner; the owner takes what has come.
+A receiving thread fills it and notifies its owner, who takes the output.
 """
 
 import logging
@@ -29,9 +29,9 @@ class Request(ABC):
         self.notify = notify
         self.position = 0  # in the caller's input
         self.is_finished = False
-        self.media_bytes = 0  # of the pictures that it brings
-        self.error: PenstockError | None = None  # what ended it from without
-        self.refusal: RequestError | None = None  # why a door of this process did not let it in
+        self.media_bytes = 0  # of its pictures
+        self.error: PenstockError | None = None  # an error that ended it from outside
+        self.refusal: RequestError | None = None  # why a door of this process refused it
 
     @property
     @abstractmethod
@@ -40,15 +40,15 @@ class Request(ABC):
     @property
     @abstractmethod
     def is_fresh(self) -> bool:
-        """Something has come since the last `take`."""
+        """Whether there is output since the last `take`."""
 
     @abstractmethod
     def take(self) -> RequestOutput:
         """The output since the last `take`."""
 
     def poll(self, take: Callable[[], Output]) -> Output | None:
-        """What one of its `take`s gives, if something has come; raises what ended the request once there is no more."""
-        # Looked at first: all that came before an error is there when it is.
+        """The output of one `take`, if there is any; otherwise raises the error that ended the request."""
+        # Read first: all output before an error is there once the error is.
         error = self.error
         if self.is_fresh:
             return take()
@@ -68,7 +68,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class DoorProtocol(Protocol[RequestT]):
-    """What a `Session` needs of its door, which turns prompts into requests."""
+    """The door of a `Session`, which turns prompts into requests."""
 
     @property
     def defaults(self) -> SamplingParams: ...
@@ -78,12 +78,12 @@ class DoorProtocol(Protocol[RequestT]):
 
 
 def guarded(params: SamplingParams) -> SamplingParams:
-    """The parameters of an answer that somebody waits for: unless they say otherwise, it ends once it is a cycle."""
+    """The parameters of an interactive answer: unless they say otherwise, it ends once it repeats a cycle."""
     if params.early_stop is not None or params.ignore_eos:
         return params
     return msgspec.structs.replace(params, early_stop=CYCLE_GUARD)
 
 
 def counted_seed(seed: int, number: int) -> int:
-    """The seed of the n-th request without one of its own, from 0: counted, so that a run repeats."""
+    """The seed of the n-th request (from 0) without one of its own: counted, so that a run repeats."""
     return (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9) % 2**63

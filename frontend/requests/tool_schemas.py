@@ -1,4 +1,4 @@
-"""Makes JSON schemas of Python functions, from type hints and docstring, as transformers does.
+"""Makes JSON schemas from Python functions, from type hints and docstring, as transformers does.
 
 A tool given as a dict is its schema already.
 """
@@ -32,24 +32,24 @@ _SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", typ
 DEFINITIONS = ("$defs", "definitions")
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 _OF_FUNCTIONS = ("name", "description", "parameters", "strict", "return", "returns")
-# Where a schema holds others.
+# Keywords that contain schemas.
 _BY_NAME, _LISTS = ("properties", *DEFINITIONS), ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "additionalProperties", "not")
-# How alike a misspelt type and the one that was meant are. Models read other names of types, too: dict, float.
+# How alike a misspelt type and the intended one must be. Models understand other names of types, too: dict, float.
 _SLIP_OF_TYPE = 0.8
-# Beside these, a tool's schema may allow arguments that its properties don't name.
+# With other keywords than these, a tool's schema may allow arguments that its properties don't name.
 _PLAIN_KEYWORDS = {"type", "properties", "required", "title", "description", "$schema", *DEFINITIONS}
 
 _DESCRIPTION = re.compile(r"^(.*?)[\n\s]*(Args:|Returns:|Raises:|\Z)", re.DOTALL)
 _ARGUMENTS = re.compile(r"\n\s*Args:\n(.*?)[\n\s]*(Returns:|Raises:|\Z)", re.DOTALL)
 _RETURNS = re.compile(r"\n\s*Returns:\n\s*(.*?)[\n\s]*(Raises:|\Z)", re.DOTALL)
-# "name: description", the description going on until the next name that is not indented deeper.
+# "name: description"; the description continues until the next name that is not indented deeper.
 _ARGUMENT = re.compile(r"(?:^|\n)([ \t]*)(\w+):\s*(.*?)\s*(?=\n(?!\1[ \t])[ \t]*\w+:|\Z)", re.DOTALL)
 _CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
 
 
 def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, Any]:
-    """The tool itself if it is a schema, else the schema of the function."""
+    """The tool itself if it is a schema, otherwise the schema of the function."""
     if isinstance(tool, Mapping):
         if "name" in tool and not isinstance(tool.get("function"), Mapping):
             raise RequestError(
@@ -75,7 +75,7 @@ def check_tools(tools: Any) -> None:
 
 
 def check_tool(tool: Any) -> None:
-    """Raises `RequestError` for what is misspelt in a tool's description: no model would read it as it is meant."""
+    """Raise `RequestError` for a misspelling in a tool's description, which a model would misunderstand."""
     function = tool.get("function") if isinstance(tool, Mapping) else None
     if not isinstance(function, Mapping):
         return
@@ -89,7 +89,7 @@ def check_tool(tool: Any) -> None:
     schemas, seen = [parameters], set[int]()
     while schemas:
         schema = schemas.pop()
-        if isinstance(schema, Mapping) and id(schema) not in seen:  # one may hold itself
+        if isinstance(schema, Mapping) and id(schema) not in seen:  # a schema may contain itself
             seen.add(id(schema))
             _check_type(name, schema.get("type"))
             schemas += [schema.get(key) for key in _SINGLE]
@@ -105,12 +105,12 @@ def _check_type(tool: str, given: Any) -> None:
 
 
 def described_functions(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:
-    """What is said of each function, by its name. A tool that can't be described is left out."""
+    """The description of each function, by name. A tool that can't be described is left out."""
     functions: dict[str, Mapping[str, Any]] = {}
     for tool in tools or ():
         try:
             described = tool_schema(tool)
-        except RequestError:  # rendering says so
+        except RequestError:  # rendering will report it
             continue
         function = described.get("function", described)
         if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
@@ -129,8 +129,8 @@ def argument_schemas(functions: Mapping[str, Mapping[str, Any]]) -> dict[str, Ma
 
 
 def arguments_schema(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a call's arguments, without room for any that the tool doesn't name: a model that has written those
-    it knows might go on for ever."""
+    """The schema of a call's arguments. It allows no unnamed arguments: a model that has written those it knows
+    might go on for ever."""
     schema: Mapping[str, Any] = function.get("parameters") or _NO_ARGUMENTS
     return {**_NO_ARGUMENTS, **schema} if schema.keys() <= _PLAIN_KEYWORDS else schema
 
@@ -174,7 +174,8 @@ def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hint: Any, documentation: str) -> dict[str, Any] | None:
-    """None where the type has no JSON form: a model never writes a result, so the tool is still usable."""
+    """The schema of the result; None if the type has no JSON form: a model never writes a result, so the tool is
+    still usable."""
     try:
         schema = _schema_of(hint)
     except TypeError:

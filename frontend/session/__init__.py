@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> "Session[Any]":
-    """The daemon's model, where `connect` says so and it has that model, else one in a tree of its own.
+    """The daemon's model, if `connect` allows it and the daemon has that model; otherwise one in a tree of its own.
 
-    A private tree goes on starting; `wait_until_ready` waits for it. Only what was chosen is imported: an attached
-    script needs no tokenizer, no template engine and no ZeroMQ, and answers that much sooner.
+    A private tree is still starting then; `wait_until_ready` waits for it. Only the chosen kind is imported: an
+    attached script needs no tokenizer, no template engine and no ZeroMQ, and answers that much sooner.
     """
     fill_closed_descriptors()
     with said_in_words(f"{model!s} could not be opened"):

@@ -1,4 +1,4 @@
-"""Loads, unloads and lists LoRA adapters: the engine answers when every rank is done.
+"""Loads, unloads and lists LoRA adapters: the engine answers once every rank has.
 
 Any number of threads may ask at once; each waits for the answer to its own question.
 """
@@ -14,7 +14,7 @@ from ...protocol.options.config import EngineConfig
 from .session import adapter_folder, check_adapter_name
 from .tree.transport import TreeTransport
 
-_LOOK_SECONDS = 1.0  # between two looks whether the tree still lives
+_LOOK_SECONDS = 1.0  # between two checks whether the tree still lives
 
 
 class Adapters:
@@ -27,7 +27,7 @@ class Adapters:
         transport.on_lora_answer = self._hand_out
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
-        """Returns when requests may name it; raises `AdapterError` where that can't be."""
+        """Load an adapter; returns when requests may name it, or raises `AdapterError`."""
         folder = adapter_folder(name, path)
         if not self.config.enable_lora:
             raise AdapterError("load_lora needs room for adapters: start with enable_lora=True.", "disabled")
@@ -35,7 +35,7 @@ class Adapters:
         self.loaded[name] = folder
 
     def unload(self, name: str) -> None:
-        """Raises `AdapterError` while requests use it."""
+        """Unload an adapter; raises `AdapterError` while requests use it."""
         check_adapter_name(name)
         self._ask(lambda query: UnloadLora(query, name))
         self.loaded.pop(name, None)

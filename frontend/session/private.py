@@ -1,6 +1,6 @@
-"""A model opened in a process tree of its own, with its tokenizer, its door and its templates.
+"""A model opened in its own process tree, with its tokenizer, its door and its templates.
 
-The daemon opens its models so, too. For its clients it renders templates in separate processes.
+The daemon opens its models this way, too. For its clients it renders templates in separate processes.
 """
 
 import os
@@ -48,18 +48,18 @@ from .tree.transport import TreeTransport
 
 
 class PrivateSession(Session[PendingRequest]):
-    """`start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
+    """Call `start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
 
     transport: TreeTransport
     door: Door
     adapters: Adapters
 
     def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
-        """Finds the model and reads what stands beside its weights; starts nothing yet."""
+        """Find the model and read the files next to its weights; start nothing yet."""
         self.plan = None
         self.daemon = None
-        self.sight: Sight | None = None  # once the tokenizer is read, of a model that sees
-        self._unread: set[str] = set()  # options of which it was said that the template doesn't read them
+        self.sight: Sight | None = None  # for a vision model, once the tokenizer is read
+        self._unread: set[str] = set()  # options already reported as not read by the template
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
@@ -79,7 +79,7 @@ class PrivateSession(Session[PendingRequest]):
 
     @classmethod
     def open(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
-        """Its children load while this process reads the tokenizer."""
+        """Open a model; its children load while this process reads the tokenizer."""
         session = cls(model, options)
         session.start()
         with session._closed_by_errors():
@@ -113,7 +113,7 @@ class PrivateSession(Session[PendingRequest]):
                 logs.say(words, quiet=self.is_quiet)
 
     def _let_media_in(self, encoder: MediaPlan | None) -> None:
-        """Let requests have media if the worker has an encoder, too."""
+        """Let requests have media, if the worker has an encoder, too."""
         if encoder is None and self.config.enable_mm:
             raise ConfigError("enable_mm=True: this model's encoder is not supported yet; leave it out for text alone.")
         if encoder is None and self.sight is not None:
@@ -126,12 +126,12 @@ class PrivateSession(Session[PendingRequest]):
 
     @property
     def media_kinds(self) -> list[str]:
-        """What the model, once it is loaded, may be given beside text: images, videos."""
+        """The kinds of media that the loaded model accepts: images, videos."""
         return [] if self.sight is None else [kind for kind, most in self.sight.limits.items() if most]
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
-        """Close the tree on any error: until it is ready nobody else does."""
+        """Close the tree on any error: until it is ready, nobody else does."""
         try:
             yield
         except BaseException:
@@ -139,7 +139,7 @@ class PrivateSession(Session[PendingRequest]):
             raise
 
     def _close_beside(self) -> None:
-        """Close what ends with the tree."""
+        """Close everything that ends with the tree."""
         self.threads.close()
         self.templates.close()
         if self.sight is not None:
@@ -162,7 +162,7 @@ class PrivateSession(Session[PendingRequest]):
     def _check_options(
         self, options: Mapping[str, Any] | None, chat_template: str | None, tools: Sequence[Any] | None
     ) -> None:
-        """Refuse what a template can't be told, and say once what it doesn't read."""
+        """Refuse options that a template can't be given, and report once those that it doesn't read."""
         check_template_options(options)
         if not options:
             return
@@ -182,7 +182,8 @@ class PrivateSession(Session[PendingRequest]):
         *,
         adds: bool = True,
     ) -> str:
-        """A conversation's text, cut where somebody typed what stands for media; these are out of it already."""
+        """A conversation's text, split where somebody typed a placeholder for media; the media themselves have been
+        removed."""
         options = dict(template_options or {})
         if self.sight is not None:
             messages, options = self.sight.split_messages(plain(messages)), self.sight.split_typed(plain(options))
@@ -200,7 +201,7 @@ class PrivateSession(Session[PendingRequest]):
         )
 
     def _render_seen(self, conversation: Conversation) -> RenderedPrompt:
-        """Open the media of this process's own conversation, and render it with a place for each."""
+        """Open the media of this process's own conversation, and render it with a placeholder for each."""
         messages, media = take_media(conversation.messages, may_open=True)
         tools, options = conversation.tools, conversation.template_options
         text = self._text(messages, conversation.chat_template, tools, options)
@@ -213,8 +214,8 @@ class PrivateSession(Session[PendingRequest]):
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> list[RenderedPrompt | RequestError | Conversation]:
-        """One prompt per conversation; one that its template refuses becomes the refusal. One with media is rendered
-        when its turn comes."""
+        """One prompt per conversation; if its template refuses it, the refusal. One with media is rendered when its
+        turn comes."""
         if tools is not None:
             check_tools(tools)
             tools = [tool_schema(tool) for tool in tools]
@@ -232,9 +233,9 @@ class PrivateSession(Session[PendingRequest]):
                 prompts.append(error)
             except RecursionError:
                 prompts.append(RequestError("The conversation is nested too deep."))
-            except PenstockError:  # of the call: a template that isn't there
+            except PenstockError:  # an error of the whole call: a missing template
                 raise
-            except Exception as error:  # of a value whose own methods fail
+            except Exception as error:  # a value whose own methods fail
                 prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
         return prompts
 
@@ -246,8 +247,8 @@ class PrivateSession(Session[PendingRequest]):
         *,
         adds_generation_prompt: bool = True,
     ) -> TemplateInput:
-        """A client's conversation, in plain types and without its media, for the methods below. Their texts are cut
-        where somebody typed what stands for media."""
+        """A client's conversation, in plain types and without its media, for the methods below. Texts are split
+        where somebody typed a placeholder for media."""
         given = None if tools is None else list(tools)
         turn = TemplateInput(list(messages), given, dict(options), adds_generation_prompt)
         if self.sight is not None:
@@ -259,18 +260,18 @@ class PrivateSession(Session[PendingRequest]):
         """Render with the model's own template, in a process with limits, for clients who share this process."""
         found: dict[int, str | RequestError] = {}
         for has_tools in {bool(turn.tools) for turn in turns}:
-            places = [place for place, turn in enumerate(turns) if bool(turn.tools) is has_tools]
-            group = [turns[place] for place in places]
+            indices = [index for index, turn in enumerate(turns) if bool(turn.tools) is has_tools]
+            group = [turns[index] for index in indices]
             try:
                 template = self.tokenizer.template(self.chat_template, has_tools=has_tools)
                 texts = self.templates.render(template, self.tokenizer.special_tokens, group, self.door.most_characters)
             except RequestError as error:
                 texts = [error] * len(group)
-            found.update(zip(places, texts, strict=True))
-        return [found[place] for place in range(len(turns))]
+            found.update(zip(indices, texts, strict=True))
+        return [found[index] for index in range(len(turns))]
 
     def render_request_template(self, template: str, turns: Sequence[TemplateInput]) -> list[str | RequestError]:
-        """Render with a template that came with a request (its text, or a name of the model's), in another process."""
+        """Render in another process with a template sent with a request (its text, or a name of the model's)."""
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
         return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)

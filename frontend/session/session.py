@@ -1,7 +1,7 @@
-"""A model opened for use: what `LLM` and `AsyncLLM` need of one, wherever its process tree belongs.
+"""A model opened for use: the interface for `LLM` and `AsyncLLM`, wherever its process tree runs.
 
-`PrivateSession` has a tree of its own, `AttachedSession` is a client of the daemon. A session submits requests by its
-transport and returns a `Window` of many or a `Stream` of one; its callers do the waiting.
+`PrivateSession` has a tree of its own, `AttachedSession` is a client of the daemon. A session submits requests through
+its transport and returns a `Window` of many or a `Stream` of one; its callers wait.
 """
 
 import os
@@ -47,7 +47,7 @@ class Session(ABC, Generic[RequestT]):
     config: EngineConfig
     is_quiet: bool
     plan: MemoryPlan | None  # once it is ready
-    daemon: str | None  # the address of the daemon that holds the model
+    daemon: str | None  # the address of the daemon that has the model
     transport: Transport[RequestT]
     door: DoorProtocol[RequestT]  # once it is ready
     adapters: LoraAdapters
@@ -65,7 +65,7 @@ class Session(ABC, Generic[RequestT]):
         add_generation_prompt: bool = True,
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The exact text that a conversation becomes."""
+        """The exact text of a rendered conversation."""
 
     @abstractmethod
     def render_batch(
@@ -84,8 +84,8 @@ class Session(ABC, Generic[RequestT]):
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
-        """One prompt for each conversation of a call. What is wrong with a conversation given by itself raises; one in
-        a list of them is refused alone."""
+        """One prompt for each conversation of a call. An error in a single conversation is raised; one in a list is
+        refused alone."""
         conversations = as_conversations(messages)
         prompts = self.render_batch(conversations, chat_template, tools, template_options)
         if conversations is messages:
@@ -93,14 +93,14 @@ class Session(ABC, Generic[RequestT]):
         [prompt] = prompts
         if isinstance(prompt, RequestError):
             raise prompt
-        if isinstance(prompt, Conversation):  # to be rendered by the daemon, or with its media once they are opened
+        if isinstance(prompt, Conversation):  # rendered by the daemon, or with its media once they are opened
             if self.sees:
                 check_media_parts(prompt.messages)
             self._try(prompt)
         return prompts
 
     def _try(self, conversation: Conversation) -> None:
-        """Raise what its rendering raises, but for a text that is too long, which ends the request."""
+        """Raise errors of rendering, except for a text that is too long, which ends the request."""
         options = conversation.template_options
         try:
             self.render(conversation.messages, conversation.chat_template, conversation.tools, True, options)
@@ -108,12 +108,12 @@ class Session(ABC, Generic[RequestT]):
             pass
         except PenstockError:
             raise
-        except Exception as error:  # of a value whose own methods fail, or that no message can carry
+        except Exception as error:  # a value whose own methods fail, or that can't be sent
             raise RequestError(f"This conversation can't be rendered: {type(error).__name__}.") from error
 
     @property
     def sees(self) -> bool:
-        """Whether requests may bring pictures, once it is ready."""
+        """Whether requests may have pictures, once it is ready."""
         return self.plan is not None and self.plan.media is not None
 
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
@@ -130,7 +130,7 @@ class Session(ABC, Generic[RequestT]):
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> "Stream[RequestT]":
-        """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
+        """Stream the answer to one prompt or conversation; `notify` is called for each piece."""
         self.transport.check()
         if is_several(prompt):
             raise RequestError(
@@ -148,20 +148,20 @@ class Session(ABC, Generic[RequestT]):
         return Stream(self.transport, request)
 
     def cancel(self, request_id: int) -> None:
-        """End a running request, which keeps what it has."""
+        """End a running request, which keeps its output so far."""
         if (request := self.transport.find(request_id)) is not None:
             self.transport.cancel([request])
 
 
 class Stream(Generic[RequestT]):
-    """One request whose answer is read as it comes; leaving its `with` aborts it.
+    """One request with a streamed answer; leaving its `with` block aborts it.
 
-    Until it `is_over`, wait until its owner was notified if it `has_to_wait`, then `poll` it. Without a `with` call
-    `submit` first, and `abort` if what is still to come is not wanted.
+    Until it `is_over`: if it `has_to_wait`, wait for the notification, then `poll` it. Without a `with` block, call
+    `submit` first, and `abort` if the rest is not wanted.
     """
 
     def __init__(self, transport: Transport[RequestT], request: RequestT) -> None:
-        self.has_to_wait = not request.is_finished  # else it was refused at the door
+        self.has_to_wait = not request.is_finished  # otherwise it was refused at the door
         self.is_over = False
         self._transport = transport
         self._request = request
@@ -184,7 +184,7 @@ class Stream(Generic[RequestT]):
             self._transport.submit([self._request])
 
     def poll(self) -> RequestOutput | None:
-        """What has come since the last look; raises what ended the request from without."""
+        """The output since the last call; raises an error that ended the request from outside."""
         output = self._request.poll(self._request.take)
         self.is_over = output is not None and output.finished
         return output
@@ -193,24 +193,24 @@ class Stream(Generic[RequestT]):
         self.abort()
 
     def abort(self) -> None:
-        """Have it dropped; nothing more comes."""
+        """Drop the request; nothing more arrives."""
         if self.has_to_wait:
             self._transport.abort([self._request])
 
     def cancel(self) -> None:
-        """Have it ended; it still gets its last words, with what it has."""
+        """End the request; it still gets a last delta with its output so far."""
         if self.has_to_wait:
             self._transport.cancel([self._request])
 
 
 def check_adapter_name(name: str) -> None:
-    """Raises unless it can travel in a message: text, without half a surrogate pair."""
+    """Raise unless the name can be sent in a message: text, without half a surrogate pair."""
     if not isinstance(name, str) or not name or any("\ud800" <= letter <= "\udfff" for letter in name):
         raise AdapterError(f"An adapter's name must be text, and {shown(name)} is not.", "files")
 
 
 def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
-    """Its absolute path, of a folder or a GGUF file; raises if the name is no text or there is neither."""
+    """The absolute path of a folder or GGUF file; raises if the name is no text or the path doesn't exist."""
     check_adapter_name(name)
     folder = Path(os.path.expanduser(path)).absolute()
     if not os.path.isdir(folder) and not is_gguf(folder):

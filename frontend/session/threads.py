@@ -1,8 +1,8 @@
-"""Thread pools in which clients take turns, those of one model, and a queue from threads to an event loop.
+"""Thread pools in which clients take turns, a model's set of pools, and a queue from threads to an event loop.
 
-A pool is for one kind of work, and a model has one for each: a worker, tokenizer or template that is slow delays the
-same work of its own model alone. The next job is of the client whose last one began longest ago, and no client holds
-all threads. A job that can't begin in time is refused with `BusyError`.
+A pool is for one kind of work, and a model has one for each: a slow worker, tokenizer or template delays only the same
+work for its own model. The next job is from the client whose last one began longest ago, and no client holds all
+threads. A job that can't begin in time is refused with `BusyError`.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from ..media.places import LONG_PLACES, SHORT_PLACES
 
 Result = TypeVar("Result")
 
-# A thread without work ends after so long.
+# A thread without work ends after this time.
 _IDLE_SECONDS = 10.0
-# Requests whose media take long, while they wait for others that do.
+# Requests with slow media that may wait for other slow ones.
 _WAITING_MEDIA = 3
 _CLOSED = "The model was closed while the request waited."
 
@@ -39,11 +39,11 @@ class Threads:
     def __init__(
         self, jobs: str, count: int, *, most_of_client: int = 0, most_waiting: int = 4096, patience: float = 30.0
     ) -> None:
-        self.jobs = jobs  # in the plural, as a client is told of them
+        self.jobs = jobs  # in the plural, for messages to clients
         self.count = count
         self.most_of_client = most_of_client or max(1, count - 1)  # at the same time
-        self.most_waiting = most_waiting  # half of them one client's
-        self.patience = patience  # seconds until a job that has not begun is refused
+        self.most_waiting = most_waiting  # at most half of them from one client
+        self.patience = patience  # seconds until a waiting job is refused
         self._changed = threading.Condition()
         self._waiting: dict[Hashable, deque[_Job]] = {}  # by client, in the order of their turns
         self._running: Counter[Hashable] = Counter()
@@ -52,9 +52,9 @@ class Threads:
         self._num_waiting = self._num_threads = self._num_idle = 0
 
     async def run(self, work: Callable[..., Result], *arguments: Any, client: Hashable = None) -> Result:
-        """Run a job in one of the threads. If cancelled before it has begun, it never does."""
+        """Run a job in one of the threads. If cancelled before it has begun, it never runs."""
         future = self.submit(work, *arguments, client=client)
-        overdue = asyncio.get_running_loop().call_later(self.patience, future.cancel)  # of no effect once it has begun
+        overdue = asyncio.get_running_loop().call_later(self.patience, future.cancel)  # has no effect once it has begun
         awaited = asyncio.wrap_future(future)
         # If the call is cancelled just as its job fails, nobody retrieves the error.
         awaited.add_done_callback(lambda _: awaited.cancelled() or awaited.exception())
@@ -81,14 +81,14 @@ class Threads:
             self._num_waiting += 1
             if self._num_waiting > self._num_idle and self._num_threads < self.count:
                 self._num_threads += 1
-                # A daemon thread: what is stuck in foreign code does not hold up the end of the process.
+                # A daemon thread: a job stuck in foreign code does not delay the end of the process.
                 threading.Thread(target=self._run, name="penstock-jobs", daemon=True).start()
             self._changed.notify()
         future.add_done_callback(lambda _: self._forget(client, future))
         return future
 
     def close(self) -> None:
-        """Fail all jobs; one that has begun runs on, and its result is dropped."""
+        """Fail all jobs; one that has begun continues, and its result is dropped."""
         with self._changed:
             self._is_closed = True
             told = [*self._begun, *(job.future for jobs in self._waiting.values() for job in jobs)]
@@ -99,7 +99,7 @@ class Threads:
                 future.set_exception(ClosedError(_CLOSED))
 
     def _forget(self, client: Hashable, future: "Future[Any]") -> None:
-        """Take a cancelled job out of the queue."""
+        """Remove a cancelled job from the queue."""
         if future.cancelled():
             with self._changed:
                 job = next((each for each in self._waiting.get(client, ()) if each.future is future), None)
@@ -125,7 +125,7 @@ class Threads:
                 if not self._running[client]:
                     del self._running[client]
                 self._changed.notify()
-            del found, job  # what it held is free while the thread waits
+            del found, job  # free their memory while the thread waits
 
     def _next(self) -> tuple[Hashable, _Job] | None:
         with self._changed:
@@ -138,7 +138,7 @@ class Threads:
             [client] = found
             job = self._waiting[client][0]
             self._take_out(client, job)
-            if client in self._waiting:  # its next turn comes after those of the others
+            if client in self._waiting:  # its next turn comes after the others'
                 self._waiting[client] = self._waiting.pop(client)
             job.future.set_running_or_notify_cancel()
             self._running[client] += 1
@@ -152,7 +152,7 @@ class Threads:
 
 def _do(job: _Job) -> None:
     with suppress(InvalidStateError):  # nobody waits for it any more
-        if job.future.cancelled():  # as its turn came
+        if job.future.cancelled():  # just when its turn came
             return
         try:
             result = job.work(*job.arguments)
@@ -163,7 +163,7 @@ def _do(job: _Job) -> None:
 
 
 async def in_own_thread(work: Callable[..., Result], *arguments: Any) -> Result:
-    """Run something that happens once, such as closing, in a thread of its own."""
+    """Run a one-time job, such as closing, in a thread of its own."""
     return await Threads("Ends", 1).run(work, *arguments)
 
 
@@ -171,7 +171,7 @@ Item = TypeVar("Item")
 
 
 class LoopQueue(Generic[Item]):
-    """Items from other threads: `take` is called in the loop, in their order, once for all that come together."""
+    """Items from other threads: `take` is called in the loop, with all items that have arrived together, in order."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
         self._loop = loop
@@ -180,7 +180,7 @@ class LoopQueue(Generic[Item]):
         self._is_called = False
 
     def put(self, item: Item) -> None:
-        """From any thread; without effect once the loop has ended."""
+        """Add an item from any thread; has no effect once the loop has ended."""
         self._items.append(item)
         if not self._is_called:
             self._is_called = True
@@ -188,19 +188,20 @@ class LoopQueue(Generic[Item]):
                 self._loop.call_soon_threadsafe(self._take_all)
 
     def _take_all(self) -> None:
-        self._is_called = False  # before looking, so that what is put from now on calls again
+        self._is_called = False  # before looking, so that later items cause another call
         while self._items:
             self._take(self._items.popleft())
 
 
 def request_template_threads() -> Threads:
-    """For templates that come with requests. Several, so that one without end doesn't block the others."""
+    """A pool for templates sent with requests. It has several threads, so that one endless template doesn't block
+    the others."""
     return Threads("Chat templates", 8)
 
 
 def media_threads() -> Threads:
-    """For media that other processes decode, for which these wait: those that take long in threads beyond those in
-    which others go on. What they have decoded so far is in memory meanwhile, so they are few."""
+    """Threads that wait for media decoded in other processes; slow ones use additional threads beyond those for the
+    others. Their decoded media stay in memory meanwhile, so there are few."""
     at_once = SHORT_PLACES + LONG_PLACES
     return Threads("Pictures", at_once + _WAITING_MEDIA, most_of_client=SHORT_PLACES - 1, patience=120.0)
 
@@ -210,12 +211,12 @@ class ModelThreads:
     """The pools of one model."""
 
     templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
-    texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
+    texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # to be tokenized
     media: Threads = field(default_factory=media_threads)
     # Long answers are formatted here; a computed answer is never refused, so it waits without limit.
     answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
     adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
-    # Of clients. The daemon has one for all of its models.
+    # For clients' templates. The daemon has one pool for all of its models.
     request_templates: Threads = field(default_factory=request_template_threads)
 
     def close(self) -> None:

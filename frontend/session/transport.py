@@ -1,6 +1,6 @@
-"""The base of both transports to an engine: the requests on their way, and whether it can be used.
+"""The base of both transports to an engine: keeps the pending requests, and checks whether the engine can be used.
 
-`tree/transport.py` speaks to a process tree of its own, `attached/transport.py` to the daemon.
+`tree/transport.py` talks to its own process tree, `attached/transport.py` to the daemon.
 """
 
 import os
@@ -18,7 +18,7 @@ CLOSED_MEANWHILE = "The LLM was closed while this request ran."
 
 class Transport(ABC, Generic[RequestT]):
     def __init__(self) -> None:
-        self.error: PenstockError | None = None  # what ended the other side
+        self.error: PenstockError | None = None  # why the other side ended
         self.is_closed = False
         self._owner = os.getpid()
         self._pending: dict[int, RequestT] = {}
@@ -29,11 +29,11 @@ class Transport(ABC, Generic[RequestT]):
 
     @abstractmethod
     def abort(self, requests: Iterable[RequestT]) -> None:
-        """Forget the requests and have them dropped on the other side; those that have ended are left alone."""
+        """Forget the requests and drop them on the other side; ended ones are ignored."""
 
     @abstractmethod
     def cancel(self, requests: Iterable[RequestT]) -> None:
-        """Have the requests ended; each still gets its last words, with what it has."""
+        """End the requests; each still gets a last delta with its output so far."""
 
     @abstractmethod
     def stats(self) -> Stats: ...
@@ -64,12 +64,12 @@ class Transport(ABC, Generic[RequestT]):
 
     @property
     def is_forked(self) -> bool:
-        """This is a copy in a forked process, where nobody reads."""
+        """Whether this is a copy in a forked process, where nobody reads."""
         return os.getpid() != self._owner
 
     @property
     def state(self) -> str:
-        """In a few words, for a person."""
+        """The state in a few words, for a person."""
         if self.is_forked:
             return "a copy in a forked process"
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""`Window`: many requests of a batch call, of which only so many are submitted at a time."""
+"""`Window`: the many requests of a batch call, of which a limited number is submitted at a time."""
 
 import itertools
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from .transport import Transport
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
 _GROUP = 128
-# Bytes of pictures, as the engine holds them, of all requests in a window.
+# Bytes of pictures, in the engine's form, of all requests in a window.
 _MOST_MEDIA_BYTES = 256 << 20
 
 
 class Window(Generic[RequestT]):
-    """Many requests, of which so many are submitted; each leaves when its output is handed on.
+    """Many requests, a limited number of which is submitted; each leaves when its output is passed on.
 
-    `fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes. However long the
-    input, only so many requests are in memory; in input order, those that wait for one in front of them count too. The
-    blocking and the asynchronous calls share it, and differ in how they wait.
+    Repeat: `fill`, `finish` requests that have notified, pass on those that are `ready`; always `abandon` at the end.
+    However long the input, only a limited number of requests is in memory; in input order, that includes those waiting
+    for an earlier one. Blocking and asynchronous calls share this class, and differ in how they wait.
 
-    What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
+    An error that ends the tree is raised by `ready`, after all requests that finished before it were passed on.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Window(Generic[RequestT]):
         self.ordered = ordered
         self.running: dict[int, RequestT] = {}
         self._done: dict[int, RequestT] = {}  # by position
-        self._following = 0  # the position to hand on next
+        self._following = 0  # the position to pass on next
         self._positions = itertools.count()
         self._has_more = True
         self._error: PenstockError | None = None
         self._notify_owner = notify
-        self._media_bytes = 0  # of those that run
+        self._media_bytes = 0  # of running requests
 
     @property
     def is_over(self) -> bool:
@@ -95,7 +95,7 @@ class Window(Generic[RequestT]):
         self._media_bytes -= request.media_bytes
 
     def ready(self) -> Iterator[tuple[int, RequestOutput]]:
-        """Positions in the input and outputs that may be handed on now."""
+        """Positions in the input, and outputs, that may be passed on now."""
         if not self.ordered:
             while self._done:
                 position = next(iter(self._done))
@@ -107,7 +107,7 @@ class Window(Generic[RequestT]):
             raise self._error
 
     def take_arrived(self, outputs: dict[int, RequestOutput]) -> None:
-        """Add what has finished and was not handed on, by position: for a call that ends early."""
+        """Add finished requests that were not passed on, by position: for a call that ends early."""
         finished = [request for request in self.running.values() if request.is_finished and request.error is None]
         for request in [*self._done.values(), *finished]:
             if request.position not in outputs and request.is_fresh:
@@ -118,7 +118,7 @@ class Window(Generic[RequestT]):
 
 
 def _until_media(prompts: Iterator[ParsedPrompt]) -> Iterator[ParsedPrompt]:
-    """The next prompts, up to the first that brings pictures."""
+    """The next prompts, up to the first with pictures."""
     for prompt in prompts:
         yield prompt
         if prompt.has_media:

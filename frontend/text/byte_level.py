@@ -1,4 +1,5 @@
-"""How byte-level tokenizers write bytes as characters: printable ones as themselves, the others from U+0100 on."""
+"""The characters that byte-level tokenizers use for bytes: printable ones stand for themselves, others start at
+U+0100."""
 
 
 def _characters() -> list[str]:

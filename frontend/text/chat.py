@@ -1,7 +1,7 @@
 """Renders conversations as text: the models' own chat templates, in Jinja's immutable sandbox.
 
-Templates come from strangers. They see copies made of plain JSON types, with the same functions and filters that
-transformers gives them, and render the same text. What a template raises ends the request with its own message.
+Templates come from strangers. They see copies made of plain JSON types, have the same functions and filters as in
+transformers, and render the same text. An error raised by a template ends the request with its message.
 """
 
 import json
@@ -31,11 +31,11 @@ from .template_forms import other_forms
 Message = Mapping[str, Any]
 Chat = Sequence[Message]
 KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-# In the place of what a message of another role says: letters that no filter changes but for their case.
+# Replaces the text of a message with an unknown role: letters that no filter changes except for their case.
 _ROLE_MARK = "penstockroleprobe"
 # The template's own names, which further arguments must not replace.
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-# Where the text to continue ends; rendered, looked up and cut off again.
+# Marks the end of the text to continue; it is rendered, found and cut off again.
 _CONTINUE_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -51,7 +51,7 @@ def render(
     arguments: Mapping[str, Any] | None = None,
     sees: bool = False,
 ) -> str:
-    """The text of one conversation. `arguments` go to the template by name; nothing of the caller's is changed.
+    """The text of one conversation. `arguments` go to the template by name; the caller's objects are not changed.
 
     For a model that `sees`, messages may have parts {"type": "image"}, which the template turns into placeholders.
     """
@@ -59,7 +59,7 @@ def render(
     if taken := sorted(arguments.keys() & set(_RESERVED)):
         raise RequestError(f"{taken[0]!r} is given to the template by its own argument; leave it out of the others.")
     if continue_final_message and add_generation_prompt:
-        raise RequestError("continue_final_message needs add_generation_prompt=False: either goes on from the end.")
+        raise RequestError("continue_final_message needs add_generation_prompt=False: both continue from the end.")
     if tools is not None:
         check_tools(tools)
     compiled = compiled_template(template)
@@ -84,7 +84,7 @@ def render(
 
 
 def template_text(text_or_file: str) -> str:
-    """A template as given by a person: its text, or the name of a file with it."""
+    """A template as given by a person: its text, or the name of a file."""
     if "{" in text_or_file or "\n" in text_or_file:
         return text_or_file
     path = Path(os.path.expanduser(text_or_file))
@@ -94,7 +94,7 @@ def template_text(text_or_file: str) -> str:
 
 
 def _rendered_somehow(template: jinja2.Template, variables: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The text, and the form of the conversation that the template could take."""
+    """The text, and the form of the conversation that the template accepted."""
     try:
         return _rendered(template, variables), variables
     except RequestError:
@@ -111,7 +111,7 @@ def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
         raise RequestError(f"The chat template refuses this conversation: {error}") from error
     except MemoryError:
         raise RequestError("The chat template takes more memory for this conversation than it may.") from None
-    except Exception as error:  # whatever a stranger's template does wrong ends this request only
+    except Exception as error:  # any fault of a stranger's template ends only this request
         raise RequestError(
             f"The chat template fails on this conversation with {type(error).__name__}: {error}"
         ) from error
@@ -121,10 +121,10 @@ def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
 
 
 def _plain_message(message: Any, takes_parts: bool) -> dict[str, Any]:
-    # Clients send None for what a message lacks, which templates would print.
+    # Clients send None for missing fields, which templates would print.
     copied = {name: value for name, value in plain(message).items() if value is not None}
     reasoning = next((copied[name] for name in REASONING if name in copied), None)
-    if reasoning is not None:  # templates read the first name, some the second
+    if reasoning is not None:  # some templates read the first name, some the second
         copied = {"thinking": reasoning, **copied, "reasoning_content": reasoning}
     if isinstance(copied.get("content"), (list, tuple)):
         parts = Parts(map(_plain_part, copied["content"]))
@@ -136,11 +136,11 @@ def _plain_part(part: Any) -> dict[str, Any]:
     return {"type": "text", "text": part} if isinstance(part, str) else {"type": "text", **part}
 
 
-# --- going on from the last message ----------------------------------------------------------------------------------
+# --- continuing the last message --------------------------------------------------------------------------------------
 
 
 def _mark_end(chat: list[dict[str, Any]]) -> str:
-    """Put the mark behind the last message's text; returns that text."""
+    """Add the mark after the last message's text; returns that text."""
     content = chat[-1].get("content")
     if isinstance(content, str):
         chat[-1]["content"] = content + _CONTINUE_MARK
@@ -155,7 +155,7 @@ def _cut_at_mark(text: str, last: str) -> str:
     end = text.rfind(_CONTINUE_MARK.strip())
     if end < 0 or last.strip() not in text:
         raise RequestError("continue_final_message: the chat template leaves out or changes the last message.")
-    # A template that trims its messages has taken the mark's space away, and so it would the text's own.
+    # A template that trims its messages has removed the mark's space, and would have removed the text's own.
     return text[:end] if text.startswith(_CONTINUE_MARK, end) else text[:end].rstrip()
 
 
@@ -164,7 +164,7 @@ def _cut_at_mark(text: str, last: str) -> str:
 
 class CompiledTemplate(NamedTuple):
     template: jinja2.Template
-    takes_parts: bool  # it goes through a message's content part by part
+    takes_parts: bool  # it reads a message's content part by part
 
 
 @lru_cache(maxsize=64)
@@ -174,7 +174,7 @@ def compiled_template(text: str) -> CompiledTemplate:
 
 
 def parsed_template(text: str) -> nodes.Template:
-    """Its tree, of which nothing was run: compiling computes what is constant in it, of any size."""
+    """The template's syntax tree, without running anything: compiling would evaluate constants, of any size."""
     with _syntax_in_words():
         return _environment.parse(text)
 
@@ -190,7 +190,7 @@ def _syntax_in_words() -> Iterator[None]:
 
 
 class _GenerationBlocks(jinja2.ext.Extension):
-    """`{% generation %}…{% endgeneration %}` marks what the assistant said, for training; here it is its content."""
+    """`{% generation %}…{% endgeneration %}` marks the assistant's text for training; here it is just its content."""
 
     tags = {"generation"}
 
@@ -204,9 +204,9 @@ class _GenerationBlocks(jinja2.ext.Extension):
 
 
 class _Namespace(jinja2.utils.Namespace):
-    """Without names that begin with an underscore, which lead to the interpreter's own."""
+    """A namespace without names that begin with an underscore, which lead to the interpreter's internals."""
 
-    def __init__(*arguments: Any, **attributes: Any) -> None:  # `self` is among them: it may be an attribute too
+    def __init__(*arguments: Any, **attributes: Any) -> None:  # `self` is among these: it may be an attribute, too
         own = dict(*arguments[1:], **attributes)
         for name in own:
             _refuse_underscore(name)
@@ -239,7 +239,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Unlike Jinja's own: HTML's characters stay as they are."""
+    """Write JSON; unlike Jinja's own filter, HTML's characters are not escaped."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -269,9 +269,9 @@ _environment = _new_environment()
 
 
 def check_roles(chat: Chat, render: Callable[[Chat], str]) -> None:
-    """Raises `RequestError` for a role whose messages the template leaves out, as most would with one they don't know.
+    """Raise `RequestError` for a role whose messages the template leaves out, as most do with unknown roles.
 
-    The usual roles pass; for any other it is tried whether the template renders what such a message says.
+    The usual roles pass; for any other role a trial shows whether the template renders such a message.
     """
     unusual = list(dict.fromkeys(message["role"] for message in chat if message["role"] not in KNOWN_ROLES))
     if not unusual:
@@ -279,7 +279,7 @@ def check_roles(chat: Chat, render: Callable[[Chat], str]) -> None:
     marks = {role: f"{_ROLE_MARK}{number}x" for number, role in enumerate(unusual)}
     try:
         text = render([_marked(message, marks.get(message["role"])) for message in chat]).casefold()
-    except RequestError:  # it reads what such a message says, in a form that no mark has
+    except RequestError:  # it reads such a message's text in a form that the mark doesn't have
         return
     for role, mark in marks.items():
         if mark not in text:
@@ -288,7 +288,7 @@ def check_roles(chat: Chat, render: Callable[[Chat], str]) -> None:
 
 
 def with_hint(refusal: str, chat: Chat) -> str:
-    """Add the role that was probably meant to a template's own refusal."""
+    """Add the role that was probably meant to a template's refusal."""
     unusual = (message["role"] for message in chat if message["role"] not in KNOWN_ROLES)
     hint = next(filter(None, (suggestion(role, KNOWN_ROLES) for role in unusual)), "")
     return refusal + ("." if hint and not refusal.endswith((".", "!", "?")) else "") + hint

@@ -1,8 +1,8 @@
 """Converts tokenizers that the `tokenizers` library can't read (`tokenizer.model`, `vocab.json` with `merges.txt`).
 
-SentencePiece models and tiktoken files are read here (`vocabulary/`). For the others `transformers` does it, once, in a
-helper process (it may import torch, and the front end doesn't). The result lies in Penstock's cache under a hash of
-what it was made from.
+SentencePiece models and tiktoken files are read here (`vocabulary/`). The others are converted once by `transformers`,
+in a helper process (it may import torch, which the front end doesn't). The result is in Penstock's cache under a hash
+of its sources.
 """
 
 import fnmatch
@@ -21,7 +21,7 @@ from ...protocol.processes.exit_status import describe_status
 from ...protocol.processes.process import run_to_end, start_child
 from .vocabulary import has_other_ids, readable, write_tokenizer
 
-# Data files of the tokenizers that are worth converting.
+# Data files of convertible tokenizers.
 VOCABULARY_FILES = [
     *("tokenizer.model*", "spiece.model", "sentencepiece*.model", "*.spm", "*.tiktoken", "tiktoken.model"),
     *("vocab.txt", "merges.txt", "vocab.bpe"),
@@ -30,19 +30,19 @@ _SMALL_FILES = ["*.json", "*.jinja", *VOCABULARY_FILES]
 _NOT_READ = ["*.index.json"]
 _CONVERTED = MadeFolders("tokenizers", "converted tokenizer", "unfinished tokenizer", "tokenizer.json")
 _FORMAT = b"3"  # of the cache; a new number converts everything again
-# What transformers converts with: module → distribution.
+# What transformers needs for a conversion: module → distribution.
 _NEEDED = {"transformers": "transformers"}
 _NEEDED_FOR_OTHER_IDS = {**_NEEDED, "sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
 _LONGEST_SECONDS = 600
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether there is one, or what one could be made of."""
+    """Whether there is a tokenizer, or files to make one from."""
     return (folder / "tokenizer.json").is_file() or bool(_sources(folder))
 
 
 def converted(folder: Path) -> Path:
-    """A folder with the `tokenizer.json` made from the tokenizer in `folder`; made now unless it was before."""
+    """A folder with the `tokenizer.json` made from the tokenizer in `folder`, made now unless it exists."""
     sources = _sources(folder)
     if not sources:
         raise ModelNotFoundError(
@@ -60,7 +60,7 @@ def converted(folder: Path) -> Path:
 
 
 def converted_before(folder: Path) -> Path | None:
-    """What was made of it, if it was and is still there."""
+    """The converted tokenizer, if it was made and still exists."""
     sources = _sources(folder)
     return _CONVERTED.made_before(_key(sources)) if sources else None
 
@@ -77,7 +77,7 @@ def _convert_into(folder: Path, made: Path) -> None:
 
 
 def _sources(folder: Path) -> list[Path]:
-    """What the conversion may read; empty if there is no vocabulary among it."""
+    """The files that the conversion may read; empty if there is no vocabulary among them."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     found = [path for path in files if _matches(path, _SMALL_FILES) and not _matches(path, _NOT_READ)]
     has_vocabulary = any(_matches(path, [*VOCABULARY_FILES, "vocab.json", "tekken.json"]) for path in found)
@@ -97,7 +97,7 @@ def _key(sources: list[Path]) -> str:
 
 
 def _convert(source: Path, target: Path) -> None:
-    """By transformers: run this module as the helper process."""
+    """Convert with transformers: run this module as the helper process."""
     needed = _NEEDED_FOR_OTHER_IDS if has_other_ids(source) else _NEEDED
     if not all(map(_is_installed, needed)):
         raise ConfigError(
@@ -121,7 +121,7 @@ def _convert(source: Path, target: Path) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it
+    except ModuleNotFoundError:  # of the surrounding package
         return False
 
 

@@ -1,9 +1,9 @@
-"""The process between engine and front end: token ids become text, and every request ends here.
+"""The detokenizer's process, between engine and front end: token ids become text, and every request ends here.
 
-A request's end has one place and one order: stop strings are looked for before the engine's own end is believed, so
-what the caller gets depends on the request alone. An end that is found here first becomes an `Abort` to the engine.
-`Detokenizer` is the whole of it; `main` carries messages to it and from it.
-A sequence that is neither streamed nor watched for stop strings costs one array append a token until its end.
+Every request ends here, in one order: stop strings are searched before the engine's own end is accepted, so the
+caller's result depends on the request alone. An end that is found here first becomes an `Abort` to the engine.
+`Detokenizer` does all the work; `main` passes messages in and out. A sequence that is neither streamed nor checked for
+stop strings costs one array append per token until its end.
 """
 
 import gc
@@ -46,18 +46,18 @@ _INT = 4  # bytes of a column's entry
 
 
 class Detokenizer:
-    """Turns each step's tokens into deltas for the callers, and names the sequences that their text has ended."""
+    """Turns each step's tokens into deltas for the callers, and finds the sequences that their text has ended."""
 
     def __init__(self, decoding: Decoding, with_marks: Decoding | None = None) -> None:
         """`with_marks` is for answers in which the front end looks for thoughts and calls."""
         self.decoding = decoding
         self._with_marks = with_marks or decoding
         self._sequences: dict[int, _Sequence] = {}
-        # Of prompts computed in chunks, whose sequence is opened with its first token.
+        # For prompts computed in chunks, whose sequence is opened with its first token.
         self._early_logprobs: dict[int, list[Logprobs]] = {}
 
     def feed(self, message: Tokens) -> tuple[list[Delta], list[int]]:
-        """Deltas for the front end, and sequences that the engine shall end because their text has ended."""
+        """Deltas for the front end, and sequences for the engine to end because their text has ended."""
         self._open(message)
         for resumed in message.resumed:
             if (sequence := self._sequences.get(resumed.sequence_id)) is not None:
@@ -92,7 +92,7 @@ class Detokenizer:
                 self._early_logprobs.setdefault(part.owner, []).append(part)
 
     def _append(self, message: Tokens) -> list[int]:
-        """Add the tokens of each row to its sequence; returns the sequences to be looked at now."""
+        """Add the tokens of each row to its sequence; returns the sequences to process now."""
         watched: list[int] = []
         token_ids = values(message.token_ids)
         forward_time, now = message.forward_time, time.time()
@@ -115,7 +115,7 @@ class Detokenizer:
 
 
 class _Sequence:
-    """One sample: the tokens that were not sent yet, and the state of its text."""
+    """One sample: the tokens not sent yet, and the state of its text."""
 
     __slots__ = (
         "_ahead", "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time",
@@ -144,7 +144,7 @@ class _Sequence:
         self.first_token_time: float | None = None
 
     def delta(self, end: SequenceEnded | None) -> Delta | None:
-        """A delta with what the caller may see now; with a finish_reason if the sequence ends with it."""
+        """A delta with the output that the caller may see now; with a finish_reason if the sequence ends with it."""
         try:
             self._text += self._new_text(end)
         except Exception as error:  # ends this request, not the process
@@ -158,14 +158,14 @@ class _Sequence:
         return self._sent() if self._opened.is_streamed else None
 
     def _new_text(self, end: SequenceEnded | None) -> str:
-        """Decode what has come, and cut the tokens behind the one that completed a stop string."""
+        """Decode new tokens, and cut those after the one that completed a stop string."""
         if self._decoder is None:
             return ""
-        start = self._num_decoded - len(self._held)  # below 0 where held tokens were sent
+        start = self._num_decoded - len(self._held)  # below 0 if held tokens were sent
         new = self._held + self.token_ids[self._num_decoded :]
         hidden = self._num_hidden(new, end)
         if self._ahead is not None:
-            # The token with which the answer has ended is not looked at: a stop string had to be complete before it.
+            # The token that ended the answer is not searched: a stop string had to be complete before it.
             last = len(new) - 1 if end is not None and hidden else len(new)
             if self._ahead.is_completed_by(new[len(self._held) : last]):
                 hidden = 0
@@ -177,23 +177,23 @@ class _Sequence:
             text = self._checked_text(new, start, self._decoder, self._stops)
         self._num_decoded = len(self.token_ids)
         if end is not None and (self._stops is None or self._stops.found is None):
-            rest = self._decoder.flush()  # what was held back: the start of a character, of a stop string
+            rest = self._decoder.flush()  # text held back: the start of a character or of a stop string
             text += rest if self._stops is None else self._stops.release(rest)
         return text
 
     def _num_hidden(self, new: "array[int]", end: SequenceEnded | None) -> int:
-        """How many of the newest tokens are none of the text: those that ended it, or could be about to."""
+        """How many of the newest tokens are not part of the text: those that ended it, or may be about to."""
         if end is None:
             return self._words.num_begun(new) if self._words is not None else 0
         if end.finish_reason != "stop" or not new or self._opened.params.include_stop_str_in_output:
             return 0
-        # Not all ends have such a token: a grammar may leave nothing to say.
+        # Not all ends have such a token: a grammar may allow nothing more.
         if new[-1] in self._opened.params.ending_ids:
             return 1
         return self._words.num_ending(new) if self._words is not None else 0
 
     def _checked_text(self, new: "array[int]", start: int, decoder: IncrementalDecoder, stops: StopChecker) -> str:
-        """Token by token up to a stop string; the tokens behind it were never part of the answer."""
+        """Check token by token up to a stop string; the tokens after it were never part of the answer."""
         pieces: list[str] = []
         for position, token_id in enumerate(new):
             pieces.append(stops.feed(decoder.feed((token_id,))))

@@ -1,7 +1,7 @@
-"""The tokens that end an answer, as a model's own files list them, each with the file that lists it.
+"""Tokens that end an answer, from a model's own files, each with the file that lists it.
 
 A value of another type is refused when the model is loaded. Ids that the model does not have are common (its embedding
-was cut, or the tokenizer has more tokens than the model): no answer can end with them, so they are left out with a
+was cut, or the tokenizer has more tokens than the model): no answer can end with them, so they are dropped with a
 notice.
 """
 
@@ -11,11 +11,11 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 
-EndTokens = Mapping[int, str]  # id → where it stands
+EndTokens = Mapping[int, str]  # id → its source
 
 
 def listed(value: Any, where: str) -> dict[int, str]:
-    """What a file says under `eos_token_id`: an id or a list of them."""
+    """The ids under `eos_token_id` in a file: an id or a list of them."""
     ids = value if isinstance(value, list) else [value]
     if not all(type(token) is int for token in ids):
         raise ConfigError(f"{where}={shown(value)} must be a token id or a list of them. Correct the file.")

@@ -1,14 +1,14 @@
-"""Token ids to text while they arrive, one decoder for each sequence.
+"""Decodes token ids to text as they arrive, with one decoder per sequence.
 
-Nearly every tokenizer for text generation is, on its way back, a table from token id to bytes: byte-level ones, and
-those that write spaces as `▁` and rare characters as bytes. `TokenBytes` is that table; a decoder then only joins
-bytes and holds an unfinished character back. For the others (WordPiece and the like) the library decodes a window of
-the last tokens at each step. Text is what follows the prompt: the prompt's tail is the context.
+For nearly every tokenizer for text generation, decoding is a table from token id to bytes: byte-level ones, and those
+that write spaces as `▁` and rare characters as bytes. `TokenBytes` is that table; a decoder then only joins bytes and
+holds back an unfinished character. For the others (WordPiece and the like) the library decodes a window of the last
+tokens at each step. The text continues the prompt, whose tail is the context.
 
-Bytes that are no UTF-8 become U+FFFD: one for each longest beginning of a character that breaks off, and one for each
-byte that begins none, as the Unicode Standard recommends. That is the rule for whole texts as well as for streams. (The
-library's own for byte fallback, one for every byte of a run that holds a broken one, takes back characters that a
-stream has given out.)
+Invalid UTF-8 becomes U+FFFD: one for each longest truncated character, and one for each byte that can't begin a
+character, as the Unicode Standard recommends. The rule is the same for whole texts and for streams. (The library's own
+rule for byte fallback, one for every byte of a run with an invalid one, would take back characters that a stream has
+already shown.)
 """
 
 import codecs
@@ -24,35 +24,35 @@ from ...protocol.errors import RequestError
 from .byte_level import BYTE_OF_CHARACTER
 
 _REPLACEMENT = "\ufffd"
-# A character has four bytes at most; more tokens than this without an end of one are broken text, and shown so.
+# A character has four bytes at most; more tokens than this without an end of one are broken text, and shown as such.
 _MOST_UNFINISHED = 8
-# So many tokens that say nothing (ids without a token, say) will not be told apart from none by those behind them.
+# After this many tokens without text (ids without a token, say), later tokens can't tell whether there were any.
 _MOST_SILENT = 32
-# A decoder that strips so many spaces from a text's beginning leaves none there.
+# A decoder that strips this many spaces from a text's beginning leaves none.
 ALL_SPACES = 1 << 20
 
 
 class IncrementalDecoder(Protocol):
-    """Decodes one sequence. The deltas joined don't depend on how its ids were cut into pieces."""
+    """Decodes one sequence. The joined deltas don't depend on how its ids were cut into pieces."""
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete."""
 
     def flush(self) -> str:
-        """What an unfinished character leaves at the end: U+FFFD."""
+        """The text of an unfinished character at the end: U+FFFD."""
 
 
 class Decoding:
-    """How one tokenizer turns ids into text; makes the decoders of its sequences.
+    """One tokenizer's way from ids to text; makes the decoders of its sequences.
 
-    The tokens `shown` are text even where special ones are skipped.
+    The tokens `shown` are text even if special ones are skipped.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, shown: Collection[str] = ()) -> None:
         self.backend = backend
         added = backend.get_added_tokens_decoder()
         self.added = {token_id: token.content for token_id, token in added.items()}
-        # Asked of the library: it may hold a token to be special whose own flag says otherwise.
+        # The library decides: it may treat a token as special although the token's own flag says otherwise.
         special_ids = (token_id for token_id in added if not backend.decode([token_id]))
         self.special_ids = frozenset(token_id for token_id in special_ids if self.added[token_id] not in shown)
         steps = _steps(backend)
@@ -68,21 +68,21 @@ class Decoding:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
     ) -> IncrementalDecoder:
-        """A decoder for what follows `context`, the last tokens of the prompt."""
+        """A decoder for text after `context`, the last tokens of the prompt."""
         table = self._plain_bytes if skip_special_tokens else self._all_bytes
-        if table is not None:  # none of these tokenizers puts spaces between special tokens in the first place
+        if table is not None:  # none of these tokenizers puts spaces between special tokens anyway
             return BytesDecoder(table, context)
         return WindowDecoder(self, context, skip_special_tokens, spaces_between_special_tokens)
 
     def text(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """All ids at once: the text that a stream of them gives without a prompt before it."""
+        """Decode all ids at once: the same text as a stream of them without a prompt."""
         if self._all_bytes is None and not self._reads_bytes:
             return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         decoder = self.decoder(skip_special_tokens=skip_special_tokens)
         return decoder.feed(token_ids) + decoder.flush()
 
     def token(self, token_id: int) -> str:
-        """One token by itself, special ones shown; a part of a character is U+FFFD."""
+        """Decode one token by itself, showing special ones; a part of a character is U+FFFD."""
         if self._all_bytes is not None:
             return self._all_bytes[token_id].decode("utf-8", "replace")
         with panics_as(RequestError, f"Token {token_id} has no text"):
@@ -93,15 +93,15 @@ class Decoding:
 
 
 class ByteRule(NamedTuple):
-    """A tokenizer's decoder that works token by token, perhaps with another rule for a text's first."""
+    """A tokenizer's decoder that works token by token, perhaps with another rule for a text's first token."""
 
     token: Callable[[str], bytes]
     first: Callable[[str], bytes]
-    strips_all: bool = False  # the next token is a text's first as well where nothing is left of the one before
+    strips_all: bool = False  # if a token leaves no text, the next one also counts as the first
 
 
 class TokenBytes(dict[int, bytes]):
-    """Token id → its bytes, filled as ids are met. Ids without a token, and hidden ones, are empty."""
+    """Token id → its bytes, filled as ids occur. Ids without a token, and hidden ones, are empty."""
 
     def __init__(self, backend: tokenizers.Tokenizer, rule: ByteRule, hidden: Iterable[int]) -> None:
         super().__init__((token_id, b"") for token_id in hidden)
@@ -114,7 +114,7 @@ class TokenBytes(dict[int, bytes]):
         return found
 
     def first(self, token_id: int) -> bytes:
-        """The bytes of a token (not an empty one) that begins a text."""
+        """The bytes of a (non-empty) token that begins a text."""
         token = self.backend.id_to_token(token_id)
         return b"" if token is None else self.rule.first(token)
 
@@ -128,7 +128,7 @@ class BytesDecoder:
         self._table = table
         self._bytes_of = table.__getitem__
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        # The text of the context is the prompt's; a character that it leaves unfinished stays in the decoder.
+        # The context's text belongs to the prompt; an unfinished character at its end stays in the decoder.
         self._has_context = bool(context) and bool(self._utf8.decode(self._joined(context)) or self._unfinished)
         self._has_begun = False
 
@@ -163,7 +163,7 @@ class BytesDecoder:
 
 
 def _steps(backend: tokenizers.Tokenizer) -> list[dict[str, Any]]:
-    """The decoder as the library describes it; empty where the tokenizer has none."""
+    """The decoder as the library describes it; empty if the tokenizer has none."""
     if backend.decoder is None:
         return []
     state = json.loads(backend.decoder.__getstate__())
@@ -171,7 +171,7 @@ def _steps(backend: tokenizers.Tokenizer) -> list[dict[str, Any]]:
 
 
 def _byte_rule(steps: list[dict[str, Any]]) -> ByteRule | None:
-    """The tokenizer's decoder as a `ByteRule`; None for one that needs more than that."""
+    """The tokenizer's decoder as a `ByteRule`; None if it needs more than that."""
     if [step["type"] for step in steps] == ["ByteLevel"]:
         return ByteRule(_byte_level, _byte_level)
     rule = _Replacing()
@@ -179,17 +179,17 @@ def _byte_rule(steps: list[dict[str, Any]]) -> ByteRule | None:
 
 
 class _Replacing:
-    """The steps of a decoder that replaces parts of tokens, reads some as bytes, and strips what begins a text."""
+    """The steps of a decoder that replaces parts of tokens, reads some as bytes, and strips the beginning of a text."""
 
     def __init__(self) -> None:
         self._replaced: list[tuple[str, str]] = []
-        self._mark = ""  # that the first token is shown without
+        self._mark = ""  # removed from the beginning of the first token
         self._is_fused = False
         self._has_bytes = False
-        self._most_stripped = 0  # spaces that begin a text: none, one or all
+        self._most_stripped = 0  # spaces stripped from the beginning of a text: none, one or all
 
     def takes(self, step: dict[str, Any]) -> bool:
-        """False for a step that is no function of single tokens."""
+        """False for a step that isn't a function of single tokens."""
         match step:
             case {"type": "Fuse"}:
                 self._is_fused = True
@@ -229,7 +229,7 @@ class _Replacing:
 def _byte_level(token: str) -> bytes:
     try:
         return bytes([BYTE_OF_CHARACTER[character] for character in token])
-    except KeyError:  # an added token, written as it is
+    except KeyError:  # an added token, written literally
         return token.encode()
 
 
@@ -240,7 +240,7 @@ _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 
 class WindowDecoder:
-    """An `IncrementalDecoder` that decodes the last tokens again with each new one and gives out what is new."""
+    """An `IncrementalDecoder` that decodes the last tokens again with each new one and returns the new text."""
 
     def __init__(
         self, decoding: Decoding, context: Sequence[int], skip_special_tokens: bool, spaces_between: bool
@@ -250,7 +250,7 @@ class WindowDecoder:
         self._spaces_between = spaces_between
         self._ids = [token_id for token_id in context if token_id not in self._hidden]
         self._start = 0  # the window's first token
-        self._read = len(self._ids)  # tokens whose text has been given out
+        self._read = len(self._ids)  # tokens whose text has been returned
 
     def feed(self, token_ids: Iterable[int]) -> str:
         return "".join([self._next(token_id) for token_id in token_ids if token_id not in self._hidden])
@@ -287,7 +287,7 @@ _PANIC = "PanicException"  # its module cannot be imported
 
 @contextmanager
 def panics_as(kind: type[Exception], what: str) -> Iterator[None]:
-    """`what` could not be done; the library's own words follow."""
+    """Raise an error that `what` could not be done, followed by the library's own message."""
     try:
         yield
     except BaseException as error:

@@ -1,5 +1,5 @@
-"""Ends a text at the stop string that is complete first, and shows no part of it before; the same for stop words,
-which are sequences of token ids.
+"""Ends a text at the first completed stop string, and shows no part of it before; does the same for stop words, which
+are sequences of token ids.
 
 The text is fed one token at a time, and the result does not depend on how it was cut into tokens.
 """
@@ -11,7 +11,7 @@ from .incremental import IncrementalDecoder
 
 
 class StopStrings:
-    """The stop strings of a request, prepared for search; shared by all requests that have the same."""
+    """The stop strings of a request, prepared for search; shared by all requests with the same ones."""
 
     def __init__(self, strings: tuple[str, ...]) -> None:
         self.strings = strings
@@ -20,7 +20,7 @@ class StopStrings:
         self.inner_characters = {character for text in strings for character in text[:-1]}
 
     def first_completed(self, text: str, after: int) -> tuple[int, str] | None:
-        """Where the stop string begins that ends first beyond `after`, as if text came one character at a time."""
+        """Where the stop string begins that ends first beyond `after`, as if text arrived one character at a time."""
         found: tuple[int, int, str] | None = None
         for stop in self.strings:
             start = text.find(stop, max(0, after - len(stop) + 1))
@@ -29,7 +29,7 @@ class StopStrings:
         return found and (found[1], found[2])
 
     def unfinished(self, text: str) -> int:
-        """Where the longest end of the text begins that could still become a stop string."""
+        """Where the longest suffix of the text begins that could still become a stop string."""
         if not text or text[-1] not in self.inner_characters:
             return len(text)
         for start in range(max(0, len(text) - self.longest + 1), len(text)):
@@ -44,9 +44,9 @@ def stop_strings(strings: tuple[str, ...]) -> StopStrings:
 
 
 class StopChecker:
-    """Lets a text through up to its first stop string, and never a part of one.
+    """Passes a text on up to its first stop string, but never a part of one.
 
-    Fed with the text of one token at a time, so that the caller knows which token completed the stop string.
+    It is fed the text of one token at a time, so that the caller knows which token completed the stop string.
     """
 
     __slots__ = ("_held", "_included", "_min_tokens", "_num_tokens", "_stops", "found")
@@ -56,13 +56,13 @@ class StopChecker:
     ) -> None:
         self._stops = stop_strings(tuple(strings))
         self._included = include_stop_str_in_output
-        self._min_tokens = min_tokens  # a stop string that one of these completes is text like any other
+        self._min_tokens = min_tokens  # a stop string that one of these completes is ordinary text
         self._num_tokens = 0
-        self._held = ""  # the end of the text so far that could become a stop string
+        self._held = ""  # the end of the text so far, if it could become a stop string
         self.found: str | None = None
 
     def feed(self, text: str) -> str:
-        """Text that may be shown, after one more token with this text. Once `found` is set the text is complete."""
+        """The text that may be shown after one more token with this text. Once `found` is set, the text is complete."""
         self._num_tokens += 1
         if not text:
             return ""
@@ -77,13 +77,13 @@ class StopChecker:
         return text[:border]
 
     def release(self, text: str = "") -> str:
-        """What was held back, now that nothing but `text` follows."""
+        """The text that was held back, now that only `text` follows."""
         held, self._held = self._held, ""
         return held + text
 
 
 class StopSearch:
-    """Whether a stop string is complete, while it isn't known yet whether its tokens become text or a stop word."""
+    """Finds completed stop strings while it isn't known yet whether their tokens become text or a stop word."""
 
     __slots__ = ("_checker", "_decoder")
 
@@ -92,7 +92,7 @@ class StopSearch:
         self._checker = checker
 
     def is_completed_by(self, token_ids: Iterable[int]) -> bool:
-        """Whether one of the next tokens completes a stop string; none behind that one is read."""
+        """Whether one of the next tokens completes a stop string; later tokens are not read."""
         for token_id in token_ids:
             self._checker.feed(self._decoder.feed((token_id,)))
             if self._checker.found is not None:
@@ -101,7 +101,7 @@ class StopSearch:
 
 
 class StopWords:
-    """The token sequences that end an answer, as far as its text is concerned: none of theirs is shown."""
+    """The token sequences that end an answer; none of their text is shown."""
 
     __slots__ = ("_prefixes", "_words")
 
@@ -114,7 +114,7 @@ class StopWords:
         return _longest_end(token_ids, self._prefixes)
 
     def num_ending(self, token_ids: Sequence[int]) -> int:
-        """The length of the stop word that these tokens end with; 0 if they end with none."""
+        """The length of the stop word that these tokens end with; 0 if there is none."""
         return _longest_end(token_ids, self._words)
 
 

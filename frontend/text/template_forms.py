@@ -1,8 +1,8 @@
-"""Other forms of a conversation that says the same, for templates that can't take it as it was given.
+"""Equivalent forms of a conversation, for templates that can't take it as given.
 
 OpenAI's format lets a tool have no description, a message no content, an empty list of calls, or a thought, a text and
-calls together. A template may fail on any of these. The forms are tried in turn, each with the changes of those before
-it, and only after the template has failed: a conversation that renders as it is stays as it is.
+calls together. A template may fail on any of these. The forms are tried in turn, each including the previous changes,
+and only after the template has failed: a conversation that renders is never changed.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def _with_contents(variables: Variables) -> Variables:
 
 
 def _with_texts_in_thoughts(variables: Variables) -> Variables:
-    """A text beside calls becomes the end of the thought that led to them."""
+    """Text next to calls becomes the end of the thought that led to them."""
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         thought, text = message.get("reasoning_content"), message.get("content")

@@ -1,4 +1,5 @@
-"""The input of a chat template: one conversation with its tools and options; and how a template process renders it."""
+"""The input of a chat template: one conversation with its tools and options; and its rendering in a template
+process."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ import msgspec
 
 from ...protocol.errors import RequestError
 
-_MOST_REFUSAL = 2000  # characters, of which a template may write some
+_MOST_REFUSAL = 2000  # characters, some of which may come from the template
 
 
 class TemplateInput(msgspec.Struct):
@@ -31,7 +32,7 @@ def too_long(num_characters: int, most: int) -> str:
 
 
 def render_input(template: str, special_tokens: Mapping[str, str], given: TemplateInput, most_characters: int) -> Text:
-    """Render one conversation. A text that is too long stays in the process: a template may make it of any length."""
+    """Render one conversation. A text that is too long stays in the process: a template may write any length."""
     from ..requests.conversation_checks import check_template_options  # needed in the template process only
     from .chat import render
 
@@ -51,7 +52,7 @@ def render_input(template: str, special_tokens: Mapping[str, str], given: Templa
         )
     except RequestError as error:
         return Text(str(error)[:_MOST_REFUSAL], is_refusal=True)
-    except Exception as error:  # of values that no template's author has thought of
+    except Exception as error:  # caused by values that no template's author has thought of
         return Text(f"This conversation can't be rendered: {type(error).__name__}.", is_refusal=True)
     if len(text) > most_characters:
         return Text(too_long(len(text), most_characters), is_refusal=True, is_too_long=True)

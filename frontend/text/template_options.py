@@ -9,11 +9,11 @@ from jinja2 import nodes
 from ...protocol.errors import RequestError
 from .chat import parsed_template
 
-_SLIP = 0.85  # how alike a misspelt option and the one that was meant are
+_SLIP = 0.85  # how alike a misspelt option and the intended one must be
 
 
 def unread_options(template: str, options: Mapping[str, object]) -> list[str]:
-    """The options that a template doesn't read; raises `RequestError` for one that is nearly the name of another."""
+    """The options that a template doesn't read; raises `RequestError` for a likely misspelling."""
     read = _names_read(template) | {"documents", "continue_final_message"}
     unread = [name for name in options if name not in read]
     meant = (read | {"chat_template", "tools", "add_generation_prompt"}) - options.keys()

@@ -1,9 +1,8 @@
-"""Renders chat templates in separate processes: a model's own, unless it is known, and those that come with a request.
+"""Renders chat templates in separate processes: a model's own, unless it is known, and those sent with a request.
 
-Jinja's sandbox keeps a template from the machine, but neither from looping without end nor from growing a text without
-bound; the kernel holds the process to its limits. The process for a model's own template stays for the next
-conversation, so that rendering costs little more than in the same process; the one for a client's template lives for
-the conversations that came with it.
+Jinja's sandbox keeps a template from the machine, but not from endless loops or unbounded texts; the kernel enforces
+the process's limits. The process for a model's own template is kept for the next conversation, so that rendering costs
+little more than in the same process; one for a client's template lives only for the conversations sent with it.
 """
 
 import hashlib
@@ -25,13 +24,13 @@ from ..requests.tool_schemas import check_tools, tool_schema
 from . import chat
 from .template_input import TemplateInput, render_input
 
-# For all conversations of a group, which are at most a few hundred.
+# For all conversations of a group, a few hundred at most.
 _BOUNDS = Bounds(cpu_seconds=5, memory_bytes=512 << 20, wall_seconds=30.0)
-_NICE = 5  # what a client brings gives way to models, and shares what they leave with others of its kind
+_NICE = 5  # clients' templates yield to models, and share the remaining time with one another
 
 
 class TemplateProcesses:
-    """A pool of processes, one for each thread that renders; each is started when it is first needed."""
+    """A pool of processes, one for each rendering thread; each is started when it is first needed."""
 
     def __init__(self, bounds: Bounds = _BOUNDS, whose: str = "this model") -> None:
         self.bounds = bounds
@@ -39,7 +38,7 @@ class TemplateProcesses:
         self.pool = BoundedPool("template", __name__, bounds)
 
     def start(self) -> None:
-        """Begin to start one before the first conversation comes."""
+        """Begin to start one before the first conversation arrives."""
         helper = self.pool.take()
         try:
             helper.start()
@@ -47,7 +46,7 @@ class TemplateProcesses:
             self.pool.give_back(helper)
 
     def wait_until_ready(self) -> None:
-        """Until the one that was started has loaded what it needs."""
+        """Wait until the started process has loaded its modules."""
         self.render("", {}, [], 0)
 
     def render(
@@ -71,12 +70,12 @@ class TemplateProcesses:
         return [_refusal(text, is_too_long) if is_refusal else text for text, is_refusal, is_too_long in found]
 
     def close(self) -> None:
-        """End them all; conversations that are being rendered are refused."""
+        """End all processes; conversations being rendered are refused."""
         self.pool.close()
 
 
 class BoundedRenderer:
-    """Renders as `chat.render` does: a known template here, any other in a process with limits."""
+    """Renders like `chat.render`: a known template in this process, any other in a process with limits."""
 
     def __init__(self, processes: TemplateProcesses, most_characters: int) -> None:
         self._processes = processes
@@ -100,12 +99,12 @@ class BoundedRenderer:
         return text
 
 
-# Of tokenizers that render by themselves, with the process to which it belongs: one that was forked needs its own.
+# For tokenizers that render by themselves, with the process id: a forked process needs its own.
 _renderers: "weakref.WeakKeyDictionary[Any, tuple[int, BoundedRenderer]]" = weakref.WeakKeyDictionary()
 
 
 def renderer_of(owner: Any) -> BoundedRenderer:
-    """The owner's, kept for its next conversation. What it has started ends with the owner or the program."""
+    """The owner's renderer, kept for its next conversation. Its processes end with the owner or the program."""
     pid, renderer = _renderers.get(owner, (0, None))
     if renderer is None or pid != os.getpid():
         processes = TemplateProcesses()
@@ -130,7 +129,7 @@ def _plain_input(
     continue_final_message: bool,
     sees: bool,
 ) -> TemplateInput:
-    """The caller's objects, checked while they are still those, in types that a message has."""
+    """The caller's objects, checked while they still are those, and converted to types that can be sent."""
     if tools is not None:
         check_tools(tools)
     check_conversation(messages, sees=sees)
@@ -150,7 +149,7 @@ def render_request_template(
     cpu_seconds: int = _BOUNDS.cpu_seconds,
     wall_seconds: float = _BOUNDS.wall_seconds,
 ) -> list[str | RequestError]:
-    """Render conversations with the template that came with them: a text or a refusal for each."""
+    """Render conversations with the template sent with them: a text or a refusal for each."""
     bounds = _BOUNDS._replace(cpu_seconds=cpu_seconds, wall_seconds=wall_seconds, nice=_NICE)
     processes = TemplateProcesses(bounds, "this request")
     try:
@@ -164,12 +163,12 @@ def _refusal(sentence: str, is_too_long: bool) -> RequestError:
 
 
 def _named(value: Any) -> str:
-    """What JSON doesn't have, as templates see it everywhere (`plain_types.py`)."""
+    """Convert a value that JSON lacks to the form that templates see everywhere (`plain_types.py`)."""
     return f"<{type(value).__name__}>"
 
 
 def _written(given: TemplateInput) -> str | RequestError:
-    """A client may have given a dict keys that JSON has not, or lists that go too deep."""
+    """Encode the input; a client's dict may have keys that JSON lacks, or lists may be nested too deep."""
     try:
         return json.dumps(msgspec.structs.asdict(given), default=_named)
     except (TypeError, ValueError, RecursionError) as error:
@@ -177,9 +176,10 @@ def _written(given: TemplateInput) -> str | RequestError:
 
 
 # --- known templates -------------------------------------------------------------------------------------------------
-# They were read, and write no more than a conversation needs. Nothing but running any other one shows what it does.
+# These were reviewed, and write no more than a conversation needs. For any other template, only running it shows what
+# it does.
 
-# SHA-256 of the text without white space around it, its first half.
+# The first half of the SHA-256 of the text without surrounding white space.
 _KNOWN = frozenset({
     "793202280c0910ab26bc6eb57c8212c2",  # chatml
     "62204601b00b28f7c79cc4c1a462fead",  # command-r-rag

@@ -1,9 +1,9 @@
 """`Tokenizer`: text to token ids and back, special tokens, and the model's chat template.
 
-`tokenizer_files.py` reads what stands in `tokenizer.json` and the files beside it, with the `tokenizers` library.
+`tokenizer_files.py` reads `tokenizer.json` and its companions, with the `tokenizers` library.
 
-Text comes back as the tokens spell it: a stream can't take a space back, so no `clean_up_tokenization_spaces`. Never
-imports transformers.
+Text is decoded exactly as the tokens spell it: a stream can't take a space back, so there is no
+`clean_up_tokenization_spaces`. This never imports transformers.
 """
 
 import os
@@ -30,7 +30,7 @@ class Tokenizer:
     """`from_pretrained` takes a bundled name, a folder or a hub id."""
 
     def __init__(self, folder: str | os.PathLike[str], model_folder: str | os.PathLike[str] | None = None) -> None:
-        """`folder` holds tokenizer.json; `model_folder` the model's own JSON files, if they lie elsewhere."""
+        """`folder` has tokenizer.json; `model_folder` has the model's own JSON files, if they are elsewhere."""
         _check_path("folder", folder)
         _check_path("model_folder", folder if model_folder is None else model_folder)
         folder = Path(folder)
@@ -50,7 +50,7 @@ class Tokenizer:
         self.pad_token_id = self._named_id("pad_token")
         self.end_tokens = self._end_tokens(model_folder, folder)
         self._adds_bos = self.bos_token_id is not None and first == [self.bos_token_id]
-        # Some tokenizer.json files leave the BOS to the class that the settings name.
+        # Some tokenizer.json files leave the BOS to the class named in the settings.
         self._prepends_bos = bool(settings.get("add_bos_token") and self.bos_token) and not self._adds_bos
 
     @classmethod
@@ -59,7 +59,7 @@ class Tokenizer:
         if revision is not None:
             _check_text("revision", revision)
         folder = find_tokenizer(path_or_id, revision)
-        # A converted tokenizer lies in the cache; what ends an answer stands beside the original.
+        # A converted tokenizer is in the cache; the files with the end tokens are next to the original.
         original = Path(path_or_id)
         return cls(folder, original if original.is_dir() else None)
 
@@ -67,7 +67,7 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Without added tokens; `len()` counts those too."""
+        """The size without added tokens; `len()` counts those, too."""
         return self.backend.get_vocab_size(with_added_tokens=False)
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class Tokenizer:
 
     @property
     def eos_token_id(self) -> int | None:
-        """The tokenizer's own, else the first of the model's."""
+        """The tokenizer's own, otherwise the model's first."""
         own = self._named_id("eos_token")
         return own if own is not None else next(iter(self.eos_token_ids), None)
 
@@ -100,7 +100,7 @@ class Tokenizer:
         return self.backend.token_to_id(well_formed(token))
 
     def is_special(self, token_id: int) -> bool:
-        """Whether it is written as a token alone, and never as text."""
+        """Whether the token is special, and never written as text."""
         added = self.backend.get_added_tokens_decoder().get(token_id)
         return added is not None and added.special
 
@@ -109,7 +109,7 @@ class Tokenizer:
         return None if token is None else self.backend.token_to_id(token)
 
     def _end_tokens(self, model_folder: Path, folder: Path) -> dict[int, str]:
-        """Every token that ends an answer: generation_config.json's, else config.json's, and the tokenizer's."""
+        """Every token that ends an answer: generation_config.json's, otherwise config.json's, and the tokenizer's."""
         config = read_model_settings(model_folder / "config.json")
         inner = config.get("text_config")
         candidates = (
@@ -131,7 +131,7 @@ class Tokenizer:
         return self.encode_batch([text], add_special_tokens)[0]
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
-        """Many texts at once, on as many threads as the process may use."""
+        """Encode many texts at once, on as many threads as the process may use."""
         _check_texts(texts)
         _check_flag("add_special_tokens", add_special_tokens)
         with panics_as(RequestError, "The text can't be tokenized"):
@@ -145,7 +145,7 @@ class Tokenizer:
         return [self._with_one_bos(encoding.ids, bos) for encoding in encodings]
 
     def _with_one_bos(self, ids: list[int], bos: int) -> list[int]:
-        """A text that begins with the BOS already (a rendered chat template does) gets no second one."""
+        """Don't add a second BOS to a text that begins with one, like a rendered chat template."""
         if self._prepends_bos and ids[:1] != [bos]:
             return [bos, *ids]
         return ids[1:] if self._adds_bos and ids[1:2] == [bos] else ids
@@ -170,7 +170,7 @@ class Tokenizer:
             return decoder.feed(ids) + decoder.flush()
 
     def decode_token(self, token_id: int) -> str:
-        """One token by itself, with its space and special ones shown; a part of a character is U+FFFD."""
+        """Decode one token by itself, with its space, showing special ones; a part of a character is U+FFFD."""
         with _token_ids_only():
             return self.decoding.token(index(token_id))
 
@@ -191,10 +191,10 @@ class Tokenizer:
     ) -> Any:
         """The text (or ids) of one conversation, or a list of them for a list of conversations.
 
-        Pictures and videos leave their placeholders, unopened. `sees` says whether the model takes any; None: look
-        whether the template has a place for them.
+        Pictures and videos become placeholders, unopened. `sees` says whether the model accepts any; None: check
+        whether the template has placeholders.
         """
-        from .template_process import renderer_of  # needed by few processes, and not at their start
+        from .template_process import renderer_of  # few processes need it, and not at their start
 
         flags = {"tokenize": tokenize, "add_generation_prompt": add_generation_prompt}
         for name, flag in {**flags, "continue_final_message": continue_final_message}.items():
@@ -218,7 +218,7 @@ class Tokenizer:
         return found if is_batch else found[0]
 
     def template(self, chosen: str | None = None, *, has_tools: bool = False) -> str:
-        """The template to use: one of the model's by name, the text or file given, or the model's own choice."""
+        """The template to use: one of the model's by name, the given text or file, or the model's own choice."""
         from .chat import template_text
 
         named = self.chat_template if isinstance(self.chat_template, dict) else {"default": self.chat_template}
@@ -239,7 +239,7 @@ class Tokenizer:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-# Under which FastDeploy's scripts know it.
+# The names in FastDeploy's scripts.
 ErnieBotTokenizer = Ernie4_5Tokenizer = Tokenizer
 
 
@@ -247,15 +247,15 @@ def _rendered(conversation: Any, text_of: Callable[..., str], sees: bool | None)
     if sees is not None or not isinstance(conversation, (list, tuple)) or not has_media(conversation):
         return text_of(conversation, sees=bool(sees))
     text = text_of(bare_media(conversation), sees=True)
-    # A template that passes over media would have the model answer unseen.
+    # A template that ignores media would make the model answer without seeing them.
     if text == text_of(texts_alone(conversation), sees=True):
-        raise RequestError("This model's chat template has no place for pictures and videos: it sees none.")
+        raise RequestError("This model's chat template has no placeholders for pictures and videos: it accepts none.")
     return text
 
 
 @contextmanager
 def _token_ids_only() -> Iterator[None]:
-    """Around calls that take ids: turns their failure on other values into a sentence."""
+    """Wrap calls that take ids: turns errors about other values into a clear message."""
     try:
         yield
     except (TypeError, OverflowError) as error:

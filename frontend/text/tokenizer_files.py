@@ -1,4 +1,5 @@
-"""Reads a tokenizer's files: `tokenizer.json`, which tokens the JSON files beside it add, and the chat templates."""
+"""Reads a tokenizer's files: `tokenizer.json`, the tokens added by the JSON files next to it, and the chat
+templates."""
 
 from pathlib import Path
 from typing import Any
@@ -32,19 +33,19 @@ def read_backend(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _content(token: Any) -> str:
-    """A token's text, from text or either of the forms in which an AddedToken is written."""
+    """A token's text, from a string or either form of an AddedToken."""
     return _text(token["content"] if isinstance(token, dict) else token)
 
 
 def named_tokens(settings: dict[str, Any]) -> dict[str, str]:
-    """The texts of the special tokens that settings name, by what they are for."""
+    """The texts of the special tokens in the settings, by role."""
     return {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
 
 
 def add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
-    """Tokens that only the settings know, in the order of transformers: by id, then special ones.
+    """Add tokens that only the settings have, in transformers' order: by id, then special ones.
 
-    A token that is named and listed has the options of the list; adding it again would take them away.
+    A token that is both named and listed has the list's options; adding it again would reset them.
     """
     listed = settings.get("added_tokens_decoder") or {}
     backend.add_tokens([_added_token(listed[token_id]) for token_id in sorted(listed, key=int)])
@@ -66,7 +67,7 @@ def _added_token(token: Any, *, special: bool | None = None) -> tokenizers.Added
 
 
 def read_chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, str] | None:
-    """One template, or several by name. Files of their own count before the settings."""
+    """One template, or several by name. Separate files have precedence over the settings."""
     files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
     if (folder / "chat_template.jinja").exists():
         files["default"] = folder / "chat_template.jinja"
@@ -86,14 +87,14 @@ def _text(value: Any) -> str:
 
 
 def chat_templates(folder: Path) -> str:
-    """All that a model's templates say, one after the other, without reading its vocabulary."""
+    """All of a model's templates joined, without reading its vocabulary."""
     with values_of(folder / "tokenizer_config.json"):
         found = read_chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
     return "\n".join(found.values()) if isinstance(found, dict) else found or ""
 
 
 def special_tokens(folder: Path) -> str:
-    """The names of all special tokens, a line each."""
+    """The names of all special tokens, one per line."""
     added = read_model_settings(folder / "tokenizer.json").get("added_tokens") or []
     settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
     with values_of(folder / "tokenizer_config.json"):

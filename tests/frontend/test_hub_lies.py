@@ -150,7 +150,7 @@ def test_what_the_hub_does_not_list_is_removed_and_fetched_anew(hub, folder, bod
 def test_a_small_file_is_held_against_its_digest_in_git(hub):
     hub.told = content(lambda answer: answer._replace(body=b"[]"), "config.json")
     with pytest.raises(
-        PenstockError, match="came of config.json has another digest than the hub lists; it was removed"
+        PenstockError, match="download of config.json has another digest than the hub lists; it was removed"
     ):
         fetched()
 
@@ -223,7 +223,7 @@ def test_whatever_lies_in_the_place_of_a_file_is_neither_waited_for_nor_written_
 
 def test_a_hub_that_ignores_ranges_and_breaks_at_the_same_byte_ends_with_how_far_it_came(hub):
     hub.told = content(lambda answer: answer._replace(status=200, headers={}, body=FILES[LARGE], cut=100_000))
-    with pytest.raises(PenstockError, match="100,000 of the 256,000 bytes .* came, and 5 tries brought no more"):
+    with pytest.raises(PenstockError, match="100,000 of the 256,000 bytes .* arrived, and 5 more attempts brought"):
         fetched()
     hub.told = lambda request, answer: answer
     require_whole(fetched())
@@ -233,11 +233,11 @@ def test_a_hub_that_ignores_ranges_and_breaks_at_the_same_byte_ends_with_how_far
 def test_a_pull_in_which_nothing_happens_ends(hub, monkeypatch):
     hub.stops_at[LARGE] = 1000
     monkeypatch.setattr(download, "_STALLED_SECONDS", 0.0)
-    with pytest.raises(PenstockError, match="broke off: next to nothing has come"):
+    with pytest.raises(PenstockError, match="broke off: next to nothing has arrived"):
         fetched()
     hub.stops_at[""] = 10  # the list
     monkeypatch.setattr(repository, "_MOST_SECONDS", 0.5)
-    with pytest.raises(ModelNotFoundError, match="its list of files did not come within"):
+    with pytest.raises(ModelNotFoundError, match="its list of files did not arrive within"):
         fetched()
 
 

@@ -133,11 +133,11 @@ def test_a_model_without_a_class_of_its_own_is_known_by_its_type_or_by_as_many_t
         (b"IQ== 0\nIg==\n", {}, "line 2 is not a token"),
         (b"IQ== 0\n%%%% 1\n", {}, "line 2 is not a token"),
         (b"IQ== 0\nIg== 2\n", {}, "ranks are not the numbers"),
-        (b"IQ== 0\nIg== 1\n", {}, "the byte 0 is none of its tokens"),
+        (b"IQ== 0\nIg== 1\n", {}, "the byte 0 is not one of its tokens"),
         (b"%b", {}, "tokenizer_class=None.*model_type=None"),
         (b"%b", {"tokenizer_class": "PreTrainedTokenizerFast"}, "tokenizer_class='PreTrainedTokenizerFast'"),
         (b"%b", {"tokenizer_class": ["LlamaTokenizer"]}, r"tokenizer_class=\['LlamaTokenizer'\]"),
-        (b"%b", {"tokenizer_class": "NewTokenizer"}, "code, which is not known.*tokenizer_class='NewTokenizer'"),
+        (b"%b", {"tokenizer_class": "NewTokenizer"}, "code and not known.*tokenizer_class='NewTokenizer'"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(content, settings, reason, tmp_path, monkeypatch):

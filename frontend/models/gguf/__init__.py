@@ -1,5 +1,5 @@
-"""Makes of a GGUF file the folder that its model was published in: config.json, tokenizer, templates, and no weights.
+"""Translates a GGUF file into the folder of the published model: config.json, tokenizer and templates, without weights.
 
-`translated.py` keeps such folders in Penstock's cache and has them made in a process with limits. `config.py` reads a
-header by the row of its architecture; `find.py` says which files a name stands for.
+`translated.py` keeps such folders in Penstock's cache and makes them in a process with limits. `config.py` reads a
+header with its architecture's row; `find.py` finds the files for a name.
 """

@@ -1,4 +1,4 @@
-"""Makes a config.json of a GGUF file's header, as the model was published with, and its generation_config.json."""
+"""Makes config.json and generation_config.json, as published with the model, from a GGUF file's header."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from ....protocol.files.gguf.parts import GgufModel
 from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError
 from ....protocol.parameters.sampling import DRAW, SamplingParams
 
-# Named as transformers names it, and float16 as it widens to.
+# In transformers' terms: "float16" is the type that it dequantizes to.
 _OF_ALL = {"dtype": "float16", "quantization_config": {"quant_method": "gguf"}}
 _TOKENS = {
     "bos_token_id": "tokenizer.ggml.bos_token_id",
     "eos_token_id": "tokenizer.ggml.eos_token_id",
     "pad_token_id": "tokenizer.ggml.padding_token_id",
 }
-# Keys of configs of which only a part of each head may rotate.
+# Keys of configs in which only a part of each head may rotate.
 _PARTLY = {"partial_rotary_factor", "rotary_dim"}
-_OF_ENCODERS = ("v.", "mm.", "a.")  # how their tensors' names begin
+_OF_ENCODERS = ("v.", "mm.", "a.")  # prefixes of their tensors' names
 _SAMPLING = {
     **{name: name for name in DRAW},
     "temperature": "temp",
@@ -29,7 +29,8 @@ _SAMPLING = {
 
 
 def config_of(model: GgufModel) -> Config:
-    """Raises `MalformedError` where the metadata can't be that of a model, or is one of a family that isn't here."""
+    """The config; raises `MalformedError` for metadata that can't be a model's, or that belongs to an unsupported
+    family."""
     name = architecture_of(model.metadata)
     architecture = ARCHITECTURES.get(name)
     if architecture is None:
@@ -52,16 +53,16 @@ def _token_ids(metadata: dict[str, Any]) -> Config:
 
 
 def _check_encoder_apart(model: GgufModel) -> None:
-    """Ollama's own converter puts both into one file, and figures of rotation under keys of its own."""
+    """Refuse files of Ollama's own converter, which have the encoder inside and rotary figures under its own keys."""
     if found := next((name for name in model.tensors if name.startswith(_OF_ENCODERS)), None):
         raise MalformedError(
-            f"has what the model sees with in it ({found}), as files of Ollama's library have",
-            "Use files of which the encoder (mmproj) lies apart, such as OWNER/NAME:Q4_K_M on the hub.",
+            f"contains the vision encoder ({found}), as files of Ollama's library do",
+            "Use files with a separate encoder (mmproj), such as OWNER/NAME:Q4_K_M on the hub.",
         )
 
 
 def _check_heads(given: ModelMetadata, config: Config) -> None:
-    """What llama.cpp has a key for and a family here hasn't."""
+    """Refuse head sizes that llama.cpp has a key for but the family here doesn't support."""
     head_dim = config["head_dim"]
     if head_dim is None:  # of latents
         return
@@ -78,7 +79,7 @@ def _check_heads(given: ModelMetadata, config: Config) -> None:
 
 
 def _check_vocabulary(metadata: dict[str, Any], config: Config) -> None:
-    """More rows than tokens are filling; fewer are another model's."""
+    """Surplus rows are padding; if there are fewer rows than tokens, they belong to another model."""
     tokens = metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > config["vocab_size"]:
         raise MalformedError(
@@ -88,7 +89,7 @@ def _check_vocabulary(metadata: dict[str, Any], config: Config) -> None:
 
 
 def generation_config_of(metadata: dict[str, Any], end_tokens: list[int]) -> Config:
-    """The tokens that end an answer, and how the model's authors sample, where the file says it."""
+    """The tokens that end an answer, and the authors' sampling defaults, if the file has them."""
     keys = {name: f"general.sampling.{part}" for name, part in _SAMPLING.items()}
     found = {name: metadata[key] for name, key in keys.items() if key in metadata}
     chosen: Config = {name: shortest(each) if isinstance(each, float) else each for name, each in found.items()}

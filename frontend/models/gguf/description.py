@@ -1,4 +1,4 @@
-"""Describes GGUF files for a list of models: the config that they translate to; a tokenizer would take longer."""
+"""Describes GGUF files for a list of models by their translated config; a tokenizer would take longer."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from .translation import Job, Translator, refusal, write_json
 
 
 def describer() -> Translator:
-    """Writes what a survey looks at."""
+    """A translator that writes only the files that a survey reads."""
     return Translator(__name__)
 
 

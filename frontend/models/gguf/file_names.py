@@ -1,6 +1,7 @@
-"""What the names of GGUF files say: which is a model, which only stands beside one, and which encoder is likely whose.
+"""Reads the names of GGUF files: which are models, which only accompany one, and which encoder likely belongs to a
+model.
 
-An encoder (`mmproj`) is what a model sees with; an `imatrix` is what quantizing needs.
+An encoder (`mmproj`) gives a model its vision; an `imatrix` is needed for quantizing.
 """
 
 import re
@@ -9,7 +10,7 @@ from itertools import takewhile
 
 _ENCODER = "mmproj"
 _BESIDE = (_ENCODER, "imatrix")
-# Of one encoder in several number formats: half as large as F32, and F16 is what any processor reads fast.
+# For one encoder in several formats: F16 is half as large as F32, and any processor reads it fast.
 _PREFERRED = (re.compile(r"(?i)(?<![a-z0-9])f16"), re.compile(r"(?i)(?<![a-z0-9])bf16"))
 
 
@@ -18,15 +19,15 @@ def is_encoder(name: str) -> bool:
 
 
 def stands_beside(name: str) -> bool:
-    """Whether it is no model."""
+    """Whether the file is no model itself."""
     return any(word in name.lower() for word in _BESIDE)
 
 
 def likely_encoders(model: str, names: Iterable[str]) -> list[str]:
-    """Of the files beside a model's those that may be its encoder, the likeliest first.
+    """The files next to a model's that may be its encoder, the likeliest first.
 
-    A folder may hold the encoders of several models, and one encoder in several formats. So those come first whose
-    names begin as the model's does, and of those the ones in 16 bits.
+    A folder may hold the encoders of several models, and one encoder in several formats. So names with the model's
+    beginning come first and, among these, 16-bit formats.
     """
 
     def key(name: str) -> tuple[int, int, str]:

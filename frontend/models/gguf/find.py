@@ -1,7 +1,7 @@
-"""Which GGUF files a path stands for: one file, all parts of a model by any of them, or a folder with one model in it.
+"""Finds the GGUF files for a path: one file, all parts of a model from any of them, or a folder with one model in it.
 
-Files beside a model's own are passed over, but for what it may see with. Hidden files are nobody's: other systems leave
-`._model.gguf` beside each file that they copy.
+Files next to a model's own are ignored, except for possible encoders. Hidden files are ignored: other systems leave
+`._model.gguf` next to each file that they copy.
 """
 
 import os
@@ -18,16 +18,16 @@ from ....protocol.files.utf8 import shown as shown_path
 from .file_names import likely_encoders, stands_beside
 
 _MOST_NAMED = 8
-# Where a folder has weights of its own, those are the model.
+# If a folder has weights of its own, those are the model.
 _OWN_WEIGHTS = ("*.safetensors", "rank-*-of-*/*.safetensors")
 
 
 class GgufFiles(NamedTuple):
-    """A model in llama.cpp's form."""
+    """A model in llama.cpp's format."""
 
     parts: tuple[Path, ...]  # in order
-    encoders: tuple[Path, ...] = ()  # what it may see with, the likeliest first; whether one is its own, headers tell
-    parameters: Path | None = None  # how a store has it sampled (stored_parameters.py)
+    encoders: tuple[Path, ...] = ()  # possible vision encoders, the likeliest first; headers tell whether one fits
+    parameters: Path | None = None  # a store's sampling parameters for it (stored_parameters.py)
 
     @property
     def size(self) -> int:
@@ -35,38 +35,38 @@ class GgufFiles(NamedTuple):
 
 
 def gguf_files(path: Path) -> GgufFiles | None:
-    """The model that a path stands for; None where it stands for none in this form."""
-    if os.path.isdir(path):  # False also for what can be no path
+    """The model that a path stands for; None if it has none in this format."""
+    if os.path.isdir(path):  # False also for an impossible path
         return _in_folder(path)
     return files_of(path) if is_gguf_file(path) else None
 
 
 def is_gguf_file(path: Path) -> bool:
-    """By its name or its first bytes: stores and caches have names of their own."""
+    """Decide by name or first bytes: stores and caches have names of their own."""
     return os.path.isfile(path) and (path.suffix == SUFFIX or is_gguf(path))
 
 
 def files_of(part: Path) -> GgufFiles:
-    """The model that a file belongs to, with the encoders beside it."""
+    """The model that a file belongs to, with the encoders next to it."""
     parts, folder = parts_of(part), part.parent
     names = [path.name for path in _files(folder)]
     return GgufFiles(parts, tuple(folder / name for name in likely_encoders(parts[0].name, names)))
 
 
 def model_files_in(folder: Path) -> list[Path]:
-    """The files of all models in a folder, of those in parts the first."""
+    """The files of all models in a folder; for a model in parts, the first part."""
     return [path for path in _files(folder) if is_model(path)]
 
 
 def is_model(path: Path) -> bool:
-    """Whether it is the file of a model, of one in parts the first."""
+    """Whether it is the file of a model; for a model in parts, the first part."""
     part = part_number(path.name)
     is_first = part is None or part.number == 1
     return is_first and path.suffix == SUFFIX and path.is_file() and not stands_beside(path.name)
 
 
 def no_such_file(path: Path) -> str:
-    """The sentence for a file that isn't there, with those that are, the nearest first."""
+    """The error message for a missing file, with the existing ones, the nearest first."""
     name, folder = file_name(path), shown_path(path.parent)
     if not path.parent.is_dir():
         return f"No file {name} was found: the folder {folder} does not exist."

@@ -1,12 +1,11 @@
-"""How a store (`frontend/models/stores/ollama.py`) has a model's answers sampled and ended.
+"""Reads the sampling parameters and stops that a store (`frontend/models/stores/ollama.py`) keeps for a model.
 
-These are the parameters that Ollama keeps in a file next to the model's:
+Ollama keeps them in a file next to the model's:
 
     {"temperature": 0.6, "top_k": 20, "stop": ["<|im_end|>", "User:"], "num_ctx": 4096}
 
-Names become those of generation_config.json. A text that stops an answer is the end token of that name where there is
-one, for such are no part of an answer's text. What Ollama sets of its own engine (`num_ctx` and others) changes nothing
-here.
+Names become those of generation_config.json. A stop text becomes the end token of that name if there is one, since such
+tokens are not part of an answer's text. Parameters of Ollama's own engine (`num_ctx` and others) change nothing here.
 """
 
 from pathlib import Path
@@ -25,7 +24,7 @@ _NAMES = {"repeat_penalty" if name == "repetition_penalty" else name: name for n
 
 
 def with_stored_parameters(generation_config: dict[str, Any], path: Path, tokens: TokenList | None) -> dict[str, Any]:
-    """The config with these parameters in place of its own; without tokens every stop is a text."""
+    """The config, overridden by these parameters; without tokens, every stop is a text."""
     try:
         found = msgspec.json.decode(read_model_file(path), type=dict[str, Any])
         given = {key: found[key] for key in _NAMES if found.get(key) is not None}

@@ -1,6 +1,6 @@
-"""Keeps the folders that GGUF files are translated to, in Penstock's cache.
+"""Keeps the translated folders of GGUF files in Penstock's cache.
 
-A folder is named by a digest of the files' paths and identities, so a file that has changed is translated anew.
+A folder is named by a digest of the files' paths and identities, so a changed file is translated again.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from .find import GgufFiles
 from .translation import translate
 
 _TRANSLATED = MadeFolders("gguf", "translated GGUF file", "unfinished translation", LINK_FILE)
-_FORMAT = b"3"  # of the translation; a new number has everything translated again
+_FORMAT = b"3"  # of the translation; with a new number everything is translated again
 
 
 def translated_folder(files: GgufFiles) -> Path:
-    """The folder that stands for a model in these files; made now unless it was before."""
-    # Links stay what they are: what they lead to may have no name of its own.
+    """The folder for the model in these files, made now unless it exists."""
+    # Links are kept: their targets may not have a telling name.
     files = GgufFiles(
         tuple(map(Path.absolute, files.parts)),
         tuple(map(Path.absolute, files.encoders)),
@@ -44,7 +44,7 @@ def is_translated(folder: Path) -> bool:
 
 
 def why_no_tokenizer(folder: Path) -> str | None:
-    """Why a translated folder has no tokenizer; None where it has one, or isn't one."""
+    """Why a translated folder has no tokenizer; None if it has one, or isn't one."""
     found = read_model_settings(folder / LINK_FILE).get("no_tokenizer")
     return found if isinstance(found, str) else None
 

@@ -1,6 +1,6 @@
-"""Translates GGUF files in a process of its own: what is in a header is a stranger's, and may make a reader large.
+"""Translates GGUF files in a separate process: a stranger's header may make a reader use much memory.
 
-The process reads the headers, writes the files into a folder that it is given, and answers with a refusal or none.
+The process reads the headers, writes the files into a given folder, and answers with an error message or nothing.
 """
 
 import json
@@ -42,13 +42,13 @@ class Job(msgspec.Struct, array_like=True):
 
 
 def translate(files: GgufFiles, target: Path, bounds: Bounds = BOUNDS) -> None:
-    """Into an existing folder; raises a `ConfigError` of one sentence."""
+    """Translate into an existing folder; raises a `ConfigError` of one sentence."""
     with closing(Translator(__name__, bounds)) as translator:
         translator.translate(files, target)
 
 
 class Translator:
-    """The caller's side of a process that does such jobs, one after the other; `module` is what it runs."""
+    """The caller's side of a process that does such jobs, one after another; the process runs `module`."""
 
     def __init__(self, module: str, bounds: Bounds = BOUNDS) -> None:
         self._helper = BoundedProcess("gguf", module, bounds)
@@ -78,7 +78,7 @@ def _load() -> Callable[[bytes], bytes]:
 
 
 def refusal(job: Job, write: Callable[[GgufFiles, Path], None]) -> str:
-    """Do a job; the sentence that refuses it, or none."""
+    """Do a job; returns an error message, or none."""
     first = job.files.parts[0]
     try:
         write(job.files, Path(job.target))
@@ -86,7 +86,7 @@ def refusal(job: Job, write: Callable[[GgufFiles, Path], None]) -> str:
         return str(error.said_of(first))
     except PenstockError as error:
         return str(error)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of no known form
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of unknown kinds
         malformed = MalformedError(f"has a value in its metadata that no model has ({shown(str(error))})")
         return str(malformed.said_of(first))
     except OSError as error:
@@ -96,7 +96,7 @@ def refusal(job: Job, write: Callable[[GgufFiles, Path], None]) -> str:
 
 
 def write_files(files: GgufFiles, target: Path) -> None:
-    """All files of the folder. `gguf.json` names the GGUF files, and why there is no tokenizer where there is none."""
+    """Write all files of the folder. `gguf.json` names the GGUF files and, if there is no tokenizer, the reason."""
     from ....protocol.files.gguf.parts import read_model
     from ...text.gguf import end_token_ids, write_tokenizer
     from .config import config_of, generation_config_of
@@ -129,7 +129,7 @@ def write_files(files: GgufFiles, target: Path) -> None:
 
 
 class _Seeing(NamedTuple):
-    """A model with what it sees with."""
+    """A model with its vision encoder."""
 
     encoder: Path
     config: dict[str, Any]  # of both
@@ -137,7 +137,7 @@ class _Seeing(NamedTuple):
 
 
 def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable[Path]) -> _Seeing | None:
-    """With the first of these encoders that is this model's; None where none is."""
+    """Combine with the first of these encoders that fits the model; None if none does."""
     from ....protocol.files.gguf.architectures.encoder_metadata import EncoderMetadata
     from ....protocol.files.gguf.architectures.encoders import fitting_projector, may_see, with_vision
     from ....protocol.files.gguf.header import read_header
@@ -153,7 +153,7 @@ def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable
             refused = refused or error.said_of(encoder)
         except ConfigError as error:
             refused = refused or error
-    if refused is not None:  # it may have been the one
+    if refused is not None:  # it may have been the right one
         raise refused
     return None
 

@@ -1,4 +1,4 @@
-"""Where a model lies in the hub's cache, by the layout that huggingface_hub documents.
+"""A model's paths in the hub's cache, by the layout that huggingface_hub documents.
 
 HF_HUB_CACHE/models--OWNER--NAME/
     blobs/DIGEST                  content, each once; DIGEST.incomplete while it is being downloaded
@@ -25,7 +25,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def prepare_hub() -> None:
-    """Before huggingface_hub is imported, which looks once where its cache is: not in a home that isn't this user's."""
+    """Call before importing huggingface_hub, which reads its cache's path once: it must not be another user's home."""
     os.environ.update(caches_of_libraries())
 
 
@@ -53,7 +53,7 @@ def blob_path(model_id: str, digest: str) -> Path:
 
 
 def bytes_of_blob(model_id: str, digest: str, size: int) -> int:
-    """How much of a content of that size is there and of use, whole or not, whichever revisions it belongs to."""
+    """How many usable bytes of a content of that size exist, complete or not, whichever revision they belong to."""
     whole = blob_path(model_id, digest)
     with suppress(OSError):
         status = whole.stat()
@@ -67,7 +67,7 @@ def bytes_of_blob(model_id: str, digest: str, size: int) -> int:
 
 
 def is_resumable(status: os.stat_result) -> bool:
-    """Whether an unfinished file may be written to: it has no other name, and nobody else can have a hand in it."""
+    """Whether an unfinished file may be written to: it has no other name, and nobody else can change it."""
     return stat.S_ISREG(status.st_mode) and status.st_nlink <= 1 and status.st_uid == os.geteuid()
 
 
@@ -77,12 +77,12 @@ def unfinished_blobs(model_id: str) -> list[Path]:
 
 
 def is_being_written(path: Path) -> bool:
-    """A process that downloads holds a lock on what it writes."""
+    """Whether a process is writing the file: it holds a lock on it."""
     return is_locked(path, fcntl.LOCK_SH)
 
 
 def is_locked(path: Path, kind: int) -> bool:
-    """Whether another holds a lock on it beside which there can be none of this kind."""
+    """Whether another process holds a lock that excludes one of this kind."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # it may be a pipe
         try:
@@ -102,7 +102,7 @@ def cached_snapshot(model: HubName) -> Path | None:
 
 
 def cached_folder(model: HubName) -> Path | None:
-    """Where it would be; None if that isn't known here."""
+    """The folder's path; None if the model isn't known here."""
     commit = model.asked_revision
     if not _COMMIT.fullmatch(commit):
         ref = repository_folder(model.id) / "refs" / commit
@@ -114,7 +114,7 @@ def cached_folder(model: HubName) -> Path | None:
 
 
 def missing_weights(folder: Path, model_id: str) -> list[str]:
-    """Files of weights that belong to a snapshot and are not there, as far as its own files tell."""
+    """Weight files of a snapshot that are missing, as far as its own files tell."""
     index = read_model_settings(folder / "model.safetensors.index.json").get("weight_map")
     named = set(map(str, index.values())) if isinstance(index, dict) else set()
     if not named and unfinished_blobs(model_id) and not any(folder.rglob("*.safetensors")):
@@ -123,9 +123,9 @@ def missing_weights(folder: Path, model_id: str) -> list[str]:
 
 
 def remember(model: HubName, commit: str) -> None:
-    """From now on the revision means that commit, also where the hub can't be asked.
+    """Record the commit for a revision, for times when the hub can't be reached.
 
-    Told last: an update that was broken off leaves what was there before.
+    Called last, so that an interrupted update leaves the earlier state.
     """
     if _COMMIT.fullmatch(model.asked_revision):
         return

@@ -1,8 +1,8 @@
 """Writes and checks the contents of files in a model's `blobs` folder.
 
-A content is put together in an unfinished file that its writer locks, and becomes a blob once it has the digest that
-the hub lists. In the place of each there may lie anything: a pipe, a link, another user's file. Only a regular file of
-this user's that has no second name is written to; what else lies there is removed.
+A content is collected in an unfinished file that its writer locks, and becomes a blob once it has the digest that the
+hub lists. Either path may hold anything: a pipe, a link, another user's file. Only this user's regular file without a
+second name is written to; anything else is removed.
 """
 
 import errno
@@ -19,11 +19,11 @@ from pathlib import Path
 from .cache import UNFINISHED, is_resumable
 from .repository import HubFile
 
-# Between two looks whether another process has let go of a file.
+# Between two checks whether another process has released a file.
 _LOOK_SECONDS = 0.1
 _PIECE_BYTES = 1 << 20
 _SHA256_DIGITS = 64
-# Called with the number of bytes that were just dealt with; raises where the download has ended meanwhile.
+# Called with the number of bytes just processed; raises if the download has ended meanwhile.
 Heartbeat = Callable[[int], None]
 
 
@@ -32,7 +32,7 @@ class Damaged(OSError):
 
 
 def has_size(path: Path, file: HubFile) -> bool:
-    """Whether a regular file of the listed size is there, as every whole one is."""
+    """Whether the path is a regular file of the listed size."""
     try:
         status = path.stat()
     except OSError:
@@ -41,12 +41,12 @@ def has_size(path: Path, file: HubFile) -> bool:
 
 
 def has_content(path: Path, file: HubFile, beat: Heartbeat = lambda num_bytes: None) -> bool:
-    """Whether exactly what the hub lists is there."""
+    """Whether the file has exactly the listed content."""
     if not has_size(path, file):
         return False
     if len(file.digest) == _SHA256_DIGITS:
         digest = hashlib.sha256()
-    else:  # git's name of a content
+    else:  # git's hash of a content
         digest = hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     with open(path, "rb") as content:
         while piece := content.read(_PIECE_BYTES):
@@ -56,7 +56,7 @@ def has_content(path: Path, file: HubFile, beat: Heartbeat = lambda num_bytes: N
 
 
 def remove_damaged(blob: Path, name: Path, file: HubFile) -> None:
-    """Make room for a file whose content, or whose name in the snapshot, isn't what the hub lists."""
+    """Remove a file whose content, or whose name in the snapshot, isn't what the hub lists."""
     if not file.digest:
         return
     if os.path.lexists(blob) and not has_content(blob, file):
@@ -68,9 +68,9 @@ def remove_damaged(blob: Path, name: Path, file: HubFile) -> None:
 
 @contextmanager
 def unfinished_content(blob: Path, file: HubFile, beat: Heartbeat) -> Iterator[int | None]:
-    """A descriptor of the unfinished file, nobody else's until the block ends, after which the file is the blob.
+    """A descriptor of the unfinished file, locked until the block ends; then the file becomes the blob.
 
-    None where another process has finished it meanwhile.
+    None if another process has finished it meanwhile.
     """
     path = blob.with_name(blob.name + UNFINISHED)
     blob.parent.mkdir(parents=True, exist_ok=True)
@@ -79,13 +79,13 @@ def unfinished_content(blob: Path, file: HubFile, beat: Heartbeat) -> Iterator[i
         descriptor = _open(path)
         try:
             _lock(descriptor, beat)
-            if not _is_at(path, descriptor):  # whoever held it has finished, or removed it
+            if not _is_at(path, descriptor):  # its previous owner has finished or removed it
                 continue
             if has_size(blob, file):
                 path.unlink()
                 break
             if not is_resumable(os.fstat(descriptor)):
-                if is_removed:  # whatever is made here belongs to somebody else
+                if is_removed:  # new files here belong to another user
                     raise PermissionError(errno.EPERM, "files here belong to another user", os.fspath(path))
                 path.unlink()
                 is_removed = True
@@ -111,7 +111,7 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int, beat: Heartbeat) -> None:
-    """Wait for who else downloads the file; what comes there is a sign of life here."""
+    """Wait for another process that downloads the file; its progress counts as ours."""
     size = os.fstat(descriptor).st_size
     while True:
         try:
@@ -131,23 +131,23 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _finish(path: Path, blob: Path, descriptor: int, file: HubFile, beat: Heartbeat) -> None:
-    """Give the file its name as a blob, once its content is that and is on the disk."""
+    """Rename the file to its blob's name, once its content is right and on the disk."""
     if not has_content(path, file, beat):
         kind = "SHA-256" if len(file.digest) == _SHA256_DIGITS else "digest"
-        raise Damaged(f"what came of {file.name} has another {kind} than the hub lists")
+        raise Damaged(f"the download of {file.name} has another {kind} than the hub lists")
     os.fsync(descriptor)
     os.replace(path, blob)
 
 
 def give_name(blob: Path, name: Path) -> None:
-    """Link a blob into the snapshot, whatever lies there; moved where this file system has no links."""
+    """Link a blob into the snapshot, replacing whatever is there; moved if this file system has no links."""
     if name.is_symlink() and name.exists() and name.samefile(blob):
         return
     name.parent.mkdir(parents=True, exist_ok=True)
     link = name.with_name(f".{secrets.token_hex(8)}")
     try:
         link.symlink_to(os.path.relpath(blob, name.parent))
-    except PermissionError:  # also of file systems without links
+    except PermissionError:  # raised also by file systems without links
         os.replace(blob, name)
         return
     try:

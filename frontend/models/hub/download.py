@@ -1,7 +1,7 @@
-"""Downloads files of a model into the hub's cache, several at once, and resumes those that were broken off.
+"""Downloads files of a model into the hub's cache, several at once, and resumes interrupted ones.
 
-`transfer.py` receives the bytes, `contents.py` checks and keeps them. A download in which next to nothing happens for
-minutes, for whatever reason, is given up.
+`transfer.py` receives the bytes, `contents.py` checks and keeps them. A download that makes next to no progress for
+minutes is given up.
 """
 
 import queue
@@ -17,7 +17,7 @@ from .transfer import Transfer
 
 _AT_ONCE = 4
 _REFRESH_SECONDS = 0.5
-# Of all files together, in that time: less is no slow line.
+# For all files together: less in that time is no slow line.
 _LEAST_BYTES, _STALLED_SECONDS = 16 << 10, 300.0
 
 
@@ -30,7 +30,7 @@ class Stalled(OSError):
 
 
 def download(listing: Listing, files: list[HubFile], progress: DownloadProgress) -> None:
-    """Returns when all are in the snapshot; raises what went wrong with the first that failed."""
+    """Download all files into the snapshot; raises the error of the first that failed."""
     waiting: queue.SimpleQueue[HubFile] = queue.SimpleQueue()
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     life = _Life()
@@ -49,7 +49,7 @@ def download(listing: Listing, files: list[HubFile], progress: DownloadProgress)
             except BaseException as error:
                 ended.put(error)
 
-    # Not an executor's: those would be waited for at the end of the process, also by who presses Ctrl-C.
+    # Not an executor's: the end of the process, also by Ctrl-C, would wait for those.
     for _ in range(min(_AT_ONCE, len(files))):
         threading.Thread(target=work, name="download", daemon=True).start()
     try:
@@ -61,7 +61,7 @@ def download(listing: Listing, files: list[HubFile], progress: DownloadProgress)
 
 
 class _Life:
-    """Signs of life of all threads of a download, and whether they are to end."""
+    """Signs of life from all threads of a download, and whether they should end."""
 
     def __init__(self) -> None:
         self.is_stopped = threading.Event()
@@ -83,13 +83,13 @@ class _Life:
 
     def require(self) -> None:
         if time.monotonic() - self._since > _STALLED_SECONDS:
-            raise Stalled(f"next to nothing has come for {_STALLED_SECONDS:.0f} s")
+            raise Stalled(f"next to nothing has arrived for {_STALLED_SECONDS:.0f} s")
 
 
 def _next(
     ended: "queue.SimpleQueue[BaseException | None]", progress: DownloadProgress, life: _Life
 ) -> BaseException | None:
-    """How the next file ended. Meanwhile the progress display shows that time passes."""
+    """Wait for the next file's outcome; meanwhile the progress display keeps moving."""
     while True:
         try:
             return ended.get(timeout=_REFRESH_SECONDS)
@@ -99,7 +99,7 @@ def _next(
 
 
 def _fetch(model: HubName, commit: str, file: HubFile, progress: DownloadProgress, life: _Life) -> None:
-    """One file, from the hub into the cache."""
+    """Download one file from the hub into the cache."""
 
     def received(num_bytes: int, num_new: int) -> None:
         life.beat(num_bytes)

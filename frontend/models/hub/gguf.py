@@ -1,7 +1,7 @@
 """GGUF files of a repository on the hub: `OWNER/NAME:Q4_K_M` is the model of that quantization, all its parts.
 
-They are downloaded into the hub's cache as any weights are, with what the model sees with (`mmproj`), and found there
-offline. `gguf_names.py` tells which files those are.
+They are downloaded into the hub's cache like other weights, with the vision encoder (`mmproj`), and found there
+offline. `gguf_names.py` chooses the files.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from .snapshot import NotOnHub, UnknownToHub, check, fetch
 
 
 def gguf_snapshot(name: GgufName, *, is_quiet: bool = False, is_checked: bool = False) -> GgufFiles:
-    """Its files in the hub's cache, with what was missing or broken downloaded. Raises as `snapshot` does."""
+    """Its files in the hub's cache, after downloading missing or broken ones. Raises like `snapshot`."""
     try:
         listing = listing_of(name.model)
     except hub_errors() as error:

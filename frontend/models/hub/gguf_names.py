@@ -1,4 +1,4 @@
-"""Which of a repository's GGUF files have which quantization, as their makers' names tell.
+"""Finds the quantizations of a repository's GGUF files from their names.
 
 Qwen3-0.6B-Q4_K_M.gguf, UD-Q4_K_XL/Qwen3-235B-UD-Q4_K_XL-00001-of-00003.gguf, mmproj-F16.gguf
 """
@@ -13,22 +13,22 @@ from ....protocol.files.gguf.parts import SUFFIX, part_number, stem_of
 from ..gguf.file_names import likely_encoders, stands_beside
 from ..model_names import GgufName
 
-# In the repository or in a folder of it, as large models' parts are.
+# In the repository or one of its folders, like the parts of large models.
 _FILE = re.compile(r"(?:[\w][\w. +-]{0,199}/)?[\w][\w. +-]{0,199}\.gguf")
 _LABEL = re.compile(r"(?i)(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|BF16|F16|F32|MXFP4\w*)")
 
 
 class ChosenFiles(NamedTuple):
     parts: list[str]  # in order
-    encoder: str | None  # what the model sees with, if the repository has it
+    encoder: str | None  # the vision encoder, if the repository has one
 
 
 def chosen_files(names: Iterable[str], name: GgufName) -> ChosenFiles:
-    """Of a repository's files those of one quantization."""
+    """The files of one quantization."""
     files = sorted(each for each in names if _FILE.fullmatch(each))
     models = _models(files)
     fitting = [stem for stem in models if _has_label(stem, name.quantization)]
-    # Mixtures of Unsloth's have names that end as those of llama.cpp's own do.
+    # Names of Unsloth's mixtures have the same endings as llama.cpp's own.
     plain = [stem for stem in fitting if not _has_label(stem, f"UD-{name.quantization}")]
     fitting = plain or fitting
     if len(fitting) != 1:
@@ -41,13 +41,13 @@ def chosen_files(names: Iterable[str], name: GgufName) -> ChosenFiles:
 
 
 def labels(names: Iterable[str]) -> list[str]:
-    """The quantizations that a repository's files have by their names."""
+    """The quantizations of a repository's files, by their names."""
     found = (_LABEL.findall(_file_name(stem)) for stem in _models(filter(_FILE.fullmatch, names)))
     return sorted({each[-1] for each in found if each})
 
 
 def _models(files: Iterable[str]) -> dict[str, list[str]]:
-    """The files of each, by its name."""
+    """The files of each model, by its name."""
     models: dict[str, list[str]] = {}
     for each in files:
         if not stands_beside(_file_name(each)):
@@ -56,12 +56,12 @@ def _models(files: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _file_name(name: str) -> str:
-    """Without the folder."""
+    """The name without the folder."""
     return name.rpartition("/")[2]
 
 
 def _has_label(stem: str, label: str) -> bool:
-    """Whether a name says so, as a word of its own: Q4_K isn't Q4_K_M."""
+    """Whether the name contains the label as a whole word: Q4_K isn't Q4_K_M."""
     return re.search(rf"(?i)(?:^|[-._/]){re.escape(label)}(?:[-./]|$)", stem) is not None
 
 

@@ -1,4 +1,4 @@
-"""Shows how far a download is: a bar on a terminal, else a line now and then, and nothing if quiet.
+"""Shows the progress of a download: a bar on a terminal, otherwise a line now and then, and nothing if quiet.
 
 Several threads report their bytes.
 """
@@ -10,12 +10,12 @@ from ....protocol.files.sizes import size
 from ...console import logs
 from ...console.standard_error import StandardError
 
-# Without a terminal: a line for each tenth, and no more than one in so many seconds.
+# Without a terminal: a line for each tenth, but not more often than this.
 _TENTHS, _SECONDS = 10, 10.0
 
 
 class DownloadProgress:
-    """Quiet, and counts."""
+    """Counts silently."""
 
     def __init__(self, name: str, total: int, done: int) -> None:
         self.name, self.total, self.done = name, total, done
@@ -31,7 +31,7 @@ class DownloadProgress:
                 self._show(num_bytes)
 
     def refresh(self) -> None:
-        """Show time pass."""
+        """Update the displayed time."""
 
     def close(self) -> None:
         with self._lock:
@@ -39,20 +39,20 @@ class DownloadProgress:
             self._end()
 
     def _show(self, num_bytes: int) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def _end(self) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     @property
     def _pace(self) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         return (self.done - self._at_start) / max(time.monotonic() - self._start, 1e-3)
 
 
 class DownloadBar(DownloadProgress):
     def __init__(self, name: str, total: int, done: int) -> None:
-        from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it
+        from tqdm import tqdm  # slow to import, and not needed without a bar
 
         super().__init__(name, total, done)
         self._bar = tqdm(

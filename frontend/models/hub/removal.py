@@ -1,7 +1,7 @@
-"""Finds everything that one downloaded model takes on the disk, and removes it.
+"""Finds everything that one downloaded model has on the disk, and removes it.
 
-By the cache's layout that is the repository's own folder and its locks, and of Penstock's the tokenizer and the packed
-weights that were made from it. Links are removed, what they lead to elsewhere is not.
+In the hub's cache that is the repository's folder and its locks; in Penstock's, the tokenizer and packed weights made
+from it. Links are removed, but not their targets elsewhere.
 """
 
 import dataclasses
@@ -29,13 +29,13 @@ from .cache import (
     unfinished_blobs,
 )
 
-# As the worker marks the folder of packed weights.
+# The worker's mark for the folder of packed weights.
 _PACKED = "packed weights"
 
 
 @dataclasses.dataclass
 class Removal:
-    """Everything that is to go."""
+    """Everything to be removed."""
 
     model: HubName
     folders: list[Path]
@@ -59,13 +59,13 @@ class Removal:
                 if os.path.lexists(folder):
                     shutil.rmtree(folder)
         except OSError as error:
-            raise PenstockError(f"{self.model} could not be removed as a whole: {error}.") from error
+            raise PenstockError(f"{self.model} could not be removed completely: {error}.") from error
         for made in self.tokenizers:
             remove_converted(made)
 
 
 def removal_of(model: HubName) -> Removal:
-    """Raises `ConfigError` where it isn't in the cache, or is being downloaded."""
+    """Plan the removal; raises `ConfigError` if the model isn't in the cache, or is being downloaded."""
     repository = repository_folder(model.id)
     try:
         is_folder = stat.S_ISDIR(repository.lstat().st_mode)
@@ -78,7 +78,7 @@ def removal_of(model: HubName) -> Removal:
         raise ConfigError(f"{model.id} is being downloaded by another process. Stop that first.")
     removal = _everything(model, repository) if model.revision is None else _of_revision(model)
     if any(map(_is_mapped, removal.packed)):
-        raise ConfigError(f"{model.id} is in use: a process that runs has its packed weights mapped. End that first.")
+        raise ConfigError(f"{model.id} is in use: a running process has its packed weights mapped. End that first.")
     return removal
 
 
@@ -88,14 +88,14 @@ def _everything(model: HubName, repository: Path) -> Removal:
 
 
 def is_of(model: HubName, name: str) -> bool:
-    """Whether what is called so, an id or a path, lies in what was downloaded of the model."""
+    """Whether a model with this name, an id or a path, is part of the downloaded model."""
     named = hub_name(name)
     is_path = Path(name).is_absolute() and Path(name).is_relative_to(repository_folder(model.id).resolve())
     return is_path or (named is not None and named.id == model.id)
 
 
 def _of_revision(model: HubName) -> Removal:
-    """Its snapshot, with the names and blobs that no other revision needs."""
+    """Plan for a revision: its snapshot, with the names and blobs that no other revision needs."""
     from huggingface_hub import scan_cache_dir
 
     snapshot = cached_snapshot(model)
@@ -103,24 +103,24 @@ def _of_revision(model: HubName) -> Removal:
         raise ConfigError(f"{model} is not in the cache {cache_root()}. `penstock models` lists what is.")
     folder = repository_folder(model.id)
     cache = scan_cache_dir(cache_root())
-    # By its folder: another repository may have a revision of the same name.
+    # Compare folders: another repository may have a revision of the same name.
     found = next(each for each in cache.repos if each.repo_path == folder.resolve())
     plan = dataclasses.replace(cache, repos=frozenset({found})).delete_revisions(snapshot.name)
-    if plan.repos:  # no other revision of it is there
+    if plan.repos:  # there is no other revision of it
         return _everything(model, folder)
     return Removal(model, [snapshot], sorted(plan.refs | plan.blobs), *_made_from([snapshot]))
 
 
 def _made_from(snapshots: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Tokenizers, and packed weights."""
+    """Tokenizers and packed weights made from these snapshots."""
     tokenizers: list[Path] = []
     packed: list[Path] = []
     for snapshot in snapshots:
-        with suppress(PenstockError, OSError):  # of an odd file nothing was made
+        with suppress(PenstockError, OSError):  # nothing was made from an odd file
             if (made := converted_before(snapshot)) is not None:
                 tokenizers.append(made)
     identities = [each.identity for each in ask_survey(snapshots).models] if snapshots else []
-    with suppress(ConfigError):  # nothing can be kept anywhere
+    with suppress(ConfigError):  # there is no cache
         packed += _packed(identities)
     return tokenizers, packed
 
@@ -132,12 +132,12 @@ def _packed(identities: Iterable[str]) -> Iterator[Path]:
 
 
 def _is_mapped(path: Path) -> bool:
-    """A running model that has mapped it holds a lock on it."""
+    """Whether a running model has mapped it and holds a lock on it."""
     return is_locked(path, fcntl.LOCK_EX)
 
 
 def _bytes_in(path: Path) -> int:
-    """Of a folder's own files; a link's are counted where they lie."""
+    """The size of a folder's own files; those behind links are counted where they are."""
     if not path.is_dir():
         return path.lstat().st_size if os.path.lexists(path) else 0
     found = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]

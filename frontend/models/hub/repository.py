@@ -1,7 +1,7 @@
-"""Asks the hub for a model: the commit that a revision means, and its files with their sizes.
+"""Queries the hub about a model: a revision's commit, and the files with their sizes.
 
-Where the hub doesn't answer, an error says why and what to do about it. What comes from there is checked before it is
-used: names become paths, sizes are added up, and a network's login page may answer in place of a hub.
+If the hub doesn't answer, an error says why and what to do about it. Its answers are checked before use: names become
+paths, sizes are added up, and a network's login page may answer instead of the hub.
 """
 
 import os
@@ -17,28 +17,28 @@ from ....protocol.fields.rules import shown
 from ..model_names import HubName
 from .cache import prepare_hub
 
-# A hub that doesn't answer within so long is taken for unreachable; what is cached then runs.
+# A hub that doesn't answer within this time counts as unreachable; then cached models are used.
 _SECONDS = 10.0
-# One that sends its list drop by drop is not waited for any longer.
+# A list that arrives too slowly is not waited for any longer.
 _MOST_SECONDS = 120.0
-# The library listens to both.
+# The library honours both.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _OFF = ("", "0", "no", "false", "off")
 _WITHOUT_NETWORK = "or bring the model's folder from another machine and give its path"
-# A commit gives a folder of the cache its name.
+# A commit becomes the name of a folder in the cache.
 _COMMIT = re.compile(r"[\w+=:-][\w+=:.-]{0,199}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _GIT_DIGEST = re.compile(r"[0-9a-fA-F]{40}")
 
 
 class NoHub(OSError):
-    """Something answered, and not as a hub does; the message is a clause that says what."""
+    """Something answered, but not like a hub; the message is a clause that describes the answer."""
 
 
 class HubFile(NamedTuple):
     name: str
     size: int
-    digest: str  # of its content: SHA-256 of a large file, git's digest of a small one; empty where it isn't told
+    digest: str  # of its content: SHA-256 of a large file, git's digest of a small one; empty if unknown
 
 
 class Listing(NamedTuple):
@@ -50,7 +50,7 @@ class Listing(NamedTuple):
 
 
 def listing_of(model: HubName) -> Listing:
-    """Raises errors that `reason_of` explains."""
+    """The listing of a model; raises errors that `reason_of` explains."""
     prepare_hub()
     from huggingface_hub import HfApi
 
@@ -74,13 +74,13 @@ def _answer_to(ask: Callable[[], Any]) -> Any:
     threading.Thread(target=work, name="listing", daemon=True).start()
     done, _ = wait([answer], _MOST_SECONDS)
     if not done:
-        raise NoHub(f"its list of files did not come within {_MOST_SECONDS:.0f} s")
+        raise NoHub(f"its list of files did not arrive within {_MOST_SECONDS:.0f} s")
     return answer.result()
 
 
 @contextmanager
 def heard() -> Iterator[None]:
-    """Raise `NoHub` where the library can't make sense of an answer."""
+    """Raise `NoHub` if the library can't parse an answer."""
     from huggingface_hub.errors import HFValidationError
 
     try:
@@ -97,7 +97,7 @@ def _file(sibling: Any) -> HubFile:
     digest, form = (sibling.blob_id, _GIT_DIGEST) if large is None else (large.sha256, _SHA256)
     if not isinstance(name, str) or (size is not None and (type(size) is not int or size < 0)):
         raise NoHub(f"it lists the file {shown(name)} of {shown(size)} bytes")
-    if size is None or not digest:  # as those of a model that one may not read
+    if size is None or not digest:  # as for models without permission to read
         return HubFile(name, size or 0, "")
     if not isinstance(digest, str) or not form.fullmatch(digest):
         raise NoHub(f"it lists the file {shown(name)} with the digest {shown(digest)}")
@@ -105,21 +105,21 @@ def _file(sibling: Any) -> HubFile:
 
 
 def hub_errors() -> tuple[type[Exception], ...]:
-    """Whatever goes wrong between here and a hub, in all versions of the library."""
+    """The errors of talking to a hub, in all versions of the library."""
     from huggingface_hub import errors
 
     return (OSError, errors.HTTPError, errors.HFValidationError, errors.EntryNotFoundError)
 
 
 def is_broken_connection(error: Exception) -> bool:
-    """Rather than an answer of the hub's, or a fault of this machine's, which has a number."""
+    """Whether the connection broke, as opposed to an answer of the hub, or a local error, which has a number."""
     from huggingface_hub import errors
 
     return not isinstance(error, errors.HfHubHTTPError) and getattr(error, "errno", None) is None
 
 
 def is_unknown(error: Exception) -> bool:
-    """Whether the hub has nothing of that name, or doesn't say so to everybody."""
+    """Whether the hub has nothing with that name, or hides it."""
     from huggingface_hub import errors
 
     kinds = (errors.HFValidationError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
@@ -127,10 +127,10 @@ def is_unknown(error: Exception) -> bool:
 
 
 def reason_of(error: Exception, model: HubName) -> str:
-    """Why the hub gave nothing, and what to do."""
+    """Why the hub returned nothing, and what to do."""
     from huggingface_hub import errors, get_token
 
-    # What is more special stands before what it is a kind of.
+    # Subclasses come before their base classes.
     match error:
         case errors.HFValidationError():
             return f"this is no id of a model: {first_line(error)}"

@@ -1,9 +1,9 @@
-"""Downloads a model's files from the hub, those first that can tell that it won't run.
+"""Downloads a model's files from the hub, first those that show whether it can run.
 
-The descriptions come first, then it is checked whether this engine supports such a model, whether it has a tokenizer
-and weights, and whether the disk has room; then the weights. A repository may hold the same weights several times over
-(as `pytorch_model.bin`, as GGUF, in `original/` and `onnx/`): only what the engine reads is downloaded, and code never.
-Where the hub can't be reached, or refuses, what was downloaded before is used.
+After the descriptions, it checks whether this engine supports the model, whether there are a tokenizer and weights, and
+whether the disk has room. Then it downloads the weights. A repository may hold the same weights several times over (as
+`pytorch_model.bin`, as GGUF, in `original/` and `onnx/`): only files that the engine reads are downloaded, and never
+code. If the hub can't be reached, or refuses, earlier downloads are used.
 """
 
 import errno
@@ -36,30 +36,30 @@ from .progress import DownloadProgress, download_progress
 from .repository import HubFile, Listing, hub_errors, is_unknown, listing_of, reason_of
 from .transfer import NoProgress
 
-# Files besides vocabularies that a tokenizer can be made of.
+# Files, other than vocabularies, from which a tokenizer can be made.
 _TOKENIZERS = {"tokenizer.json", "vocab.json", "tekken.json"}
 
 
 class FileKinds(NamedTuple):
-    """Which kinds of a model's files are needed."""
+    """The kinds of a model's files that are needed."""
 
     weights: bool = True
     tokenizer: bool = True
 
 
 class NotOnHub(ModelNotFoundError):
-    """The hub gave nothing, and nothing is cached; the message is a clause of a sentence."""
+    """The hub returned nothing, and nothing is cached; the message is a clause of a sentence."""
 
 
 class UnknownToHub(NotOnHub):
-    """It answered, and knows no such name."""
+    """The hub answered that there is no such name."""
 
 
 def snapshot(model: HubName, wanted: FileKinds, *, is_quiet: bool = False, is_checked: bool = False) -> Path:
-    """Its folder in the hub's cache, with what was missing downloaded, and what is broken if it is to be checked.
+    """Its folder in the hub's cache, after downloading missing files and, with `is_checked`, broken ones.
 
-    Raises `NotOnHub` where there is no such model, `ConfigError` where it wouldn't run, and another `PenstockError`
-    where the download broke off.
+    Raises `NotOnHub` if there is no such model, `ConfigError` if it wouldn't run, and another `PenstockError` if the
+    download was interrupted.
     """
     try:
         listing = listing_of(model)
@@ -78,7 +78,7 @@ def snapshot(model: HubName, wanted: FileKinds, *, is_quiet: bool = False, is_ch
 
 
 def require_listed(model: HubName) -> None:
-    """Raises `NotOnHub` where the hub knows no such model, or can't be asked, and nothing of it is cached."""
+    """Raises `NotOnHub` if the hub has no such model, or can't be reached, and nothing of it is cached."""
     try:
         listing_of(model)
     except hub_errors() as error:
@@ -115,7 +115,7 @@ def _fetch(listing: Listing, parts: _Parts, folder: Path, is_quiet: bool) -> Non
 
 
 def fetch(listing: Listing, files: list[HubFile], folder: Path, is_quiet: bool) -> None:
-    """Weights that need no look at a description before."""
+    """Download files that need no check of a description before."""
     try:
         if missing := _missing(folder, files):
             _fetch_weights(listing, files, missing, is_quiet)
@@ -126,7 +126,7 @@ def fetch(listing: Listing, files: list[HubFile], folder: Path, is_quiet: bool) 
 
 
 def check(listing: Listing, files: list[HubFile], folder: Path) -> None:
-    """Remove files that aren't what the hub lists, so that they are missing."""
+    """Remove files that differ from the hub's list, so that they count as missing."""
     try:
         for file in files:
             remove_damaged(blob_path(listing.model.id, file.digest), folder / file.name, file)
@@ -160,7 +160,7 @@ def _fetch_weights(listing: Listing, weights: list[HubFile], missing: list[HubFi
 
 
 def _judge_listing(listing: Listing, parts: _Parts, wanted: FileKinds) -> None:
-    """Refuse a repository that lacks what every model has, before anything of it is fetched."""
+    """Refuse a repository that lacks files that every model has, before downloading anything."""
     names = {file.name for file in listing.files}
     lacks = ""
     if not parts.weights and (known := labels(names)):
@@ -178,7 +178,7 @@ def _judge_listing(listing: Listing, parts: _Parts, wanted: FileKinds) -> None:
 
 
 def _judge_config(listing: Listing, parts: _Parts, folder: Path) -> None:
-    """Refuse what a worker wouldn't load, before its weights are there."""
+    """Refuse a model that a worker wouldn't load, before downloading its weights."""
     [survey] = ask_survey([folder], without_weights=True).models
     if survey.refusal is not None:
         nothing = f"None of its weights were downloaded ({size(_bytes_of(parts.weights))})."
@@ -203,12 +203,12 @@ def _bytes_of(files: list[HubFile]) -> int:
 
 
 def _bytes_left(model: HubName, file: HubFile) -> int:
-    """Bytes still to download: without those that came at an earlier try, or with another revision."""
+    """Bytes still to download: without those of an earlier attempt, or of another revision."""
     return file.size - bytes_of_blob(model.id, file.digest, file.size)
 
 
 def _cached(model: HubName, wanted: FileKinds, error: Exception) -> Path:
-    """What was downloaded before, if all of it is there."""
+    """The earlier download, if it is complete."""
     kind, why = UnknownToHub if is_unknown(error) else NotOnHub, reason_of(error, model)
     folder = cached_snapshot(model)
     missing = missing_weights(folder, model.id) if folder is not None and wanted.weights else []
@@ -235,15 +235,15 @@ def _broken_off(error: Exception, model: HubName) -> PenstockError:
     return PenstockError(f"The download of {model} broke off: {why}. {then}.")
 
 
-# Some models come with several templates, and `penstock convert --per-rank` lists each rank's pieces.
+# Some models have several templates, and `penstock convert --per-rank` lists each rank's pieces.
 _STEM = r"[^/\\\x00-\x1f]{1,200}"
 _DESCRIPTIONS = re.compile(
     rf"{_STEM}\.(json|jinja)|additional_chat_templates/{_STEM}\.jinja|rank-\d+-of-\d+/pieces\.json"
 )
 _WEIGHTS = re.compile(rf"(rank-\d+-of-\d+/)?{_STEM}\.safetensors")
-# The same weights once more, as Mistral's own code names them, and what belongs to an adapter or to Paddle's trainer.
+# The same weights again under Mistral's own names, and files of adapters or of Paddle's trainer.
 _NOT_THE_MODEL = ("consolidated", "adapter_model", "optimizer", "master_weights")
-# How others store weights, for a sentence that says what there is instead.
+# Other formats of weights, for an error message that says what there is instead.
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".pdparams", ".onnx")
 
 
@@ -260,5 +260,5 @@ def is_weights(name: str) -> bool:
 
 
 def other_weights(names: Iterable[str]) -> list[str]:
-    """Kinds of files that hold weights and that nobody here reads."""
+    """Kinds of weight files that this engine doesn't read."""
     return sorted({suffix for name in names for suffix in _OTHER_WEIGHTS if name.endswith(suffix)})

@@ -1,8 +1,8 @@
-"""Receives the bytes of one file from the hub and appends them to what is there of it.
+"""Receives the bytes of one file from the hub and appends them to the unfinished file.
 
-The hub's list says how long the file is; of an answer's headers only those are heeded that say which part of it comes.
-Every try brings the file forward or is counted, and few of those that don't follow one another. The library knows the
-address, the token, and not to give it to another host.
+The hub's list has the file's length; of an answer's headers, only those about the requested part are read. Attempts
+without progress are counted, and only a few in a row are allowed. The library handles the address and the token, which
+it sends to no other host.
 """
 
 import os
@@ -15,20 +15,20 @@ from ..model_names import HubName
 from .contents import Damaged
 from .repository import HubFile, NoHub, first_line, heard, hub_errors, is_broken_connection
 
-# After so many tries in a row that brought less than that, it is given up.
+# After this many attempts in a row with fewer bytes than that, it gives up.
 _TRIES, _LEAST_BYTES = 5, 16 << 10
 _PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 1.0, 60
-# Asked for at once: no network of caches that stands before hubs sends more than 50 GB.
+# The most to request at once: no cache in front of a hub sends more than 50 GB.
 _MOST_BYTES = 32 << 30
 _PIECE_BYTES = 64 << 10
 _PART = re.compile(r"bytes (\d{1,18})-\d{1,18}/(?:\d{1,18}|\*)")
 _ENCODINGS = ("", "identity", "gzip", "deflate")
-# Of a hub that has too much to do.
+# From an overloaded hub.
 _BUSY = (408, 429, 502, 503, 504)
 
 
 class NoProgress(OSError):
-    """Several tries brought no more of a file; the message is a clause that says how much is there."""
+    """Several attempts brought no more of a file; the message is a clause that says how much there is."""
 
 
 class _NoPart(Exception):
@@ -36,7 +36,7 @@ class _NoPart(Exception):
 
 
 class Transfer:
-    """One file on its way from the hub."""
+    """One file being downloaded from the hub."""
 
     def __init__(
         self, model: HubName, commit: str, file: HubFile,
@@ -46,12 +46,12 @@ class Transfer:
 
         self._url = hf_hub_url(model.id, file.name, revision=commit)
         self._file = file
-        self._received = received  # how many bytes of an answer came, and how many of them are new
+        self._received = received  # called with the bytes of an answer, and how many of them are new
         self._wait = wait
-        self._takes_parts = True  # until the hub answers with another part than was asked for
+        self._takes_parts = True  # until the hub answers with another part than requested
 
     def run(self, descriptor: int) -> None:
-        """Append to what is there of the file until that is as long as listed."""
+        """Append to the unfinished file until it has the listed length."""
         fruitless = 0
         while (have := _size(descriptor)) < self._file.size:
             pause, why = _PAUSE_SECONDS * 2**fruitless, "the answer ended there"
@@ -67,19 +67,19 @@ class Transfer:
             fruitless = fruitless + 1 if _size(descriptor) < min(have + _LEAST_BYTES, self._file.size) else 0
             if fruitless == _TRIES:
                 came = f"{_size(descriptor):,} of the {self._file.size:,} bytes of {self._file.name}"
-                raise NoProgress(f"{came} came, and {_TRIES} tries brought no more ({why})")
+                raise NoProgress(f"{came} arrived, and {_TRIES} more attempts brought nothing ({why})")
             if fruitless:
                 self._wait(pause)
 
     def refuse(self) -> None:
-        """Raise why a file of which the hub lists no digest doesn't come: it may be forbidden."""
+        """Raise the reason why a file without a listed digest can't be downloaded: it may be forbidden."""
         with heard(), _answer(self._url, {}) as (response, _):
             self._start_of(response, 0, is_part=False)
         raise NoHub(f"it lists {self._file.name} without the size and the digest that tell whether it came whole")
 
     def _receive(self, descriptor: int, have: int) -> None:
-        """One request, and what comes of it."""
-        headers = {"Accept-Encoding": "identity"}  # compressed, a part of the content couldn't be asked for
+        """Make one request and store its answer."""
+        headers = {"Accept-Encoding": "identity"}  # with compression, a part of the content couldn't be requested
         is_long = self._file.size - have > _MOST_BYTES
         is_part = self._takes_parts and (have > 0 or is_long)
         if is_part:
@@ -97,7 +97,7 @@ class Transfer:
             raise Damaged(f"the hub sends {offset:,} bytes for {self._file.name}, and lists {self._file.size:,}")
 
     def _start_of(self, response: Any, have: int, is_part: bool) -> int:
-        """Where in the file an answer begins: where a part was asked for, or before, which is as good."""
+        """Where in the file an answer begins: at the requested part, or before it, which also works."""
         status, encoding = response.status_code, response.headers.get("Content-Encoding", "").lower()
         if status == 200 and encoding in _ENCODINGS:
             return 0
@@ -112,7 +112,7 @@ class Transfer:
 
 
 def _pause_after(error: Exception, pause: float) -> float:
-    """Seconds until the next try; raises the error where that would be of no use."""
+    """Seconds until the next attempt; raises the error if that would be of no use."""
     response = getattr(error, "response", None)
     if response is not None and response.status_code in _BUSY:
         after = response.headers.get("Retry-After", "")
@@ -136,13 +136,13 @@ def _answer(url: str, headers: dict[str, str]) -> Iterator[tuple[Any, Iterator[b
     from huggingface_hub import constants
     from huggingface_hub.utils import build_hf_headers, get_session
 
-    # Both take the token from a request that is sent on to another host.
+    # Both remove the token from a request that is redirected to another host.
     session: Any = get_session()
     headers, seconds = {**build_hf_headers(), **headers}, constants.HF_HUB_DOWNLOAD_TIMEOUT
     if callable(session.stream):
         with session.stream("GET", url, headers=headers, timeout=seconds, follow_redirects=True) as response:
             yield response, response.iter_bytes()
-    else:  # of the library before 1.0: a session of requests, where that is a setting
+    else:  # the library before 1.0 has a session of requests, with a setting for it
         with session.get(url, headers=headers, timeout=seconds, stream=True) as response:
             yield response, response.iter_content(_PIECE_BYTES)
 

@@ -1,6 +1,6 @@
-"""The store of LM Studio, as `frontend/models/stores/ollama.py` is that of Ollama.
+"""Models in LM Studio's store (`frontend/models/stores/ollama.py` does the same for Ollama).
 
-A model there is `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE` where there are several.
+A model there is `lmstudio:ORG/REPO`, or `lmstudio:ORG/REPO/FILE` if there are several.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def folders() -> list[Path]:
 
 
 def places(name: str) -> list[Path]:
-    """Where a model of this name may lie; nowhere if it can't be a name."""
+    """Paths where a model of this name may be; empty for an impossible name."""
     parts = name.removeprefix(PREFIX).split("/")
     if len(parts) not in (2, 3) or not all(map(is_part, parts)):
         return []
@@ -29,7 +29,7 @@ def places(name: str) -> list[Path]:
 
 
 def names() -> Iterator[tuple[str, Path]]:
-    """Of all models there are, with their files, the first parts of those that are cut."""
+    """The names of all models, with their files; of a model in parts, the first."""
     for folder in folders():
         for owner in entries(folder):
             for repository in entries(owner):
@@ -39,13 +39,14 @@ def names() -> Iterator[tuple[str, Path]]:
                     yield f"{PREFIX}{owner.name}/{repository.name}{rest}", file
 
 
-def read(name: str, place: Path) -> GgufFiles:
-    """Raises `ConfigError` where there are several or a part is missing, `FileNotFoundError` where there is nothing."""
-    if place.is_file() and place.suffix == SUFFIX:
-        return files_of(place)
-    models = _models_in(place)
+def read(name: str, path: Path) -> GgufFiles:
+    """The model's files; raises `ConfigError` if there are several models or a part is missing, `FileNotFoundError`
+    if there is nothing."""
+    if path.is_file() and path.suffix == SUFFIX:
+        return files_of(path)
+    models = _models_in(path)
     if not models:
-        raise FileNotFoundError(place)
+        raise FileNotFoundError(path)
     if len(models) > 1:
         named = ", ".join(f"{name}/{model.name}" for model in models)
         raise ConfigError(f"{name} has {len(models)} models. Name one of them: {named}.")

@@ -1,10 +1,10 @@
 """Models in Ollama's store, by its names: `ollama:qwen3:0.6b`, `ollama:hf.co/unsloth/Qwen3-0.6B-GGUF:Q4_K_M`.
 
     manifests/HOST/NAMESPACE/NAME/TAG    JSON: the layers of a model, each with its kind, digest and size
-    blobs/sha256-DIGEST                  their content: the GGUF file, what it sees with, a template, parameters
+    blobs/sha256-DIGEST                  their content: the GGUF file, its vision encoder, a template, parameters
 
-A manifest may be a stranger's: digests become names of files only if they are digests, and sizes must be right. The
-template in the GGUF file counts; Ollama's own is written in another language than models' templates.
+A manifest may be a stranger's: only valid digests become file names, and sizes must match. The template in the GGUF
+file is used; Ollama's own is written in another template language.
 """
 
 import os
@@ -27,7 +27,7 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _KIND = "application/vnd.ollama.image."
 _MODEL, _ENCODER, _ADAPTER = f"{_KIND}model", f"{_KIND}projector", f"{_KIND}adapter"
 _PARAMETERS = f"{_KIND}params"
-_OF_THE_SERVICE = Path("/usr/share/ollama/.ollama/models")  # where its installer has the service keep them
+_OF_THE_SERVICE = Path("/usr/share/ollama/.ollama/models")  # the folder of the service that its installer sets up
 
 
 def folders() -> list[Path]:
@@ -37,7 +37,7 @@ def folders() -> list[Path]:
 
 
 def places(name: str) -> list[Path]:
-    """Where the manifest of a model of this name may lie; nowhere if it can't be a name."""
+    """Paths where the manifest of a model of this name may be; empty for an impossible name."""
     rest, _, tag = name.removeprefix(PREFIX).partition(":")
     parts = rest.split("/")
     if not all(map(is_part, [*parts, tag or _TAG])) or len(parts) > 3:
@@ -47,7 +47,7 @@ def places(name: str) -> list[Path]:
 
 
 def names() -> Iterator[tuple[str, Path]]:
-    """Of all models there are, with their manifests."""
+    """The names of all models, with their manifests."""
     for folder in folders():
         for host in entries(folder / "manifests"):
             for namespace in entries(host):
@@ -63,30 +63,30 @@ def _short(host: str, namespace: str, model: str, tag: str) -> str:
     return f"{PREFIX}{'/'.join(parts)}:{tag}"
 
 
-def read(name: str, place: Path) -> GgufFiles:
-    """The files that a manifest names; raises `ConfigError` where they can't be a model here, `FileNotFoundError` where
+def read(name: str, path: Path) -> GgufFiles:
+    """The files that a manifest names; raises `ConfigError` if they can't be a model here, `FileNotFoundError` if
     there is no such manifest."""
-    layers = _layers(read_model_json(place), place)
+    layers = _layers(read_model_json(path), path)
     if _ADAPTER in layers:
         raise ConfigError(
-            f"{name} is a model with a LoRA adapter, and such are not read from Ollama's store. Give the model that it "
+            f"{name} has a LoRA adapter, and adapters are not read from Ollama's store. Give the model that it "
             "was trained on, with enable_lora=True, and the adapter to load_lora()."
         )
     if len(layers.get(_MODEL, [])) != 1:
         held = "no GGUF file" if _MODEL not in layers else f"{len(layers[_MODEL])} files"
         raise ConfigError(
-            f"{name} can't be read from Ollama's store: {place} names {held}, not one. Use the model from the hub, as "
+            f"{name} can't be read from Ollama's store: {path} names {held}, not one. Use the model from the hub, as "
             "OWNER/NAME or OWNER/NAME:Q4_K_M."
         )
-    store = place.parents[4]
+    store = path.parents[4]
     model, encoders, parameters = (
-        tuple(_blob(layer, store, place) for layer in layers.get(kind, [])) for kind in (_MODEL, _ENCODER, _PARAMETERS)
+        tuple(_blob(layer, store, path) for layer in layers.get(kind, [])) for kind in (_MODEL, _ENCODER, _PARAMETERS)
     )
     return GgufFiles(model, encoders, parameters[-1] if parameters else None)
 
 
 def _layers(content: Any, manifest: Path) -> dict[str, list[dict[str, Any]]]:
-    """By their kinds."""
+    """The layers of a manifest by kind."""
     listed = content.get("layers") if isinstance(content, dict) else None
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise ConfigError(f"{manifest} is no manifest of Ollama's: it lists no layers. `ollama pull` the model again.")

@@ -1,4 +1,4 @@
-"""What a store is: models under names that begin with the store's, each with its GGUF files."""
+"""The interface of a store: models under names with the store's prefix, each with its GGUF files."""
 
 import re
 from collections.abc import Iterator
@@ -9,25 +9,25 @@ from typing import Protocol
 from ....protocol.files.user_folders import homes
 from ..gguf.find import GgufFiles
 
-# A part of a name becomes a part of a path: none leads out of the store, or to a hidden file.
+# A part of a name becomes a part of a path: none may lead out of the store, or to a hidden file.
 _PART = re.compile(r"\w[\w.+-]{0,199}")
 _MOST_ENTRIES = 10_000
 
 
 class Store(Protocol):
-    """What each module of a store has."""
+    """The interface of each store's module."""
 
     PREFIX: str  # of its models' names
-    FORM: str  # what such a name looks like
+    FORM: str  # an example of such a name
 
     def places(self, name: str) -> list[Path]:
-        """Where a model of this name may lie; nowhere if it can't be a name."""
+        """Paths where a model of this name may be; empty for an impossible name."""
 
     def names(self) -> Iterator[tuple[str, Path]]:
-        """Of all models there are, with their places."""
+        """The names of all models, with their paths."""
 
-    def read(self, name: str, place: Path) -> GgufFiles:
-        """Raises `ConfigError` where it can't be read, `FileNotFoundError` where there is nothing."""
+    def read(self, name: str, path: Path) -> GgufFiles:
+        """The model's files; raises `ConfigError` if it can't be read, `FileNotFoundError` if there is nothing."""
 
 
 def is_part(name: str) -> bool:
@@ -35,12 +35,12 @@ def is_part(name: str) -> bool:
 
 
 def under_homes(*folders: str) -> list[Path]:
-    """The folders of these names in the homes of this user."""
+    """The folders with these names in this user's homes."""
     return [home / folder for home in homes() for folder in folders]
 
 
 def entries(folder: Path) -> Iterator[Path]:
-    """What lies in a folder, sorted by name; nothing where it can't be read."""
+    """The entries of a folder, sorted by name; empty if it can't be read."""
     with suppress(OSError):
         found = [path for path, _ in zip(folder.iterdir(), range(_MOST_ENTRIES))]
         yield from sorted(path for path in found if is_part(path.name))

@@ -1,4 +1,4 @@
-"""Finds models in the stores of other programs by their names, and lists what lies there."""
+"""Finds models in the stores of other programs by name, and lists them."""
 
 import os
 from collections.abc import Iterator
@@ -25,24 +25,25 @@ class Listed(NamedTuple):
 
 
 def stored_model(name: str) -> GgufFiles:
-    """By a name that begins with a store's. Raises `ModelNotFoundError`, or `ConfigError` where it can't be read."""
+    """The files of a model whose name begins with a store's prefix. Raises `ModelNotFoundError`, or `ConfigError` if
+    it can't be read."""
     [store] = (each for each in _STORES if name.startswith(each.PREFIX))
     tried = store.places(name)
-    for place in tried:
+    for path in tried:
         try:
-            return store.read(name, place)
+            return store.read(name, path)
         except (FileNotFoundError, NotADirectoryError):
             continue
-    # All names of a store begin alike, so they are compared without that.
+    # All names of a store have the same prefix, so they are compared without it.
     known = {each.removeprefix(store.PREFIX): each for each, _ in store.names()}
     near = nearest(name.removeprefix(store.PREFIX), known)
     hint = "" if near is None else f" Did you mean {known[near]}?"
-    places = "".join(f"\n  - {place} (it does not exist)" for place in tried) or f"\n  - nothing: {store.FORM}"
+    places = "".join(f"\n  - {path} (it does not exist)" for path in tried) or f"\n  - nothing: {store.FORM}"
     raise ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
 
 
 def stored_under(name: str) -> str | None:
-    """The whole name of what its own program calls so: `ollama:qwen3:0.6b` of qwen3:0.6b."""
+    """The full name of a model that its own program calls this: `ollama:qwen3:0.6b` for qwen3:0.6b."""
     for store in _STORES:
         for whole, _ in store.names():
             if whole.removeprefix(store.PREFIX) in (name, f"{name}:latest"):
@@ -51,18 +52,18 @@ def stored_under(name: str) -> str | None:
 
 
 def stored_models() -> Iterator[Listed]:
-    """All that lies in the stores, under the names that `LLM` takes; of llama.cpp's downloads the files' own."""
+    """All models in the stores, under names that `LLM` accepts; for llama.cpp's downloads, the names of the files."""
     for store in _STORES:
-        for name, place in store.names():
+        for name, path in store.names():
             try:
-                yield Listed(name, store.read(name, place))
+                yield Listed(name, store.read(name, path))
             except (ConfigError, OSError) as error:
                 yield Listed(name, None, str(error))
     yield from map(listed_file, _downloads_of_llama_cpp())
 
 
 def listed_file(file: Path) -> Listed:
-    """A GGUF file that lies in no store, by its path."""
+    """A GGUF file outside of any store, by its path."""
     try:
         return Listed(str(file), GgufFiles(parts_of(file)))
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""A client of the daemon: everything of a `Session`, for a model whose process tree belongs to the daemon.
+"""A client of the daemon: implements `Session` for a model whose process tree belongs to the daemon.
 
 Begin with `choice.py`, which decides whether to attach, then `session.py` and `transport.py`.
 """

@@ -1,6 +1,6 @@
 """Decides whether to attach to the daemon, as the option `connect` says.
 
-auto: if a daemon runs and has that model with those options, else the caller starts a private tree, with one notice.
+auto: attach if a daemon runs and has that model with those options; otherwise start a private tree, with one notice.
 require: attach or raise. start: start a daemon first if none runs. A path: the daemon that listens there, as with
 require.
 """
@@ -20,9 +20,9 @@ from .patience import Patience
 from .session import AttachedSession
 from .transport import DaemonTransport
 
-# Options that each client keeps to itself: seeds are counted for each, and the others don't concern the tree.
+# Options that each client keeps to itself: seeds are counted per client, and the others don't concern the tree.
 _OWN = ("connect", "quiet", "window", "seed")
-# Options that name a file or a folder, as seen from where the caller is.
+# Options that name a file or folder, relative to the caller's folder.
 _PATHS = ("tokenizer", "chat_template", "reasoning_parser_plugin", "tool_parser_plugin", "trace", "record")
 
 
@@ -35,7 +35,7 @@ def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSe
         if config.connect != "auto":
             raise ConfigError(
                 f"connect={config.connect!r}: no daemon listens at {address} ({connection.strerror or connection}). "
-                "Start one with `penstock start`, or use connect='auto' for a private tree where there is none."
+                "Start one with `penstock start`, or use connect='auto' for a private tree if there is none."
             )
         runs_none = isinstance(connection, (FileNotFoundError, ConnectionRefusedError))
         return _none("no daemon runs;" if runs_none else f"no daemon can be reached ({connection});", config)
@@ -46,7 +46,7 @@ def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSe
             return AttachedSession(transport, attached, config, is_quiet=logs.is_quiet(config.quiet))
     except BaseException as error:
         connection.close()
-        if config.connect == "auto" and isinstance(error, EngineDeadError):  # it hangs, or ends just now
+        if config.connect == "auto" and isinstance(error, EngineDeadError):  # it hangs, or is just ending
             return _none(str(error), config)
         raise
     connection.close()

@@ -1,6 +1,6 @@
 """One connection to a daemon: any thread sends frames, one thread reads them.
 
-Connecting checks who listens: a socket of another user's is not the daemon.
+Connecting checks who listens: another user's socket is not the daemon.
 """
 
 import os
@@ -37,7 +37,7 @@ _decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaem
 
 
 class DaemonConnection:
-    """Open from the constructor on; raises OSError where nobody listens."""
+    """Open from construction on; raises OSError if nobody listens."""
 
     def __init__(self, address: Path) -> None:
         self.address = address
@@ -49,7 +49,7 @@ class DaemonConnection:
             try:
                 self._socket.connect(os.fspath(address))
             except BlockingIOError as error:  # the backlog is full
-                raise TimeoutError(error.errno, "whoever listens takes no connections") from None
+                raise TimeoutError(error.errno, "the listening process takes no connections") from None
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
             if not is_own_user(self._socket):
                 raise PermissionError(f"{address} belongs to another user")
@@ -73,7 +73,8 @@ class DaemonConnection:
             raise self.lost() from error
 
     def receive(self) -> DaemonMessage | None:
-        """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
+        """The next message; None if the daemon has ended, hung up, or sent anything that this version's daemon
+        doesn't send."""
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
             while len(header := self._reader.read(HEADER_BYTES)) == HEADER_BYTES:
                 message = _decoder.decode(self._reader.read(frame_length(header, LONGEST_REPLY)))
@@ -83,7 +84,7 @@ class DaemonConnection:
         return None
 
     def give_up(self, error: PenstockError) -> None:
-        """The daemon has hung: whoever sends or reads sees the end, with that error; from any thread."""
+        """The daemon has hung: senders and readers see the end, with that error. Any thread may call this."""
         self._silence = error
         self.hang_up()
 
@@ -93,7 +94,7 @@ class DaemonConnection:
         return EngineDeadError(f"The daemon at {self.address} has ended or closed the connection; see `penstock logs`.")
 
     def hang_up(self) -> None:
-        """End the connection; whoever reads sees its end."""
+        """End the connection; its reader sees the end."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -1,4 +1,4 @@
-"""Turns what the caller gives into requests for the daemon, which does the rest: tokenizing, checks, seeds."""
+"""Turns the caller's prompts into requests for the daemon, which does the rest: tokenizing, checks, seeds."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ class AttachedDoor:
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[AttachedRequest]:
-        """A request for each prompt; one that cannot be sent is refused already."""
+        """Make a request for each prompt; one that cannot be sent is refused already."""
         return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
     def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:
@@ -55,12 +55,12 @@ class AttachedDoor:
             request.refuse(str(error))
         except RecursionError:
             request.refuse("The conversation is nested too deep.")
-        except Exception as error:  # of a value whose own methods fail
+        except Exception as error:  # a value whose own methods fail
             request.refuse(f"This request can't be sent: {type(error).__name__}.")
         return request
 
     def _opened(self, prompt: ParsedPrompt, wire: WireRequest) -> ParsedPrompt:
-        """Open the prompt's media here, where the caller is; the daemon decodes them."""
+        """Open the prompt's media here, in the caller's process; the daemon decodes them."""
         if self.attached.plan.media is None:
             raise RequestError(NO_SIGHT)
         if prompt.conversation is None:
@@ -72,9 +72,9 @@ class AttachedDoor:
 
 
 def on_the_wire(conversation: Conversation, *, sees: bool = False) -> WireConversation:
-    """A conversation in plain types; functions among the tools become schemas, a template's file its text.
+    """A conversation in plain types; functions among the tools become schemas, a template's file becomes its text.
 
-    Out of messages for a model that `sees` the media were taken.
+    If the model `sees`, the media have been taken out of the messages.
     """
     check_conversation(conversation.messages, sees=sees)
     tools = conversation.tools
@@ -100,7 +100,7 @@ def _well_formed_within(value: Any) -> Any:
 
 
 def _template(chosen: str | None) -> str | None:
-    """Read a template's file here, where the caller is; a text or a template's name is sent as it is."""
+    """Read a template's file here, in the caller's process; a text or a template's name is sent unchanged."""
     if chosen is None or "{" in chosen or "\n" in chosen:
         return chosen
     path = Path(os.path.expanduser(chosen))

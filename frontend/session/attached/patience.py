@@ -1,7 +1,7 @@
 """Gives up a daemon that sends nothing for too long while somebody waits for it.
 
-A working daemon sends `StillWorking` again and again. One whose process is stopped, or whose loop hangs, sends nothing;
-one that only gets no core on a busy machine isn't blamed for that.
+A working daemon sends `StillWorking` again and again. One whose process is stopped, or whose loop hangs, sends nothing.
+Time in which it gets no core on a busy machine doesn't count.
 """
 
 import math
@@ -14,19 +14,19 @@ from ..tree.vital_signs import Process, is_stopped
 from ..tree.watchdog import Timer, Watchdog
 from .connection import DaemonConnection
 
-# How long a daemon may take to send its first message. A stopped one gets less.
+# How long a daemon may take to send its first message; a stopped one gets less.
 FIRST_WORD_SECONDS, _STOPPED_SECONDS = 5.0, 1.0
 # A working daemon may be late with some `StillWorking`.
 _LEAST_SECONDS = 3 * WORD_SECONDS
 
 
 class Patience:
-    """Lives as long as the connection, or as the `with` block in which somebody waits."""
+    """Lives as long as the connection, or as a `with` block in which somebody waits."""
 
     def __init__(
         self, connection: DaemonConnection, seconds: float, is_waited_for: Callable[[], bool] = lambda: True
     ) -> None:
-        """0 seconds: after its first message the daemon may be silent forever."""
+        """With 0 seconds, the daemon may be silent forever after its first message."""
         self.connection = connection
         self._later = max(seconds, _LEAST_SECONDS) if seconds else math.inf
         self._daemon = Process(connection.pid)
@@ -39,7 +39,7 @@ class Patience:
         return self._later if self.connection.num_heard else FIRST_WORD_SECONDS
 
     def wake(self) -> None:
-        """A wait begins."""
+        """Begin a wait."""
         self._watchdog.wake()
 
     def end(self) -> None:

@@ -1,6 +1,6 @@
-"""One request that the daemon works on: keeps the deltas that have come until its caller takes them.
+"""One request to the daemon: keeps the deltas that have arrived until its caller takes them.
 
-The daemon merges what it cannot send; what has arrived is at most the answer itself, a delta a token.
+The daemon merges deltas that it cannot send yet; at most the whole answer is kept here, one delta per token.
 """
 
 from collections import deque
@@ -32,12 +32,12 @@ class AttachedRequest(Request):
         return bool(self._deltas)
 
     def add(self, delta: OutputDelta) -> None:
-        """Called by the receiving thread, which then notifies whoever waits."""
+        """Add a delta; called by the receiving thread, which then notifies the caller."""
         self._deltas.append(delta)
         self.is_finished = delta.finished
 
     def take(self) -> RequestOutput:
-        """The next delta, as an output; only while there is one."""
+        """The next delta, as an output; call only if there is one."""
         delta = self._deltas.popleft()
         if delta.prompt is not None:
             self.text = delta.prompt
@@ -59,6 +59,6 @@ class AttachedRequest(Request):
         )
 
     def refuse(self, message: str) -> None:
-        """End the request before it was sent."""
+        """End the request before it is sent."""
         samples = [CompletionOutput(index, finish_reason="error") for index in range(self.prompt.params.n)]
         self.add(OutputDelta(self.request_id, samples, True, None, 0, error_code=400, error_msg=message))

@@ -1,6 +1,6 @@
-"""A model of the daemon's, opened for use.
+"""A model of the daemon, opened for use.
 
-The daemon renders templates and makes tokens and text; a tokenizer is read here only for a caller who asks for one.
+The daemon renders templates and converts tokens and text; a tokenizer is read here only if the caller wants one.
 """
 
 import os
@@ -48,7 +48,7 @@ class AttachedSession(Session[AttachedRequest]):
         return Tokenizer(Path(self.attached.tokenizer_folder), Path(self.attached.folder))
 
     def wait_until_ready(self) -> None:
-        """Nothing to wait for: the daemon answers `Attach` once the model is loaded."""
+        """Return at once: the daemon answers `Attach` once the model is loaded."""
 
     def render(
         self,
@@ -71,7 +71,7 @@ class AttachedSession(Session[AttachedRequest]):
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
     ) -> list[Conversation]:
-        """One prompt per conversation, rendered when it arrives."""
+        """One prompt per conversation; the daemon renders it."""
         if tools is not None:
             check_tools(tools)
         tools = None if tools is None else [tool_schema(tool) for tool in tools]
@@ -82,21 +82,21 @@ class AttachedSession(Session[AttachedRequest]):
 
 
 class AttachedAdapters:
-    """LoRA adapters are the model's, for all of its clients."""
+    """The model's LoRA adapters, shared by all of its clients."""
 
     def __init__(self, transport: DaemonTransport, attached: Attached) -> None:
         self.transport = transport
         self.attached = attached
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
-        """Returns when requests may name it; raises `AdapterError` where that can't be."""
+        """Load an adapter; returns when requests may name it, or raises `AdapterError`."""
         folder = adapter_folder(name, path)
         if not self.attached.enable_lora:
             raise AdapterError("load_lora needs room for adapters: serve the model with enable_lora=True.", "disabled")
         self.transport.ask(lambda query: AskLoad(query, name, folder))
 
     def unload(self, name: str) -> None:
-        """Raises `AdapterError` while requests use it."""
+        """Unload an adapter; raises `AdapterError` while requests use it."""
         check_adapter_name(name)
         self.transport.ask(lambda query: AskUnload(query, name))
 

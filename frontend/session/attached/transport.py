@@ -1,6 +1,6 @@
-"""Sends requests and questions to the daemon, and hands out the deltas and answers that come back.
+"""Sends requests and questions to the daemon, and distributes the deltas and answers that it sends.
 
-One thread reads everything that the daemon sends, so any number of the caller's threads and event loops may wait.
+One thread reads all of the daemon's messages, so any number of the caller's threads and event loops may wait.
 """
 
 import itertools
@@ -34,7 +34,7 @@ from .connection import DaemonConnection, DaemonMessage
 from .patience import Patience
 from .request import AttachedRequest
 
-# Requests that together take more go in several messages: the daemon makes room for one message at a time.
+# Larger groups of requests are split into several messages: the daemon makes room for one message at a time.
 _GOOD_BYTES = 1 << 20
 
 
@@ -42,7 +42,7 @@ class DaemonTransport(Transport[AttachedRequest]):
     """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
 
     def __init__(self, connection: DaemonConnection, watchdog_timeout: float) -> None:
-        super().__init__()  # `error` is what ended the connection
+        super().__init__()  # `error` is the reason why the connection ended
         self.connection = connection
         self._patience = Patience(connection, watchdog_timeout, lambda: bool(self._pending or self._answers))
         self._queries = itertools.count()
@@ -102,7 +102,7 @@ class DaemonTransport(Transport[AttachedRequest]):
         self._patience.wake()
         try:
             self.connection.send(question(query))
-            if self.error is not None:  # ended before anyone knew that we ask
+            if self.error is not None:  # it ended before this question was registered
                 raise same_error(self.error)
             answer = arrived.get()
         finally:
@@ -135,7 +135,7 @@ class DaemonTransport(Transport[AttachedRequest]):
                 if isinstance(message, Declined):  # the daemon's last word
                     why = message.failure.error()
                 self._dispatch(message)
-        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+        except BaseException as error:  # whatever it is: nobody else would tell the waiting callers
             broken = error
         if self.is_closed:
             self._fail_all(ClosedError(CLOSED_MEANWHILE))
@@ -150,7 +150,7 @@ class DaemonTransport(Transport[AttachedRequest]):
     def _dispatch(self, message: DaemonMessage) -> None:
         if isinstance(message, OutputDeltas):
             for delta in message.deltas:
-                # Unknown: dropped by us while the delta was on its way.
+                # Unknown: dropped by us while the delta was being sent.
                 if (request := self._pending.get(delta.number)) is not None:
                     request.add(delta)
                     if request.is_finished:
@@ -174,7 +174,7 @@ def _by_beams(requests: Sequence[AttachedRequest]) -> Iterable[tuple[BeamSearchP
 
 
 def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> tuple[bytes, str]:
-    """The requests as a frame, or a sentence why that can't be."""
+    """The requests as a frame, or an error message if that is impossible."""
     try:
         packed = frame(_ask(requests, beams))
     except Exception as error:  # a number of more than 64 bits, say
@@ -187,14 +187,14 @@ def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> 
 
 
 def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask:
-    """A batch shares its parameters, so they travel once."""
+    """Build an `Ask`; a batch shares its parameters, so they are sent once."""
     params: list[SamplingParams] = []
-    places: dict[int, int] = {}
+    indices: dict[int, int] = {}
     wires: list[WireRequest] = []
     for request in requests:
-        place = places.setdefault(id(request.prompt.params), len(params))
-        if place == len(params):
+        index = indices.setdefault(id(request.prompt.params), len(params))
+        if index == len(params):
             params.append(request.prompt.params)
-        request.wire.params = place
+        request.wire.params = index
         wires.append(request.wire)
     return Ask(wires, params, beams)

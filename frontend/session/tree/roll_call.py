@@ -1,6 +1,6 @@
 """Pings the processes of a tree: numbered pings, answered in the page of heartbeats.
 
-A child has one ping to answer at a time, so those that answer nothing pile up none. Any thread may ask.
+A child has at most one unanswered ping, so pings to a silent one don't pile up. Any thread may ask.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from pathlib import Path
 from ....protocol.processes.heartbeat import Heartbeats, Ping
 from ....protocol.processes.sockets import Outbox
 
-_FIRST_LOOK, _LONGEST_LOOK = 0.0005, 0.05  # seconds until an answer is looked for
-_STOPPED_SECONDS = 0.5  # that somebody who is stopped may need to be resumed
+_FIRST_LOOK, _LONGEST_LOOK = 0.0005, 0.05  # seconds between two checks for an answer
+_STOPPED_SECONDS = 0.5  # time for a stopped process to be resumed
 
 
 class RollCall:
@@ -27,26 +27,26 @@ class RollCall:
 
     @property
     def is_answered(self) -> bool:
-        """No process has a ping left to answer."""
+        """Whether no process has an unanswered ping."""
         return not any(map(self.is_awaited, self._num_pings))
 
     def is_awaited(self, role: str) -> bool:
-        """It has a ping left to answer."""
+        """Whether the process has an unanswered ping."""
         return self._heartbeats.read(role).answered < self._num_pings[role]
 
     def ask(self, role: str) -> None:
-        """Send a ping, unless one is on its way."""
+        """Send a ping, unless one is unanswered."""
         with self._lock:
             if not self._is_closed and not self.is_awaited(role):
                 self._num_pings[role] += 1
                 self._outboxes[role].send(Ping(self._num_pings[role]))
 
     async def silent(self, seconds: float, is_stopped: Callable[[str], bool]) -> list[str]:
-        """The roles that have not answered a ping within so many seconds; stopped processes have less."""
+        """The roles that have not answered a ping within this time; stopped processes have less."""
         before = dict(self._num_pings)
         start, pause = time.monotonic(), _FIRST_LOOK
         while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:
-            if self._is_closed:  # the tree has ended: nobody will answer, and whoever asks knows why
+            if self._is_closed:  # the tree has ended: nobody will answer, and the caller knows why
                 break
             if passed > _STOPPED_SECONDS and all(map(is_stopped, left)):
                 break
@@ -55,7 +55,7 @@ class RollCall:
         return left
 
     def _unanswered(self, before: dict[str, int]) -> list[str]:
-        """A ping that was on its way before says nothing of now: a new one follows it."""
+        """Wait for current answers: an earlier ping says nothing about now, so a new one follows it."""
         left = [role for role, number in before.items() if self._heartbeats.read(role).answered <= number]
         for role in left:
             self.ask(role)

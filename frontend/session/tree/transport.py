@@ -1,6 +1,6 @@
-"""Submits requests to a tree and hands its deltas to the requests that wait for them.
+"""Submits requests to a tree and passes its deltas to the waiting requests.
 
-One thread reads everything that the tree sends, so any number of the caller's threads and event loops may wait. When a
+One thread reads all of the tree's messages, so any number of the caller's threads and event loops may wait. When a
 process of the tree dies, the thread ends the rest and every request fails with the cause.
 """
 
@@ -25,17 +25,17 @@ from .tree_watch import TreeWatch
 from .watchdog import Watchdog
 
 _STATS_SECONDS = 10.0
-# Sequences in one message to the engine, which looks at others' messages and at its workers in between.
+# Sequences in one message to the engine, which handles other messages and its workers in between.
 _GROUP = 64
 
 
 class TreeTransport(Transport[PendingRequest]):
-    """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
+    """The transport to one private tree, which it owns: it starts with the constructor and ends with `close()`."""
 
     def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
-        """The marks `shown` are told as text to requests whose answers are read, even where they are special tokens."""
-        super().__init__()  # `error` is what ended the tree
-        self.closed_meanwhile = CLOSED_MEANWHILE  # what requests are told that this ends
+        """If answers are parsed, the marks `shown` stay in their text, even if they are special tokens."""
+        super().__init__()  # `error` is the reason why the tree ended
+        self.closed_meanwhile = CLOSED_MEANWHILE  # the error for requests that this ends
         self._wake_read, self._wake_write = os.pipe()
         try:
             self.tree = Tree(config, files.folder, files.tokenizer_folder, shown)
@@ -45,9 +45,9 @@ class TreeTransport(Transport[PendingRequest]):
         self.plan: MemoryPlan | None = None
         self._queries = itertools.count(1)
         self._stats: dict[int, Future[Stats]] = {}
-        self._num_waiting = 0  # for other answers of the tree's
+        self._num_waiting = 0  # callers waiting for other answers of the tree
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
-        self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
+        self.on_close: Callable[[], None] = lambda: None  # for resources that end with the tree
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
         try:
@@ -74,9 +74,9 @@ class TreeTransport(Transport[PendingRequest]):
         for prompts in _groups(request.prompt for request in requests):
             self.tree.engine.send(Generate(prompts))
         for request in requests:
-            request.prompt.media, request.prompt.positions = [], b""  # they are the engine's now
+            request.prompt.media, request.prompt.positions = [], b""  # the engine has them now
         self._watchdog.wake()
-        # The tree may have ended in between, after all requests that were known then had failed.
+        # The tree may have ended in between, after all requests known then had failed.
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
@@ -103,7 +103,7 @@ class TreeTransport(Transport[PendingRequest]):
             answer.cancel()
 
     def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
-        """Statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
+        """Request statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
         self.check()
         query, answer = next(self._queries), Future[Stats]()
         answer.add_done_callback(lambda _: self._stats.pop(query, None))
@@ -116,7 +116,8 @@ class TreeTransport(Transport[PendingRequest]):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within it the watchdog watches the tree: somebody waits for an answer that `_stats` doesn't list."""
+        """While this is open, the watchdog watches the tree: somebody waits for an answer that `_stats` doesn't
+        list."""
         with self._lock:
             self._num_waiting += 1
         self._watchdog.wake()
@@ -127,7 +128,7 @@ class TreeTransport(Transport[PendingRequest]):
                 self._num_waiting -= 1
 
     async def silent(self, seconds: float) -> list[str]:
-        """The children that don't answer a ping in so many seconds, and aren't computing a step either."""
+        """The children that don't answer a ping within this time and aren't computing a step either."""
         self.check()
         self._watchdog.wake()
         left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
@@ -174,9 +175,9 @@ class TreeTransport(Transport[PendingRequest]):
                 self._dispatch(message)
             if not self.is_closed:
                 self._die(self.tree.death(self._dispatch))
-        except PenstockError as error:  # a child's own words
+        except PenstockError as error:  # a child's own error
             self._die(error)
-        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+        except BaseException as error:  # whatever it is: nobody else would tell the waiting callers
             self._die(_broken(error))
 
     def _dispatch(self, message: FrontendInbox) -> None:
@@ -194,13 +195,13 @@ class TreeTransport(Transport[PendingRequest]):
         notified: dict[int, PendingRequest] = {}
         for delta in message.deltas:
             request_id = request_and_sample(delta.sequence_id)[0]
-            # Unknown: aborted by us while the delta was on its way.
+            # Unknown: aborted by us while the delta was being sent.
             if (request := self._pending.get(request_id)) is not None:
                 request.add(delta)
                 notified[request_id] = request
                 if request.is_finished:
                     self._pending.pop(request_id, None)
-                elif request.error is not None:  # nobody may hold more of it, whoever still has to hear of that
+                elif request.error is not None:  # drop it, even if its owner hasn't been notified yet
                     self.abort([request])
         for request in notified.values():
             request.tell()
@@ -222,7 +223,7 @@ class TreeTransport(Transport[PendingRequest]):
 
 
 def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
-    """In their order, each of so many sequences or of one request that has more."""
+    """Groups of prompts in order, each with at most this many sequences, or one larger request."""
     group: list[Prompt] = []
     num_sequences = 0
     for prompt in prompts:

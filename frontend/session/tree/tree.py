@@ -1,7 +1,7 @@
 """One process tree: starts the children of a model, waits until they are ready, and ends them.
 
-The children are engine, detokenizer and one worker per rank, all started by this process. Thread counts are decided
-here, in one place. Once the tree is ready, its transport reads what arrives.
+The children are engine, detokenizer and one worker per rank, all started by this process. All thread counts are decided
+here. Once the tree is ready, its transport reads the messages.
 """
 
 import os
@@ -37,14 +37,14 @@ from ...console.progress import StartBar
 from .roll_call import RollCall
 from .tree_files import TreeFiles
 
-# After a child has ended, its last words and those of the others are awaited that long.
+# After a child has ended, its last messages and those of the others are awaited this long.
 _LAST_WORDS_SECONDS = 0.3
-# What a tree takes of this process (and less of each child), with a few to spare for the files that are read meanwhile.
+# Descriptors that a tree needs in this process (each child needs fewer), with a few spare ones for files being read.
 _DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
 
 
 class Tree:
-    """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
+    """Runs from construction on: call `wait_until_ready`, then read `inbox`; `close` from any state."""
 
     def __init__(
         self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
@@ -59,7 +59,7 @@ class Tree:
         self.children: list[ChildProcess] = []
         self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
-        self.hang: PenstockError | None = None  # where that ends it
+        self.hang: PenstockError | None = None  # the hang that ended the tree
         self._oom_kills = _oom_kills()
         try:
             self.files = TreeFiles(config, model_folder, tokenizer_folder)
@@ -105,7 +105,7 @@ class Tree:
             self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
 
     def wait_until_ready(self) -> MemoryPlan:
-        """Wait until every child is ready; raises what ended one."""
+        """Wait until every child is ready; raises the error that ended one."""
         if any(child.has_ended for child in self.children):
             raise self.death()
         missing, plan = {"engine", "detokenizer"}, None
@@ -133,9 +133,9 @@ class Tree:
             raise self._error(message)
 
     def death(self, dispatch: Callable[[FrontendInbox], None] | None = None) -> PenstockError:
-        """The error to raise now that a child has ended: its own words if it left any, else how it ended.
+        """The error to raise after a child has ended: its own message if it sent one, otherwise how it ended.
 
-        Answers that were on their way are still handed to `dispatch`.
+        Answers that were still arriving are passed to `dispatch`.
         """
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while (left := deadline - time.monotonic()) > 0:
@@ -147,7 +147,7 @@ class Tree:
         return self._error(None)
 
     def _error(self, failure: ChildFailure | None) -> PenstockError:
-        """What ended the tree. A killed process comes before the words of one that only noticed."""
+        """The error that ended the tree. A killed process comes before the message of one that only noticed."""
         if self.hang is not None:
             return self.hang
         wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
@@ -173,27 +173,27 @@ class Tree:
         return f"Its log is {self.log}." if self.log != Path(os.devnull) else "No log of it could be written."
 
     def terminate(self) -> None:
-        """Have whoever waits for this tree see it end; from any thread."""
+        """End the tree for everyone who waits for it. Any thread may call this."""
         for child in self.children:
             child.send(signal.SIGTERM)
 
     def give_up(self, error: PenstockError) -> None:
-        """A process has hung: whoever waits for this tree sees it end, with that error; from any thread."""
+        """A process has hung: end the tree with that error for everyone who waits for it. Any thread may call this."""
         self.hang = error
         for child in self.children:
-            child.send(signal.SIGKILL)  # the only signal that a stopped process hears
+            child.send(signal.SIGKILL)  # the only signal that acts on a stopped process
 
     def close(self, *, ask: bool = True) -> None:
-        """End every child and remove the folder; safe to call twice, bounded in time."""
+        """End every child and remove the folder; safe to call twice, and bounded in time."""
         if self.is_closed:
             return
         self.is_closed = True
-        # A tree that isn't complete would not pass the word on.
+        # An incomplete tree would not pass the message on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
         opened = [getattr(self, name) for name in ("engine", "inbox", "roll_call", "files") if hasattr(self, name)]
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
-        finally:  # after a Ctrl-C while waiting, too
+        finally:  # also after a Ctrl-C while waiting
             self.heartbeats.close()
             for each in opened:
                 each.close()
@@ -210,13 +210,13 @@ _QUIET_LIBRARIES = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1",
 
 def _worker_environment(threads: int) -> dict[str, str]:
     count = str(threads)
-    # Passive: OpenMP's threads would otherwise spin through every gap between two operations.
+    # Passive: otherwise OpenMP's threads would spin through every gap between two operations.
     threading = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
     return {**threading, **caches_of_libraries()}
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel has ended for memory in this control group."""
+    """How many processes the kernel has killed for memory in this control group."""
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])

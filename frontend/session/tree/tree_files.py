@@ -1,7 +1,7 @@
-"""The files that a tree writes for debugging: its timeline (`trace`) and the stream of its messages (`record`).
+"""Files that a tree writes for debugging: its timeline (`trace`) and its stream of messages (`record`).
 
-Its processes write to new files beside the named ones and take those names once the tree is ready, so that a start that
-fails costs no earlier file. A model's own files are never replaced.
+Its processes write to new files next to the named ones. These get their names once the tree is ready, so that a failed
+start overwrites no earlier file. A model's own files are never replaced.
 """
 
 import os
@@ -19,7 +19,7 @@ from ...file_replacement import new_file, replaceable, status_of, take_name
 from ...text.convert_tokenizer import VOCABULARY_FILES
 
 OPTIONS = ("trace", "record")
-# Options that may name a file which is read.
+# Options that may name an input file.
 _READ_BY_NAME = ("chat_template", "reasoning_parser_plugin", "tool_parser_plugin")
 # Patterns of the files that a model and its tokenizer are read from.
 _READ = (
@@ -30,11 +30,11 @@ _READ = (
 
 
 class TreeFiles:
-    """New files from the constructor on; `take_names` once the tree is ready, `close` at its end."""
+    """New files from construction on: call `take_names` once the tree is ready, and `close` at its end."""
 
     def __init__(self, config: EngineConfig, *folders: Path) -> None:
-        """`folders` are those that the model and its tokenizer are read from."""
-        self._config = config  # as it was given
+        """`folders` are those of the model and its tokenizer."""
+        self._config = config  # as given
         self._new: list[_New] = []
         written = {option: name for option in OPTIONS if (name := getattr(config, option))}
         try:
@@ -49,10 +49,10 @@ class TreeFiles:
         except BaseException:
             self.close()
             raise
-        self.config = msgspec.structs.replace(config, **written)  # as the processes get it
+        self.config = msgspec.structs.replace(config, **written)  # for the processes
 
     def _written(self, option: str, name: str, folders: tuple[Path, ...]) -> str:
-        """Where the processes write what is to have that name."""
+        """Where the processes write the file for this name."""
         target = replaceable(name)
         if target is None:
             return name
@@ -75,7 +75,7 @@ class TreeFiles:
             os.close(file)
 
     def close(self) -> None:
-        """Remove what has no name of its own yet; safe to call twice."""
+        """Remove files that have no name of their own yet; safe to call twice."""
         while self._new:
             path, file, _ = self._new.pop()
             path.unlink(missing_ok=True)
@@ -104,6 +104,6 @@ def _is_at(target: Path, path: str | Path) -> bool:
 
 
 def is_same(one: Path, other: Path) -> bool:
-    """Also where neither is there yet."""
+    """Whether both are the same file, even if neither exists yet."""
     first, second = status_of(one), status_of(other)
     return one == other if first is None or second is None else os.path.samestat(first, second)

@@ -1,8 +1,8 @@
-"""Notices that a process of a tree has hung, and says which.
+"""Detects that a process of a tree has hung, and which one.
 
-A process is alive while it takes messages, answers pings or ends steps. What a step may take is in proportion to what
-it computes, measured on the steps before it, and never less than `watchdog_timeout`. A process that is stopped computes
-nothing: it has that long. While the tree starts, computing and reading are signs of life as well.
+A process is alive while it takes messages, answers pings or ends steps. A step's time limit is proportional to its
+work, as measured on earlier steps, and never below `watchdog_timeout`. A stopped process computes nothing, so its limit
+is that timeout. While the tree starts, computing and reading are signs of life as well.
 """
 
 import time
@@ -17,23 +17,24 @@ from .watchdog import Timer
 if TYPE_CHECKING:
     from .tree import Tree
 
-# A step may take so many times what was usual.
+# A step may take this many times the usual time.
 _GENEROSITY = 10.0
-# Of the first steps little is known, and a GPU may still compile for them; they have so many times watchdog_timeout.
+# Little is known for the first steps, and a GPU may still compile kernels for them; they have this many times
+# watchdog_timeout.
 _FIRST_STEPS, _FIRST_PATIENCE = 16, 5.0
-# Bytes of weights, keys and values that even a slow machine goes through in a second, for each token of a step.
+# Bytes of weights, keys and values that even a slow machine reads in a second, for each token of a step.
 _SLOWEST = 1e9
 
 
 @dataclass
 class _ChildWatch:
-    """One child, and how long it has shown nothing."""
+    """One child, and how long it has shown no sign of life."""
 
     role: str
     process: Process
     stopped: float = 0.0
     work: Timer = field(default_factory=Timer)  # of its own thread
-    step: Timer = field(default_factory=Timer)  # of a step that it has begun, which on a GPU it doesn't wait for
+    step: Timer = field(default_factory=Timer)  # of a step in progress, for which a GPU's worker doesn't wait
 
     def count(self, signs: HeartbeatLine, chance: Chance) -> None:
         self.work.count(_work_of(signs), chance.seconds)
@@ -50,17 +51,17 @@ class TreeWatch:
         self._start = Progress()
 
     def begin(self) -> None:
-        """Nobody has looked for a while: what was seen before says nothing."""
+        """Begin to watch: earlier signs don't count after a pause."""
         self._signs = {}
         self._start = Progress()
         for each in self._watched:
             each.stopped, each.work, each.step = 0.0, Timer(), Timer()
 
     def look(self, seconds: float) -> EngineDeadError | None:
-        """What has hung, now that so many more seconds have passed."""
+        """Find out what has hung, after this many more seconds."""
         return self._look_at_work(seconds) if self.tree.is_ready else self._look_at_start(seconds)
 
-    # --- at work -----------------------------------------------------------------------------------------------------
+    # --- while it works ---------------------------------------------------------------------------------------------
 
     def _look_at_work(self, seconds: float) -> EngineDeadError | None:
         before, self._signs = self._signs, {each.role: self.tree.heartbeats.read(each.role) for each in self._watched}
@@ -71,9 +72,9 @@ class TreeWatch:
             for each in self._watched
             if each.role in before and _work_of(before[each.role]) == _work_of(self._signs[each.role])
         }
-        if any(chance.is_traced for chance in chances.values()):  # a person looks at it, and at leisure
+        if any(chance.is_traced for chance in chances.values()):  # a person debugs it, at leisure
             return None
-        # Ranks wait for one another: those that wait for one without a core have as little chance as that one.
+        # Ranks wait for one another: if one has no core, the ranks that wait for it had no chance either.
         ranks = [chance.seconds for role, chance in chances.items() if role.startswith("worker")]
         for each in self._watched:
             chance = chances.get(each.role, Chance(seconds))
@@ -83,7 +84,8 @@ class TreeWatch:
         return self._verdict()
 
     def _verdict(self) -> EngineDeadError | None:
-        """The error of what holds up the others: stopped processes first, then silent ones, then a step without end."""
+        """The error about the process that holds up the others: stopped processes first, then silent ones, then an
+        endless step."""
         if stopped := [each for each in self._watched if each.stopped]:
             hung = [each for each in stopped if each.stopped >= self.timeout]
             return self._error(hung, "been stopped (SIGSTOP)", max(each.stopped for each in stopped), self.timeout)
@@ -98,7 +100,7 @@ class TreeWatch:
         return max(self.timeout, self.step_seconds(signs)) if signs.step_tokens else self.timeout
 
     def step_seconds(self, signs: HeartbeatLine) -> float:
-        """What the steps that a worker is in may take."""
+        """The time limit of the steps that a worker is in."""
         plan = self.tree.plan
         if plan is None:
             return 0.0
@@ -106,12 +108,12 @@ class TreeWatch:
         weights, histories = max(plan.weight_bytes, 1), plan.max_model_len * plan.block_bytes / block_size
         if signs.steps < _FIRST_STEPS:
             return max(_FIRST_PATIENCE * self.timeout, signs.step_tokens * (weights + histories) / _SLOWEST)
-        # Those before may have had short histories, and this one the longest.
+        # Earlier steps may have had short histories, and this one the longest.
         a_token = signs.step_time / signs.done * (1 + histories / weights)
         return _GENEROSITY * max(signs.step_time / signs.steps, signs.step_tokens * a_token) / 1e9
 
     def is_computing(self, role: str, seconds: float) -> bool:
-        """Whether it can't answer for the step that it is in, which takes no longer than such a step may."""
+        """Whether it can't answer because of a step that is still within its time limit."""
         signs = self.tree.heartbeats.read(role)
         if not signs.step_tokens or self.is_stopped(role):
             return False
@@ -120,7 +122,7 @@ class TreeWatch:
     def is_stopped(self, role: str) -> bool:
         return any(is_stopped(each.process.pid) for each in self._watched if each.role == role)
 
-    # --- at the start ------------------------------------------------------------------------------------------------
+    # --- while it starts --------------------------------------------------------------------------------------------
 
     def _look_at_start(self, seconds: float) -> EngineDeadError | None:
         for each in self._watched:
@@ -134,13 +136,13 @@ class TreeWatch:
         if any(each.stopped for each in self._watched):
             return self._verdict()
         if self._start.missed >= self.timeout:
-            # A process that waits for others answers. If all answer, a message was lost between them.
+            # A process that waits for others answers. If all answer, a message between them was lost.
             silent = [each for each in self._watched if self.tree.roll_call.is_awaited(each.role)]
             what = "neither computed nor read anything"
             return self._error(silent or self._watched, what, self._start.missed, self.timeout)
         return None
 
-    # --- words -------------------------------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------------------------
 
     def _error(self, hung: list[_ChildWatch], what: str, seconds: float, bound: float) -> EngineDeadError | None:
         if not hung:

@@ -1,7 +1,7 @@
-"""Reads from /proc whether a process could have worked just now, and whether it has.
+"""Reads from /proc whether a process could have worked just now, and whether it did.
 
 A stopped process does nothing, and neither does one that waits for a core on a busy machine: the first counts as hung,
-the second doesn't. What can't be read counts as idle.
+the second doesn't. A process that can't be inspected counts as idle.
 """
 
 import os
@@ -10,29 +10,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-_READ_BYTES = 4096  # fewer are no reading of a file
-_CPU_SHARE = 0.02  # less of a core is no work: connections that are tried again and again
+_READ_BYTES = 4096  # fewer bytes don't count as reading a file
+_CPU_SHARE = 0.02  # a smaller share of a core isn't work: retried connections, say
 
 
 class Chance(NamedTuple):
-    """Whether a process could have worked in some seconds."""
+    """How long a process could have worked in some period."""
 
-    seconds: float  # of these, in which it could have worked
+    seconds: float  # in which it could have worked
     is_stopped: bool = False  # by SIGSTOP
     is_traced: bool = False  # by a debugger
 
 
 class Process:
-    """One that is looked at again and again."""
+    """A process that is inspected repeatedly."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._cpu_time = 0
 
     def chance(self, seconds: float) -> Chance:
-        """In the seconds that have just passed.
+        """Its chance in the last seconds.
 
-        While one of its threads computes or waits for a core, only what it computed counts, for it may have no core.
+        While one of its threads computes or waits for a core, only computing counts, since it may have no core.
         """
         states = thread_states(self.pid)
         cpu_time = _cpu_time(self.pid)
@@ -42,14 +42,14 @@ class Process:
 
 
 class Progress:
-    """Of processes and all that they have started: how long they have neither computed nor read anything."""
+    """How long processes and their children have neither computed nor read anything."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[int, int, int]] = {}
         self.missed = 0.0  # seconds
 
     def count(self, pids: Iterable[int], seconds: float) -> None:
-        """The seconds that have just passed; not where one of them waits for a core, or for a lock of another's."""
+        """Count the last seconds, unless one of them waits for a core, or for another process's lock."""
         every = [*pids, *descendants(pids)]
         found = {pid: (_cpu_time(pid), _bytes_read(pid), _page_faults(pid)) for pid in every}
         before, self._before = self._before, found
@@ -63,7 +63,7 @@ class Progress:
 
 
 def thread_states(pid: int) -> str:
-    """A letter for each thread: R runs or would, S and D wait, T is stopped, t is held by a debugger."""
+    """A letter for each thread: R runs or is ready, S and D wait, T is stopped, t is held by a debugger."""
     return "".join(fields[0] for fields in map(_stat, _threads(pid)) if fields)
 
 
@@ -80,13 +80,13 @@ def is_traced(pid: int) -> bool:
 
 
 def start_time(pid: int) -> int | None:
-    """In the system's ticks since it was started; with its number it names a process for good."""
+    """The system's ticks at its start; together with the pid they identify a process."""
     fields = _stat(Path(f"/proc/{pid}"))
     return int(fields[19]) if fields else None
 
 
 def descendants(pids: Iterable[int]) -> list[int]:
-    """Children of these, and theirs."""
+    """Children of these processes, and theirs."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         if fields := _stat(path):
@@ -106,19 +106,19 @@ def _threads(pid: int) -> Iterator[Path]:
 
 
 def _stat(path: Path) -> list[str]:
-    """The fields after the name, which may hold anything; none where the process is gone."""
+    """The fields after the name, which may contain anything; empty if the process is gone."""
     with suppress(OSError):
         return (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
     return []
 
 
 def _cpu_time(pid: int) -> int:
-    """Nanoseconds of its threads."""
+    """Nanoseconds of processor time of its threads."""
     total = 0
     for thread in _threads(pid):
         try:
             total += int((thread / "schedstat").read_text().split()[0])
-        except (OSError, ValueError, IndexError):  # not every kernel keeps it; ticks of 10 ms then
+        except (OSError, ValueError, IndexError):  # some kernels lack it; then use ticks of 10 ms
             total += sum(map(int, _stat(thread)[11:13])) * 10_000_000
     return total
 
@@ -131,13 +131,13 @@ def _bytes_read(pid: int) -> int:
 
 
 def _page_faults(pid: int) -> int:
-    """For which something had to be read."""
+    """Page faults for which something had to be read."""
     fields = _stat(Path(f"/proc/{pid}"))
     return int(fields[9]) if fields else 0
 
 
 def _waiting_for_locks() -> set[int]:
-    """Processes that wait for a lock on a file, which another one holds."""
+    """Processes that wait for another process's lock on a file."""
     with suppress(OSError):
         lines = Path("/proc/locks").read_text().splitlines()
         return {int(line.split()[5]) for line in lines if " -> " in line}

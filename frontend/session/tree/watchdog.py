@@ -1,6 +1,6 @@
 """A thread that watches other processes while somebody waits for them, and sleeps while nobody does.
 
-It counts only time in which it ran itself: if it was stopped, or the machine slept, that time is not held against them.
+It counts only time in which it ran itself: time in which it was stopped, or the machine slept, doesn't count.
 """
 
 import threading
@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 _LONGEST_INTERVAL = 1.0
-# The pause between two looks, as a share of the bound: a hang is noticed at most two pauses late.
+# The pause between two checks, as a share of the bound: a hang is noticed at most two pauses late.
 _SHARE = 0.1
 
 
 class Watchdog:
-    """`wake` it whenever a wait begins; `stop` it at the end. With a bound of 0 seconds it never looks."""
+    """Call `wake` whenever a wait begins, and `stop` at the end. With a bound of 0 seconds it never checks."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Watchdog:
         begin: Callable[[], None],
         look: Callable[[float], None],
     ) -> None:
-        """`begin` forgets what was counted; then `look` hears again and again how many seconds have passed."""
+        """`begin` resets the counts; then `look` is called repeatedly with the seconds that have passed."""
         self._interval = min(_LONGEST_INTERVAL, seconds * _SHARE)
         self._is_waited_for = is_waited_for
         self._begin = begin
@@ -48,7 +48,7 @@ class Watchdog:
             self._wanted.clear()
             self._begin()
             last = time.monotonic()
-            # After the pause: by then, what a look has asked is answered, and keeps nobody looking.
+            # After the pause: by then pings of the last check are answered, and don't keep it awake.
             while not self._stopped.wait(self._interval) and self._is_waited_for():
                 now = time.monotonic()
                 self._look(min(now - last, 2 * self._interval))
@@ -56,7 +56,7 @@ class Watchdog:
 
 
 class Timer:
-    """Seconds since a sign last changed."""
+    """Seconds since a sign of life last changed."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

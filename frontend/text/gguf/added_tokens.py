@@ -1,4 +1,4 @@
-"""Tokens that are found in a text before all else: the special ones (`control`) and others (`user defined`)."""
+"""Tokens that are found in a text before any others: special ones (`control`) and `user defined` ones."""
 
 import re
 from collections.abc import Iterable
@@ -13,18 +13,19 @@ from .metadata import PREFIX, Metadata, text
 from .token_list import TokenList
 
 _SPACES = re.compile(" +")
-# Of Phi-3's vocabulary, those that leave the spaces behind them alone.
+# Tokens of Phi-3's vocabulary that leave the spaces after them alone.
 _LEAVE_SPACES = ("<unk>", "<s>", "<|endoftext|>")
 
 
 def of_spaces(tokens: TokenList) -> list[int]:
-    """The ids of user-defined tokens that are nothing but spaces."""
+    """The ids of user-defined tokens that consist of spaces."""
     pairs = enumerate(zip(tokens.texts, tokens.kinds, strict=True))
     return [at for at, (token, kind) in pairs if kind == Kind.USER_DEFINED and _SPACES.fullmatch(token)]
 
 
 def with_spaces_as_pieces(tokens: TokenList) -> TokenList:
-    """With ▁ in tokens of spaces: converters write them as spaces, under which a vocabulary of pieces has none."""
+    """Replace spaces by ▁ in tokens of spaces: converters write them as spaces, which a vocabulary of pieces doesn't
+    have."""
     texts = list(tokens.texts)
     for at in of_spaces(tokens):
         texts[at] = SPACE * len(texts[at])
@@ -36,7 +37,7 @@ def with_spaces_as_pieces(tokens: TokenList) -> TokenList:
 def add_tokens(
     backend: tokenizers.Tokenizer, metadata: Metadata, tokens: TokenList, in_normalized_text: Iterable[int] = ()
 ) -> None:
-    """Each under its own id; those `in_normalized_text` are found there, after the others."""
+    """Add each under its own id; those `in_normalized_text` are searched there, after the others."""
     late = frozenset(in_normalized_text)
     added = tokens.added()
     backend.add_tokens(
@@ -56,6 +57,6 @@ def add_tokens(
 
 
 def takes_spaces_behind(metadata: Metadata, content: str) -> bool:
-    """As Phi-3's tokens do, whose options have no place in the file."""
+    """Whether the token takes spaces after it, like Phi-3's; the file has no field for that option."""
     is_phi = text(metadata, "general.architecture") == "phi3" and text(metadata, f"{PREFIX}model") == "llama"
     return is_phi and content not in _LEAVE_SPACES

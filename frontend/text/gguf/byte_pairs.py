@@ -1,4 +1,4 @@
-"""Vocabularies with merges as `tokenizers` objects: of bytes, as GPT-2's and nearly all since, and Gemma 4's."""
+"""Vocabularies with merges as `tokenizers` objects: byte-level ones, like GPT-2's and most since, and Gemma 4's."""
 
 from collections.abc import Iterator, Mapping
 
@@ -34,7 +34,8 @@ def byte_level_tokenizer(metadata: Metadata, tokens: TokenList) -> tokenizers.To
 
 
 def plain_tokenizer(metadata: Metadata, tokens: TokenList) -> tokenizers.Tokenizer:
-    """Of characters, with ▁ for a space and bytes for characters that are no tokens; the text isn't cut before."""
+    """A tokenizer of characters, with ▁ for a space and bytes for characters that are no tokens; the text isn't
+    split first."""
     tokens = with_spaces_as_pieces(tokens)  # and a literal ▁▁ is one of them, as published
     vocabulary = {token: at for at, token in enumerate(tokens.texts)}
     backend = tokenizers.Tokenizer(
@@ -57,7 +58,8 @@ def _of_kind(tokens: TokenList, kind: Kind) -> Iterator[str]:
 
 
 def _vocabulary(tokens: TokenList) -> dict[str, int]:
-    """Without the added tokens behind it, which get their ids when they are added, one after the other."""
+    """The vocabulary without the added tokens at its end, which get their ids when they are added, one after
+    another."""
     added = set(tokens.added())
     size = len(tokens.texts)
     while size and size - 1 in added:
@@ -66,7 +68,7 @@ def _vocabulary(tokens: TokenList) -> dict[str, int]:
 
 
 def _merges(metadata: Metadata, vocabulary: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Those that end in a token; the first space but for one at the beginning is what stands between two parts."""
+    """The merges that form a token; the first space, except one at the beginning, separates the two parts."""
     key = f"{PREFIX}merges"
     found = texts(metadata, key)
     if found is None:
@@ -74,7 +76,7 @@ def _merges(metadata: Metadata, vocabulary: Mapping[str, int]) -> Iterator[tuple
     for at, written in enumerate(found):
         border = written.find(" ", 1)
         if border < 0 or border == len(written) - 1:
-            raise ValueError(f"{key} has at place {at:,} one text where two with a space between them belong")
+            raise ValueError(f"{key} has one text at index {at:,}, and needs two with a space between them")
         left, right = written[:border], written[border + 1 :]
         if left in vocabulary and right in vocabulary and left + right in vocabulary:
             yield left, right

@@ -1,6 +1,6 @@
-"""Values of a GGUF file's metadata, each of the type that its key has, or not there.
+"""Values of a GGUF file's metadata, checked for the type of their key; None if missing.
 
-The file may come from a stranger: whatever has another type ends in a ValueError that names the key.
+The file may come from a stranger: a value of another type raises a ValueError that names the key.
 """
 
 import math
@@ -36,13 +36,13 @@ def whole_numbers(metadata: Metadata, key: str) -> list[int] | None:
 
 
 def real_numbers(metadata: Metadata, key: str) -> list[float] | None:
-    """None of them is NaN, which has no place in an order."""
+    """The numbers; raises for NaN, which has no order."""
     values = metadata.get(key)
     if isinstance(values, list) and set(map(type, values)) == {int}:
         metadata = {key: list(map(float, values))}
     found = _several(metadata, key, float, "numbers")
     if found is not None and any(map(math.isnan, found)):
-        raise ValueError(f"{key} has NaN at place {next(at for at, each in enumerate(found) if math.isnan(each)):,}")
+        raise ValueError(f"{key} has NaN at index {next(at for at, each in enumerate(found) if math.isnan(each)):,}")
     return found
 
 
@@ -63,7 +63,7 @@ def _several(metadata: Metadata, key: str, kind: type[Value], name: str) -> list
         raise ValueError(f"{key} is {_described(values)}, and a list of {name} belongs there")
     if not set(map(type, values)) <= {kind}:
         at = next(at for at, value in enumerate(values) if type(value) is not kind)
-        raise ValueError(f"{key} has {shown(values[at])} at place {at:,}, and is a list of {name}")
+        raise ValueError(f"{key} has {shown(values[at])} at index {at:,}, and is a list of {name}")
     return values
 
 

@@ -1,6 +1,6 @@
 """Vocabularies of SentencePiece models: BPE by scores (Llama 2, Mistral, Gemma, ERNIE) and unigram (T5).
 
-The file's tokens are made a `SentencePieceModel` again; what follows is as for a `tokenizer.model`.
+The file's tokens are turned back into a `SentencePieceModel`; the rest is as for a `tokenizer.model`.
 """
 
 import struct
@@ -15,26 +15,26 @@ from .added_tokens import add_tokens, of_spaces, with_spaces_as_pieces
 from .metadata import PREFIX, Metadata, flag, whole_numbers
 from .token_list import TokenList
 
-# Vocabularies with this token, Mistral's since the third version, have a space before the first word of a text only;
-# the others have one behind every special token as well.
+# Vocabularies with this token, Mistral's since the third version, add a space only before the first word of a text;
+# others also add one after every special token.
 _ONLY_FIRST = "[INST]"
 
 
 class SentencePieceTokenizer(NamedTuple):
     backend: tokenizers.Tokenizer
-    settings: dict[str, Any]  # of transformers, by which a text's first space goes
+    settings: dict[str, Any]  # in transformers' terms; they decide about a text's first space
     segmenter: bytes | None  # the content of `SEGMENTER_FILE`, if the backend needs it
 
 
 def tokenizer_of(metadata: Metadata, tokens: TokenList, algorithm: Algorithm) -> SentencePieceTokenizer:
     settings = _settings(metadata, tokens)
-    # Where no space is added before a text, a token of spaces is one wherever it stands.
+    # If no space is added before a text, a token of spaces is one anywhere.
     spaces = () if settings["legacy"] or settings["add_prefix_space"] else of_spaces(tokens)
     if spaces:
         tokens = with_spaces_as_pieces(tokens)
     model = _model(metadata, tokens, algorithm, settings)
     is_cut = needs_segmenter(model)
-    if is_cut and spaces:  # the library then looks for tokens in texts whose spaces are no ▁ yet
+    if is_cut and spaces:  # the library then searches for tokens in texts whose spaces are no ▁ yet
         model = _model(metadata, tokens, algorithm, settings, spaces)
     check_model(model)
     added = {str(at): tokens.texts[at] for at in tokens.added()}
@@ -59,7 +59,8 @@ def _model(
     settings: dict[str, Any],
     user_defined: Collection[int] = (),
 ) -> SentencePieceModel:
-    """Added tokens are control pieces of the model, as they are no part of words; but those `user_defined` are."""
+    """Added tokens become control pieces of the model, since they are no part of words; `user_defined` ones are part
+    of words."""
     kinds = list(tokens.kinds)
     for at in tokens.added():
         kinds[at] = Kind.UNKNOWN if kinds[at] == Kind.UNKNOWN else Kind.CONTROL
@@ -95,7 +96,7 @@ def _charsmap(metadata: Metadata) -> bytes:
     return bytes([number & 0xFF for number in numbers])
 
 
-# --- the file --------------------------------------------------------------------------------------------------------
+# --- the file ---------------------------------------------------------------------------------------------------------
 # The `Segmenter` reads it when a tokenizer is loaded. Field numbers are those of `sentencepiece_model.proto`.
 
 _FOUR_BYTES, _CONTENT = 5, 2

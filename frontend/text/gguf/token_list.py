@@ -1,6 +1,6 @@
-"""The tokens of a GGUF file: their texts, kinds and scores, and which of them begin, end or fill a text.
+"""The tokens of a GGUF file: their texts, kinds and scores, and their roles (begin, end, padding and so on).
 
-It also says which tokens end an answer.
+It also finds the tokens that end an answer.
 """
 
 import re
@@ -12,20 +12,20 @@ from ....protocol.fields.rules import shown
 from ..vocabulary.sentencepiece_model import Kind
 from .metadata import PREFIX, Metadata, flag, real_numbers, texts, whole_number, whole_numbers
 
-# Names in the keys, the first as the format spells it.
+# Names in the keys, the first in the format's own spelling.
 _IDS = {
     **dict(bos="bos", eos="eos", eot="eot", eom="eom", unk="unknown", sep="seperator", pad="padding"),
     **dict(cls="cls", mask="mask"),
 }
 _UNDEFINED = 0
 _KINDS = {_UNDEFINED: Kind.UNUSED, **{int(kind): kind for kind in Kind}}
-# Converters fill a vocabulary up to the number of the model's rows with these.
+# Converters pad a vocabulary with these to the number of the model's rows.
 _FILLING = re.compile(r"\[PAD\d+\]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class Defaults(NamedTuple):
-    """What holds of a kind of vocabulary where the file doesn't say, by llama.cpp's rules."""
+    """Defaults of a kind of vocabulary, by llama.cpp's rules."""
 
     ids: Mapping[str, int]
     adds_bos: bool = False
@@ -37,7 +37,7 @@ class TokenList:
     texts: list[str]
     kinds: list[Kind]
     scores: list[float]
-    ids: dict[str, int]  # of the tokens with a task: bos, eos, eot, eom, unk, sep, pad, cls, mask
+    ids: dict[str, int]  # tokens with a role: bos, eos, eot, eom, unk, sep, pad, cls, mask
     adds_bos: bool
     adds_eos: bool
 
@@ -45,12 +45,12 @@ class TokenList:
         return self.texts[self.ids[task]] if task in self.ids else None
 
     def added(self) -> list[int]:
-        """The ids of tokens that are found in a text before all else."""
+        """The ids of tokens that are found in a text before any others."""
         whole = (Kind.CONTROL, Kind.USER_DEFINED, Kind.UNKNOWN)
         return [at for at, kind in enumerate(self.kinds) if kind in whole]
 
     def without_added(self, ids: Iterable[int]) -> "TokenList":
-        """With these as tokens like most."""
+        """A copy with these as ordinary tokens."""
         kinds = list(self.kinds)
         for at in ids:
             kinds[at] = Kind.NORMAL
@@ -58,11 +58,11 @@ class TokenList:
 
 
 def read_tokens(metadata: Metadata, defaults: Defaults) -> TokenList:
-    """Raises ValueError for what is no vocabulary."""
+    """Read the tokens; raises ValueError for an invalid vocabulary."""
     found = texts(metadata, f"{PREFIX}tokens")
     if not found:
         raise ValueError(f"{PREFIX}tokens has no tokens")
-    # An empty text can't be found in another; llama.cpp gives it the same name.
+    # An empty text can't be found in another; llama.cpp uses the same replacement.
     named = [token or f"[EMPTY_{at}]" for at, token in enumerate(found)]
     ids = _ids(metadata, len(named))
     kinds = _kinds(metadata, named, ids)
@@ -107,7 +107,7 @@ def _kinds(metadata: Metadata, named: list[str], ids: Mapping[str, int]) -> list
         if unknown := set(numbers) - _KINDS.keys():
             raise ValueError(f"{key} has {shown(min(unknown))}, which is no type of a token")
         kinds = [_KINDS[number] for number in numbers[: len(named)]]
-    # What begins and ends a text is no part of one, whatever a converter thought of it.
+    # Tokens that begin or end a text are never part of one, whatever a converter thought.
     for task in ("bos", "eos", "eot", "eom"):
         if task in ids and kinds[ids[task]] in (Kind.NORMAL, Kind.UNUSED):
             kinds[ids[task]] = Kind.CONTROL
@@ -115,7 +115,7 @@ def _kinds(metadata: Metadata, named: list[str], ids: Mapping[str, int]) -> list
 
 
 def _without_filling(named: list[str], kinds: list[Kind], ids: Mapping[str, int]) -> int:
-    """How many tokens there are without those at the end that only fill the vocabulary up."""
+    """The number of tokens without the padding at the end."""
     size = len(named)
     least = max(ids.values(), default=-1) + 1
     while size > least and kinds[size - 1] == Kind.UNUSED and _FILLING.fullmatch(named[size - 1]):
@@ -134,9 +134,9 @@ def _require_unique(named: list[str]) -> None:
 
 
 # --- ends of an answer -----------------------------------------------------------------------------------------------
-# A GGUF file names three at most (`eos`, `eot`, `eom`); the list of generation_config.json is lost on the way. So those
-# count as well whose names say so in every family: the names that llama.cpp takes for ends, without the ones that
-# belong to the middle of code.
+# A GGUF file names three at most (`eos`, `eot`, `eom`); the list of generation_config.json is lost in conversion. So
+# tokens also count if their names mean an end in every family: those that llama.cpp takes for ends, except the ones for
+# infilling code.
 
 _NAMES = frozenset(
     (
@@ -146,12 +146,12 @@ _NAMES = frozenset(
     )
 )
 _MARKUP = "</s>"  # in Gemma's vocabularies the end of crossed-out text
-# Beside these tokens, that one ends a thought.
+# If a vocabulary has these tokens, that one ends a thought.
 _NO_ENDS = {("<|return|>", "<|call|>"): "<|end|>", ("<|calls|>", "<|flush|>"): "<|end|>"}
 
 
 def end_token_ids(tokens: TokenList) -> list[int]:
-    """As generation_config.json has them, the file's own eos first."""
+    """The ids as in generation_config.json, the file's own eos first."""
     named = [tokens.ids[task] for task in ("eos", "eot", "eom") if task in tokens.ids]
     return list(dict.fromkeys([*named, *_by_their_names(tokens)]))
 

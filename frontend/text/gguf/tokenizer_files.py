@@ -24,7 +24,7 @@ from .word_rules import adds_bos_by_default
 
 
 class Model(Enum):
-    """The kinds of vocabularies that a GGUF file may have, by `tokenizer.ggml.model`."""
+    """The kinds of vocabularies in GGUF files, by `tokenizer.ggml.model`."""
 
     BYTE_PAIRS = "gpt2"
     PLAIN_PAIRS = "gemma4"  # of characters, with bytes for the rest
@@ -39,7 +39,7 @@ class Vocabulary(NamedTuple):
 
 
 _NONE = ("none", "no_vocab")
-# By kind, where the file doesn't say.
+# By kind, if the file has no value.
 _DEFAULTS = {
     Model.PLAIN_PAIRS: Defaults({}, adds_bos=True),
     Model.SENTENCEPIECE: Defaults(dict(bos=1, eos=2, unk=0), adds_bos=True),
@@ -75,10 +75,10 @@ class _Made(NamedTuple):
 
 
 def write_tokenizer(metadata: Metadata, folder: Path) -> TokenList:
-    """Into a folder that is there; gives the file's tokens.
+    """Write into an existing folder; returns the file's tokens.
 
-    Raises a ValueError that says what can't be used, as the rest of a sentence. The templates are written first: they
-    are good with another tokenizer, too.
+    Raises a ValueError, worded as the rest of a sentence. The templates are written first: they are useful with another
+    tokenizer, too.
     """
     with panics_as(ValueError, "its tokens can't be put together"):
         write_chat_templates(metadata, folder)
@@ -87,7 +87,7 @@ def write_tokenizer(metadata: Metadata, folder: Path) -> TokenList:
         settings = {**_settings(metadata, vocabulary.tokens), **made.settings}
         if vocabulary.model != Model.WORD_PIECES:
             add_begin_and_end(made.backend, settings)
-        # Not by the library, which doesn't tell a full disk from anything else.
+        # Not by the library, which doesn't distinguish a full disk from other errors.
         (folder / "tokenizer.json").write_text(made.backend.to_str(), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     if made.segmenter is not None:
@@ -109,7 +109,7 @@ def _made(metadata: Metadata, vocabulary: Vocabulary) -> _Made:
 
 
 def _settings(metadata: Metadata, tokens: TokenList) -> dict[str, Any]:
-    """As tokenizer_config.json has them. A token with a task is special, so that none is named that is text as well."""
+    """The content of tokenizer_config.json. A token with a role is special, so ordinary text is never named."""
     named = {task: tokens.token(task) for task in _NAMED if task in tokens.ids and _is_whole(tokens, task)}
     options = {
         str(tokens.ids[task]): {"content": token, "special": True, "normalized": False, "rstrip": True}
@@ -131,7 +131,7 @@ def _is_whole(tokens: TokenList, task: str) -> bool:
 
 
 # --- chat templates --------------------------------------------------------------------------------------------------
-# They become the files in which a model's folder has them: one, and others by name.
+# They become the files of a model's folder: one default, and others by name.
 
 _KEY = "tokenizer.chat_template"
 _FOLDER = "additional_chat_templates"

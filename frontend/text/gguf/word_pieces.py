@@ -1,6 +1,6 @@
 """BERT's kind of vocabulary; `frontend/text/gguf/byte_pairs.py` and `sentencepiece.py` next to it are others.
 
-A word becomes the longest beginning that is a token, and so on.
+A word becomes the longest token that begins it, and so on.
 """
 
 import tokenizers
@@ -13,7 +13,7 @@ from .added_tokens import add_tokens
 from .metadata import PREFIX, Metadata, flag
 from .token_list import TokenList
 
-_INSIDE = "##"  # begins a piece that doesn't begin a word
+_INSIDE = "##"  # marks a piece that doesn't begin a word
 
 
 def word_piece_tokenizer(metadata: Metadata, tokens: TokenList) -> tokenizers.Tokenizer:
@@ -42,7 +42,7 @@ def word_piece_tokenizer(metadata: Metadata, tokens: TokenList) -> tokenizers.To
 
 
 def _piece(token: str, kind: Kind) -> str:
-    """Converters mark with ▁ the pieces that begin a word, in place of those that don't."""
+    """Converters mark pieces that begin a word with ▁, instead of marking the others."""
     if kind in (Kind.CONTROL, Kind.UNKNOWN, Kind.USER_DEFINED) or (token.startswith("[") and token.endswith("]")):
         return token
     is_beginning = token.startswith(SPACE) and token != SPACE

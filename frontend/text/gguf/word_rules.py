@@ -1,8 +1,8 @@
-"""How text is cut into words before its bytes are merged, by the name that `tokenizer.ggml.pre` gives.
+"""Rules for splitting text into words before bytes are merged, by their names in `tokenizer.ggml.pre`.
 
-A GGUF file has only that name. The rules here are those of the tokenizer.json of the model that a name was introduced
-for, its normalizer included. The names come from llama.cpp, which goes by patterns of its own that nearly agree; it is
-followed for models whose tokenizer.json isn't public.
+A GGUF file has only that name. The rules here are from the tokenizer.json of the model for which a name was introduced,
+including its normalizer. The names come from llama.cpp, whose own patterns nearly agree; they are used for models whose
+tokenizer.json isn't public.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from .metadata import PREFIX
 
 
 class WordRule(NamedTuple):
-    """Steps are made when they are asked for: most of a start needs one rule of them all."""
+    """Steps are made lazily: a start needs only one of all the rules."""
 
     steps: Callable[[], list[PreTokenizer]]
-    is_composed: bool = False  # text is brought to NFC first
+    is_composed: bool = False  # text is normalized to NFC first
     ignore_merges: bool = False  # a word that is a token needs no merges
-    adds_bos: bool = False  # where the file doesn't say
+    adds_bos: bool = False  # default if the file has no value
     is_tiktoken: bool = False  # tokens are merged in the order of their ids, whatever merges the file lists
 
 
 def _split(*found: str) -> Callable[[], list[PreTokenizer]]:
-    """By patterns, each within the pieces that those before it have left."""
+    """Split by patterns, each within the pieces left by the previous ones."""
     return lambda: [*map(_isolated, found), ByteLevel(add_prefix_space=False, use_regex=False)]
 
 
@@ -155,16 +155,16 @@ _RULES: dict[WordRule, tuple[str, ...]] = {
     WordRule(_split(SCHEMES["TikTokenTokenizer"].words), ignore_merges=True, is_tiktoken=True): ("kimi-k2",),
 }
 RULES = {name: rule for rule, names in _RULES.items() for name in names}
-# Of vocabularies whose tokens are characters, and in which a space is ▁.
+# Vocabularies of characters, in which a space is ▁.
 PLAIN_NAMES = ("gemma4", "granite-embed-multi-311m", "sarvam-moe")
 
 
 def word_rule(name: str | None) -> WordRule:
     key = f"{PREFIX}pre"
     if name is None:
-        raise ValueError(f"it doesn't say how text is cut into words, since it has no {key}, as files of early 2024")
+        raise ValueError(f"it has no {key}, like files of early 2024, so its rule for splitting words is unknown")
     if name not in RULES:
-        raise ValueError(f"{key} is {shown(name)}, a way to cut text into words that is not known here")
+        raise ValueError(f"{key} is {shown(name)}, an unknown rule for splitting text into words")
     return RULES[name]
 
 

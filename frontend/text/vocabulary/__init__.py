@@ -1,7 +1,7 @@
-"""Makes `tokenizers` objects of vocabularies in other libraries' files (SentencePiece, tiktoken).
+"""Makes `tokenizers` objects from vocabularies in other libraries' files (SentencePiece, tiktoken).
 
-They give the same token ids, and none of those libraries is needed. Begin with `folder.py`, then
-`sentencepiece_tokenizer.py`; `segmenter.py` cuts texts into pieces where the `tokenizers` library can't.
+They give the same token ids, without those libraries. Begin with `folder.py`, then `sentencepiece_tokenizer.py`;
+`segmenter.py` splits texts into pieces if the `tokenizers` library can't.
 """
 
 from .folder import has_other_ids, readable, write_tokenizer

@@ -1,7 +1,7 @@
-"""The compiled rules by which a SentencePiece model replaces characters (NFKC, case, white space).
+"""Compiled rules by which a SentencePiece model replaces characters (NFKC, case, white space).
 
-The rules lie in a double-array trie over UTF-8 (darts-clone), whose values point into the texts that replace what was
-found. At each place the longest rule counts. Results are cached by character.
+The rules are a double-array trie over UTF-8 (darts-clone), whose values point into the replacement texts. At each
+position the longest rule counts. Results are cached by character.
 """
 
 import struct
@@ -11,12 +11,12 @@ _MOST_KEPT = 1 << 16
 
 
 class _Step(NamedTuple):
-    node: int  # 0 where no longer rule goes this way
+    node: int  # 0 if there is no longer rule
     replacement: str | None  # of the rule that ends here
 
 
 class Charsmap:
-    """Raises ValueError where the rules are cut short."""
+    """The rules of a model; raises ValueError if they are truncated."""
 
     def __init__(self, compiled: bytes) -> None:
         if len(compiled) < 4:
@@ -30,7 +30,7 @@ class Charsmap:
         self._steps: dict[tuple[int, str], _Step] = {}
 
     def longest(self, text: str, position: int) -> tuple[str, int] | None:
-        """What replaces the text at a position, and where it ends; None where no rule begins there."""
+        """The replacement at a position, and where the replaced text ends; None if no rule begins there."""
         found = None
         node = self._root
         for end in range(position, len(text)):

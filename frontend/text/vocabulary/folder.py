@@ -1,6 +1,6 @@
 """Converts a folder with a SentencePiece model or a tiktoken file into one with a `tokenizer.json`.
 
-Special tokens, what begins and ends a text, and templates are taken over from transformers' settings.
+Special tokens, including those around a text, and templates are copied from transformers' settings.
 """
 
 import fnmatch
@@ -19,12 +19,12 @@ from .sentencepiece_model import read_sentencepiece
 from .sentencepiece_tokenizer import needs_segmenter, refuse_what_differs, sentencepiece_tokenizer
 from .tiktoken_tokenizer import is_tiktoken, tiktoken_tokenizer
 
-# Files that may be either, the usual name first.
+# Files of either kind, the usual name first.
 NAMES = ("tokenizer.model", "tiktoken.model", "*.tiktoken", "tokenizer.model*", "spiece.model", "*.spm")
 _TEMPLATE_FILES = ("chat_template.json", "chat_template.jinja")
 _TEMPLATES = "additional_chat_templates"
 _SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens.json"
-# Of these, transformers' own code gives the pieces other ids than the file does, or changes the text first.
+# For these, transformers' own code gives the pieces other ids than the file does, or changes the text first.
 _OTHER_IDS = frozenset(
     (
         *("AlbertTokenizer", "BarthezTokenizer", "BigBirdTokenizer", "CamembertTokenizer", "DebertaV2Tokenizer"),
@@ -37,7 +37,7 @@ _OTHER_IDS = frozenset(
 
 
 def readable(folder: Path) -> Path | None:
-    """The file that `write_tokenizer` reads; None where there is none, or where it isn't all that counts."""
+    """The file that `write_tokenizer` reads; None if there is none, or if other files matter, too."""
     if has_other_ids(folder):
         return None
     files = sorted(path.name for path in folder.iterdir() if path.is_file())
@@ -56,7 +56,7 @@ def write_tokenizer(path: Path, target: Path) -> None:
     settings = {**read_model_settings(folder / "special_tokens_map.json"), **read_model_settings(folder / _SETTINGS)}
     with values_of(folder / _SETTINGS):
         backend, defaults = _read(path, settings, target)
-    # What a settings file calls null is not there on purpose.
+    # A null in a settings file is left out on purpose.
     settings = {**{name: token for name, token in defaults.items() if name not in settings}, **settings}
     with values_of(folder / _ADDED):
         _add_tokens(backend, read_model_settings(folder / _ADDED))
@@ -68,7 +68,7 @@ def write_tokenizer(path: Path, target: Path) -> None:
 
 
 def _read(path: Path, settings: Mapping[str, Any], target: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
-    """With the special tokens that hold where the settings name none."""
+    """Read the tokenizer, with the special tokens that apply if the settings name none."""
     if is_tiktoken(path):
         backend, end = tiktoken_tokenizer(path, settings)
         return backend, {"eos_token": end} if end and backend.token_to_id(end) is not None else {}
@@ -80,14 +80,14 @@ def _read(path: Path, settings: Mapping[str, Any], target: Path) -> tuple[tokeni
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, ids: Mapping[str, int]) -> None:
-    """Those of added_tokens.json, where older tokenizers list what came after their vocabulary."""
+    """Add the tokens of added_tokens.json, where older tokenizers list tokens added to their vocabulary."""
     for token, token_id in sorted(ids.items(), key=lambda entry: entry[1]):
         if backend.token_to_id(token) is None and token_id == backend.get_vocab_size():
             backend.add_tokens([tokenizers.AddedToken(token, normalized=False)])
 
 
 def add_begin_and_end(backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> None:
-    """As transformers: only what `add_bos_token` and `add_eos_token` ask for."""
+    """Add begin and end tokens as transformers does: only if `add_bos_token` and `add_eos_token` say so."""
     begin = _asked_for(backend, settings, "bos_token")
     end = _asked_for(backend, settings, "eos_token")
     template = " ".join([token for token in (begin and f"{begin}:0", "$A:0", end and f"{end}:0") if token])

@@ -1,5 +1,5 @@
-"""SentencePiece's BPE: of all neighbours that make a piece, those of the highest score are merged first, the leftmost
-of several. Unused pieces take part, and are split again at the end.
+"""SentencePiece's BPE: of all neighbours that form a piece, those with the highest score are merged first, leftmost
+first. Unused pieces take part, and are split again at the end.
 """
 
 from heapq import heapify, heappop, heappush
@@ -12,7 +12,7 @@ _MERGED = (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)
 
 class PieceMerger:
     def __init__(self, model: SentencePieceModel) -> None:
-        # Models of characters have a cut and no merges.
+        # Models of characters split text but have no merges.
         merged = () if model.algorithm == Algorithm.CHAR else _MERGED
         self._scores = {piece.text: piece.score for piece in model.pieces if piece.kind in merged}
         self._unused = frozenset(model.texts(Kind.UNUSED))
@@ -53,7 +53,7 @@ class PieceMerger:
         return [piece for symbol in symbols if symbol for piece in self._used(symbol, parts_of)]
 
     def _symbols(self, text: str) -> tuple[list[str], list[bool]]:
-        """Characters, and user-defined pieces, which are frozen."""
+        """Split into characters, and user-defined pieces, which are frozen."""
         if not self._user_defined:
             return list(text), [False] * len(text)
         symbols: list[str] = []

@@ -1,4 +1,5 @@
-"""Pieces of a vocabulary: how long one may be, which begin at a position of a text, and the merges that make them."""
+"""Pieces of a vocabulary: their length limit, those that begin at a position in a text, and the merges that form
+them."""
 
 from collections.abc import Container, Iterable, Iterator
 from typing import TypeVar
@@ -23,7 +24,7 @@ class PieceIndex:
         return bool(self._pieces)
 
     def ends(self, text: str, position: int) -> Iterator[int]:
-        """Where the pieces end that begin at a position, the shortest first."""
+        """The ends of the pieces that begin at a position, the shortest first."""
         for length in self._lengths.get(text[position], ()):
             end = position + length
             if end > len(text):
@@ -32,7 +33,7 @@ class PieceIndex:
                 yield end
 
     def longest_end(self, text: str, position: int) -> int:
-        """0 where none begins at the position."""
+        """The end of the longest piece at the position; 0 if there is none."""
         return max(self.ends(text, position), default=0)
 
 
@@ -40,10 +41,10 @@ Text = TypeVar("Text", str, bytes)
 
 
 def merges(ordered: Iterable[Text], known: Container[Text]) -> Iterator[tuple[Text, Text]]:
-    """The merges that the `tokenizers` library needs, for vocabularies that only order their pieces.
+    """The merges for the `tokenizers` library, for vocabularies that only order their pieces.
 
-    SentencePiece and tiktoken merge whatever two neighbours make a `known` piece, the first piece of that order first.
-    So each way to cut a piece into two others is a merge.
+    SentencePiece and tiktoken merge any two neighbours that form a `known` piece, in the order of the pieces. So each
+    way to split a piece into two others is a merge.
     """
     for piece in ordered:
         for border in range(len(piece) - 1, 0, -1):  # the longer left part first

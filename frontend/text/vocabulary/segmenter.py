@@ -1,8 +1,8 @@
-"""Text to pieces exactly as SentencePiece makes them, for models that the `tokenizers` library has no form for.
+"""Splits text into pieces exactly like SentencePiece, for models that the `tokenizers` library can't represent.
 
-Such are unigram models (whose sums SentencePiece rounds to float32, which decides between ways of equal score), rules
-that replace characters, pieces with equal scores, user-defined pieces and unused ones. A `Segmenter` stands in a
-`tokenizers` object as its pre-tokenizer: every piece that it gives is in the vocabulary already.
+These have unigram scores (whose sums SentencePiece rounds to float32, which decides between equal splits), rules that
+replace characters, pieces with equal scores, or user-defined or unused pieces. A `Segmenter` is the pre-tokenizer of a
+`tokenizers` object: every piece that it returns is in the vocabulary.
 """
 
 import re
@@ -20,13 +20,13 @@ from .pieces import PieceIndex
 from .sentencepiece_model import Algorithm, DummyPrefix, Kind, SentencePieceModel, dummy_prefix, read_sentencepiece
 from .weigh_pieces import PieceLattice
 
-SEGMENTER_FILE = "segmenter.model"  # beside a tokenizer.json that needs one
+SEGMENTER_FILE = "segmenter.model"  # next to a tokenizer.json that needs one
 _MOST_WORDS = 1 << 15
 _LONGEST_WORD = 64
 
 
 def attach_segmenter(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Complete a tokenizer that was read from `folder`, where it is one that needs a `Segmenter`."""
+    """Complete a tokenizer read from `folder`, if it needs a `Segmenter`."""
     path = folder / SEGMENTER_FILE
     if path.is_file():
         model = read_sentencepiece(path, settings)
@@ -45,16 +45,16 @@ class Segmenter:
         self._known = frozenset(piece.text for piece in model.pieces)
 
     def pre_tokenize(self, text: tokenizers.PreTokenizedString) -> None:
-        """Called by the library for what lies between the added tokens of a text."""
+        """Split text between added tokens; called by the library."""
         text.split(lambda index, part: [tokenizers.NormalizedString(piece) for piece in self.cut(str(part), index)])
 
     def cut(self, text: str, index: int = 0) -> list[str]:
-        """The pieces of a text, or of its part behind `index` others."""
+        """The pieces of a text, or of its part after `index` others."""
         has_prefix = self._prefix == "always" or (self._prefix == "first" and not index)
         return list(self._in_vocabulary(self._pieces(self.normalized(text, has_prefix=has_prefix))))
 
     def normalized(self, text: str, *, has_prefix: bool) -> str:
-        """As pieces write it: characters replaced, extra spaces removed, and ▁ for a space."""
+        """Normalize text as in pieces: characters replaced, extra spaces removed, and ▁ for a space."""
         model = self._model
         if model.remove_extra_whitespaces:
             parts = _without_extra_spaces(list(self._replaced(text)))
@@ -64,11 +64,11 @@ class Segmenter:
             return ""
         space = model.space
         found = (space if has_prefix else "") + "".join(parts).replace(" ", space)
-        # A space that the text itself writes as ▁ is at the end an extra one as well.
+        # At the end, a ▁ in the text itself also counts as an extra space.
         return found.rstrip(space) if model.remove_extra_whitespaces else found
 
     def _replaced(self, text: str) -> Iterator[str]:
-        """The text in parts, each with its rule applied; user-defined pieces stay as they are."""
+        """The text in parts, each after applying its rule; user-defined pieces stay unchanged."""
         if self._charsmap is None and not self._user_defined:
             yield from text
             return
@@ -85,7 +85,7 @@ class Segmenter:
             position = end
 
     def _in_vocabulary(self, pieces: list[str]) -> Iterator[str]:
-        """Unknown characters as bytes, or all that stand side by side as one unknown token."""
+        """Unknown characters as bytes, or adjacent ones as one unknown token."""
         was_unknown = False
         for piece in pieces:
             is_unknown = piece not in self._known
@@ -99,7 +99,7 @@ class Segmenter:
 
 
 def _without_extra_spaces(parts: list[str]) -> list[str]:
-    """Without spaces at the beginning and behind other spaces. What a part holds within is not looked at."""
+    """Remove spaces at the beginning and after other spaces. The inside of a part is not searched."""
     first = next((index for index, part in enumerate(parts) if part != " "), len(parts))
     kept: list[str] = []
     is_after_space = True
@@ -112,7 +112,7 @@ def _without_extra_spaces(parts: list[str]) -> list[str]:
 
 
 def _by_words(model: SentencePieceModel, cut: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """Words are remembered where no piece goes beyond the end of one: merges are then a matter of each word alone."""
+    """Cache words if no piece crosses a word's end: then merges concern each word alone."""
     space = re.escape(model.space)
     goes_beyond = re.compile(f"[^{space}]{space}")
     if model.algorithm == Algorithm.UNIGRAM or any(goes_beyond.search(piece.text) for piece in model.pieces):

@@ -1,4 +1,4 @@
-"""Reads a SentencePiece model file: its pieces with their scores, and how text is normalized for them.
+"""Reads a SentencePiece model file: its pieces with their scores, and its normalization of text.
 
 Field numbers and defaults are those of `sentencepiece_model.proto`.
 """
@@ -18,7 +18,7 @@ from .charsmap import Charsmap
 from .pieces import check_length
 from .wire_format import Field, fields
 
-SPACE = "▁"  # how pieces write a space
+SPACE = "▁"  # a space within pieces
 
 
 class Kind(IntEnum):
@@ -67,18 +67,18 @@ class SentencePieceModel:
 
     @property
     def space(self) -> str:
-        """What stands for a space when text is cut into pieces."""
+        """The character that replaces a space when text is split into pieces."""
         return SPACE if self.escape_whitespaces else " "
 
     def special_tokens(self) -> dict[str, str]:
-        """The names that the model gives to what begins, ends and fills a text, where it has these tokens."""
+        """The model's names of the tokens that begin, end and pad a text, if it has them."""
         ids = {"bos_token": self.bos_id, "eos_token": self.eos_id, "pad_token": self.pad_id}
         named = {name: self.pieces[at].text for name, at in ids.items() if 0 <= at < len(self.pieces)}
         return {**named, "unk_token": self.unknown}
 
 
 def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePieceModel:
-    """`settings` are those of transformers, which may give a piece another name."""
+    """Read a model; `settings` are transformers', which may rename pieces."""
     content, names = read_model_file(path), added_tokens(settings)
     try:
         model = _parsed(content)
@@ -93,7 +93,7 @@ def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePiece
 
 
 def added_tokens(settings: Mapping[str, Any]) -> dict[int, str]:
-    """Names by id, of tokens that are looked for in a text before all else."""
+    """Names, by id, of tokens that are found in a text before any others."""
     listed = settings.get("added_tokens_decoder") or {}
     names = {int(at): token["content"] if isinstance(token, dict) else token for at, token in listed.items()}
     for at, name in names.items():
@@ -103,7 +103,7 @@ def added_tokens(settings: Mapping[str, Any]) -> dict[int, str]:
 
 
 def _rename(model: SentencePieceModel, names: Mapping[int, str]) -> None:
-    """A place that a model kept free has the name of the token that was put there, and is found by that name alone."""
+    """A slot that a model kept free gets the name of the token that was put there, and is found by that name alone."""
     taken = {piece.text for piece in model.pieces}
     for token_id, name in names.items():
         if 0 <= token_id < len(model.pieces) and name not in taken:
@@ -180,14 +180,14 @@ def _piece(message: bytes) -> Piece:
 
 
 def _is_usable(score: float, algorithm: Algorithm) -> bool:
-    """Scores are summed by unigram models, put in an order by BPE, and nothing to the others."""
+    """Whether a score is usable: unigram models sum scores, BPE orders by them, the others ignore them."""
     if algorithm == Algorithm.UNIGRAM:
         return math.isfinite(score)
     return algorithm != Algorithm.BPE or not math.isnan(score)
 
 
 def check_model(model: SentencePieceModel) -> None:
-    """What SentencePiece itself asks of a model when it loads one."""
+    """Check a model as SentencePiece does when it loads one."""
     if not model.pieces:
         raise ValueError("it has no pieces")
     if len(model.texts(Kind.UNKNOWN)) != 1:
@@ -204,7 +204,7 @@ def check_model(model: SentencePieceModel) -> None:
         Charsmap(model.charsmap)
     missing = [f"<0x{byte:02X}>" for byte in range(256) if f"<0x{byte:02X}>" not in seen]
     if model.byte_fallback and missing:
-        raise ValueError(f"it writes unknown characters as bytes, and {missing[0]} is none of its pieces")
+        raise ValueError(f"it writes unknown characters as bytes, and {missing[0]} is not one of its pieces")
     if not model.byte_fallback and model.texts(Kind.BYTE):
         raise ValueError("it has pieces for bytes, and does not write unknown characters as bytes")
 

@@ -1,7 +1,7 @@
-"""A SentencePiece model as a `tokenizers` object that gives the ids that the model's own library gives.
+"""A SentencePiece model as a `tokenizers` object that gives the same ids as the model's own library.
 
 Most models for text generation are BPE with scores that all differ and change no characters: those become merges, which
-the library applies itself. For the others a `Segmenter` cuts the text, and the library only looks the pieces up.
+the library applies itself. For the others a `Segmenter` splits the text, and the library only looks up the pieces.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from .sentencepiece_model import SPACE, Algorithm, DummyPrefix, Kind, SentencePi
 
 
 def refuse_what_differs(model: SentencePieceModel, path: Path) -> None:
-    """Raises ConfigError for models whose ids or text would not be the same here."""
+    """Raise ConfigError for models whose ids or text would differ here."""
     if model.algorithm == Algorithm.WORD:
         reason = "cuts text into words only"
     elif model.whitespace_is_suffix:
@@ -35,7 +35,8 @@ def refuse_what_differs(model: SentencePieceModel, path: Path) -> None:
 
 
 def needs_segmenter(model: SentencePieceModel) -> bool:
-    """The library's merges differ from the model's where scores are equal, parts unknown, or pieces not all alike."""
+    """Whether the library's merges would differ from the model's: with equal scores, unknown parts, or special
+    pieces."""
     normal = {piece.text: piece.score for piece in model.pieces if piece.kind == Kind.NORMAL}
     merged = [text for text in normal if len(text) > 1]
     others = {piece.kind for piece in model.pieces} & {Kind.USER_DEFINED, Kind.UNUSED}
@@ -75,7 +76,7 @@ def sentencepiece_tokenizer(model: SentencePieceModel, settings: Mapping[str, An
         elif prefix == "first":
             backend.pre_tokenizer = _first_prefix()
     backend.decoder = _decoder(model, prefix)
-    # Those that the settings list are added when they are read, with the options that they have there.
+    # Tokens listed in the settings are added when the settings are read, with their options.
     listed = set(added_tokens(settings).values())
     control = [text for text in model.texts(Kind.CONTROL) if text not in listed]
     backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in control])
@@ -83,10 +84,10 @@ def sentencepiece_tokenizer(model: SentencePieceModel, settings: Mapping[str, An
 
 
 def _first_prefix() -> pre_tokenizers.PreTokenizer:
-    """A ▁ before what begins the text, whatever it begins with.
+    """Add a ▁ before a text, whatever it begins with.
 
-    `Metaspace` adds its own mark only before what doesn't begin with it. No space is left in the text, so that the
-    first step always adds one; the second makes a ▁ of it.
+    `Metaspace` adds its mark only before a text that doesn't begin with it. No space is left in the text, so the first
+    step always adds one; the second turns it into a ▁.
     """
     return pre_tokenizers.Sequence(
         [
@@ -97,9 +98,10 @@ def _first_prefix() -> pre_tokenizers.PreTokenizer:
 
 
 def _decoder(model: SentencePieceModel, prefix: DummyPrefix) -> decoders.Decoder:
-    """Bytes are read in any case: in this form everybody knows that ▁ is a space, and other models have none.
+    """Bytes are decoded in any case: this form is recognized by ▁ for a space, and models without bytes are not
+    affected.
 
-    A model that removes extra spaces from text shows none at the beginning of an answer either.
+    A model that removes extra spaces from text also shows none at the beginning of an answer.
     """
     steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if model.escape_whitespaces and model.remove_extra_whitespaces:

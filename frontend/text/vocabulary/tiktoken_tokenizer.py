@@ -1,8 +1,8 @@
 """A tiktoken file (a token in base64 and its rank on each line) as a `tokenizers` object that gives the same ids.
 
-The file doesn't say how text is cut into words before its bytes are merged, nor which special tokens follow: that is
-the model's own code. `SCHEMES` knows it by the class that tokenizer_config.json names. Where that is none or any's,
-the model_type of config.json tells, or as many tokens as Llama 3 has; what nothing tells is refused.
+The file has neither the rule for splitting text into words nor the special tokens that follow: those are in the model's
+own code. `SCHEMES` has them by the class in tokenizer_config.json. If that is missing or generic, the model_type of
+config.json decides, or Llama 3's number of tokens; unrecognized files are refused.
 """
 
 import base64
@@ -22,7 +22,7 @@ from ..byte_level import CHARACTER_OF_BYTE
 from .pieces import check_length, merges
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|\Z)")
-# Classes of any model, which say nothing of its words.
+# Generic classes, which don't determine the words.
 _PLAIN_CLASSES = ("", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 
 _DIGITS = r"\p{N}"
@@ -56,11 +56,11 @@ class Scheme(NamedTuple):
     """What a model's own code adds to its file."""
 
     words: str  # a pattern
-    special: tuple[str, ...] = ()  # the tokens behind the file's, in the order of their ids,
-    first_special: int = 0  # in the vocabulary where they begin with this id
-    reserved: int = 0  # how many ids there are behind the file's, at least
-    is_composed: bool = False  # text is brought to NFC first
-    end: str | None = None  # the eos_token where the settings name none
+    special: tuple[str, ...] = ()  # the tokens after the file's, in the order of their ids,
+    first_special: int = 0  # if they begin with this id in the vocabulary
+    reserved: int = 0  # the least number of ids after the file's
+    is_composed: bool = False  # text is normalized to NFC first
+    end: str | None = None  # the eos_token if the settings name none
 
 
 _LLAMA_3 = (
@@ -77,7 +77,7 @@ SCHEMES = {
     "ChatGLM4Tokenizer": Scheme(_words(_UP_TO_THREE_DIGITS)),
     "TikTokenTokenizer": Scheme(_KIMI, reserved=256),
 }
-# Of models whose files are tiktoken's: earlier ones of the same type have SentencePiece models.
+# Types with tiktoken files: earlier models of the same type have SentencePiece models.
 _CLASS_OF_TYPE = {
     **dict.fromkeys(("llama", "mllama"), "LlamaTokenizer"),
     **dict.fromkeys(("kimi_k2", "kimi_k25", "kimi_linear", "kimi_vl"), "TikTokenTokenizer"),
@@ -100,7 +100,7 @@ def _scheme(path: Path, settings: Mapping[str, Any], num_ranks: int) -> Scheme:
     if isinstance(name, str) and name in SCHEMES:
         return SCHEMES[name]
     raise ConfigError(
-        f"{path} is a tiktoken file, and how text is cut into words stands in the model's own code, which is not known "
+        f"{path} is a tiktoken file, whose rule for splitting text into words is in the model's own code and not known "
         f"here: tokenizer_config.json has tokenizer_class={shown(settings.get('tokenizer_class'))}, known are "
         f"{', '.join(SCHEMES)}; config.json has model_type={shown(model_type)}, known are {', '.join(_CLASS_OF_TYPE)}. "
         "Give a folder with a tokenizer.json with tokenizer=…"
@@ -108,14 +108,14 @@ def _scheme(path: Path, settings: Mapping[str, Any], num_ranks: int) -> Scheme:
 
 
 def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, str | None]:
-    """With the token that ends a text where the settings name none."""
+    """The tokenizer, and the token that ends a text if the settings name none."""
     ranks = _ranks(path)
     scheme = _scheme(path, settings, len(ranks))
     backend = tokenizers.Tokenizer(
         BPE(
             {_written(token): rank for token, rank in ranks.items()},
             [(_written(left), _written(right)) for left, right in merges(ranks, ranks.keys())],
-            ignore_merges=True,  # tiktoken, too, looks for the whole word first
+            ignore_merges=True,  # tiktoken, too, looks up the whole word first
         )
     )
     if scheme.is_composed:
@@ -132,7 +132,7 @@ def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tuple[tokeniz
 
 
 def _ranks(path: Path) -> dict[bytes, int]:
-    """In the order of their ranks."""
+    """The tokens in the order of their ranks."""
     content = read_model_file(path)
     try:
         ranks = dict(_lines(content))
@@ -140,7 +140,7 @@ def _ranks(path: Path) -> dict[bytes, int]:
         if list(ranks.values()) != list(range(len(ranks))):
             raise ValueError("its ranks are not the numbers from 0 on, each once")
         if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
-            raise ValueError(f"the byte {missing[0]} is none of its tokens")
+            raise ValueError(f"the byte {missing[0]} is not one of its tokens")
     except ValueError as error:
         raise ConfigError(
             f"{path} can't be read as a tiktoken file: {error}. Download it again, or give a folder with a "
@@ -162,7 +162,7 @@ def _lines(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _special_tokens(first: int, scheme: Scheme, settings: Mapping[str, Any]) -> Iterator[AddedToken]:
-    """One for each id behind the file's tokens, as far as the settings or the model's own code know any."""
+    """One token for each id after the file's, as far as the settings or the model's own code have any."""
     named = {int(token_id): token for token_id, token in (settings.get("added_tokens_decoder") or {}).items()}
     is_named = any(token_id >= first for token_id in named)
     own = scheme.special if first == scheme.first_special and not is_named else ()

@@ -1,7 +1,8 @@
-"""SentencePiece's unigram model: of all ways to cut a text into pieces the one whose scores have the highest sum.
+"""SentencePiece's unigram model: of all ways to split a text into pieces, it chooses the one with the highest sum of
+scores.
 
-Sums are float32, as in SentencePiece 0.2.2 and later, so that of ways with nearly equal sums the same one wins; of
-equal ones the first. (Earlier versions compared a sum before it was rounded, and choose otherwise between such ways.)
+Sums are float32, as in SentencePiece 0.2.2 and later, so that the same one of nearly equal splits wins; of equal ones,
+the first. (Earlier versions compared sums before rounding, and choose differently between these.)
 """
 
 from array import array
@@ -10,9 +11,9 @@ from .pieces import PieceIndex
 from .sentencepiece_model import Kind, SentencePieceModel
 
 _UNKNOWN_PENALTY = 10.0
-# A user-defined piece is worth this for each byte but one, so that it wins over what it could be cut into.
+# A user-defined piece is worth this for each byte but one, so that it wins over any split of it.
 _USER_DEFINED_BONUS = 0.1
-# Below this the sums are counted from zero again, before they are too coarse to tell one way from another.
+# Below this, sums restart from zero, before they are too coarse to distinguish splits.
 _LOWEST_SUM = -100_000.0
 
 
@@ -30,8 +31,8 @@ class PieceLattice:
 
     def pieces(self, text: str) -> list[str]:
         size = len(text)
-        sums = array("f", bytes(4 * (size + 1)))  # of the best way to each position; stored in float32
-        starts = [-1] * (size + 1)  # where the last piece of that way begins
+        sums = array("f", bytes(4 * (size + 1)))  # of the best split up to each position; stored in float32
+        starts = [-1] * (size + 1)  # where the last piece of that split begins
         for start in range(size):
             if sums[start] < _LOWEST_SUM:
                 _raise(sums, starts, start, start + self._longest)
@@ -50,7 +51,7 @@ class PieceLattice:
 
 
 def _raise(sums: "array[float]", starts: list[int], first: int, last: int) -> None:
-    """Count the sums of all positions that were reached already from that of the first."""
+    """Subtract the sum of the first position from those of all positions reached so far."""
     lowest = sums[first]
     for position in range(first, min(last, len(sums) - 1) + 1):
         if position == first or starts[position] >= 0:

@@ -1,6 +1,6 @@
-"""Protobuf's wire format, as far as reading a file takes it: the fields of one message, each with its number.
+"""Protobuf's wire format, as far as needed to read a file: the fields of one message, each with its number.
 
-A field says how it is written; asked for anything else it raises ValueError, as for bytes that are no message.
+A field has a kind; reading it as another kind raises ValueError, as do bytes that are no message.
 """
 
 import struct
@@ -19,7 +19,7 @@ _LARGEST = 1 << 64
 class Field(NamedTuple):
     number: int
     kind: int
-    value: int | bytes  # a whole number's value, of everything else the bytes
+    value: int | bytes  # a whole number's value; for other kinds, the bytes
 
     def whole_number(self) -> int:
         if not isinstance(self.value, int):
@@ -27,12 +27,12 @@ class Field(NamedTuple):
         return self.value
 
     def signed(self) -> int:
-        """Negative numbers are written as unsigned ones of 64 bits."""
+        """The value as signed: negative numbers are written as unsigned ones of 64 bits."""
         value = self.whole_number()
         return value - _LARGEST if value >= _LARGEST >> 1 else value
 
     def content(self) -> bytes:
-        """Of a text or a message."""
+        """The bytes of a text or a message."""
         if self.kind != _CONTENT or isinstance(self.value, int):
             raise self._misplaced(_CONTENT)
         return self.value
@@ -48,7 +48,7 @@ class Field(NamedTuple):
 
 
 def fields(message: bytes) -> Iterator[Field]:
-    """Raises ValueError where the bytes are no message."""
+    """The fields; raises ValueError if the bytes are no message."""
     position = 0
     while position < len(message):
         start = position

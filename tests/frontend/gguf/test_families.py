@@ -160,7 +160,7 @@ def test_a_file_with_an_encoder_in_it_or_without_an_embedding_is_refused(tmp_pat
     header = read_header(file)
     tensors = {each.name: zeros(each.shape) for each in header.tensors} | {"v.blk.0.attn_k.weight": zeros((4, 4))}
     write_gguf(file, header.metadata, tensors)
-    with pytest.raises(MalformedError, match="what the model sees with in it") as raised:
+    with pytest.raises(MalformedError, match="contains the vision encoder") as raised:
         config_of(read_model((file,)))
     assert "OWNER/NAME:Q4_K_M" in raised.value.advice
     with pytest.raises(MalformedError, match="no matrix token_embd.weight"):

@@ -75,7 +75,7 @@ def test_templates_that_lead_elsewhere_or_take_minutes_to_read_are_refused(byte_
 def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tmp_path):
     """With tokenizer=… the rest of the file is good."""
     metadata = with_templates(byte_level, default="{{ messages[0].content }}") | {"tokenizer.ggml.pre": "unheard-of"}
-    with pytest.raises(ValueError, match="'unheard-of', a way to cut text into words"):
+    with pytest.raises(ValueError, match="'unheard-of', an unknown rule for splitting text"):
         write_from_gguf(metadata, tmp_path)
     assert (tmp_path / "chat_template.jinja").is_file()
     assert not (tmp_path / "tokenizer.json").exists()
@@ -168,14 +168,14 @@ REFUSED = [
     ("tokens", GONE, "has no tokens"),
     ("tokens", [], "has no tokens"),
     ("tokens", "abc", "tokens is 'abc', and a list of texts belongs there"),
-    ("tokens", 7, "tokens has 7 at place 5, and is a list of texts", 5),
-    ("tokens", ["a"], r"tokens has \['a'\] at place 5", 5),
+    ("tokens", 7, "tokens has 7 at index 5, and is a list of texts", 5),
+    ("tokens", ["a"], r"tokens has \['a'\] at index 5", 5),
     ("tokens", "e", "tokens has 'e' twice, with the ids", 5),
     ("token_type", [1, 1], r"token_type has 2 numbers for \d+ tokens"),
     ("token_type", 77, "token_type has 77, which is no type", 5),
-    ("token_type", True, "token_type has True at place 5", 5),
+    ("token_type", True, "token_type has True at index 5", 5),
     ("scores", [0.5], "scores has 1 numbers for"),
-    ("scores", [float("nan")] * 3, "scores has NaN at place 0"),
+    ("scores", [float("nan")] * 3, "scores has NaN at index 0"),
     ("eos_token_id", 1 << 31, "eos_token_id is 2,147,483,648, and the ids"),
     ("bos_token_id", -1, "bos_token_id is -1, and the ids of its tokens go from 0"),
     ("eos_token_id", "2", "eos_token_id is '2', and a whole number belongs"),
@@ -183,14 +183,14 @@ REFUSED = [
     ("tokenizer.chat_template", [1, 2], "chat_template is a list of 2 values, and a text belongs there"),
 ]
 REFUSED_BYTE_PAIRS = [
-    ("pre", GONE, "doesn't say how text is cut into words.*early 2024"),
-    ("pre", "x", "'x', a way to cut text into words that is not known"),
+    ("pre", GONE, "early 2024.*rule for splitting words is unknown"),
+    ("pre", "x", "'x', an unknown rule for splitting text into words"),
     ("merges", GONE, "it has no tokenizer.ggml.merges"),
-    ("merges", "abc", "merges has at place 5 one text", 5),
-    ("merges", 3, "merges has 3 at place 5", 5),
+    ("merges", "abc", "merges has one text at index 5", 5),
+    ("merges", 3, "merges has 3 at index 5", 5),
 ]
 REFUSED_PIECES = [
-    ("tokens", "<0xZZ>", "<0x61> is none of its", 100),
+    ("tokens", "<0xZZ>", "<0x61> is not one of its", 100),
     ("precompiled_charsmap", [1, 0, 0, 0, 9], "rules for characters are cut short"),
     ("precompiled_charsmap", [300], "has a number that is no byte"),
     ("tokens", "x" * 2000, "length 2,000", 300),
