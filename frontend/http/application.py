@@ -1,4 +1,4 @@
-"""Everything that the server serves, as one ASGI application: guard, router, endpoints and page."""
+"""The whole server as one ASGI application: guard, router, endpoints and page."""
 
 import asyncio
 import json

@@ -1,8 +1,8 @@
-"""One endpoint as an ASGI application: reads the body, does the endpoint's work and sends the reply.
+"""An endpoint as an ASGI application: reads the body, does the endpoint's work and sends the reply.
 
-If the client closes its connection, the work is cancelled, and with it what runs in the engine. Everything that a
-request holds is charged to its client until then. An error before the first byte becomes a status, a later one the last
-event of the stream.
+If the client closes its connection, the work is cancelled, along with its requests in the engine. All memory of a
+request is charged to its client until then. An error before the first byte becomes a status, a later one the last event
+of the stream.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ Result = TypeVar("Result")
 AnyReply = Reply | LongReply | Events
 
 _LONG_BYTES = 2**14
-# Copies of a body's texts that exist while a template makes a prompt of them.
+# Copies of a body's texts that exist while a template renders them.
 _COPIES = 3
-# Memory of a request that isn't counted otherwise: its task, its generators, a piece that is being sent.
+# Memory of a request that isn't counted otherwise: its task, its generators, the piece being sent.
 _REQUEST_BYTES = 2 * PIECE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What all endpoints share."""
+    """The common state of all endpoints."""
 
     models: Models
     options: HttpOptions
@@ -54,22 +54,22 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an endpoint gets beside the body."""
+    """An endpoint's input besides the body."""
 
     server: Server
     salt: str | None  # of the API key, for cached prefixes
-    client: str  # whom it is charged to; clients take turns
-    charge: Charge  # of all that is held for it
+    client: str  # charged for the request; clients take turns
+    charge: Charge  # for all of its memory
     num_bytes: int  # of the body
     active_request: ActiveRequest  # its entry in /v1/requests
-    named: str = ""  # what the path names
+    named: str = ""  # from the path
     log_entry: LogEntry = field(default_factory=LogEntry)
 
     @asynccontextmanager
     async def model(self, name: str | None) -> AsyncIterator[LoadedModel]:
-        """The model, loaded, and then a place among the answers that are computed at once.
+        """The loaded model, and then a slot among the answers that are computed at once.
 
-        In this order, so that requests for a model that takes long to load don't hold up those for others.
+        In this order, requests for a model that loads slowly don't delay those for others.
         """
         self.active_request.model = name or ""
         async with self.server.models.lease(name) as model:
@@ -82,7 +82,7 @@ class Call:
     async def done(
         self, threads: Threads, work: Callable[..., Result], *arguments: Any, takes_long: bool = False
     ) -> Result:
-        """Run work before or after a model is asked; for a long request in a thread, so that other streams go on."""
+        """Run work before or after generating; for a long request in a thread, so that other streams continue."""
         if not takes_long and self.num_bytes <= _LONG_BYTES:
             return work(*arguments)
         with self.charge.more(_COPIES * self.num_bytes):
@@ -93,7 +93,7 @@ Work = Callable[[Call, Any], Awaitable[AnyReply]]
 
 
 def client_of(scope: Scope) -> str:
-    """The API key's salt where there are keys, else the connection: one address may have many clients."""
+    """The API key's salt if there are keys, otherwise the connection: one address may have many clients."""
     return scope["state"].get("salt") or _connection(scope)
 
 
@@ -112,7 +112,7 @@ class Endpoint:
         self._path = path
         self._work = work
         self._body = body
-        self._answer_ids = answer_ids  # how ids of its answers begin; None: not listed in /v1/requests
+        self._answer_ids = answer_ids  # prefix of its answers' ids; None: not listed in /v1/requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A request without a body holds little, so it is answered even if its key's budget is used up.
@@ -149,7 +149,7 @@ class Endpoint:
 
 
 class _ReplySender:
-    """Sends the reply, and knows what the client has got so far."""
+    """Sends the reply, and keeps track of what the client has received."""
 
     def __init__(self, send: Send, charge: Charge, pace: asyncio.Lock) -> None:
         self._send = send
@@ -175,7 +175,7 @@ class _ReplySender:
 
     async def _stream(self, reply: Events) -> None:
         async with aclosing(reply.pieces) as pieces:  # type: ignore[type-var]
-            # Make the first piece before sending the status, so that a request refused until then gets an error status.
+            # Make the first piece before sending the status, so that a request refused by then gets an error status.
             first = await anext(pieces, b"")
             self.status, self._events = 200, reply
             await start_events(self._send)
@@ -201,11 +201,11 @@ class _ReplySender:
         elif not self._has_begun:
             await send_error(self._send, error)
         else:
-            log.error("a reply broke off: %s", error)  # the connection ends too: nothing else can tell the client
+            log.error("a reply broke off: %s", error)  # the connection ends, too: nothing else can tell the client
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, None], request: ActiveRequest) -> None:
-    """Do the work, but cancel it if the client leaves or stops the request."""
+    """Do the work, but cancel it if the client disconnects or stops the request."""
     tasks = [asyncio.ensure_future(each) for each in (work, _left(receive), request.stopped())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +217,7 @@ async def while_there(receive: Receive, work: Coroutine[Any, Any, None], request
 
 
 async def _left(receive: Receive) -> None:
-    """Raises `ClientDisconnect` once the client has left."""
+    """Raise `ClientDisconnect` once the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
     raise ClientDisconnect

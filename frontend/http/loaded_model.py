@@ -1,4 +1,4 @@
-"""A loaded model behind the server: submits prompts to its session's process tree and passes on what comes back."""
+"""A loaded model behind the server: submits prompts to its session's process tree and passes on the answers."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from ..text.tokenizer import Tokenizer
 class NewsSignal:
     """Wakes the task that waits for a request's news: `notify` from any thread, `wait` in the loop that made it.
 
-    Signals of one event loop are queued together, so that all news of a step need one call into the loop.
+    Signals of one event loop are queued together, so that all news of a step takes one call into the loop.
     """
 
     __slots__ = ("_signals", "_is_noted", "event")
@@ -57,12 +57,12 @@ class SubmittedPrompt:
 
     request: PendingRequest
     transport: TreeTransport
-    # If it was left before its end: the engine's count of the tokens that each sample had by then. Without streaming,
-    # tokens come to this process only at the end.
+    # For a prompt left before its end: the engine's count of tokens per sample. Without streaming, tokens reach this
+    # process only at the end.
     last_stats: Future[Stats] | None = None
 
     def leave(self) -> None:
-        """Nobody waits for it any more: abort it if it still runs."""
+        """Stop waiting for it: abort it if it still runs."""
         if not (self.request.is_finished or self.request.prompt.is_streamed):
             with suppress(PenstockError):  # the engine has died, or is closed
                 self.last_stats = self.transport.ask_stats(self.request.sequence_ids)
@@ -71,11 +71,11 @@ class SubmittedPrompt:
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A session that is ready, as the server uses it; valid while it is leased."""
+    """A ready session, as the server uses it; valid while it is leased."""
 
     session: PrivateSession
     name: str
-    lora_name: str | None = None  # set where the name asked for is an adapter's
+    lora_name: str | None = None  # set if the requested name is an adapter's
     serves_adapters: bool = True
 
     @property
@@ -83,7 +83,7 @@ class LoadedModel:
         return self.session.threads
 
     def adapter(self, asked: str | None) -> str | None:
-        """The adapter that a request uses: the one it asks for, else the one whose name it gave as the model's."""
+        """The adapter that a request uses: the one it asks for, otherwise the one named as the model."""
         if asked and not self.serves_adapters:
             raise RequestError(f"There is no adapter {asked!r} here.")
         return asked or self.lora_name
@@ -105,7 +105,7 @@ class LoadedModel:
         return self.session.sight is not None
 
     def check_template_options(self, options: Mapping[str, Any] | None, tools: Sequence[Any] | None) -> None:
-        """Refuse the misspelt name of one that the model's own template reads."""
+        """Refuse likely misspellings of options that the model's template reads."""
         if options:
             template = self.tokenizer.template(self.session.chat_template, has_tools=bool(tools))
             unread_options(template, options)
@@ -118,7 +118,7 @@ class LoadedModel:
         add_generation_prompt: bool,
         template_options: Mapping[str, Any] | None,
     ) -> str:
-        """Render a conversation. Called in one of the threads for templates, since it waits for another process."""
+        """Render a conversation. Called in a thread for templates, since it waits for another process."""
         session = self.session
         turn = session.template_input(
             conversation, tools, template_options or {}, adds_generation_prompt=add_generation_prompt
@@ -140,10 +140,10 @@ class LoadedModel:
         is_streamed: bool,
         on_submit: Callable[[SubmittedPrompt], None],
     ) -> AsyncGenerator[PackedOutput]:
-        """The answer's news as they come; unless `is_streamed`, the whole at the end. Closing it aborts the request.
+        """The answer's news as it arrives; unless `is_streamed`, everything at the end. Closing it aborts the request.
 
-        `on_submit` is called when the request goes to the engine. News are charged to `charge`, and given back by
-        whoever takes them. The charged clients take turns at the engine.
+        `on_submit` is called when the request goes to the engine. News is charged to `charge`, and released by its
+        reader. The charged clients take turns at the engine.
         """
         session, signal = self.session, NewsSignal()
 
@@ -151,9 +151,9 @@ class LoadedModel:
             asked = list(session.door.parse([prompt], params))
             return session.door.of(charge.client).admit(asked, signal.notify, is_streamed=is_streamed)[0]
 
-        # In a thread, so that other streams go on: tokenizer files are untrusted and may be slow, as media may.
+        # In a thread, so that other streams continue: tokenizer files are untrusted and may be slow, and so may media.
         media = prompt.media if isinstance(prompt, RenderedPrompt) else ()
-        charge.grow(sum(len(medium.data) for medium in media))  # beside the body, in which they are text
+        charge.grow(sum(len(medium.data) for medium in media))  # in addition to the body, in which they are text
         threads = self.threads.media if media else self.threads.texts
         request = await threads.run(admit, client=charge.client)
         if request.is_finished:  # refused at the door
@@ -170,7 +170,7 @@ class LoadedModel:
                 await signal.wait()
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
-                # Take all news there are: an error behind the last ones isn't signalled a second time.
+                # Take all news: an error after the last piece isn't signalled a second time.
                 while not is_finished and (packed := request.poll(request.take_packed)) is not None:
                     is_finished = packed.output.finished
                     yield packed

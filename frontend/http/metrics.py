@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, per model: its engine's statistics, and how long requests over HTTP took.
+"""Metrics for Prometheus, per model: its engine's statistics, and durations of requests over HTTP.
 
 They are written in Prometheus' text format; the page draws its plots from the same text.
 """
@@ -13,7 +13,7 @@ from ..requests.budget import Budget
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
-# Name, kind, meaning, and how it is computed from an engine's statistics.
+# Name, kind, meaning, and how to compute it from an engine's statistics.
 _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("requests_running", "gauge", "Sequences in computation", lambda s: s.running),
     ("requests_waiting", "gauge", "Sequences that wait for room", lambda s: s.waiting),

@@ -17,7 +17,7 @@ from .loaded_model import LoadedModel
 
 
 class ModelNotServedError(ModelNotFoundError):
-    """No model of that name is served; the message holds no path."""
+    """No model of that name is served; the message contains no path."""
 
 
 def unknown_model(name: str, names: Sequence[str]) -> str:
@@ -31,24 +31,25 @@ class ServedName:
     name: str
     created: int  # Unix seconds
     max_model_len: int | None = None  # None: not loaded, so nobody knows yet
-    parent: str | None = None  # of an adapter: the model that it belongs to
+    parent: str | None = None  # of an adapter: its model
     is_loaded: bool = True
-    media_kinds: Sequence[str] | None = None  # what it sees; None: not loaded, so nobody knows yet
-    defaults: SamplingParams | None = None  # what a request that says nothing gets; None: not loaded
+    media_kinds: Sequence[str] | None = None  # the media it accepts; None: not loaded, so nobody knows yet
+    defaults: SamplingParams | None = None  # sampling of a request without parameters; None: not loaded
 
 
 class ModelState(NamedTuple):
     state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded on the next request
-    reason: str = ""  # why it has failed, or is started again
+    reason: str = ""  # why it has failed, or is restarting
     last_error: str = ""  # the same, kept after it has recovered
     last_error_time: float = 0.0  # Unix seconds
 
 
 class Models(Protocol):
     def lease(self, name: str | None) -> AbstractAsyncContextManager[LoadedModel]:
-        """The model of that name (None: the only or first one), loaded if need be; it stays while the context is open.
+        """The model of that name (None: the only or first one), loaded if necessary; it stays loaded while the context
+        is open.
 
-        Raises `ModelNotServedError` for an unknown name and another `PenstockError` where it can't be loaded.
+        Raises `ModelNotServedError` for an unknown name and another `PenstockError` if it can't be loaded.
         """
 
     async def listing(self) -> list[ServedName]: ...
@@ -56,7 +57,7 @@ class Models(Protocol):
     def unload(self, name: str) -> None:
         """Begin to end the processes of the model of that name, or of that adapter's model.
 
-        Raises `ModelNotServedError` for an unknown name and `RequestError` where it has to stay.
+        Raises `ModelNotServedError` for an unknown name and `RequestError` if it has to stay.
         """
 
     async def stats(self) -> dict[str, Stats]:
@@ -65,5 +66,5 @@ class Models(Protocol):
     def states(self) -> dict[str, ModelState]: ...
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
-        """The processes of each loaded model that don't answer when asked. Those that have ended aren't among them:
-        `states` shows that."""
+        """The processes of each loaded model that don't answer. Those that have ended aren't included: `states`
+        shows them."""

@@ -1,4 +1,4 @@
-"""The table of endpoints: for each its path and method, its function, a sentence about it, and its bodies' structs.
+"""The table of endpoints: path and method, function, a description, and the structs of bodies.
 
 The router and the OpenAPI document are made from the same rows, so they always agree.
 """
@@ -17,13 +17,13 @@ from .schemas.responses import Response, ResponseEvent, ResponsesRequest
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    path: str  # `{named}` is the rest of it, whatever that holds
+    path: str  # `{named}` is the rest of it, whatever it contains
     method: str
     work: Work
     sentence: str
     body: type[msgspec.Struct] | None = None
     reply: type[msgspec.Struct] | None = None  # None: plain text
-    event: type[msgspec.Struct] | None = None  # what a piece of its stream holds
+    event: type[msgspec.Struct] | None = None  # a piece of its stream
     answer_ids: str | None = None  # their prefix; requests that have one are listed while they run
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server's options: where it listens, who may come in, and its limits.
+"""The HTTP server's options: its address, who may connect, and its limits.
 
 They are one frozen struct, checked when it is made.
 """
@@ -30,7 +30,7 @@ _LOGGED = _rule(lambda value: value in ("auto", "on", "off"), "must be auto, on 
 
 
 class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Options of the server, whose limits suit a single machine by default."""
+    """Options of the server, whose default limits suit a single machine."""
 
     http: Annotated[str, described("address to listen on: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
     api_key_file: Annotated[str | None, described("file of API keys, one per line")] = None
@@ -83,7 +83,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     @property
     def is_local(self) -> bool:
-        """Only this machine can connect."""
+        """Whether only this machine can connect."""
         host = self.address[0]
         try:
             return ipaddress.ip_address(host).is_loopback
@@ -91,7 +91,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
             return host == "localhost"
 
     def api_keys(self) -> list[bytes]:
-        """Empty where no file was given: then everyone who can connect may ask."""
+        """The keys; empty if no file was given: then everyone who can connect may send requests."""
         if self.api_key_file is None:
             return []
         try:

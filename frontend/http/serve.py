@@ -26,9 +26,9 @@ async def start_http(
     older: "HttpServer | None" = None,
     say: Callable[[str], None] | None = None,
 ) -> "HttpServer":
-    """Returns when the server accepts connections; raises `ConfigError` if it can't.
+    """Start the server; returns when it accepts connections, or raises `ConfigError` if it can't.
 
-    It takes the place of an `older` server, which gets no new connections from then on; the caller closes that one.
+    It replaces an `older` server, which gets no new connections from then on and which the caller closes.
     """
     try:
         from .connections.server import HttpServer
@@ -88,7 +88,7 @@ class ServedModels:
         own = name if name in self._names() else self._owner_of(name)
         try:
             self._models.unload(own)
-        except PenstockError as error:  # somebody uses it, or it is on its way
+        except PenstockError as error:  # somebody uses it, or it is loading
             raise RequestError(str(error)) from error
 
     async def stats(self) -> dict[str, Stats]:

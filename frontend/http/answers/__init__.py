@@ -1,4 +1,4 @@
-"""How requests are answered: the steps that all generating endpoints share, the kinds of reply, errors and logs.
+"""Answers requests: the steps that all generating endpoints share, the kinds of reply, errors and logs.
 
-Begin with `answering.py`, then `generation.py`; `reply.py` has the forms in which answers leave.
+Begin with `answering.py`, then `generation.py`; `reply.py` has the forms of replies.
 """

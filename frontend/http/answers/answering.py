@@ -1,6 +1,6 @@
 """The steps that all generating endpoints share: lease a model, prepare the request, answer it whole or as events.
 
-Each endpoint has its own `PreparedRequest`, made in one of the model's threads, which gives the answer its form.
+Each endpoint has its own `PreparedRequest`, made in one of the model's threads, which formats the answer.
 """
 
 import time
@@ -53,7 +53,7 @@ class PreparedRequest(ABC, Generic[RequestT]):
 
     @abstractmethod
     def events(self) -> AsyncIterator[bytes]:
-        """Pieces of a stream as they come; closing it aborts the request."""
+        """Pieces of a streamed answer; closing it aborts the request."""
 
     def failed(self, error: ApiError) -> bytes:
         """The event with which a stream that has begun reports an error."""

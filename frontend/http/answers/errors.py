@@ -1,7 +1,7 @@
-"""Turns exceptions into the errors that clients get, in OpenAI's form, each with its status.
+"""Turns exceptions into errors for clients, in OpenAI's form, each with its status.
 
-A 4xx says what is wrong with the request, in the words of whoever refused it. A 5xx says only that the fault is here:
-paths, addresses and tracebacks stay in the log.
+A 4xx says what is wrong with the request, in the words of the code that refused it. A 5xx says only that the server is
+at fault: paths, addresses and tracebacks stay in the log.
 """
 
 import logging
@@ -25,7 +25,7 @@ from ..schemas.others import ErrorBody, Fault
 
 log = logging.getLogger("penstock.http")
 
-# Status → what OpenAI calls this kind of error. The OpenAPI document lists the same.
+# Status → OpenAI's name for this kind of error. The OpenAPI document lists the same.
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -42,10 +42,11 @@ KINDS = {
 }
 _BROKEN = "Something failed in the server; its log says what. Other requests go on."
 _AWAY = "The model's processes have ended; its log says why. Ask again in a moment."
-# Of a message, which may hold what the client sent.
+# of a message, which may contain the client's input
 _MOST_CHARACTERS = 2000
 _FIRST_WORD = re.compile(r"\w+")
-# Absolute paths of two parts or more, which only this machine's own words hold; spaces belong to all but the last part.
+# Absolute paths of two parts or more, which only this machine's own messages contain; all parts but the last may have
+# spaces.
 _PATH = re.compile(r"(?<![\w:/.])(?:~|\.{0,2})/(?:[\w.@+-][\w.@+ -]*/)+[\w.@+-]*")
 
 
@@ -73,7 +74,7 @@ class ApiError(Exception):
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """The error to send for whatever was raised while a request was answered."""
+    """The error to send for any exception raised while answering a request."""
     match error:
         case ApiError():
             return error
@@ -103,7 +104,7 @@ def as_api_error(error: BaseException) -> ApiError:
 
 
 def check(output: RequestOutput) -> RequestOutput:
-    """Raise the error of a request that has failed; else return its output."""
+    """Raise the error of a request that has failed; otherwise return its output."""
     match output.error_code:
         case 200:
             return output
@@ -116,12 +117,12 @@ def check(output: RequestOutput) -> RequestOutput:
 
 
 def _refusal(status: int, sentence: str, *, retry_after: int = 0) -> ApiError:
-    """A refusal's sentence begins with the name of the parameter that it refuses, if it refuses one."""
+    """If a refusal's sentence begins with a parameter's name, the error names that parameter."""
     first = _FIRST_WORD.match(sentence)
     param = first[0] if first and first[0] in SamplingParams.__struct_fields__ else None
     return ApiError(status, without_paths(sentence), param=param, retry_after=retry_after)
 
 
 def without_paths(text: str) -> str:
-    """The text with paths replaced. It is cut first, since the search takes long on long texts."""
+    """The text with paths replaced. It is truncated first, since the search is slow on long texts."""
     return _PATH.sub("(a path)", text[: _MOST_CHARACTERS + 1])

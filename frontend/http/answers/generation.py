@@ -1,6 +1,6 @@
-"""Submits a request's prompts and gives the pieces of their answers, for all endpoints that generate.
+"""Submits a request's prompts and returns the pieces of their answers, for all generating endpoints.
 
-The prompts run side by side; if one fails, the whole request fails. A timer and a tally see every piece, for the
+The prompts run concurrently; if one fails, the whole request fails. A timer and a tally see every piece, for the
 metrics and for the usage figures.
 """
 
@@ -31,7 +31,7 @@ class Tally:
     """Tokens of a request so far. A prompt counts once, however many samples it has."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and what they are
+        self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and their details
         self.completion_tokens = 0
 
     def add(self, prompt: int, output: RequestOutput) -> None:
@@ -54,12 +54,12 @@ class Tally:
 
 @dataclass(slots=True)
 class AnswerPiece:
-    prompt: int  # its place in the request
+    prompt: int  # its index in the request
     output: RequestOutput
-    answers: list[CompletionOutput]  # those among its samples that have news
-    logprobs: dict[int, list[Logprobs]]  # by sample, where there are some
+    answers: list[CompletionOutput]  # its samples with new output
+    logprobs: dict[int, list[Logprobs]]  # by sample, if there are any
     prompt_logprobs: list[Logprobs]
-    num_bytes: int  # charged for it; given back by whoever has sent it
+    num_bytes: int  # charged for it; released once it has been sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,9 @@ class Generation:
 
 
 async def pieces(generation: Generation, *, is_streamed: bool) -> AsyncGenerator[AnswerPiece]:
-    """Pieces as they come; closing the generator aborts what still runs.
+    """Pieces of the answers; closing the generator aborts prompts that still run.
 
-    Whoever has sent a piece gives its bytes back, unless it keeps part of the piece.
+    The caller releases a piece's bytes after sending it, unless it keeps part of the piece.
     """
     source = _one(generation, 0, is_streamed) if len(generation.prompts) == 1 else _merged(generation, is_streamed)
     async with aclosing(source) as stream:
@@ -157,7 +157,7 @@ def check_length(param: str, given: str | Sequence[int], model: LoadedModel) -> 
 
 
 def check_asked(num_prompts: int, params: SamplingParams, options: HttpOptions) -> None:
-    """Refuse a request for more answers than are allowed, or for a priority if there are none."""
+    """Refuse a request for more answers than allowed, or for a priority if there are none."""
     if (wanted := num_prompts * params.n) > options.max_outputs:
         raise ApiError(
             400,

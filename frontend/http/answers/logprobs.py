@@ -1,7 +1,7 @@
 """Log-probabilities in the forms of OpenAI's endpoints.
 
-They stay packed as they come from the engine until a position is written: as objects they would take twenty times as
-much memory.
+They stay packed, as the engine sends them, until a position is written: as objects they would take twenty times the
+memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _LEAST = -9999.0
 
 
 class Positions(Protocol):
-    """Consecutive positions of a text, each with its chosen token and others, in whatever form they are kept."""
+    """Consecutive positions of a text, each with its chosen token and others, in any representation."""
 
     def __iter__(self) -> Iterator[LogprobsByToken]: ...
     def tokens(self) -> Iterator[str]: ...
@@ -31,7 +31,7 @@ class Positions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PackedPositions:
-    """Consecutive positions, unpacked one after another each time they are iterated over."""
+    """Consecutive positions, unpacked one by one whenever they are iterated over."""
 
     parts: Sequence[Logprobs]
     decode_token: Callable[[int], str]

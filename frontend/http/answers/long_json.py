@@ -1,7 +1,7 @@
 """Encodes a struct as JSON in pieces while it is sent, so that its long lists never exist as a whole.
 
-A deferred list stands in the struct as a mark that can't occur in JSON. Its items are made only when the encoding has
-reached it.
+A deferred list is represented in the struct by a mark that can't occur in JSON. Its items are made only when the
+encoder reaches it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-# Bytes of a piece, about half a millisecond of encoding, in which nothing else runs.
+# Bytes of a piece, about half a millisecond of encoding, during which nothing else runs.
 PIECE_BYTES = 16 << 10
 _MARK = b"\0"
 
@@ -24,7 +24,7 @@ class LongJson:
         """A placeholder for the list of these items in the struct; items may hold deferred lists themselves."""
         self._lists.append(items)
         mark = msgspec.Raw(_MARK + str(len(self._lists) - 1).encode() + _MARK)
-        return cast("list[Item]", mark)  # readers of the JSON find a list there
+        return cast("list[Item]", mark)  # clients find a list there
 
     @property
     def is_long(self) -> bool:

@@ -26,7 +26,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class LongReply:
-    """A body of unknown length; each piece is made once the client has taken those before."""
+    """A body of unknown length; each piece is made once the client has received the previous ones."""
 
     pieces: Iterator[bytes]
 
@@ -54,7 +54,7 @@ def event(body: msgspec.Struct | dict[str, object]) -> bytes:
 
 
 def long_event(json: LongJson, body: msgspec.Struct) -> Iterator[bytes]:
-    """An event in pieces. A short one is a single piece, since some clients lose events that come in several."""
+    """An event in pieces. A short one is a single piece, since some clients lose events that arrive in several."""
     pieces = json.pieces(body)
     piece = b"data: " + next(pieces)
     for following in pieces:
@@ -71,7 +71,7 @@ async def send_reply(send: Send, reply: Reply) -> None:
 
 
 async def send_error(send: Send, error: ApiError) -> None:
-    """Send an error; if the request's body may still be on its way, the connection is closed after it."""
+    """Send an error; if the request's body may still be arriving, the connection is closed after it."""
     closing = [(b"connection", b"close")] if error.status in (408, 413, 415) else []
     await send_reply(send, Reply(error.body, status=error.status, headers=error.headers + closing))
 

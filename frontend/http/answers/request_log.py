@@ -1,6 +1,6 @@
 """Logs a line for each answered request: its path, model and status, its tokens, and the time it took.
 
-It wraps everything else, so that refusals are logged, too. Of what a client writes, only the method and the path are
+It wraps everything else, so that refusals are logged, too. Of a client's input, only the method and the path are
 logged, cut and escaped so that they can't forge a line; never a prompt, an answer or a key.
 """
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 _LOG_ENTRY = "log_entry"  # its key in a request's state
 _LONGEST_METHOD, _LONGEST_PATH = 16, 200
-_CLIENT_LEFT = 499  # the client left before it had an answer
-# How long an engine may take to count the tokens of a request that was stopped.
+_CLIENT_LEFT = 499  # the client disconnected before it had an answer
+# How long an engine may take to count the tokens of a stopped request.
 _COUNT_SECONDS = 1.0
-# Paths that monitors and the open page request again and again; their successes would fill the log.
+# Paths that monitors and the open page request repeatedly; their successes would fill the log.
 _WATCHED = {"/health", "/ping", "/metrics", "/v1/requests"}
 
 
 @dataclass(slots=True)
 class LogEntry:
-    """What the log line says of a request, filled in by those who answer it."""
+    """The contents of a request's log line, filled in while the request is answered."""
 
-    model: str = ""  # its own name, not as the client wrote it
-    status: int = 0  # set if the request ended otherwise than its status line said
-    prompts: "Sequence[SubmittedPrompt]" = ()  # that have gone to an engine
+    model: str = ""  # its own name, not the client's spelling
+    status: int = 0  # set if the request's outcome differs from its status line
+    prompts: "Sequence[SubmittedPrompt]" = ()  # submitted to an engine
 
 
 def log_entry_of(scope: Scope) -> LogEntry:
@@ -41,7 +41,7 @@ def log_entry_of(scope: Scope) -> LogEntry:
 
 
 class RequestLog:
-    """An ASGI application around another one."""
+    """An ASGI application that wraps another one."""
 
     def __init__(self, inner: Any, say: Callable[[str], None]) -> None:
         self._inner = inner
@@ -66,7 +66,7 @@ class RequestLog:
 
 
 class Counts(NamedTuple):
-    """Tokens of a request: of its prompts, and all that were generated, sent or not."""
+    """Tokens of a request: its prompts', and all generated ones, sent or not."""
 
     prompt_tokens: int
     generated_tokens: int
@@ -76,7 +76,7 @@ async def _counted(entry: LogEntry) -> Counts | None:
     """The request's tokens; None if nothing was submitted to an engine."""
     requests = [each.request for each in entry.prompts]
     last_stats = [each.last_stats for each in entry.prompts if each.last_stats is not None]
-    entry.prompts = ()  # free what they hold: nobody is charged for it any more
+    entry.prompts = ()  # free their memory: it isn't charged to anybody any more
     if not requests:
         return None
     prompt_tokens = sum(len(request.prompt.token_ids) // 4 for request in requests)

@@ -1,6 +1,6 @@
-"""The output items of a response while they grow: reasoning, message and calls, in the order in which they come.
+"""The output items of a response while they grow: reasoning, message and calls, in order of arrival.
 
-It gives the events that OpenAI's clients expect around each item, and the finished items.
+It produces the events that OpenAI's clients expect around each item, and the finished items.
 """
 
 import secrets
@@ -25,7 +25,7 @@ class ResponseItems:
         return "".join(_part(item).text for item in self.done if item.type == "reasoning")
 
     def feed(self, answer: CompletionOutput) -> Iterator[ResponseEvent]:
-        """The events for a further part of the answer."""
+        """The events for a new part of the answer."""
         if answer.reasoning_content:
             yield from self._text("reasoning", answer.reasoning_content)
         if answer.text:
@@ -34,7 +34,7 @@ class ResponseItems:
             yield from self._call(call)
 
     def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[ResponseEvent]:
-        """End the item that is open."""
+        """End the open item."""
         item, self._open = self._open, None
         if item is None:
             return
@@ -83,7 +83,7 @@ class ResponseItems:
         return ResponseEvent(type="response.output_item.added", item=shown, output_index=len(self.done))
 
     def _event(self, kind: str, item: OutputItem, **fields: Any) -> ResponseEvent:
-        """An event of the item that is open."""
+        """An event of the open item."""
         return ResponseEvent(type=f"response.{kind}", item_id=item.id, output_index=len(self.done), **fields)
 
 

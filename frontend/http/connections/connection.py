@@ -1,4 +1,4 @@
-"""One HTTP connection: reads requests, has them answered one after another, and ends if its client breaks a limit.
+"""One HTTP connection: reads requests, answers them one after another, and closes if its client exceeds a limit.
 
 While a request is answered, later ones stay bytes in a bounded buffer, and after that in the network. A connection has
 one timer, which only complete requests and their answers reset: a client whose bytes never become a request, or that
@@ -23,17 +23,17 @@ from .request_head import END, BadRequest, RequestHead, check_beginning, parse_h
 READ_BYTES = 2**15
 # Bytes of an answer that a transport buffers before writers have to wait; with TLS it holds them encrypted as well.
 _UNSENT_BYTES = 2**15
-# An application that reads the body has a timeout of its own and a better refusal; this is for one that doesn't.
+# An application that reads the body has its own timeout and a better error; this is for one that doesn't.
 _BODY_GRACE_SECONDS = 2.0
-# How long a client may take to close after its last answer. What it still sends is read and dropped: unread bytes
-# would reset the connection, and the answer would be lost.
+# How long a client may take to close after its last answer. Further bytes are read and dropped: unread bytes would
+# reset the connection, and the answer would be lost.
 _LINGER_SECONDS = 2.0
 _CLOSE = (b"connection", b"close")
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all connections of a server share."""
+    """The common state of all connections of a server."""
 
     application: Application
     options: HttpOptions
@@ -46,7 +46,7 @@ class Context:
 
 @runtime_checkable
 class _Tls(Protocol):
-    """A transport that holds what was received until it is read."""
+    """A transport that buffers received bytes until they are read."""
 
     def set_read_buffer_limits(self, high: int) -> None: ...
 
@@ -57,14 +57,14 @@ class Connection(asyncio.BufferedProtocol):
         self._options = context.options
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # until it is connected
-        self._scope: Message = {}  # what all of its requests have in common
+        self._scope: Message = {}  # the common part of all its requests
         self._timer: asyncio.TimerHandle | None = None
-        self._buffer = bytearray()  # received, and not yet part of anything
-        self._searched = 0  # bytes of it that hold no end of a head
+        self._buffer = bytearray()  # received bytes, not yet parsed
+        self._searched = 0  # bytes of it already searched for the end of a head
         self._is_in_head = True  # a request has begun to arrive, or must
         self._body: SizedBody | ChunkedBody = SizedBody(0)
         self._exchange: Exchange | None = None  # while a request is answered
-        self._is_closing = False  # after the last answer: what still arrives is dropped
+        self._is_closing = False  # after the last answer: further bytes are dropped
         self._is_reading = True
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -108,7 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_or_resume()
 
     def eof_received(self) -> None:
-        """A client that sends no more is taken for gone, since the two look the same. The transport closes itself."""
+        """Treat a client that sends no more as disconnected, since the two look the same. The transport closes
+        itself."""
         if self._exchange is not None:
             self.abort()
 
@@ -133,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def end(self) -> None:
-        """Close now, or after the answer that is on its way."""
+        """Close now, or after the current answer."""
         if self._exchange is not None:
             self._exchange.close_after()
         elif self._transport is None:
@@ -226,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
             self._await_body()
 
     def _await_body(self) -> None:
-        """Set the timer: until the body is complete we wait for the client; after that the client waits for us."""
+        """Set the timer: until the body is complete we wait for the client; then the client waits for us."""
         everyone = self._context.open
         if not self._body.is_complete:
             everyone.move(self, everyone.sending)
@@ -250,7 +251,8 @@ class Connection(asyncio.BufferedProtocol):
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: BadRequest) -> None:
-        """Answer with the error, unless an answer is half sent. A running request ends as if the client had left."""
+        """Answer with the error, unless an answer is half sent. A running request ends as if the client had
+        disconnected."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.leave()
@@ -264,7 +266,8 @@ class Connection(asyncio.BufferedProtocol):
         self._close(lingers=True)
 
     def _close(self, *, lingers: bool) -> None:
-        """Close once all is sent. With `lingers`, read what the client still sends: else it may lose the answer."""
+        """Close once everything is sent. With `lingers`, read further bytes from the client: otherwise it may lose
+        the answer."""
         self._is_closing = True
         self._buffer.clear()
         self._context.open.move(self, self._context.open.waiting)

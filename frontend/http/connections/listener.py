@@ -1,4 +1,4 @@
-"""Accepts connections from a listening socket: each needs a free place first, and then does its TLS handshake."""
+"""Accepts connections from a listening socket: each first needs a free slot, then does its TLS handshake."""
 
 import asyncio
 import socket
@@ -46,7 +46,7 @@ class Listener:
                 return
             except ConnectionAbortedError:  # its client has left already
                 continue
-            except OSError:  # there are no descriptors left, or no memory
+            except OSError:  # out of descriptors or memory
                 self._stop_for_a_while()
                 return
             self._take(accepted)
@@ -67,7 +67,7 @@ class Listener:
         try:
             await self._loop.connect_accepted_socket(lambda: connection, accepted, **self._tls)
         except OSError:
-            pass  # its client spoke no TLS, or too slowly, or has left
+            pass  # its client doesn't use TLS, is too slow, or has disconnected
         finally:
             connection.connecting = None
             if not connection.is_connected:

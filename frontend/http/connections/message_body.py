@@ -1,7 +1,7 @@
 """Finds where a request's body ends: after as many bytes as were announced, or with the last of its chunks.
 
-`take` moves the body's bytes from the front of what was received; what it leaves belongs to the next request.
-Extensions of chunks and the trailers after them are counted and dropped, and never treated as headers.
+`take` moves the body's bytes from the front of the received bytes; the rest belongs to the next request. Extensions of
+chunks and the trailers after them are counted and dropped, and never treated as headers.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .request_head import BadRequest
 
-# Even a tiny chunk takes about a microsecond. Within this limit, eight megabytes may come in chunks of 128 bytes.
+# Even a tiny chunk takes about a microsecond. Within this limit, eight megabytes may arrive in chunks of 128 bytes.
 MOST_CHUNKS = 2**16
 MOST_SIZE_LINE = 256
 
@@ -20,7 +20,7 @@ _TRAILER = re.compile(rb"%b:[\t\x20-\x7e\x80-\xff]*" % _NAME)
 
 
 class SizedBody:
-    """As long as Content-Length says; a request without one has a body of no bytes."""
+    """A body of Content-Length bytes; a request without that header has an empty body."""
 
     def __init__(self, length: int) -> None:
         self._left = length
@@ -50,7 +50,7 @@ class ChunkedBody:
         return self._step is None
 
     def take(self, buffer: bytearray) -> bytearray:
-        """Raises `BadRequest`."""
+        """Take bytes of the body; raises `BadRequest`."""
         content, end = bytearray(), 0
         while self._step is not None and (reached := self._step(buffer, end, content)) is not None:
             end = reached

@@ -1,9 +1,9 @@
 """The open connections, and which of them is closed to make room for a new one.
 
-If all places are taken, the connection goes that has waited longest for a request, else the one that has waited longest
-for the rest of a body. Those that have waited less than a second go only if there are no others. So clients that send
-nothing, or never finish a request, keep nobody out. A connection is busy and never closed while its answer is computed
-or not read yet.
+If all slots are taken, the connection that has waited longest for a request is closed, otherwise the one that has
+waited longest for the rest of a body. Those that have waited less than a second are closed only if there are no others.
+So clients that send nothing, or never finish a request, keep nobody out. A connection is busy, and never closed, while
+its answer is computed or unread.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class OpenConnections:
         return len(self.waiting) + len(self.sending) + len(self.busy)
 
     def enter(self, connection: "Connection") -> bool:
-        """Take a place; False if all are taken by busy connections."""
+        """Take a slot; False if busy connections have all of them."""
         if len(self) >= self._most and not self.make_room():
             return False
         self.waiting[connection] = self._clock()

@@ -1,8 +1,9 @@
-"""Reads the head of a request, its first line and its headers, and refuses whatever two readers could read differently.
+"""Reads the head of a request, its first line and its headers, and refuses anything that two parsers could read
+differently.
 
-Bare CR or LF, folded lines, two lengths, a length beside chunks: with these a client smuggles a request past a proxy
-that reads them in its own way. httptools splits the head into its parts, and does checks of its own. It gets one head
-at a time, because it can't be stopped between two requests.
+Bare CR or LF, folded lines, two lengths, a length together with chunks: with these a client could smuggle a request
+past a proxy that parses them differently. httptools splits the head into its parts, and does its own checks. It gets
+one head at a time, because it can't be stopped between two requests.
 """
 
 import re
@@ -15,14 +16,14 @@ MOST_HEADERS = 128
 
 _FIRST_LINE = re.compile(rb"([A-Z-]+) ([\x21-\x7e]+) HTTP/(1\.[01])\r\n")
 _OTHER_VERSION = re.compile(rb"[^\r\n]* HTTP/(?!1\.[01]\r)[0-9.]+\r\n")
-# What an incomplete first line may look like so far.
+# A valid incomplete first line.
 _BEGINNING = re.compile(rb"[A-Z-]{1,20}(?: |\Z)")
 _ABSOLUTE_TARGET = re.compile(rb"https?://([^/?@]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,19}")
 
 
 class BadRequest(Exception):
-    """The bytes received are no request that this server takes; the connection is closed after the error."""
+    """The received bytes are no request that this server accepts; the connection is closed after the error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -32,11 +33,11 @@ class BadRequest(Exception):
 @dataclass(frozen=True, slots=True)
 class RequestHead:
     method: str
-    path: bytes  # as it was sent, with its escapes
+    path: bytes  # as sent, with its escapes
     query: bytes
     version: str  # 1.0 or 1.1
     headers: list[tuple[bytes, bytes]]  # names in lower case
-    length: int | None  # of the body; None where it comes in chunks
+    length: int | None  # of the body; None if it is chunked
 
     @property
     def keeps_alive(self) -> bool:
@@ -48,7 +49,7 @@ class RequestHead:
 
 
 def check_beginning(received: bytes | bytearray) -> None:
-    """Refuse at once what can't become a request, however much of it is still to come."""
+    """Refuse at once anything that can't become a request, however much is still to arrive."""
     if not _BEGINNING.match(received):
         raise BadRequest(400, "This is no HTTP request.")
 
@@ -78,7 +79,7 @@ def _check_lines(head: bytes) -> None:
 
 
 class _HeaderCollector:
-    """Collects the headers, for which httptools calls it back."""
+    """Collects the headers; httptools calls it back."""
 
     def __init__(self) -> None:
         self.found: list[tuple[bytes, bytes]] = []
@@ -96,7 +97,7 @@ def _headers(head: bytes) -> list[tuple[bytes, bytes]]:
     try:
         httptools.HttpRequestParser(collector).feed_data(head)
     except httptools.HttpParserUpgrade:
-        pass  # nothing is changed to another protocol; the request is answered as it stands
+        pass  # the protocol is never upgraded; the request is answered normally
     except httptools.HttpParserError as error:
         raise BadRequest(400, f"The request can't be read: {error}.") from None
     if not collector.is_complete:

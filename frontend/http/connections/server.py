@@ -1,6 +1,6 @@
-"""The HTTP server: listens, answers until it is closed, and closes within bounded time.
+"""The HTTP server: listens, answers requests until it is closed, and closes within bounded time.
 
-It runs in the event loop of whoever starts it, and leaves signals alone.
+It runs in its caller's event loop, and doesn't touch signals.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ _REMEDIES = {
     errno.EADDRNOTAVAIL: _HOSTS,
     errno.EACCES: "Ports below 1024 may be for the administrator alone: choose a higher one.",
 }
-# How long requests that are cut off may take to end.
+# How long aborted requests may take to end.
 _LAST_SECONDS = 1.0
 
 
 class HttpServer:
-    """`start`, then `close`; `address` is its URL."""
+    """Call `start`, then `close`; `address` is its URL."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class HttpServer:
         budget: Budget | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """Without a `budget` it has its own, by the machine's memory. `say` gets a log line for each request."""
+        """Without a `budget` it has its own, sized by the machine's memory. `say` gets a log line for each request."""
         self.options = options
         self._application = application(models, options, budget or Budget.of_machine(), say)
         self._listener: Listener | None = None
@@ -50,7 +50,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """The URL as one types it into a browser."""
+        """The URL to type into a browser."""
         listener = self._listener
         host, port = listener.socket.getsockname()[:2] if listener is not None else self.options.address
         scheme = "https" if self.options.tls_certificate else "http"
@@ -58,13 +58,14 @@ class HttpServer:
 
     @property
     def num_busy(self) -> int:
-        """Connections whose requests are being answered, also while it closes."""
+        """Connections with requests being answered, also while it closes."""
         return len(self._open.busy) if self._open is not None else 0
 
     async def start(self, older: "HttpServer | None" = None) -> None:
-        """Returns when connections are taken; raises `ConfigError` where that can't be.
+        """Start to accept connections; raises `ConfigError` if it can't.
 
-        One that listens at the same address gives its socket, so that nobody who connects meanwhile is refused.
+        A server that listens at the same address hands over its socket, so that nobody who connects meanwhile is
+        refused.
         """
         tls = _tls(self.options)
         given = older._given_away() if older is not None and older.options.http == self.options.http else None
@@ -74,7 +75,7 @@ class HttpServer:
         self._listener = Listener(listening, self._context, tls)
 
     def _given_away(self) -> socket.socket | None:
-        """Its listening socket: new connections are another's, those that are open stay until `close`."""
+        """Give away the listening socket: new connections are another server's; open ones stay until `close`."""
         listener, self._listener = self._listener, None
         if listener is None:
             return None
@@ -82,7 +83,7 @@ class HttpServer:
         return listener.socket
 
     async def close(self, seconds: float = 5.0) -> None:
-        """Stop listening at once, let what runs end within `seconds`, then cut it."""
+        """Stop listening at once, let requests finish within `seconds`, then abort them."""
         if (listening := self._given_away()) is not None:
             listening.close()
         context, self._context = self._context, None
@@ -104,7 +105,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # the latter of a name that can be none
+    except (OSError, UnicodeError) as error:  # UnicodeError: an impossible name
         why = getattr(error, "strerror", None) or "this can be no name"
         raise ConfigError(f"http={host}:{port} has no address: {why}. {_HOSTS}") from error
     try:

@@ -1,4 +1,4 @@
-"""The endpoints' work, a file for each kind: from a decoded body to a reply.
+"""The endpoints' work, from a decoded body to a reply: one file for each kind.
 
 Begin with `completions.py`, the shortest of those that generate; `../operations.py` lists all endpoints.
 """

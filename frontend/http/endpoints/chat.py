@@ -62,7 +62,7 @@ class _Chat(PreparedRequest[ChatRequest]):
                 is_first = not has_begun[answer.index]
                 choice = ChatChunkChoice(index=answer.index, delta=_delta(answer, is_first=is_first))
                 if not is_first and choice.delta == _NOTHING and not parts and not answer.finish_reason:
-                    continue  # what came may yet become a thought or a call
+                    continue  # the text may yet become a thought or a call
                 has_begun[answer.index] = True
                 if answer.finish_reason is not None:
                     choice.finish_reason, choice.stop_reason = answer.finish_reason, answer.stop_reason
@@ -191,7 +191,7 @@ def _delta(answer: CompletionOutput, *, is_first: bool) -> AnswerDelta:
 
 
 def _call_delta(call: FoundCall) -> ToolCall:
-    """A call's id and name come with its first piece."""
+    """A tool call's delta: its id and name are in its first piece."""
     delta = ToolCall(index=call.index, function=FunctionCall(arguments=call.function.arguments))
     if call.id is not None:
         delta.id, delta.type = call.id, "function"

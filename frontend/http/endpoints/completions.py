@@ -28,7 +28,7 @@ class _Completions(PreparedRequest[CompletionRequest]):
     """Choice number `prompt * n + sample` is that sample of that prompt."""
 
     is_echo_only: bool  # max_tokens=0: one token is computed, since a request needs one, and not sent
-    offsets: dict[int, int] = field(default_factory=dict)  # of choices: where the next log-probabilities stand in them
+    offsets: dict[int, int] = field(default_factory=dict)  # of choices: the offset of the next log-probabilities
     of_prompts: dict[int, list[Logprobs]] = field(default_factory=lambda: defaultdict(list))
     begun: set[int] = field(default_factory=set)  # choices whose first piece was sent
 
@@ -46,13 +46,13 @@ class _Completions(PreparedRequest[CompletionRequest]):
                 for choice in self.choices(piece, json):
                     for part in long_event(json, _completion(self, [choice], has_usage=is_counted)):
                         yield part
-                if not piece.prompt_logprobs:  # which are sent with each sample's first piece
+                if not piece.prompt_logprobs:  # these are sent with each sample's first piece
                     self.generation.call.charge.shrink(piece.num_bytes)
             if self.request.includes_usage:
                 yield event(_completion(self, [], has_usage=True))
 
     def choices(self, piece: AnswerPiece, json: LongJson) -> Iterator[CompletionChoice]:
-        # Those of the prompt come before the samples' first tokens, or with them.
+        # The prompt's log-probabilities arrive before the samples' first tokens, or with them.
         self.of_prompts[piece.prompt] += piece.prompt_logprobs
         for answer in piece.answers:
             number = piece.prompt * self.generation.params.n + answer.index
@@ -128,7 +128,7 @@ def _prepared(call: Call, request: CompletionRequest, model: LoadedModel) -> _Co
 
 
 def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]]:
-    """Token ids are one prompt; a list of texts or of lists of ids is as many."""
+    """Token ids are one prompt; a list of texts or of lists of ids is several."""
     if isinstance(given, str):
         return [given]
     if not given:

@@ -96,7 +96,7 @@ class _Responses(PreparedRequest[ResponsesRequest]):
                     yield answer
 
     def finished(self, reason: str | None) -> Response:
-        """The whole response, as the client gets it at the end."""
+        """The whole response for the client, at the end."""
         usage, response = self.generation.tally.usage, self.response
         response.output = self.items.done
         response.status = "incomplete" if reason == "length" else "completed"
@@ -188,7 +188,7 @@ def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -
         yield encoded
 
 
-# --- what was asked, as a conversation -------------------------------------------------------------------------------
+# --- the input, as a conversation -------------------------------------------------------------------------------------
 
 
 def _conversation(request: ResponsesRequest) -> Iterable[ChatMessage]:
@@ -217,10 +217,10 @@ def _conversation(request: ResponsesRequest) -> Iterable[ChatMessage]:
 
 
 class _Turn:
-    """Items that the model wrote side by side: a thought, a text, calls, in this order.
+    """Items of one turn of the model: a thought, a text, calls, in this order.
 
-    With calls they are one message: the thought stays with the calls that it led to, and the template leaves out what
-    is over. A thought that led to no call is not shown again.
+    With calls they are one message: the thought stays with the calls that it led to, and the template drops past ones.
+    A thought that led to no call is not shown again.
     """
 
     def __init__(self) -> None:

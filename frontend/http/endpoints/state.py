@@ -1,4 +1,4 @@
-"""The list of models, their health, metrics, and the caller's own requests that are being answered."""
+"""The list of models, their health, metrics, and the caller's own running requests."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -31,7 +31,7 @@ from ..schemas.others import (
 
 # How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
-# States of models that will answer in a while.
+# States of models that will answer later.
 _COMING = ("loading", "restarting")
 
 
@@ -60,7 +60,7 @@ def _model_card(card: ServedName) -> ModelCard:
 
 
 def _numbers(defaults: SamplingParams) -> dict[str, float]:
-    """Those that clients show next to their own fields."""
+    """The defaults that clients show next to their own fields."""
     return {name: getattr(defaults, name) for name in (*DRAW, *PENALTIES)}
 
 
@@ -75,7 +75,7 @@ async def unload(call: Call, body: ModelName) -> Reply:
 
 
 async def ping(call: Call, body: None) -> Reply:
-    """For monitors that restart a server which is stuck, but should not restart one that is loading."""
+    """For monitors that restart a stuck server, but should not restart one that is loading."""
     return Reply.of(Alive(status="ok"))
 
 
@@ -132,12 +132,12 @@ def _last_errors(states: Mapping[str, ModelState]) -> dict[str, LastError] | Uns
 
 
 def _without_paths(reason: str) -> str:
-    """The reason in one line, without paths: no reply tells where a model lies."""
+    """The reason on one line, without paths: no reply reveals where a model is stored."""
     return " ".join(without_paths(reason).split())
 
 
 async def metrics(call: Call, body: None) -> Reply:
-    """The server's own metrics are given even if an engine has died or doesn't answer."""
+    """Return the server's own metrics even if an engine has died or doesn't answer."""
     engines: dict[str, Stats] = {}
     with suppress(TimeoutError, PenstockError):
         engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)

@@ -1,7 +1,7 @@
 """/tokenize and /detokenize: a text's tokens, and the text of tokens.
 
-Both run in threads, so that streams go on meanwhile. A text may have as many characters as a prompt of the model. A
-conversation's pictures and videos are decoded, since only then it is known how many tokens they are.
+Both run in threads, so that streams continue meanwhile. A text may have as many characters as a prompt of the model. A
+conversation's pictures and videos are decoded, since their number of tokens is known only then.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ def _tokens(call: Call, request: TokenizeRequest, model: LoadedModel) -> Reply:
 
 
 def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedModel) -> Sequence[int]:
-    """With as many tokens for each of its media as the prompt of an answer would have."""
+    """Tokens of a conversation, with as many for each medium as in a prompt to be answered."""
     tools = as_tools(request.tools) or None
     model.check_template_options(request.chat_template_kwargs, tools)
     prompt = rendered(

@@ -1,8 +1,8 @@
 """The page at `/`: one file with its own style and script, which may load nothing from anywhere else.
 
-It is written as several (`style/`, `script/`), which are put into `index.html` in the order below: scripts share one
-scope, and each uses only what stands in those before it, but for calls that come later than the last. `BOUNDS`, before
-them all, has those of the parameters that it lets a person set.
+It is written as several files (`style/`, `script/`), which are inserted into `index.html` in the order below: scripts
+share one scope, and each uses only names from earlier ones, except in calls made after the last one is loaded.
+`BOUNDS`, before all scripts, has the bounds of the parameters on the page.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def page() -> Reply:
 
 
 def _bounds() -> dict[str, dict[str, Any]]:
-    """As a number's field in a form has them, by the parameter; none where only what an integer holds ends it."""
+    """Attributes of number fields in a form, by parameter; empty if only an integer's range bounds it."""
     words = {"ge": "min", "le": "max"}
     return {
         name: {words[each]: bound for each, bound in rule.bounds.items() if each in words and abs(bound) < MOST}

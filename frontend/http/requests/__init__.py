@@ -1,4 +1,4 @@
-"""What happens to a request before it is answered: who may ask, what its body says, and what it asks of the model.
+"""Requests before they are answered: checks the sender, reads the body, and sets up the prompt and parameters.
 
 Begin with `body.py`, which reads a body within bounds, then `decoding.py` and `parameters.py`.
 """

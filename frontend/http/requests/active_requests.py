@@ -1,7 +1,7 @@
-"""The requests that are being answered: what each is doing and for how long, and how its sender can stop it.
+"""The requests being answered: what each is doing and for how long, and how its sender can stop it.
 
-What a request says is not kept here. Its owner is the API key that it came with or, where there are no keys, the
-address that it came from; nobody sees or stops another owner's requests.
+A request's content is not kept here. Its owner is its API key or, without keys, its address; nobody sees or stops
+another owner's requests.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ..loaded_model import SubmittedPrompt
 from ..schemas.others import RequestState, RunningRequest
 from .body import Scope
 
-# How long engines may take to tell how many tokens they have generated.
+# How long engines may take to count generated tokens.
 _COUNT_SECONDS = 1.0
 _STOPPED = "This request was stopped before its answer was complete, by whoever sent it."
 
@@ -29,7 +29,7 @@ def owner_of(scope: Scope) -> str:
 
 
 class ActiveRequest:
-    """One request, from its arrival on. Whoever works on it sets `state`."""
+    """One request, from its arrival on. The code that works on it sets `state`."""
 
     def __init__(self, request_id: str, endpoint: str, owner: str) -> None:
         self.id = request_id
@@ -45,7 +45,7 @@ class ActiveRequest:
         self._stopped.set()
 
     async def stopped(self) -> None:
-        """Waits until the request is stopped, and raises the error that its client gets."""
+        """Wait until the request is stopped, and raise the error for its client."""
         await self._stopped.wait()
         raise ApiError(499, _STOPPED, code="request_stopped")
 
@@ -83,7 +83,7 @@ class ActiveRequests:
         return [request.described(sum(counts[prompt] for prompt in request.prompts)) for request in own]
 
     def find(self, request_id: str, owner: str) -> ActiveRequest:
-        """The owner's request of that id. The error is the same for another owner's request as for an unknown one."""
+        """The owner's request with this id. The error is the same for another owner's request as for an unknown one."""
         request = self._by_id.get(request_id)
         if request is None or request.owner != owner:
             raise ApiError(404, "No request of that id is running; it may have ended. See /v1/requests.")
@@ -91,7 +91,8 @@ class ActiveRequests:
 
 
 async def _generated(prompts: Iterable[SubmittedPrompt]) -> dict[SubmittedPrompt, int]:
-    """Tokens generated for each. Those of an answer that isn't streamed come only at its end, so engines are asked."""
+    """Tokens generated for each. Those of an answer that isn't streamed arrive only at its end, so engines are
+    asked."""
     counts = {prompt: prompt.request.num_generated for prompt in prompts}
     by_transport: dict[TreeTransport, list[SubmittedPrompt]] = defaultdict(list)
     for prompt in counts:

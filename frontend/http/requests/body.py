@@ -1,7 +1,7 @@
 """Reads a request's body within bounds of size, time and memory, and decodes it.
 
-Bytes are charged to the client as they come, and the decoded struct before it is made. If there is no room for all
-bodies that are being received, the longest of the slow ones is given up.
+Bytes are charged to the client as they arrive, and the decoded struct before it is made. If there is no room for all
+bodies being received, the longest of the slow ones is dropped.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Result = TypeVar("Result")
 
-# Bodies from this length or decoding time on are decoded in a thread, one at a time, so that streams go on meanwhile.
+# Bodies from this length or decoding time on are decoded in a thread, one at a time, so that streams continue
+# meanwhile.
 LONG_BYTES, LONG_SECONDS = 2**15, 1e-3
-# A body that takes longer than this to arrive may be given up for others.
+# A body that takes longer than this to arrive may be dropped for others.
 _PATIENCE = 1.0
 
 
@@ -37,7 +38,7 @@ class _IncomingBody(NamedTuple):
     since: float
 
     def give_way(self) -> None:
-        if not self.time_left.expired():  # not given up already
+        if not self.time_left.expired():  # not dropped already
             self.time_left.reschedule(0.0)
 
 
@@ -80,7 +81,7 @@ class BodyReader:
                     await self._admit(await self._in_thread(Outline.of, body), charge)
                     found = await self._in_thread(decoded, body, kind)
         finally:
-            body.clear()  # an error's traceback would hold a refused one until the next garbage collection
+            body.clear()  # an error's traceback would keep a refused one until the next garbage collection
         charge.shrink(_held(num_bytes))
         return found
 
@@ -89,7 +90,7 @@ class BodyReader:
         await self._charged(outline.decoded_bytes, charge)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Run in the thread. A cancelled call still waits for it, since it holds what was charged until then."""
+        """Run in the thread. A cancelled call still waits for it, since it uses the charged memory until then."""
         decoding = asyncio.wrap_future(self._thread.submit(work, *arguments))
         try:
             return await asyncio.shield(decoding)
@@ -125,7 +126,7 @@ class BodyReader:
         return body
 
     async def _charged(self, num_bytes: int, charge: Charge) -> None:
-        """Charge so many bytes; if there is no room, give up longer bodies of others first."""
+        """Charge these bytes; if there is no room, drop longer bodies of others first."""
         while True:
             try:
                 charge.grow(num_bytes)
@@ -138,7 +139,7 @@ class BodyReader:
                 await asyncio.sleep(0)
 
     def _longest_but(self, charge: Charge) -> Charge | None:
-        """The body that holds the most, of those that have had enough time to arrive; longer than this one."""
+        """The largest body, longer than this one, that has had enough time to arrive."""
         latest = asyncio.get_running_loop().time() - _PATIENCE
         slow = [
             other
@@ -152,15 +153,15 @@ class BodyReader:
 
 
 def _held(num_bytes: int) -> int:
-    """Memory that a body of this length takes while it grows: a bytearray reserves an eighth more."""
+    """Memory of a body of this length while it grows: a bytearray reserves an eighth more."""
     return num_bytes + num_bytes // 8
 
 
 class FairQueue:
-    """Fair queuing for work that is done one at a time: short work hardly waits, and long work doesn't wait forever.
+    """Fair queuing for work done one at a time: short work hardly waits, and long work doesn't wait forever.
 
-    A waiter's number is the progress made when it came plus the amount of its own work; the least number is next. So
-    short work goes before long work that came a little earlier. A queue belongs to one event loop.
+    A waiter's number is the progress made by its arrival plus the amount of its own work; the least number is next. So
+    short work goes before long work that arrived a little earlier. A queue belongs to one event loop.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Limits how many answers are computed at once and how many requests wait for that; waiting clients take turns.
 
-One client gets at most three quarters of the places, so that others are always answered beside it.
+One client gets at most three quarters of the slots, so that others are always answered along with it.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from ..answers.errors import ApiError
 from ..options import HttpOptions
 
 _RETRY_SECONDS = 1
-_KEPT = 4  # one place in so many is kept from a client that has all others
+_KEPT = 4  # one slot in this many is kept from a client that has all others
 
 Waiter = asyncio.Future[None]
 
@@ -28,7 +28,7 @@ class ConcurrencyLimit:
 
     @asynccontextmanager
     async def one(self, client: Hashable) -> AsyncIterator[None]:
-        """A place for one answer, held while the context is open; raises 429 if too many requests wait already."""
+        """A slot for one answer, held while the context is open; raises 429 if too many requests wait already."""
         if self._may_take(client):
             self._take(client)
         else:
@@ -61,14 +61,14 @@ class ConcurrencyLimit:
         try:
             await waiter
         except BaseException:
-            if not waiter.cancelled() and waiter.exception() is None:  # the place came at the same moment
+            if not waiter.cancelled() and waiter.exception() is None:  # the slot became free at the same moment
                 self._give_back(client)
             elif waiter in self._queues.get(client, ()):
                 self._remove(client, waiter)
             raise
 
     def _hand_on(self) -> None:
-        """Give free places to the clients whose turn it is; each then goes to the end of the row."""
+        """Give free slots to the clients whose turn it is; each then goes to the end of the queue."""
         while (client := next(filter(self._may_take, self._queues), None)) is not None:
             waiter = self._queues[client][0]
             self._remove(client, waiter)

@@ -1,6 +1,6 @@
-"""Renders a request's conversation with the model's chat template, which gives the prompt.
+"""Renders a request's conversation to a prompt with the model's chat template.
 
-It also checks what a request may pass to a template: no names that the server itself sets, and no template of its own
+It also checks a request's arguments for the template: no names that the server itself sets, and no template of its own
 unless the server trusts its clients.
 """
 
@@ -18,7 +18,7 @@ from ..answers.errors import ApiError
 from ..loaded_model import LoadedModel
 from ..schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
 
-# Names of the arguments that the server gives to templates, and of functions that templates call.
+# Arguments that the server gives to templates, and functions that templates call.
 RESERVED = frozenset({
     "messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message",
     "conversation", "return_tensors", "return_dict", "raise_exception", "strftime_now", "namespace", "dict", "range",
@@ -39,7 +39,7 @@ def own_template(request: ChatRequest, *, is_trusted: bool) -> str | None:
         return None
     if not is_trusted:
         raise ApiError(400, "chat_template: this server takes no templates from requests.", param="chat_template")
-    if "{" not in request.chat_template:  # without it, it would be taken for a file's name
+    if "{" not in request.chat_template:  # otherwise it could be a file's name
         raise ApiError(400, "chat_template must be a template's text.", param="chat_template")
     return request.chat_template
 
@@ -79,7 +79,7 @@ def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
 
 
 def _without_refusal(part: dict[str, Any]) -> dict[str, Any]:
-    """Turn a refusal of the assistant into text, which is all that templates know."""
+    """Turn a refusal of the assistant into text: templates have nothing else."""
     return {"type": "text", "text": part.get("refusal")} if part["type"] == "refusal" else part
 
 

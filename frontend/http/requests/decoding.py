@@ -1,7 +1,6 @@
-"""Decodes a body's bytes into its struct, or raises an error that says what is wrong.
+"""Decodes a body's bytes into its struct, or raises an error that describes the fault.
 
-The time and memory that decoding will take are estimated first, by counting the brackets, commas and quotes in the
-bytes that lie outside of strings.
+The time and memory for decoding are estimated first, by counting brackets, commas and quotes outside of strings.
 """
 
 import re
@@ -15,18 +14,18 @@ from ..answers.errors import ApiError
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-# Levels of free-form values (schemas, template arguments), which later code visits by recursion.
+# Levels of free-form values (schemas, template arguments), which later code traverses by recursion.
 MOST_LEVELS = 64
 # Nothing else runs while a body is decoded: within these bounds it takes a tenth of a second at most.
 MOST_CONTAINERS, MOST_STRINGS, MOST_NUMBERS, MOST_LONG_NUMBERS = 2**16, 2**16, 2**20, 2**11
-# The refusal of a longer body shows no value of it, which would mean to decode it twice.
+# The error for a longer body shows none of its values, since that would mean decoding it twice.
 MOST_SHOWN_BYTES = 2**15
 _LONG_NUMBER = 17  # characters
 
-# Bytes that a value takes at most, beside its text: a dict with its first entry; an empty list with its first room to
-# grow; a string; an entry of a list with its number; what an entry of a dict takes more than that.
+# The most bytes of a value besides its text: a dict with its first entry; an empty list with its first allocation; a
+# string; a list's entry with its number; the additional bytes of a dict's entry.
 _OBJECT, _LIST, _STRING, _ENTRY, _NAME = 280, 120, 72, 48, 100
-# Seconds to decode a byte; a list or object; a number; a number of many digits or with an exponent.
+# Seconds to decode a byte; a list or object; a number; a number with many digits or an exponent.
 _BYTE_SECONDS, _CONTAINER_SECONDS, _ENTRY_SECONDS, _LONG_NUMBER_SECONDS = 6e-9, 1e-6, 1e-7, 2e-5
 _DIGITS = bytes.maketrans(b"123456789.+-E", b"000000000000e")
 _CONTINUATION = bytes(range(0x80, 0xC0))
@@ -34,7 +33,7 @@ _UP_TO_8_BITS, _UP_TO_16_BITS = bytes(range(0xC4)), bytes(range(0xF0))
 
 
 class Outline(NamedTuple):
-    """How many values of each kind a body holds, counted without decoding it."""
+    """How many values of each kind a body has, counted without decoding it."""
 
     objects: int
     lists: int
@@ -47,7 +46,7 @@ class Outline(NamedTuple):
 
     @classmethod
     def of(cls, body: bytes | bytearray) -> "Outline":
-        """Count them; raises if there are so many strings that even counting would take long."""
+        """Count them; raises if there are so many strings that even counting would be slow."""
         unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
         if (strings := unescaped.count(b'"') // 2) > MOST_STRINGS:
             raise _too_many()
@@ -75,7 +74,7 @@ class Outline(NamedTuple):
 
     @property
     def decoded_bytes(self) -> int:
-        """Memory that the decoded values take at most; tests compare it with random bodies."""
+        """The most memory of the decoded values; tests compare it with random bodies."""
         return (
             self.text_bytes
             + _OBJECT * self.objects
@@ -87,7 +86,7 @@ class Outline(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """About how long it takes to decode."""
+        """The approximate decoding time."""
         return (
             _BYTE_SECONDS * self.num_bytes
             + _CONTAINER_SECONDS * (self.objects + self.lists)
@@ -136,7 +135,7 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
 
 
 def _form_of_tools(field: str) -> str:
-    """How a tool is written where one is written in the form of another endpoint; empty if the fault is another."""
+    """A hint if a tool is written in the form of another endpoint; empty for other faults."""
     match _TOOL_FIELD.fullmatch(field):
         case None:
             return ""
@@ -186,7 +185,7 @@ def _nested(value: Any) -> Iterable[Any]:
         parts = value.values()
     elif isinstance(value, msgspec.Struct):
         parts = [getattr(value, name) for name in value.__struct_fields__]
-    # Most long lists hold only numbers or strings, which the set of types tells faster than a look at each.
+    # Most long lists contain only numbers or strings; checking the set of types is faster than checking each.
     if any(issubclass(kind, _WITH_PARTS) for kind in set(map(type, parts))):
         return [part for part in parts if isinstance(part, _WITH_PARTS)]
     return ()

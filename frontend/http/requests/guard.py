@@ -1,4 +1,4 @@
-"""Lets a request in only if its Host header names this server and its API key, where keys are used, is known.
+"""Admits a request only if its Host header names this server and, if keys are used, its API key is valid.
 
 The guard comes before everything else. The Host check stops DNS rebinding, where a foreign site points its own name at
 this machine. Keys are compared in a time that doesn't depend on how much of them is right.
@@ -16,12 +16,12 @@ from ..options import HttpOptions
 from .body import Receive, Scope, Send
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/\s]+))(?::[0-9]{1,5})?")
-# Paths that tell nothing about models or requests: the page itself, and whether the server is alive.
+# Paths that reveal nothing about models or requests: the page itself, and whether the server is alive.
 WITHOUT_KEY = frozenset({"/", "/health", "/ping", "/openapi.json"})
 
 
 class Guard:
-    """An ASGI application around another one."""
+    """An ASGI application that wraps another one."""
 
     def __init__(self, inner: "object", options: HttpOptions) -> None:
         self._inner = inner
@@ -49,12 +49,12 @@ class Guard:
             raise ApiError(403, "The Host header names another server. Names of this one: --allowed-hosts NAME.")
 
     def _salt(self, path: str, authorization: bytes | None) -> str | None:
-        """The salt that keeps one key's cached prefixes apart from another's; None without keys."""
+        """The salt that separates one key's cached prefixes from another's; None without keys."""
         if not self._keys or path in WITHOUT_KEY:
             return None
         scheme, _, key = (authorization or b"").partition(b" ")
         given = hashlib.sha256(key.strip()).digest()
-        # Compare all keys, even after a match, so that the time doesn't tell which one matched.
+        # Compare all keys, even after a match, so that the time doesn't reveal which one matched.
         known = [hmac.compare_digest(given, each) for each in self._keys]
         if scheme.lower() != b"bearer" or not any(known):
             raise ApiError(401, "A known API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
@@ -66,7 +66,7 @@ class _UniqueHeaders:
         self._headers = headers
 
     def only(self, name: bytes) -> bytes | None:
-        """A header that may occur once: different readers would understand two of them differently."""
+        """A header that may occur once: different parsers would interpret two of them differently."""
         found = [value for each, value in self._headers if each == name]
         if len(found) > 1:
             raise ApiError(400, f"There is more than one {name.decode().title()} header.")
@@ -80,7 +80,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_address(name: str) -> bool:
-    """Whether it is an IP address, which can't be pointed elsewhere as a name can."""
+    """Whether it is an IP address, which can't be redirected like a name."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

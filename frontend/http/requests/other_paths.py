@@ -12,7 +12,7 @@ _NOT_JUDGED = "Texts are not judged here."
 _NOT_TRAINED = "Models are not trained here."
 _NO_SOCKET = "There are no sessions of speech here; /v1/chat/completions streams text."
 
-# Theirs → ours, or a sentence; it also holds for the paths below it.
+# Theirs → ours, or a sentence; it also applies to the paths below it.
 _OTHERS = {
     "/api/chat": _CHAT,
     "/api/generate": _COMPLETIONS,
@@ -61,7 +61,7 @@ _OTHERS = {
 
 
 def advice(path: str, paths: list[str]) -> str:
-    """A sentence to append for a path that isn't served, with the space before it; empty where there is none."""
+    """A sentence to append for a path that isn't served, with the space before it; empty if there is none."""
     parts = path.rstrip("/").split("/")
     above = ("/".join(parts[:count]) for count in range(len(parts), 1, -1))
     other = next((_OTHERS[each] for each in above if each in _OTHERS), None)

@@ -1,4 +1,4 @@
-"""Makes `SamplingParams` of a request's fields; those it leaves out have the model's own defaults."""
+"""Makes `SamplingParams` from a request's fields; missing ones get the model's own defaults."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def sampling_params(
     call_shape: GuidedDecodingParams | None = None,
     **further: Any,
 ) -> SamplingParams:
-    """`further` are fields that each kind of request writes in its own way; None among them is not given."""
+    """`further` are fields that each kind of request has in its own form; None among them counts as not given."""
     _check_foreign_fields(request)
     chosen = {name: value for name in _SAME_NAMES if (value := getattr(request, name, None)) is not None}
     chosen.update({name: value for name, value in further.items() if value is not None})
@@ -49,7 +49,7 @@ def sampling_params(
 
 
 def _renamed(request: SamplingRequest, chosen: dict[str, Any]) -> dict[str, str]:
-    """Choose what was sent under another name; returns these names by ours."""
+    """Add parameters sent under other names to `chosen`; returns these names by ours."""
     sent = {"guided_decoding": "structured_outputs"} if request.structured_outputs is not None else {}
     for theirs, ours in RENAMED.items():
         if (value := getattr(request, theirs, None)) is None:
@@ -61,7 +61,7 @@ def _renamed(request: SamplingRequest, chosen: dict[str, Any]) -> dict[str, str]
 
 
 def _in_their_words(sentence: str, sent: Mapping[str, str]) -> str:
-    """An error that names the fields as the client has sent them."""
+    """An error message with the field names that the client has sent."""
     for ours, theirs in sent.items():
         form = ours.removeprefix("guided_")
         sentence = re.sub(rf"\bguided_decoding: {form}\b|\b{ours}\b", theirs, sentence)
@@ -69,7 +69,7 @@ def _in_their_words(sentence: str, sent: Mapping[str, str]) -> str:
 
 
 def _set_call_shape(chosen: dict[str, Any], shape: GuidedDecodingParams, sent: Mapping[str, str]) -> None:
-    """The answer must be a call; a format that asks for nothing may be given all the same."""
+    """Require the answer to be a call; a format without requirements may be given nevertheless."""
     if (form := chosen.get("response_format")) is not None and form.get("type") == "text":
         del chosen["response_format"]
     given = [sent.get(name, name) for name in _SHAPES if chosen.get(name) not in (None, False)]
@@ -94,7 +94,7 @@ def _foreign_names(kind: type[SamplingRequest]) -> tuple[str, ...]:
 
 
 def _salted(salt: str | None, own: str | None) -> str | None:
-    """Cached prefixes are shared within a key only; within it, a request may divide further."""
+    """Cached prefixes are shared only within a key, which a request may subdivide."""
     return own if salt is None else f"{salt} {own or ''}"
 
 
@@ -103,7 +103,7 @@ def _without_nulls(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _structured(given: dict[str, Any]) -> GuidedDecodingParams | None:
-    """None where each form is null, or switched off."""
+    """The shape; None if each form is null, or switched off."""
     if unknown := sorted(given.keys() - {*FORMS, "disable_any_whitespace"}):
         hint = suggestion(unknown[0], FORMS)
         raise ApiError(400, f"structured_outputs has no {unknown[0]!r}; it takes one of {', '.join(FORMS)}.{hint}")

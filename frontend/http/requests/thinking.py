@@ -1,6 +1,7 @@
-"""Reads how much a model shall think before its answer, in each form that clients of other servers use.
+"""Reads how much a model should think before its answer, in all forms that clients of other servers use.
 
-Chats, responses and the lines of batches are read alike. What a request tells the chat template by name goes first.
+Chats, responses and the lines of batches are read alike. Options that a request gives to the chat template by name have
+precedence.
 """
 
 from typing import Any, NamedTuple
@@ -12,12 +13,12 @@ from .conversation import template_options
 
 
 class Thinking(NamedTuple):
-    template_options: dict[str, Any]  # all that were given; a chat template may read them
+    template_options: dict[str, Any]  # all given options; a chat template may read them
     max_tokens: int | None
 
 
 def thinking_of(request: ChatRequest | ResponsesRequest) -> Thinking:
-    """Combine all fields; two that contradict one another are refused."""
+    """Combine all fields; contradictory ones are refused."""
     reasoning, thinking = request.reasoning, request.thinking
     is_enabled = {
         "enable_thinking": request.enable_thinking,
@@ -38,7 +39,7 @@ def thinking_of(request: ChatRequest | ResponsesRequest) -> Thinking:
 
 
 def _only(said: dict[str, Any]) -> Any:
-    """The value that they agree on; None if none of them has one."""
+    """The value that they agree on; None if none is set."""
     given = {name: value for name, value in said.items() if value is not None}
     if any(value != next(iter(given.values())) for value in given.values()):
         raise ApiError(400, f"{' and '.join(given)} contradict one another; give one of them.", param=next(iter(given)))

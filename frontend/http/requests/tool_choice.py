@@ -22,7 +22,7 @@ _ONE_JSON_CALL = CallMarks((CallForm("{", BareJsonCall, is_bare=True),))
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The tools that the template shows, and the shape that the answer must have."""
+    """The tools for the template, and the required shape of the answer."""
 
     tools: Sequence[Mapping[str, Any]] | None
     shape: GuidedDecodingParams | None = None
@@ -31,7 +31,7 @@ class ToolChoice:
 
     @classmethod
     def of(cls, choice: Any, tools: Sequence[Mapping[str, Any]]) -> "ToolChoice":
-        """`choice` is one of OpenAI's words, or a struct: the `name` of a function, or the tools that are allowed."""
+        """`choice` is one of OpenAI's words, or a struct: the `name` of a function, or the allowed tools."""
         if isinstance(choice, AllowedTools):
             return cls.of(choice.mode, _allowed(choice, tools))
         if isinstance(choice, str) and choice == "none":
@@ -51,7 +51,7 @@ class ToolChoice:
         return cls(tools, shape, named=function["name"])
 
     def call_parsers(self, samples: int) -> "list[CallParser] | None":
-        """One parser for each sample; None if answers are taken as they are."""
+        """One parser for each sample; None if answers are used unchanged."""
         if self.shape is None:
             return None
         return [CallParser(self.named) for _ in range(samples)]
@@ -67,7 +67,7 @@ class CallParser:
         self._reader = AnswerReader(None, _ONE_JSON_CALL, {}, lambda index: self._call_id)
 
     def take(self, answer: CompletionOutput) -> None:
-        if answer.tool_calls:  # a family that writes calls as bare JSON has read it already
+        if answer.tool_calls:  # a family that writes calls as bare JSON has parsed it already
             return
         if self._named is not None:
             self._take_arguments(answer)
@@ -107,7 +107,7 @@ def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _definitions(calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The definitions of all calls together; of two with one name the first is taken."""
+    """The definitions of all calls together; the first of several with the same name is used."""
     every: dict[str, Any] = {}
     for call in calls:
         for name in DEFINITIONS:

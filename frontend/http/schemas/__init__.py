@@ -1,4 +1,4 @@
 """The bodies of requests and replies, as structs from which validation and the OpenAPI document are made.
 
-Begin with `chat.py`; `sampling.py` has what all generating endpoints take, made of the fields of `SamplingParams`.
+Begin with `chat.py`; `sampling.py` has the fields of all generating endpoints, made from those of `SamplingParams`.
 """

@@ -1,7 +1,7 @@
-"""Fields of other servers, and of OpenAI's own, that ask for something that isn't done here.
+"""Fields of other servers, and of OpenAI's own, for features that don't exist here.
 
-Clients send many of them with the value that means nothing: that is accepted, as null is for all of them. Any other
-value is refused with a sentence. A field of this table that a kind of request declares itself is not looked at here.
+Clients send many of them with a neutral value: that is accepted, as null is for all of them. Any other value is refused
+with a message. A field that a kind of request declares itself is not checked here.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from ....protocol.parameters.sampling import DRAW
 
 class ForeignField(NamedTuple):
     reason: str
-    neutral: tuple[Any, ...] = ()  # beside null, and lists, objects and texts that are empty
+    neutral: tuple[Any, ...] = ()  # in addition to null and empty lists, objects and texts
 
     def accepts(self, value: Any) -> bool:
         return value is None or value in ("", [], {}) or value in self.neutral
 
 
-# Without effect, whatever their value: hints that could only save time, or parameters of rules that are off.
+# Without effect, whatever their value: hints that could only save time, or parameters of disabled rules.
 HINTS = (
     "prediction", "prompt_cache_options", "context_management", "cache_prompt", "keep_alive", "id_slot", "slot_id",
     "n_cache_reuse", "sse_ping_interval", "guided_decoding_backend", "rid", "data_parallel_rank", "mirostat_tau",
@@ -136,7 +136,7 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
 
 
 def foreign(base: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """`base` with all of these fields; a struct that derives from it may have some of them in its own way."""
+    """`base` with all of these fields; a derived struct may redefine some of them."""
     described = {
         **dict.fromkeys(HINTS, "without effect"),
         **{name: f"another name of {ours}" for name, ours in RENAMED.items()},

@@ -1,7 +1,7 @@
-"""The fields that every request for an answer may have: OpenAI's, and the further ones that vLLM's server takes.
+"""Fields that every request for an answer may have: OpenAI's, and the additional ones of vLLM's server.
 
-None is the same as not given; then the model's own default holds. Types and bounds are those of `SamplingParams`; this
-file says which parameters requests may give, and which have closer bounds for clients than for scripts.
+None is the same as not given; then the model's own default applies. Types and bounds are those of `SamplingParams`;
+this file says which parameters requests may give, and which have closer bounds for clients than for scripts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def struct_of(
     closer: Mapping[str, Mapping[str, Any]],
     forms: Mapping[str, Any],
 ) -> type[msgspec.Struct]:
-    """`base` with these parameters; `closer` has bounds beside their own, `forms` a type where it isn't their own."""
+    """`base` with these parameters; `closer` has tighter bounds, `forms` has types that differ from their own."""
     fields = [(each, optional(each, closer.get(each, {}), forms.get(each)), None) for each in parameters]
     return msgspec.defstruct(name, fields, bases=(base,), kw_only=True, forbid_unknown_fields=True, module=__name__)
 
@@ -43,7 +43,7 @@ def optional(parameter: str, closer: Mapping[str, Any], form: Any = None) -> Any
 
 
 def bounded(parameter: str, closer: Mapping[str, Any]) -> Any:
-    """Its type with its bounds, as a decoder takes them. Those of a list or dict hold for what is in it."""
+    """A parameter's type with its bounds, for a decoder. Those of a list or dict apply to its items."""
     kind = _ANNOTATED[parameter].__origin__
     if NoneType in get_args(kind):
         kind = next(part for part in get_args(kind) if part is not NoneType)
