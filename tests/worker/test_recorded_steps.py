@@ -151,6 +151,7 @@ def test_a_plan_that_breaks_a_rule_is_refused_by_both_and_the_next_one_goes_on(m
 
 
 def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
+    monkeypatch.setattr("penstock.worker.backends.native.fast_decode.is_planted", lambda name: True)
     monkeypatch.setattr("penstock.worker.backends.native.fast_decode.point", lambda name: "nan")
     runner = slotted_runner(model)
     taken = fast_steps(runner)
