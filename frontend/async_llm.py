@@ -1,7 +1,7 @@
 """`AsyncLLM`: the same model for a program with an event loop.
 
-The model is opened in a thread while the loop goes on; the first call waits for it. Each result is handed to the loop
-that asked for it. Only what users call stands here; everything else is behind `Session`.
+The model is opened in a thread while the loop continues; the first call waits for it. Each result is passed to the loop
+that requested it. This file has only what users call; everything else is behind `Session`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class AsyncLLM(HelpfulNames):
         self._model = str(model)
         self._session_future: Future[Session[Any]] = Future()
         self._start: Future[None] = Future()
-        # For questions to the model: the caller's own threads are left to the caller.
+        # For questions to the model: the caller's own threads stay free.
         self._threads = Threads("Questions about adapters and figures", 4, patience=float("inf"))
         self._media = Threads("Pictures", 4, patience=float("inf"))
         self._finalizer = weakref.finalize(self, _close, self._session_future)
@@ -61,12 +61,12 @@ class AsyncLLM(HelpfulNames):
 
     @property
     def _session(self) -> Session[Any]:
-        """Waits until it is opened, which takes a moment if a daemon is asked first."""
+        """The session; waits until it is opened, which takes a moment if a daemon is asked first."""
         return self._session_future.result()
 
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
-        # Shielded: if one caller is cancelled, the start goes on for the others.
+        # Shielded: if one caller is cancelled, the start continues for the others.
         await asyncio.shield(asyncio.wrap_future(self._start))
 
     async def ready_session(self) -> Session[Any]:
@@ -76,11 +76,11 @@ class AsyncLLM(HelpfulNames):
 
     @named_arguments
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
-        """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""
+        """Complete prompts; results are in the order of the prompts. Cancelling aborts what runs."""
         await self.ready()
         tell, done = _news()
         batch = as_batch(prompts)
-        # Of an iterable nobody knows before its prompts come.
+        # An iterable may have any prompts.
         opens = self._session.sees and (not isinstance(batch, Sequence) or any(map(may_have_media, batch)))
         window = self._session.window(batch, sampling_params, tell, ordered=True)
         outputs: list[RequestOutput] = []
@@ -101,13 +101,13 @@ class AsyncLLM(HelpfulNames):
         return outputs
 
     async def _filled(self, window: Window[Any], *, opens: bool) -> None:
-        """Fill a window: in a thread where pictures may have to be opened and decoded."""
+        """Fill a window, in a thread if pictures may have to be opened and decoded."""
         if not opens:
             return window.fill()
         filling = asyncio.ensure_future(self._media.run(window.fill))
         try:
             await asyncio.shield(filling)
-        except asyncio.CancelledError:  # nobody may abandon the window while it is filled
+        except asyncio.CancelledError:  # the window must not be abandoned while it is filled
             await asyncio.gather(filling, return_exceptions=True)
             raise
 
@@ -122,7 +122,7 @@ class AsyncLLM(HelpfulNames):
     ) -> list[RequestOutput]:
         """Answer one conversation or many through the model's chat template.
 
-        What is wrong with a conversation given by itself raises; one in a list of them ends alone.
+        An error in a single conversation is raised; one in a list ends that conversation alone.
         """
         await self.ready()
         texts = self._session.render_call(messages, chat_template, tools, chat_template_kwargs)
@@ -155,7 +155,7 @@ class AsyncLLM(HelpfulNames):
         return await self.generate(prompts, beams_of(params))
 
     async def abort(self, request_id: str) -> None:
-        """End a running request; whoever waits for it gets what it has, with `error_code` 499."""
+        """End a running request; its caller gets the output so far, with `error_code` 499."""
         if not isinstance(request_id, str):
             raise RequestError(
                 f"request_id={shown(request_id)}: must be that of an output, which is text: abort(output.request_id)."
@@ -210,7 +210,7 @@ class AsyncLLM(HelpfulNames):
     def __repr__(self) -> str:
         model = str(getattr(self, "_model", ""))
         session, start = getattr(self, "_session_future", None), getattr(self, "_start", None)
-        if not session or not start:  # half made
+        if not session or not start:  # only half constructed
             return shown_model("AsyncLLM", model, None, "not open")
         if not start.done():
             return shown_model("AsyncLLM", model, _result(session), "starting")
@@ -231,12 +231,12 @@ class AsyncLLM(HelpfulNames):
 
 
 def _result(session: "Future[Session[Any]]") -> Session[Any] | None:
-    """Without waiting."""
+    """The session, without waiting."""
     return session.result() if session.done() and session.exception() is None else None
 
 
 def _news() -> "tuple[Notify, asyncio.Queue[Request]]":
-    """What the client's thread calls with a request that has news, and where this loop hears of it."""
+    """A callback for the client's thread when a request has news, and the queue that this loop reads."""
     heard: asyncio.Queue[Request] = asyncio.Queue()
     return LoopQueue(asyncio.get_running_loop(), heard.put_nowait).put, heard
 
@@ -256,7 +256,7 @@ def _start(
 
 
 def _close(session: "Future[Session[Any]]") -> None:
-    """What is still being opened is closed as soon as it is open."""
+    """Close the session; one that is still being opened is closed as soon as it is open."""
 
     def close(session: "Future[Session[Any]]") -> None:
         if session.exception() is None:

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def named_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Raises `TypeError` for an unknown argument as Python does, with what to write instead."""
+    """Raise `TypeError` for an unknown argument as Python does, with advice on what to write instead."""
     names = [name for name in inspect.signature(function).parameters if name != "self"]
 
     @functools.wraps(function)
@@ -33,7 +33,7 @@ def named_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments
 
 _NO_POOLING = "models that embed, classify or score aren't served yet, only those that generate"
 _INSIDE = "the engine is a process of its own; the options and stats() are what there is of it"
-# Attributes of other engines' classes, and what there is instead.
+# Attributes of other engines' classes, and what to use instead.
 _ELSEWHERE = {
     **dict.fromkeys(("encode", "embed", "classify", "score", "reward", "rerank", "pooling", "decide"), _NO_POOLING),
     **dict.fromkeys(("llm_engine", "engine", "collective_rpc", "apply_model", "model_executor"), _INSIDE),
@@ -54,7 +54,7 @@ _ELSEWHERE = {
 
 
 class HelpfulNames:
-    """Reading an attribute that another engine has, or a misspelt one, says what there is instead."""
+    """Explains, on reading another engine's attribute or a misspelt one, what to use instead."""
 
     if not TYPE_CHECKING:
 
@@ -70,7 +70,7 @@ def _refusal(function: str, names: list[str], name: str) -> str:
     refusal = f"{function}() has no argument {name!r}."
     if (kind := _params_of(names)) is not None:
         field = name if name in kind.__struct_fields__ else None
-        # Another engine's name of a field, or a slip of the hand that is near to none of the call's own.
+        # Another engine's name for a field, or a misspelling unlike any of the call's own.
         if field is None and name not in EngineOptions.__annotations__ and nearest(name, names) is None:
             field = nearest(name, kind.__struct_fields__)
         if field is not None:

@@ -1,7 +1,7 @@
-"""The command `penstock`: a table of subcommands, and what their errors look like in a shell.
+"""The command `penstock`: a table of subcommands, and the handling of their errors.
 
-A subcommand is a row here and a file in `commands/`, imported only when it is run. Exit status: 0, 1 for an error
-of Penstock's, 2 for a wrong command line, 130 after Ctrl-C.
+A subcommand is a row here and a file in `commands/`, imported only when it is run. Exit status: 0, 1 for an error of
+Penstock's, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Group(NamedTuple):
-    """Commands that stand together in the help, and whose files lie in one room."""
+    """A group of commands in the help, whose files are in one folder."""
 
     title: str
     room: str  # within `commands/`
@@ -69,7 +69,7 @@ _REMOVE = "`penstock rm ID` removes a downloaded model."
 _START = "`penstock start MODEL` serves a model in the background, `penstock serve MODEL` in the foreground."
 _UNLOAD = "`penstock stop MODEL` unloads one of the daemon's models, `penstock stop` stops the daemon."
 
-# A word in the place of a command, as Ollama, LM Studio and vLLM have it → what to write instead.
+# A word used instead of a command, as in Ollama, LM Studio and vLLM → what to write instead.
 ADVICE = {
     "ls": _MODELS,
     "list": _MODELS,
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _flushed() -> Iterator[None]:
-    """What was printed is written when a command has done its work, or its parser has shown the help."""
+    """Flush printed output when a command has done its work, or its parser has shown the help."""
     try:
         yield
     except SystemExit:
@@ -135,7 +135,7 @@ def _in_words(error: OSError) -> str:
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is not None:
         return f"{error.filename!s}: {reason}."
-    # Of all that a command writes, only what it prints is written by no file's name.
+    # Only a command's printed output is written to a file without a name.
     return f"standard output cannot be written: {reason}." if error.errno in _FULL else f"{reason}."
 
 
@@ -171,7 +171,7 @@ def _table() -> str:
 
 
 def _refuse_unknown(word: str, parser: CommandLine) -> None:
-    """argparse would miss a command where a flag is misspelt."""
+    """Check first: argparse would report a missing command if a flag is misspelt."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
     if word.startswith("-") and not any(flag.startswith(word) for flag in flags):
         hint = suggestion(word.partition("=")[0], flags) or " The options of a command stand behind it."
@@ -201,14 +201,14 @@ def parser_of(name: str) -> CommandLine:
 
 
 def _run(name: str, words: list[str]) -> int:
-    # Here and not above: `--help` and `--version` answer without loading what they do not need.
+    # Imported here: `--help` and `--version` answer without loading what they don't need.
     from ..protocol.errors import PenstockError
 
     parser = parser_of(name)
     try:
-        # Intermixed: a prompt may stand before, between and after the options.
+        # Intermixed: a prompt may come before, between and after the options.
         arguments = parser.parse_intermixed_args(_with_hyphens(words))
-        arguments.words = words  # as they were typed, for who hands them on
+        arguments.words = words  # as typed, for code that passes them on
         status: int = module_of(name).run(arguments, parser)
         return status
     except PenstockError as error:
@@ -217,7 +217,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _with_hyphens(words: list[str]) -> list[str]:
-    """`--max_tokens` is `--max-tokens`, for hands that are used to Python's names."""
+    """Accept `--max_tokens` as `--max-tokens`, for people who are used to Python's names."""
     end = words.index("--") if "--" in words else len(words)
     return [_hyphened(word) for word in words[:end]] + words[end:]
 

@@ -1,4 +1,4 @@
-"""Write a new file beside the one that it is to replace, which stays as it is until the new one takes its name."""
+"""Writes a new file next to the one it will replace, which stays unchanged until the new one takes its name."""
 
 import errno
 import itertools
@@ -12,9 +12,9 @@ _LONGEST_NAME = 240  # of the 255 bytes that file systems take
 
 
 def replaceable(name: str) -> Path | None:
-    """The file of that name, which may not be there yet; None for what isn't replaced: a pipe, a device.
+    """The file with that name, which may not exist yet; None for a pipe or device, which isn't replaced.
 
-    What a symbolic link leads to is replaced, and the link stays. Raises OSError for what cannot be.
+    A symbolic link's target is replaced, and the link is kept. Raises OSError if that is impossible.
     """
     if not os.path.basename(name):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
@@ -34,7 +34,7 @@ def replaceable(name: str) -> Path | None:
 
 
 def status_of(target: Path) -> os.stat_result | None:
-    """None where it isn't there."""
+    """The status of the file; None if it doesn't exist."""
     with suppress(FileNotFoundError):
         return os.stat(target)
     return None
@@ -53,7 +53,7 @@ def partial_names(target: Path) -> Iterator[Path]:
 
 
 def new_file(target: Path) -> tuple[Path, int]:
-    """Open a file under an unused name; nobody may read it who could not read the one that it is to replace."""
+    """Open a file under an unused name; only those who could read the old file may read it."""
     older = status_of(target)
     mode = 0o666 if older is None else older.st_mode & 0o777
     names = partial_names(target)
@@ -64,7 +64,7 @@ def new_file(target: Path) -> tuple[Path, int]:
 
 
 def take_name(path: Path, file: int, target: Path) -> None:
-    """With the rights of what stood under that name; raises OSError where it cannot."""
+    """Rename with the permissions of the old file; raises OSError if that fails."""
     _like(file, status_of(target))
     os.replace(path, target)
 
@@ -77,6 +77,6 @@ def _like(file: int, older: os.stat_result | None) -> None:
         os.fchown(file, older.st_uid, -1)
     try:
         os.fchown(file, -1, older.st_gid)
-    except PermissionError:  # it is for that group, and not for ours
+    except PermissionError:  # it belongs to a group that isn't ours
         mode &= ~0o070
     os.fchmod(file, mode)

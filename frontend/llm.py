@@ -4,7 +4,7 @@
     for output in llm.generate(["Hello"], SamplingParams(max_tokens=32)):
         print(output.outputs.text)
 
-Only what users call stands here; everything else is behind `Session`, which a private tree and the daemon share.
+This file has only what users call; everything else is behind `Session`, which a private tree and the daemon share.
 """
 
 import os
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 class LLM(HelpfulNames):
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
 
-    _says_failures = True  # once a call; False for those who say it themselves
+    _says_failures = True  # once per call; False for callers who report failures themselves
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
         self._session = open_model(model, {**options})
         self._model = str(model)
-        # Before waiting: a Ctrl-C during the start must find someone who ends the children.
+        # Before waiting: after a Ctrl-C during the start, the children must still be ended.
         self._finalizer = weakref.finalize(self, self._session.transport.close)
         self._session.wait_until_ready()
 
     @named_arguments
     def generate(self, prompts: Any, sampling_params: Params = None, use_tqdm: bool = True) -> list[RequestOutput]:
-        """Complete prompts; results stand in the order of the prompts.
+        """Complete prompts; results are in the order of the prompts.
 
         A prompt is text, a list of token ids, or a dict with `prompt` or `prompt_token_ids` (and `priority`,
         `cache_salt`, `lora_name`). No template is applied. One request's fault ends it alone, with `error_code`.
@@ -96,7 +96,7 @@ class LLM(HelpfulNames):
     ) -> list[RequestOutput]:
         """Answer one conversation or many through the model's chat template.
 
-        What is wrong with a conversation given by itself raises; one in a list of them ends alone.
+        An error in a single conversation is raised; one in a list ends that conversation alone.
         """
         self._session.transport.check()
         texts = self._session.render_call(messages, chat_template, tools, chat_template_kwargs)
@@ -155,7 +155,7 @@ class LLM(HelpfulNames):
     def load_lora(self, name: str, path: str | os.PathLike[str]) -> None:
         """Load a LoRA adapter that PEFT saved in the folder `path`; requests may then give `lora_name=name`.
 
-        Running requests go on meanwhile. Raises `AdapterError` (a `ConfigError`) where it cannot be used.
+        Running requests continue meanwhile. Raises `AdapterError` (a `ConfigError`) if it cannot be used.
         """
         self._session.adapters.load(name, path)
 
@@ -224,7 +224,7 @@ class LLM(HelpfulNames):
 
 
 class _Call(NamedTuple):
-    """A batch call on its way."""
+    """A batch call in progress."""
 
     window: Window[Any]
     done: "queue.SimpleQueue[Request]"  # requests that have ended

@@ -1,7 +1,7 @@
-"""Reads what this machine has: processor, memory limit, graphics cards, compiler, and what a worker finds on it.
+"""Inspects this machine: processor, memory limit, graphics cards, compiler, and a worker's survey.
 
-Each function reads one thing and returns it, or None where there is none. Imports no torch: a worker's survey runs in a
-process of its own.
+Each function reads one thing and returns it, or None if there is none. This imports no torch: a worker's survey runs in
+a process of its own.
 """
 
 import os
@@ -20,7 +20,7 @@ from ..protocol.processes.exit_status import describe_status
 from ..protocol.processes.process import inherited_path, run_to_end, start_process
 from ..protocol.survey import GpuSurvey, Survey
 
-# In the order in which they came into processors.
+# In the order of their introduction.
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "bf16")
 _SECONDS = 20
 _SURVEY_SECONDS = 30
@@ -55,7 +55,7 @@ def total_memory() -> int:
 
 
 def memory_limit(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """The smallest limit of the control groups that this process is in; None where there is none."""
+    """The smallest limit of this process's control groups; None if there is none."""
     limits: list[int] = []
     for line in groups.read_text().splitlines() if groups.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -67,7 +67,7 @@ def memory_limit(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/s
                 with suppress(OSError, ValueError):  # "max" is no limit
                     limits.append(int((folder / name).read_text()))
     smallest = min(limits, default=None)
-    # The first version writes a number beyond any memory where there is no limit.
+    # Version 1 writes a number beyond any memory if there is no limit.
     return smallest if smallest is not None and smallest < 1 << 60 else None
 
 
@@ -76,7 +76,7 @@ def has_driver() -> bool:
 
 
 def cards() -> list[GpuSurvey]:
-    """What nvidia-smi lists; nothing where it is not there or does not answer."""
+    """The cards that nvidia-smi lists; empty if it is missing or doesn't answer."""
     if shutil.which("nvidia-smi") is None:
         return []
     query = ["nvidia-smi", "--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits"]
@@ -89,7 +89,7 @@ def cards() -> list[GpuSurvey]:
 
 
 def compiler() -> str | None:
-    """The first line of what a C++ compiler says of its version."""
+    """The first line of a C++ compiler's version text."""
     for name in ("g++", "clang++", "c++"):
         if shutil.which(name) and (said := _output([name, "--version"])):
             return said.splitlines()[0]
@@ -117,7 +117,7 @@ def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False, withou
         why = "a disk or a driver that hangs is the likely cause"
         raise EngineDeadError(f"{what} took more than {seconds} s; {why}.") from None
     try:
-        # The last line: a library may have said something before.
+        # The last line: a library may have printed something before.
         return msgspec.json.decode(done.output.splitlines()[-1], type=Survey)
     except (IndexError, msgspec.DecodeError):
         words = done.errors.decode(errors="replace").strip().splitlines()

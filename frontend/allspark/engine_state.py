@@ -97,14 +97,14 @@ class EngineState:
         return f"{model.name} does not fit beside {names}: {error} Stop one or more of these, the largest first."
 
     def _show_shares(self, model: InstalledModel) -> None:
-        """What each running model has of the machine, once there are several."""
+        """Print each running model's share of the machine, once there are several."""
         running = self._running()
         if len(running) > 1:
             is_quiet = logs.is_quiet(bool(model.options.get("quiet")))
             logs.say("\n".join(["models of this engine", *_rows(running)]), quiet=is_quiet)
 
     def close(self) -> None:
-        """Release all models, and let their requests hand over what they have; from any thread, any number of times."""
+        """Release all models, and let their requests pass on their output; from any thread, any number of times."""
         first_error: BaseException | None = None
         models = self._begin_end()
         for model in models:

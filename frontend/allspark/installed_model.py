@@ -61,7 +61,7 @@ class InstalledModel:
 
     @property
     def death(self) -> PenstockError | None:
-        """What killed its tree."""
+        """The error that killed its tree."""
         session = self.session
         return session.transport.error if session is not None else None
 

@@ -12,7 +12,7 @@ class TargetDevice(Enum):
 
 
 class AsCacheMode(Enum):
-    """What keys and values are stored as; the value is the option `kv_cache_dtype`."""
+    """The storage type of keys and values; the value is the option `kv_cache_dtype`."""
 
     AsCacheDefault = "auto"  # as the weights
     AsCacheQuantI8 = "int8"

@@ -1,4 +1,4 @@
-"""`RequestHandle`, what a caller names a request by, and checks of the values that a call may be given."""
+"""`RequestHandle`, a caller's reference to a request, and checks of a call's arguments."""
 
 import os
 from collections.abc import Mapping, Sequence

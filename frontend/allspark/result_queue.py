@@ -23,7 +23,7 @@ _LONGEST_MILLISECONDS = 10**11  # three years, which a condition can still wait 
 
 @dataclass
 class GeneratedElements:
-    """What has come since the `Get` before."""
+    """The output since the previous `Get`."""
 
     ids_from_generate: list[int] = field(default_factory=list)
     # [token][top][id, natural logarithm], most likely first
@@ -130,7 +130,7 @@ class ResultQueue:
             self._on_end(self)
 
     def interrupt(self, cause: str) -> None:
-        """End it here and now, with what it has."""
+        """End it here and now, with its output so far."""
         with self._changed:
             self._take_in()
             stream, self._stream = self._stream, None

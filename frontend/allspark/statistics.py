@@ -1,4 +1,4 @@
-"""`AsEngineStat`: what one model of an engine holds and has done, by DashInfer's names."""
+"""`AsEngineStat`: statistics of one model of an engine, under DashInfer's names."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

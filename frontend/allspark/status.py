@@ -1,4 +1,4 @@
-"""`AsStatus`: what every call on an `Engine` returns, with a sentence for a person where it is not a success.
+"""`AsStatus`: the result of every call on an `Engine`, with a message for people if it failed.
 
 Two statuses are equal if they have the same name, whatever their sentences say, so that one compares as a member of an
 enum does. `StatusError` carries one from where a fault is found to the call that returns it.
@@ -19,7 +19,7 @@ from ...protocol.errors import (
 
 
 class AsStatus:
-    """One status; `message` says in a sentence what was wrong."""
+    """One status; `message` describes the fault in a sentence."""
 
     __slots__ = ("message", "name")
 
@@ -108,7 +108,7 @@ def shutting_down() -> StatusError:
     return denied("The engine is shutting down.")
 
 
-# What users of an engine read where a tree was closed beside their call.
+# The message if a tree was closed during a call.
 _STOPPED_MEANWHILE = "The model was stopped meanwhile."
 # By `AdapterError.reason`.
 _STATUS_BY_REASON = {

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal beside answers: logs, bars, tables, and how the command line is read.
+"""Everything on a terminal besides answers: logs, bars, tables, and the command line's parser.
 
-Begin with `logs.py`; `standard_error.py` is how all of it reaches the terminal.
+Begin with `logs.py`; `standard_error.py` writes all of it to the terminal.
 """

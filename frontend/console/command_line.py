@@ -21,7 +21,7 @@ _PLAINER = {
 
 
 class RareHelp(str):
-    """The help of an option that few need."""
+    """The help of a rarely needed option."""
 
 
 class _HelpAll(argparse.Action):
@@ -32,12 +32,12 @@ class _HelpAll(argparse.Action):
 
 class CommandLine(argparse.ArgumentParser):
     def add_help_all(self) -> None:
-        """Call it when all other options are there."""
+        """Add `--help-all`; call this when all other options have been added."""
         words = "show all options" if self._rare() else argparse.SUPPRESS
         self.add_argument("--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help=words)
 
     def format_help(self) -> str:
-        """Without the options that few need, and with their number."""
+        """Format the help without rarely needed options, but with their number."""
         rare = self._rare()
         helps = [action.help for action in rare]
         for action in rare:
@@ -53,7 +53,7 @@ class CommandLine(argparse.ArgumentParser):
         return [action for action in self._actions if isinstance(action.help, RareHelp)]
 
     def parse_intermixed_args(self, words: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
-        """Options may stand before, between and after what else is given."""
+        """Parse options before, between and after positional arguments."""
         arguments, unknown = self.parse_known_intermixed_args(words)
         if unknown:
             flag = next((word for word in unknown if word.startswith("-")), unknown[0])

@@ -1,4 +1,4 @@
-"""What a user sees on stderr, and where the log of the child processes lies.
+"""Messages to the user on stderr, and the log files of child processes.
 
 Each tree has one log file in the user's state folder (`PENSTOCK_LOG_DIR`), the oldest of ours removed. Answers are
 never logged, and no answer fails because a line couldn't be written: such a line is lost.
@@ -50,19 +50,19 @@ def be_verbose() -> None:
 
 
 def say(text: str, *, quiet: bool) -> None:
-    """A table, a notice, a warning; `quiet` silences it."""
+    """Print a table, a notice or a warning; `quiet` silences it."""
     if not quiet:
         standard_error.write_line(_dated(text) if _is_dated else text)
 
 
 def columns() -> int | None:
-    """How wide a line that goes on below another may be; None where no terminal shows it."""
+    """The width of a wrapped line; None if no terminal shows it."""
     found = standard_error.columns()
     return found - len(_INDENT) if found is not None and _is_dated else found
 
 
 def begin_dates() -> None:
-    """From now on each line of this process says when it was written, those of Python's own logging too."""
+    """From now on, begin each line of this process with the time, including Python's own logging."""
     global _is_dated
     _is_dated = True
     logging.basicConfig(handlers=[_StderrHandler()], format="%(levelname)s: %(message)s", force=True)
@@ -82,7 +82,7 @@ def _dated(text: str) -> str:
 
 @cache
 def say_places_once(*, quiet: bool) -> None:
-    """One notice where logs or caches lie in the temporary folder, because nothing better can be written."""
+    """Print one notice if logs or caches are in the temporary folder because nothing better can be written."""
     with suppress(PenstockError, OSError):
         places = {"Logs": place_for(_LOGS), "Caches": cache_place()}
         if passed := {name: place for name, place in places.items() if place.passed_over}:
@@ -104,13 +104,12 @@ def log_folder() -> Path:
 
 
 def state_folder() -> Path:
-    """Where what else outlives a run is kept, such as the chat's history."""
+    """The folder for other files that outlive a run, such as the chat's history."""
     return place_for(_STATE).folder
 
 
 def daemon_log(address: Path) -> Path:
-    """Where the daemon at that socket, in the background, writes what it would say to a terminal; the null device where
-    it cannot."""
+    """The log file of the background daemon at that socket; the null device if none can be written."""
     try:
         return log_folder() / _daemon_log_name(address)
     except (PenstockError, OSError):
@@ -118,14 +117,14 @@ def daemon_log(address: Path) -> Path:
 
 
 def _daemon_log_name(address: Path) -> str:
-    """Each address has a log of its own, since several daemons may run side by side."""
+    """Each address has its own log, since several daemons may run at the same time."""
     if address == daemon_socket():
         return "daemon.txt"
     return f"daemon-{hashlib.blake2b(os.fsencode(address), digest_size=6).hexdigest()}.txt"
 
 
 def ready_daemon_log(address: Path) -> Path:
-    """The same, for a daemon that starts. What earlier ones have said is put aside when it is long."""
+    """The same for a daemon that is starting. A long log of earlier ones is moved away."""
     try:
         folder = log_folder()
         log = folder / _daemon_log_name(address)
@@ -141,14 +140,14 @@ def ready_daemon_log(address: Path) -> Path:
 
 
 def _put_aside(log: Path) -> None:
-    """Rename the log; the one that was put aside before is overwritten."""
+    """Rename the log; the previously moved one is overwritten."""
     before = log.with_suffix(".before.txt")
     if not os.path.lexists(before) or is_own_file(before, _DAEMON_LOG):
         log.replace(before)
 
 
 def new_log_file(*, quiet: bool) -> Path:
-    """For one tree; the null device, and a notice, where no disk takes one."""
+    """A log file for one tree; if no disk can be written, the null device and a notice."""
     try:
         folder = log_folder()
         _remove_oldest(folder, _NAME, _LOG)
@@ -163,7 +162,7 @@ def new_log_file(*, quiet: bool) -> Path:
 
 
 def _remove_oldest(folder: Path, names: re.Pattern[str], kind: str, besides: Path | None = None) -> None:
-    """Remove all but the logs that were written to last, and the one that is to be written now."""
+    """Remove all but the most recently written logs and the one about to be written."""
     with suppress(OSError):
         found = (folder / name for name in os.listdir(folder) if names.fullmatch(name))
         ours = sorted((log for log in found if is_own_file(log, kind) and log != besides), key=_when_written)

@@ -24,7 +24,7 @@ class StartBar:
         if not self._is_shown:
             return
         if self._bar is None:
-            from tqdm import tqdm  # takes a while, and most starts show no bar
+            from tqdm import tqdm  # slow to import, and most starts show no bar
 
             # Only on a terminal, and gone when it is full.
             self._bar = tqdm(
@@ -39,8 +39,8 @@ class StartBar:
 
 class Progress:
     def __init__(self, total: int | None, num_before: int = 0) -> None:
-        """`num_before` are those that an earlier run has done, which are no measure of how long the others take."""
-        from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it
+        """`num_before` prompts were done by an earlier run, which says nothing about the others' speed."""
+        from tqdm import tqdm  # slow to import, and not needed without a bar
 
         self.bar = tqdm(
             total=total, initial=num_before, desc="Prompts", unit="", dynamic_ncols=True, file=StandardError()
@@ -70,8 +70,8 @@ class Progress:
 
 @dataclass(slots=True)
 class Failures:
-    """The failed prompts of a call. They are said once, at its end: an answer that failed is an empty text, which looks
-    like nothing to say."""
+    """The failed prompts of a call. They are reported once, at its end: a failed answer is an empty text, which is
+    easily overlooked."""
 
     failed: int = 0
     reason: str = ""
@@ -83,6 +83,6 @@ class Failures:
             self.reason = self.reason or " ".join((output.error_msg or "").split())[:_MOST_REASON]
 
     def say(self, total: int) -> None:
-        """Say how many of so many prompts have failed."""
+        """Report how many of the prompts have failed."""
         who = "The prompt" if total == 1 else f"{self.failed:,} of {total:,} prompts"
         logs.say(f"{who} failed: {self.reason.rstrip('.')}; see `.error_msg`.", quiet=False)

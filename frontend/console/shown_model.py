@@ -1,4 +1,4 @@
-"""What `repr(llm)` says: model, state, device and memory, from what this process knows already.
+"""The text of `repr(llm)`: model, state, device and memory, from this process's own knowledge.
 
 It asks no other process and never raises: a debugger shows objects that are half made, closed, dead, or copies in
 forked processes.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def shown_model(kind: str, model: str, session: "Session[Any] | None", state: str = "") -> str:
-    """`state` is for a model that isn't open; an open one has its transport's."""
+    """`state` is for a model that isn't open; an open one has its transport's state."""
     if session is None:
         return f"<{kind} {model!r}: {state}>"
     parts = [f"{kind} {session.config.served_model_name or session.config.model!r}: {state or session.transport.state}"]

@@ -1,4 +1,4 @@
-"""Writes to standard error so that nothing fails where it is closed, broken or full: such a line is lost.
+"""Writes to standard error without failing if it is closed, broken or full: such a line is lost.
 
 A line bypasses Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
 error is not a file of the system's (a notebook, a test that captures it) it is printed as usual. A terminal may show a
@@ -19,7 +19,7 @@ from ...protocol.files.utf8 import shown
 from .printable import printable
 
 _PIECE = select.PIPE_BUF  # what a pipe takes at once if it takes anything
-_PATIENCE = 1000  # milliseconds for which somebody who reads slowly is waited for
+_PATIENCE = 1000  # milliseconds to wait for a slow reader
 _CLEAR_LINE = "\r\x1b[K"
 _is_stuck = False
 _has_status = False
@@ -37,7 +37,7 @@ def write(text: str) -> None:
 
 
 def columns() -> int | None:
-    """How wide the terminal is that shows what is written; None where none does."""
+    """The width of the terminal that shows standard error; None if none does."""
     with suppress(OSError, ValueError, AttributeError):
         return os.get_terminal_size(sys.stderr.fileno()).columns or None
     return None
@@ -49,7 +49,7 @@ def takes_status() -> bool:
 
 
 def show_status(text: str) -> None:
-    """In place of the one before; only where `takes_status`."""
+    """Replace the previous status line; call only if `takes_status`."""
     global _has_status
     with _lock:
         _write(_CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1])
@@ -80,13 +80,13 @@ def _write(text: str) -> None:
 def _write_to(descriptor: int, content: bytes, stream: Any) -> None:
     """Write in pieces, each once it is accepted: standard error may be a pipe that nobody reads."""
     if _takes(descriptor):
-        stream.flush()  # what others have begun to write stands before it
+        stream.flush()  # write earlier output first
     while content and _takes(descriptor):
         content = content[os.write(descriptor, content[:_PIECE]) :]
 
 
 def _takes(descriptor: int) -> bool:
-    """Whether it accepts bytes now. After one wait in vain nobody waits again until it accepts some."""
+    """Whether it accepts bytes now. After one wait in vain, don't wait again until it accepts some."""
     global _is_stuck
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
@@ -106,7 +106,7 @@ class StandardError:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing is buffered."""
 
     def isatty(self) -> bool:
         with suppress(OSError, ValueError, AttributeError):
@@ -127,7 +127,7 @@ def target() -> str:
 def fill_closed_descriptors() -> None:
     """Give the null device to those of the first three descriptors that are closed.
 
-    Else the next file or socket to be opened would be one of them, and get what libraries write to standard error.
+    Otherwise the next file or socket to be opened would be one of them, and get libraries' messages to standard error.
     """
     with suppress(OSError):
         while (filled := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -136,7 +136,7 @@ def fill_closed_descriptors() -> None:
 
 
 def settle_at_exit() -> None:
-    """For a command's end: what a buffer holds and nobody takes would make the interpreter's own end fail."""
+    """Call at a command's end: a buffer that nobody reads would make the interpreter's own exit fail."""
     for name in ("stdout", "stderr"):
         try:
             if (stream := getattr(sys, name)) is not None:

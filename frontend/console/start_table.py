@@ -1,6 +1,6 @@
-"""Says that a model is ready: in one line, or in a table of device, memory plan and limits.
+"""Reports that a model is ready: in one line, or in a table of device, memory plan and limits.
 
-The table comes where it is asked for, and where there is something unusual to say.
+The table is shown on request, and if there is something unusual to report.
 """
 
 import textwrap
@@ -29,7 +29,7 @@ def start_line(config: EngineConfig, plan: MemoryPlan, columns: int | None = Non
 
 
 def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:
-    """In a terminal of so many columns what is longer goes on below itself, broken between words."""
+    """Build the table; on a terminal this wide, longer texts are wrapped between words."""
     ranks = config.tensor_parallel_size
     tokens = plan.num_blocks * config.block_size
     rows = [
@@ -60,7 +60,7 @@ def _fitted(before: str, text: str, columns: int | None, indent: int | None = No
 
 
 def _groups(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
-    """What each kind of layers takes, where there are several."""
+    """The memory of each kind of layers, if there are several."""
     return [(f"  {group.kind}", _described(config, group)) for group in plan.groups if len(plan.groups) > 1]
 
 

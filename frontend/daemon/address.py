@@ -1,7 +1,7 @@
-"""The socket that a daemon listens at, and the lock beside it: one address has one daemon.
+"""A daemon's socket, and the lock file next to it: one address has one daemon.
 
-A lock file that carries Penstock's mark shows that the socket beside it belonged to a daemon. If nobody holds the lock,
-that daemon is dead and its socket is removed; anything else of that name is left alone.
+A lock file that carries Penstock's mark shows that the socket next to it belonged to a daemon. If nobody holds the
+lock, that daemon is dead and its socket is removed; anything else of that name is left alone.
 """
 
 import fcntl
@@ -61,7 +61,7 @@ class Address:
         return ConfigError(f"{self.path} is there, and is no socket of a dead daemon's. Name another --socket.")
 
     def listen(self) -> socket.socket:
-        """The listening socket, which only this user can open from the moment it exists."""
+        """The listening socket, accessible only to this user from the moment it exists."""
         status = self.path.parent.stat()
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ConfigError(
@@ -84,7 +84,7 @@ class Address:
         return listening
 
     def remove(self) -> None:
-        """Remove the socket, so that nobody else connects; a file that has taken its name meanwhile stays."""
+        """Remove the socket, so that nobody else connects; a file that has taken its name meanwhile is kept."""
         with suppress(OSError):  # somebody else has removed it
             found = os.lstat(self.path)
             # A removed file's inode number may belong to another file by now, so its kind is checked too.

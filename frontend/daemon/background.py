@@ -25,19 +25,19 @@ from .lock import process_of
 
 _START_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
-# After this, the waiting caller is told what the daemon is doing.
+# After this time, the waiting caller is told what the daemon is doing.
 _QUICK_SECONDS = 2.0
 # The last thing in the log of a daemon that ends by itself.
 ENDS = "The daemon ends: "
 _ERROR = re.compile(rf"^(?:\S+ {ENDS}|penstock: )", re.MULTILINE)
-# One that has hung up is mostly about to end: another `penstock stop`, or a signal, came first.
+# If it has hung up, it is usually about to end: another `penstock stop`, or a signal, came first.
 _HUNG_UP_SECONDS = 2.0
-# A daemon that a script has started ends when nobody has needed it for this long.
+# A daemon started by a script ends when nobody has needed it for this long.
 LINGER_SECONDS = 600.0
 
 
 def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None] = lambda words: None) -> None:
-    """Returns when the daemon listens and has loaded its models. If it fails, raises with what its log says.
+    """Start a daemon; returns when it listens and has loaded its models. If it fails, raises an error from its log.
 
     `words` are the arguments of `penstock serve`.
     """
@@ -74,15 +74,15 @@ def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None]
 
 
 def _last_words(log: Path, said: int) -> str:
-    """The error that ended it, without what stands before it."""
+    """The error that ended it, without its prefix in the log."""
     heard = log.read_bytes()[said:].decode(errors="replace").strip()
     *_, last = [0, *(found.end() for found in _ERROR.finditer(heard))]
     return heard[last:] if last else (heard.splitlines() or ["it said nothing"])[-1]
 
 
 def detach(starter: int) -> Callable[[], None]:
-    """Leave the process that started us. Returns a function that writes to its pipe: to be called when we listen, and
-    again when we are ready."""
+    """Detach from the process that started us. Returns a function that writes to its pipe: call it when we listen,
+    and again when we are ready."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -138,7 +138,7 @@ def reload_daemon(address: Path) -> str:
 
 
 def unload_model(address: Path, name: str) -> str:
-    """Returns when its processes have ended, with the name by which the daemon serves it."""
+    """Unload a model; returns the daemon's name for it when its processes have ended."""
     line = line_to(address)
     try:
         served = asked(line, AskUnloadModel(0, name)).text

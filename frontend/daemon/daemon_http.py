@@ -31,7 +31,7 @@ class DaemonHttp:
 
     @property
     def address(self) -> str:
-        """The URL as one types it into a browser; empty without HTTP."""
+        """The URL to type into a browser; empty without HTTP."""
         return self._server.address if self._server is not None else ""
 
     async def start(self, options: HttpOptions | None) -> None:
@@ -47,7 +47,7 @@ class DaemonHttp:
     async def change(self, options: HttpOptions | None) -> bool:
         """Start a new server if the options, or the files that they name, have changed. Returns whether they have.
 
-        Running requests go on with the old server. Raises `ConfigError` if the new one can't start; then nothing has
+        Running requests continue on the old server. Raises `ConfigError` if the new one can't start; then nothing has
         changed.
         """
         wanted = options, _files_of(options)
@@ -69,7 +69,7 @@ class DaemonHttp:
         return True
 
     def close(self, seconds: float) -> None:
-        """Begin to close; busy connections have so many seconds."""
+        """Begin to close; busy connections have this many seconds."""
         if self._server is not None:
             self._close(self._server, seconds)
 
@@ -86,11 +86,11 @@ class DaemonHttp:
 
     @property
     def is_busy(self) -> bool:
-        """A server that was told to close has not ended yet."""
+        """Whether a server that was told to close has not ended yet."""
         return bool(self._closing)
 
     async def ended(self, seconds: float) -> None:
-        """Wait for closing servers, for so many seconds at most."""
+        """Wait for closing servers, for at most this many seconds."""
         if self._closing:
             await asyncio.wait(self._closing, timeout=seconds)
 

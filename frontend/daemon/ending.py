@@ -1,7 +1,7 @@
-"""Ends a daemon that doesn't end when it is asked to: SIGTERM first, then SIGKILL, for its process trees as well.
+"""Ends a daemon that doesn't end when asked: SIGTERM first, then SIGKILL, for its process trees as well.
 
-Signals go through pidfds that were opened before, so that a process which has got the same number meanwhile is never
-hit. Every wait is bounded.
+Signals go through pidfds that were opened before, so a process that has got the same pid meanwhile is never hit. Every
+wait is bounded.
 """
 
 import os
@@ -34,7 +34,7 @@ class DaemonProcess:
         return wait_for_pidfds([self.pidfd], seconds)
 
     def end(self) -> list[str]:
-        """Returns when it and its trees have ended, with a sentence for each thing that was done."""
+        """End it and its trees; returns a sentence for each thing that was done."""
         with _pidfds_of_descendants(self.pid) as trees:
             was_stopped = is_stopped(self.pid)
             seconds = _STOPPED_SECONDS if was_stopped else END_SECONDS

@@ -1,8 +1,8 @@
-"""Loads the daemon's models: reads their files side by side, and starts their process trees one after another.
+"""Loads the daemon's models: reads their files concurrently, and starts their process trees one after another.
 
-Each tree plans with the memory that it finds. If a model doesn't fit, the idle one that was used longest ago is
-unloaded for it. A model with leases stays: a load waits for it a while, and then fails with the names of the models
-that are in its way. All this lives on the daemon's event loop.
+Each tree plans with the memory that it finds. If a model doesn't fit, the least recently used idle one is unloaded for
+it. A model with leases stays: a load waits for it a while, and then fails with the names of the models that block it.
+All this lives on the daemon's event loop.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ..session.threads import Threads, in_own_thread, request_template_threads
 from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings
 
-# How long a tree may take that is closed before it was ready.
+# How long a tree may take to close before it was ready.
 _END_SECONDS = 5.0
 # Loads at a time, including those that wait for a hub or a disk.
 _MOST_LOADS = 64
@@ -33,16 +33,16 @@ class Loading:
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
         self._starting: list[PrivateSession] = []
-        # Threads are reused for the next load, so that what a load has left in its thread's heap arena is reused too.
+        # Threads are reused for the next load, so that the memory left in a thread's heap arena is reused, too.
         self._threads = Threads("Loads", _MOST_LOADS, patience=math.inf)
         self._request_templates = request_template_threads()
 
     def note_release(self) -> None:
-        """A model may have become idle."""
+        """Note that a model may have become idle."""
         self._released.set()
 
     def end(self) -> None:
-        """End what is being started; loads that are under way fail."""
+        """End trees being started; loads in progress fail."""
         self.is_draining = True
         for session in self._starting:
             session.transport.tree.terminate()
@@ -88,7 +88,7 @@ class Loading:
         except TimeoutError:
             users = [f"{other.name} ({other.leases} in use)" for other in self._others(model)]
             raise OutOfMemoryError(
-                f"{model.name} does not fit beside what is in use: {why.rstrip('.')}. "
+                f"{model.name} does not fit next to the models in use: {why.rstrip('.')}. "
                 f"What would have to go: {', '.join(users)}. Waited {self.settings.load_wait:.0f} s (load_wait)."
             ) from None
 
@@ -96,7 +96,7 @@ class Loading:
         starting = asyncio.ensure_future(self._threads.run(self._start, session))
         try:
             await asyncio.shield(starting)
-        except asyncio.CancelledError:  # the thread goes on: end what it starts, which nobody else knows of
+        except asyncio.CancelledError:  # the thread continues: end its tree, which nobody else knows
             with suppress(PenstockError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
                     await asyncio.shield(starting)

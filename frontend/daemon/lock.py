@@ -1,7 +1,7 @@
-"""The lock file beside a daemon's socket: it holds Penstock's mark and the identity of the process that has the lock.
+"""The lock file next to a daemon's socket: it has Penstock's mark and the identity of the process that holds the lock.
 
-The identity is the process's number, its start time and the id of the machine's boot, so that whoever ends the daemon
-never ends another process which has got the same number.
+The identity is the process's number, its start time and the id of the machine's boot, so that ending the daemon never
+ends another process with the same pid.
 """
 
 import os
@@ -20,7 +20,7 @@ def lock_of(address: Path) -> Path:
 
 
 def write_owner(lock: int, pid: int | None) -> None:
-    """Write the owner into the open lock file; None when the owner ends. Called by whoever holds the lock."""
+    """Write the owner into the open lock file; None when the owner ends. Called by the owner of the lock."""
     with suppress(OSError):  # as on a full disk: then `penstock stop` can't kill a daemon that hangs
         os.ftruncate(lock, len(MARK))
         if pid is not None:
@@ -28,7 +28,7 @@ def write_owner(lock: int, pid: int | None) -> None:
 
 
 def process_of(address: Path) -> DaemonProcess | None:
-    """The daemon at that address, if it lives and its lock file says which process it is."""
+    """The daemon at that address, if it lives and its lock file names its process."""
     with suppress(OSError, ValueError):
         found = lock_of(address).read_bytes()
         if not found.startswith(MARK):

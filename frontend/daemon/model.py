@@ -1,7 +1,7 @@
 """One named model of the daemon: loaded on first use, unloaded when it has been idle for a while, restarted if it dies.
 
-Whoever uses it holds a lease; a model with leases is never unloaded. It lives on the daemon's event loop, and blocking
-work runs in threads. `DaemonModels` makes room for it.
+Every user holds a lease; a model with leases is never unloaded. It lives on the daemon's event loop, and blocking work
+runs in threads. `DaemonModels` makes room for it.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from .settings import ModelSettings
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 # Statistics are left out if the engine doesn't answer within this time.
 _STATS_SECONDS = 2.0
-# A tree that has lived this long ends the row of deaths before it.
+# A tree that has lived this long ends the series of deaths before it.
 _LONG_LIFE = 60.0
 
 
 class DaemonModel:
-    """`lease()`, then `ready()` as often as needed, then `release()`."""
+    """Call `lease()`, then `ready()` as often as needed, then `release()`."""
 
     def __init__(
         self, settings: ModelSettings, open_session: "Callable[[DaemonModel], Awaitable[PrivateSession]]"
     ) -> None:
         self.settings = settings
-        self.is_stale = False  # its settings have changed: it goes when nobody uses it, and a new one has its name
+        self.is_stale = False  # its settings have changed: it goes when nobody uses it; a new one has its name
         self.leases = 0
         self.restarts = 0
         self.last_error, self.last_error_time = "", 0.0  # of a load that failed or a tree that died, Unix seconds
@@ -58,7 +58,7 @@ class DaemonModel:
 
     @property
     def is_idle(self) -> bool:
-        """Loaded, and nobody uses it."""
+        """Whether it is loaded and nobody uses it."""
         return self.session is not None and self.leases == 0
 
     @property
@@ -68,12 +68,12 @@ class DaemonModel:
 
     @property
     def is_held(self) -> bool:
-        """It has processes, or is about to have some."""
+        """Whether it has processes, or is about to have some."""
         return self.session is not None or self._loading is not None or self._closing is not None
 
     @property
     def is_needed(self) -> bool:
-        """Somebody uses it, or its processes have still to end."""
+        """Whether somebody uses it, or its processes have yet to end."""
         return self.leases > 0 or self.is_held
 
     @property
@@ -121,9 +121,9 @@ class DaemonModel:
     # --- loading ---------------------------------------------------------------------------------------------------
 
     async def ready(self) -> PrivateSession:
-        """Its session, loaded if need be; raises if it can't be loaded."""
+        """Its session, loaded if necessary; raises if it can't be loaded."""
         while self.session is None:
-            # Several clients may wait for the same load, which goes on when one of them leaves.
+            # Several clients may wait for the same load, which continues when one of them leaves.
             await asyncio.shield(self._loading or self._begin_load())
         return self.session
 
@@ -243,7 +243,7 @@ class DaemonModel:
             self.on_change()
 
     async def end(self) -> None:
-        """Unload it for good; a load that is under way fails."""
+        """Unload it for good; a load in progress fails."""
         self._has_died = False
         if self._timer is not None:
             self._timer.cancel()
@@ -265,7 +265,7 @@ class DaemonModel:
         return None
 
     async def silent(self, seconds: float) -> list[str]:
-        """Its processes that don't answer. Those that have ended aren't among them: its state shows that."""
+        """Its processes that don't answer. Those that have ended aren't included: its state shows them."""
         if self.session is None:
             return []
         client = self.session.transport

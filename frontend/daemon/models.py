@@ -1,6 +1,6 @@
-"""The daemon's models by name: which there are, who may use which, and their states.
+"""The daemon's models by name, their states, and who may use which.
 
-`loading.py` loads one, and unloads another where it doesn't fit. All this lives on the daemon's event loop.
+`loading.py` loads one, and unloads another if it doesn't fit. All this lives on the daemon's event loop.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class DaemonModels:
         return name in self.settings.models
 
     def find(self, name: str, path: str = "") -> DaemonModel:
-        """The model of that name, else one that was made from that path or hub id."""
+        """The model with that name, or one made from that path or hub id."""
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
         # A client with a folder of that name means its own folder, not a model that another client has added.
@@ -80,7 +80,7 @@ class DaemonModels:
 
     @asynccontextmanager
     async def lease(self, name: str) -> AsyncIterator[PrivateSession]:
-        """The model's session, loaded if need be, which stays while the context is open."""
+        """The model's session, loaded if necessary, which is kept while the context is open."""
         model = self.find(name)
         model.lease()
         try:
@@ -100,7 +100,7 @@ class DaemonModels:
         return self.add(path, options)
 
     def add(self, model: str, options: dict[str, Any]) -> DaemonModel:
-        """Add a client's model, a path or a hub id, under a name that doesn't tell the path.
+        """Add a client's model, a path or a hub id, under a name that doesn't reveal the path.
 
         It is forgotten once nobody uses it and it has no processes.
         """
@@ -137,7 +137,7 @@ class DaemonModels:
         return await self._models[name].stats() if name in self._models else None
 
     async def silent(self, name: str, seconds: float) -> list[str]:
-        """Its processes that don't answer. Those that have ended aren't among them: its state shows that."""
+        """Its processes that don't answer. Those that have ended aren't included: its state shows them."""
         return await self._models[name].silent(seconds) if name in self._models else []
 
     def listing(self) -> list[ModelStatus]:
@@ -155,12 +155,12 @@ class DaemonModels:
         return sorted(self._models[name].adapters)
 
     def media_kinds(self, name: str) -> list[str] | None:
-        """What a served model sees; None where it isn't loaded."""
+        """The media that a served model accepts; None if it isn't loaded."""
         session = self._models[name].session
         return None if session is None or session.plan is None else session.media_kinds
 
     def defaults(self, name: str) -> SamplingParams | None:
-        """The sampling of a served model where a request says nothing; None where it isn't loaded."""
+        """A served model's sampling defaults; None if it isn't loaded."""
         session = self._models[name].session
         return None if session is None or session.plan is None else session.door.defaults
 
@@ -232,7 +232,7 @@ class DaemonModels:
         self._changed()
 
     async def end(self) -> None:
-        """End every process of every model; loads that are under way fail."""
+        """End every process of every model; loads in progress fail."""
         self._loading.end()
         await asyncio.gather(*(model.end() for model in self._every))
 
@@ -243,6 +243,6 @@ def _is_same(config: EngineConfig, other: EngineConfig) -> bool:
 
 
 def _forgotten(waiting: "asyncio.Task[None]") -> None:
-    """Take the exception of a preload, for which nobody waits: the log and the model's state already tell it."""
+    """Retrieve the exception of a preload, for which nobody waits: the log and the model's state already show it."""
     if not waiting.cancelled():
         waiting.exception()

@@ -1,4 +1,4 @@
-"""The daemon itself: it listens at one socket, runs one event loop, and ends in bounded time.
+"""The daemon itself: listens at one socket, runs one event loop, and ends in bounded time.
 
 One address has one daemon (`address.py`), and the kernel tells whether a client is the same user. SIGTERM and SIGINT
 end the daemon after running requests have had their time; a second signal ends it at once. SIGHUP reads the
@@ -35,7 +35,7 @@ from .settings import DaemonSettings, ModelSettings
 _CHECK_SECONDS = 5.0
 # How long clients may take to read the last messages when the daemon ends.
 _LAST_WORDS_SECONDS = 1.0
-# HTTP connections are cut so much later than requests are ended, so that their clients hear why.
+# HTTP connections are closed this much later than requests are ended, so that their clients get the reason.
 _HTTP_SECONDS = 10.0
 
 

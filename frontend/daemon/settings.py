@@ -1,4 +1,4 @@
-"""A daemon's settings, its models and their options among them, read from the command line and a TOML file.
+"""A daemon's settings, including its models and their options, read from the command line and a TOML file.
 
     keep_alive = 600            # seconds of quiet until a model is unloaded; inf: never
     [models.pocket]
@@ -50,8 +50,8 @@ class DaemonSettings(msgspec.Struct, frozen=True):
     max_loaded: int | None = None  # models loaded at once; None: what memory holds
     drain: float = 30.0  # seconds that running requests have when the daemon ends
     linger: float = math.inf  # seconds without clients and models until the daemon ends by itself
-    max_held_bytes: int | None = None  # that all clients make the daemon hold; None: a share of the memory
-    max_client_bytes: int | None = None  # that one of them does; None: a quarter of that
+    max_held_bytes: int | None = None  # for all clients together; None: a share of the memory
+    max_client_bytes: int | None = None  # for one client; None: a quarter of that
     http: HttpOptions | None = None  # None: no HTTP, only the socket
 
 
@@ -94,7 +94,7 @@ _FROM_CONFIGURATION_ONLY = {"reasoning_parser_plugin", "tool_parser_plugin", "lo
 
 
 def _named(word: str) -> tuple[str, str]:
-    """`NAME=MODEL`, or a model by its own name."""
+    """Parse `NAME=MODEL`, or a model by its own name."""
     from ..models.model_names import name_of
 
     name, equals, model = word.partition("=")
@@ -148,7 +148,7 @@ def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
     try:
         return msgspec.convert({**table, **given}, HttpOptions)
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, ConfigError):  # one of our own sentences, better than msgspec's
+        if isinstance(error.__cause__, ConfigError):  # one of our own messages, better than msgspec's
             raise ConfigError(f"HTTP: {error.__cause__}") from error
         fault = DecodingFault.of(error, HttpOptions, whole="[http]", given={**table, **given})
         raise ConfigError(f"HTTP: {fault.sentence}") from error
@@ -235,7 +235,7 @@ def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, 
 
 
 def has(config: EngineConfig, plan: MemoryPlan, name: str) -> Any:
-    """The value that an option has in the running model, also where it was unset or "auto"."""
+    """The value of an option in the running model, even if it was unset or "auto"."""
     num_seqs, num_tokens = config.step_limits(plan.device)
     settled = {
         "max_model_len": plan.max_model_len,

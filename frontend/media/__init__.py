@@ -1,6 +1,6 @@
-"""What a model sees, before it is seen: pictures and videos are decoded, resized and given their places in a prompt.
+"""Prepares pictures and videos for a vision model: decodes them, resizes them and inserts them into a prompt.
 
-Prompts enter by `door.py`, which asks `sight.py` for all that is to be known of the model. `sources/` takes what
-callers give; files are decoded in helper processes with limits (`processes.py`, `decoding/`); `families/` knows what
-each family of models wants; placeholders become tokens, with their positions. docs/sight.md tells the rest.
+Prompts enter through `door.py`, which uses `sight.py`, the interface to a model's vision. `sources/` reads callers'
+media; files are decoded in helper processes with limits (`processes.py`, `decoding/`); `families/` has each model
+family's requirements; `placeholders.py` turns placeholders into tokens with positions. See docs/sight.md.
 """

@@ -1,4 +1,4 @@
-"""`DecodedMedium`: a picture or video resized as its model's processor would have it; and its digest."""
+"""`DecodedMedium`: a picture or video resized like in its model's processor, and its digest."""
 
 import hashlib
 import struct
@@ -11,17 +11,17 @@ Shape = tuple[int, int, int]  # frames, height, width
 
 
 class Layout(msgspec.Struct, frozen=True, gc=False):
-    """What the process that decoded a medium says of its pixels."""
+    """A description of a medium's pixels by the process that decoded it."""
 
     shape: Shape
-    tiles: tuple[int, int] = (0, 0)  # rows and columns of tiles that a picture was cut into, without the whole one
+    tiles: tuple[int, int] = (0, 0)  # rows and columns of a picture's tiles, without the whole picture
     times: tuple[float, ...] = ()  # of a video's frames, in seconds
-    frame_rate: float = 0.0  # of a video's frames as they were sampled
-    seconds: float = 0.0  # that the whole video lasts
+    frame_rate: float = 0.0  # of a video's sampled frames
+    seconds: float = 0.0  # the length of the whole video
 
 
 class DecodedMedium(msgspec.Struct, frozen=True, gc=False):
-    """One picture or video, ready to be given its place in a prompt."""
+    """One picture or video, ready to be inserted into a prompt."""
 
     kind: MediumKind
     pixels: bytes  # uint8 [frames, height, width, 3]

@@ -1,7 +1,7 @@
-"""Prompts with pictures and videos at the door: their media are opened and decoded, and get their places in the prompt.
+"""Admits prompts with pictures and videos: opens and decodes their media, and inserts them into the prompt.
 
-A conversation that still holds its media is rendered here, when its turn comes: so a batch of any length has only the
-pictures of a few prompts in memory.
+A conversation with unopened media is rendered here when its turn comes, so a batch of any length has only the pictures
+of a few prompts in memory.
 """
 
 import time
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from .decoded import DecodedMedium
     from .sight import Sight
 
-# What one prompt's media may take, before the next client has its turn.
+# Limits for one prompt's media, before the next client has its turn.
 _MOST_SECONDS = 120.0
 _MOST_BYTES = 256 << 20  # decoded
 
-# A conversation with media that are opened now, rendered, with a picture's placeholder for each.
+# Renders a conversation with a placeholder for each medium, which is opened now.
 Render = Callable[[Conversation], RenderedPrompt]
 
 
@@ -34,11 +34,11 @@ class MediaDoor:
         self._row_tokens = sight.row_token_ids
 
     def placed(self, prompts: Sequence[ParsedPrompt]) -> list[ParsedPrompt]:
-        """The prompts with their media in their places. Blocks until these are decoded."""
+        """The prompts with their media inserted. Blocks until these are decoded."""
         return [self._placed(prompt) for prompt in prompts]
 
     def check_rows(self, token_ids: Sequence[int]) -> None:
-        """Raise for a prompt without media that has tokens which stand for rows."""
+        """Raise for a prompt without media that has tokens for media rows."""
         if not self._row_tokens.isdisjoint(token_ids):
             raise RequestError(
                 "The prompt has a placeholder for a picture or video, and came without any. Give them as "
@@ -61,7 +61,7 @@ class MediaDoor:
             raise
         except RecursionError:
             return replace(prompt, refusal="The conversation is nested too deep.", conversation=None)
-        except Exception as error:  # of a value whose own methods fail
+        except Exception as error:  # a value whose own methods fail
             refusal = f"What this prompt shows can't be read: {type(error).__name__}."
             return replace(prompt, refusal=refusal, conversation=None)
 
@@ -80,7 +80,7 @@ class MediaDoor:
         return replace(prompt, text=expanded.text, token_ids=expanded.token_ids, placed=expanded)
 
     def _decoded(self, encoded: Sequence[EncodedMedium]) -> list["DecodedMedium"]:
-        """Stops where one is refused or they are too many: those far behind it cost nothing."""
+        """Decode media up to the first refusal or the limit: later ones cost nothing."""
         decoded: list[DecodedMedium] = []
         num_rows = num_bytes = 0
         deadline = time.monotonic() + _MOST_SECONDS

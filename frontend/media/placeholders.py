@@ -1,11 +1,11 @@
-"""Puts media into a prompt: in place of each placeholder as many tokens as the medium has rows; and counts positions.
+"""Inserts media into a prompt: replaces each placeholder by one token per row of its medium, and counts positions.
 
-Media meet the placeholders of their kind in order. A text is tokenized with one token for each run of rows, which is
-then multiplied: so it gets the tokens that transformers' processors would give to the long text.
+Media are assigned to the placeholders of their kind in order. A text is tokenized with one token for each run of rows,
+which is then repeated: so it gets the same tokens as the long text in transformers' processors.
 
-Some models rotate by three positions: in time, height and width. Text counts on in all three alike. A run of rows keeps
-the position where it begins and adds each row's own place in its grid; what follows it counts on from there by the
-longer side of the grid, as transformers does.
+Some models rotate by three positions: in time, height and width. Text advances all three alike. A row's position is the
+start of its run plus its coordinates in the grid; the text after a run continues from its start plus the longer side of
+the grid, as in transformers.
 """
 
 import re
@@ -21,17 +21,17 @@ from ..text.tokenizer import Tokenizer
 from .decoded import DecodedMedium
 from .families.family import Family, Grid, Replacement
 
-# From a video's first frame to its last: hours of it. Rotary tables grow to the largest position that comes.
+# From a video's first frame to its last: hours of it. Rotary tables grow with the largest position.
 _MOST_STEPS = 1 << 15
 
 
 class Expanded(NamedTuple):
-    """A prompt with its media in their places."""
+    """A prompt with its media inserted."""
 
     token_ids: list[int]
     media: list[Medium]  # in the order of the prompt
-    positions: bytes  # int32 [3, tokens], or b"" where the model's positions are those of text or there are no media
-    end_position: int  # the first token of the answer gets it
+    positions: bytes  # int32 [3, tokens], or b"" if the positions are those of text or there are no media
+    end_position: int  # the position of the answer's first token
     text: str | None  # without cuts; None if ids were given
 
 
@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A medium with the places of its rows."""
+    """A medium with the positions of its rows."""
 
     medium: DecodedMedium
     spans: tuple[Span, ...]
@@ -53,7 +53,7 @@ class Filled(NamedTuple):
 
 
 class _Waiting:
-    """The media of a prompt that have no place yet, and those that have."""
+    """The media of a prompt that are not inserted yet, and those that are."""
 
     def __init__(self, family: Family, media: Sequence[DecodedMedium]) -> None:
         self._family = family
@@ -85,7 +85,7 @@ class _Waiting:
 def expanded_text(
     family: Family, tokenizer: Tokenizer, texts: Sequence[str], media: Sequence[DecodedMedium], *, adds: bool
 ) -> Expanded:
-    """Expand a text in pieces, none of whose borders becomes a token; `adds` special tokens around it."""
+    """Expand a text in pieces, whose borders never become part of a token; `adds` adds special tokens around it."""
     waiting = _Waiting(family, media)
     pattern = re.compile("|".join(re.escape(each) for each in sorted(family.placeholders, key=len, reverse=True)))
 
@@ -102,7 +102,7 @@ def expanded_text(
 def expanded_ids(
     family: Family, tokenizer: Tokenizer, token_ids: Sequence[int], media: Sequence[DecodedMedium]
 ) -> Expanded:
-    """The same for a prompt that is tokenized already."""
+    """The same for a prompt that is already tokenized."""
     waiting = _Waiting(family, media)
     kinds = {tokenizer.token_to_id(text): kind for text, kind in family.placeholders.items()}
     single: list[int] = []
@@ -116,25 +116,25 @@ def expanded_ids(
 
 
 def _multiplied(family: Family, tokenizer: Tokenizer, single: Sequence[int], waiting: _Waiting) -> Filled:
-    """Each row token becomes its run of them."""
+    """Replace each row token by its run of tokens."""
     row_ids = {tokenizer.token_to_id(text) for text in family.row_tokens.values()}
-    places = [place for place, token in enumerate(single) if token in row_ids]
-    if len(places) != sum(len(replacement.runs) for _, replacement in waiting.taken):
+    positions = [index for index, token in enumerate(single) if token in row_ids]
+    if len(positions) != sum(len(replacement.runs) for _, replacement in waiting.taken):
         raise RequestError(
             f"The prompt spells {' or '.join(dict.fromkeys(family.row_tokens.values()))} itself, which stands for what "
             "a model sees. Leave it out; placeholders become as many as there must be."
         )
     token_ids: list[int] = []
     placed: list[Placed] = []
-    done, next_place = 0, iter(places)
+    done, next_position = 0, iter(positions)
     for medium, replacement in waiting.taken:
         spans = []
         for length in replacement.runs:
-            place = next(next_place)
-            token_ids += single[done:place]
+            position = next(next_position)
+            token_ids += single[done:position]
             spans.append(Span(len(token_ids), length))
-            token_ids += [single[place]] * length
-            done = place + 1
+            token_ids += [single[position]] * length
+            done = position + 1
         placed.append(Placed(medium, tuple(spans)))
     token_ids += single[done:]
     return Filled(token_ids, placed)
@@ -168,7 +168,7 @@ def _expanded(family: Family, filled: Filled, text: str | None) -> Expanded:
 
 
 class Run(NamedTuple):
-    """Rows of a medium that stand together in the prompt."""
+    """Consecutive rows of a medium in the prompt."""
 
     start: int
     length: int
@@ -182,7 +182,7 @@ def positions_of(num_tokens: int, runs: Sequence[Run]) -> numpy.ndarray:
     for run in runs:
         position = _count(positions, token, run.start, position)
         token = run.start + run.length
-        positions[:, run.start : token] = position + _places(run.grid)
+        positions[:, run.start : token] = position + _offsets(run.grid)
         position += max(run.grid.height, run.grid.width)
     _count(positions, token, num_tokens, position)
     return positions
@@ -194,8 +194,8 @@ def _count(positions: numpy.ndarray, start: int, end: int, position: int) -> int
     return position + end - start
 
 
-def _places(grid: Grid) -> numpy.ndarray:
-    """Each row's steps from where its run begins."""
+def _offsets(grid: Grid) -> numpy.ndarray:
+    """The coordinates of each row, relative to its run's start."""
     if grid.times[-1] > _MOST_STEPS:
         raise LimitError(
             f"A video may last {_MOST_STEPS:,} steps of the model's time, and one of the prompt lasts "

@@ -1,8 +1,8 @@
-"""Places for what is decoded at the same time, so that what takes long holds up nobody.
+"""Slots for concurrent decoding, so that slow media hold up nobody.
 
-There are short places and long ones. Who decodes begins in a short place; what takes longer than it should goes on in a
-long one. Where none of these is free and somebody waits for a short one, it is stopped, and begins anew in a long place
-when its turn comes. So a short place is held for a short time, whatever is decoded there.
+There are short slots and long ones. Decoding begins in a short slot; if it takes too long, it continues in a long one.
+If no long one is free and somebody waits for a short one, it is stopped, and starts again in a long slot when its turn
+comes. So a short slot is held only briefly, whatever is decoded there.
 """
 
 import os
@@ -15,7 +15,7 @@ _SHORT_SECONDS = 2.0
 
 
 class Turn:
-    """One that decodes."""
+    """One decoding in progress."""
 
     def __init__(self, has_long: bool) -> None:
         self.stop: Callable[[], None] = lambda: None  # called in another thread
@@ -30,11 +30,11 @@ class Places:
     ) -> None:
         self._short_seconds = short_seconds
         self._changed = threading.Condition()
-        self._num_short, self._num_long = num_short, num_long  # that are free
-        self._num_waiting = 0  # for short ones
+        self._num_short, self._num_long = num_short, num_long  # free slots
+        self._num_waiting = 0  # for short slots
 
     def begin_short(self) -> Turn:
-        """Blocks until there is a short place."""
+        """Take a short slot; blocks until there is one."""
         with self._changed:
             self._num_waiting += 1
             self._changed.wait_for(lambda: self._num_short > 0)
@@ -45,7 +45,7 @@ class Places:
         return turn
 
     def begin_long(self, seconds: float) -> Turn | None:
-        """Likewise a long one; None if there is none in that time."""
+        """Take a long slot; None if there is none in that time."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._num_long > 0, seconds):
                 return None

@@ -1,8 +1,7 @@
-"""Decodes media in helper processes, one for each that is decoded now, so that a bomb ends a process and one request.
+"""Decodes media in helper processes, one for each medium at a time, so that a bomb ends only a process and one request.
 
-A process is started when it is first needed and stays. There are as many as there are places (`places.py`), so what
-takes long holds up nobody. The family travels with each job; the answer is a short head and then the pixels as they
-are.
+A process is started when it is first needed and is kept. There are as many as slots (`places.py`), so slow media hold
+up nobody. The family is sent with each job; the answer is a short head, then the raw pixels.
 """
 
 import importlib
@@ -38,7 +37,7 @@ class _Job(msgspec.Struct, array_like=True):
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """Before the pixels, of which there are none beside a refusal."""
+    """The head before the pixels; a refusal has no pixels."""
 
     layout: Layout | None = None
     refusal: str = ""
@@ -54,7 +53,7 @@ class MediaProcesses:
         self._pool = BoundedPool("media", __name__, bounds)
 
     def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
-        """Blocks until the medium is decoded, or refused."""
+        """Decode a medium; blocks until it is decoded or refused."""
         kind = type(self._family)
         job = msgspec.msgpack.encode([(kind.__module__, kind.__name__), self._family, medium])
         try:
@@ -68,7 +67,7 @@ class MediaProcesses:
         return _read(medium, answer or bytearray())
 
     def _answer(self, job: bytes, turn: Turn) -> bytearray | None:
-        """None where it was stopped in a short place."""
+        """The answer; None if it was stopped in a short slot."""
         helper = self._pool.take()
         turn.stop = helper.close
         try:
@@ -85,12 +84,12 @@ class MediaProcesses:
                 self._pool.give_back(helper)
 
     def close(self) -> None:
-        """End them all; media that are being decoded are refused."""
+        """End all processes; media being decoded are refused."""
         self._pool.close()
 
 
 def _read(medium: EncodedMedium, answer: bytearray) -> DecodedMedium | RequestError:
-    """The answer of a process that has read a stranger's file, and is not trusted either."""
+    """Read the answer of a process that has read a stranger's file, and so isn't trusted either."""
     start = _HEAD_BYTES + int.from_bytes(answer[:_HEAD_BYTES], "little")
     try:
         head = msgspec.msgpack.decode(answer[_HEAD_BYTES:start], type=_Head)
@@ -106,7 +105,8 @@ def _read(medium: EncodedMedium, answer: bytearray) -> DecodedMedium | RequestEr
 
 
 def ahead(work: Callable[[Item], Result], items: Sequence[Item], count: int) -> Iterator[Result]:
-    """The results in order, up to `count` at a time. Who stops reading has begun no more than these."""
+    """Yield the results in order, working on up to `count` at a time. If the reader stops, no more than these have
+    begun."""
     rest = iter(items)
     begun: deque[Future[Result]] = deque()
     while True:
@@ -125,7 +125,7 @@ def _begun(work: Callable[[Item], Result], item: Item) -> "Future[Result]":
         except BaseException as error:
             future.set_exception(error)
 
-    # A daemon thread: what takes long holds up no end of the process.
+    # A daemon thread: slow work doesn't delay the end of the process.
     threading.Thread(target=run, name="penstock-ahead", daemon=True).start()
     return future
 
@@ -152,7 +152,7 @@ def _load() -> Callable[[bytes], bytes]:
             return _answer(_Head(None, str(error), isinstance(error, LimitError)))
         except MemoryError:
             return _answer(_Head(None, f"This {job.medium.kind} takes more memory than one may.", True))
-        except Exception as error:  # of a file, or of figures, that nobody has thought of
+        except Exception as error:  # caused by files or settings that nobody has thought of
             return _answer(_Head(None, f"This {job.medium.kind} can't be read: {type(error).__name__}."))
         return _answer(_Head(frames.layout)) + frames.pixels.tobytes()
 

@@ -1,4 +1,5 @@
-"""Reads how a checkpoint's processor is set: preprocessor_config.json and its kin, and what an option changes in them.
+"""Reads the settings of a checkpoint's processor (preprocessor_config.json and the like), and applies the option that
+changes them.
 
 Since transformers 5 one processor_config.json holds all parts; before, pictures and videos had a file each, and before
 that one file served both.
@@ -14,22 +15,22 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import read_model_settings
 
 Settings = dict[str, Any]
-# Of groups in which transformers takes a processor's arguments, each for one of its parts.
+# transformers' groups of a processor's arguments, each for one of its parts.
 _GROUPS = {"images_kwargs": "image", "videos_kwargs": "video"}
-# Settings that FastDeploy calls by other names.
+# FastDeploy's names of settings.
 _FASTDEPLOYS = {"target_frames": "num_frames"}
 _SIZES = ("min_pixels", "max_pixels")
 PIXEL_SIZES = ("shortest_edge", "longest_edge", *_SIZES)  # of a size that counts pixels
 
 
 class ProcessorFiles(NamedTuple):
-    """What stands in a model's folder, each an empty dict where there is nothing."""
+    """The files in a model's folder, each an empty dict if it is missing."""
 
     folder: Path
     config: Settings
     image: Settings
     video: Settings
-    processor: Settings  # what concerns neither alone
+    processor: Settings  # settings of neither part alone
 
     @classmethod
     def read(cls, folder: Path) -> "ProcessorFiles":
@@ -55,15 +56,15 @@ class ProcessorFiles(NamedTuple):
         video_names: Collection[str],
         sizes: Mapping[str, Collection[str]],
     ) -> Any:
-        """The same with `mm_processor_kwargs`, of which every name must be one of these. `sizes` are dicts."""
+        """The same with `mm_processor_kwargs`, whose names must all be known. `sizes` are dicts."""
         image, video = dict(self.image), dict(self.video)
         known = {"image": image_names, "video": video_names}
         parts = {"image": image, "video": video}
         for name, value in _flat(given):
             if not any(name[1] in names for names in known.values()):
                 name = _prefixed(name)
-            places = [part for part in parts if name[0] in ("", part) and name[1] in known[part]]
-            if not places:
+            holders = [part for part in parts if name[0] in ("", part) and name[1] in known[part]]
+            if not holders:
                 names = sorted({*image_names, *video_names})
                 raise ConfigError(
                     f"mm_processor_kwargs: this model's processor has no {shown(name[1])}; it has {', '.join(names)}."
@@ -73,15 +74,15 @@ class ProcessorFiles(NamedTuple):
                 continue
             if name[1] in sizes:
                 _check_dict(name[1], value, sizes[name[1]])
-            for place in places:
-                if name[1] == "size":  # counts, whatever the file says by other names
-                    parts[place] = {key: old for key, old in parts[place].items() if key not in _SIZES}
-                parts[place][name[1]] = value
+            for holder in holders:
+                if name[1] == "size":  # it counts, whatever other names the file uses
+                    parts[holder] = {key: old for key, old in parts[holder].items() if key not in _SIZES}
+                parts[holder][name[1]] = value
         return self._replace(image=parts["image"], video=parts["video"])
 
 
 def _flat(given: Mapping[str, Any]) -> list[tuple[tuple[str, str], Any]]:
-    """Each argument with the part that it is for, "" for all."""
+    """Each argument with its part, "" for all."""
     found: list[tuple[tuple[str, str], Any]] = []
     for name, value in given.items():
         if name in _GROUPS and isinstance(value, Mapping):
@@ -92,7 +93,7 @@ def _flat(given: Mapping[str, Any]) -> list[tuple[tuple[str, str], Any]]:
 
 
 def _prefixed(name: tuple[str, str]) -> tuple[str, str]:
-    """A setting of one part alone as FastDeploy writes it: image_min_pixels, video_fps."""
+    """Parse a setting of one part in FastDeploy's form: image_min_pixels, video_fps."""
     part, _, setting = name[1].partition("_")
     if name[0] or part not in _GROUPS.values():
         return name
@@ -118,7 +119,7 @@ def inner(settings: Settings, name: str) -> Settings:
 
 
 def whole(settings: Settings, name: str, default: int, most: int = 1 << 31) -> int:
-    """A whole number above 0; the default where there is none."""
+    """A whole number above 0; the default if there is none."""
     value = settings.get(name)
     if value is None:
         return default
@@ -128,7 +129,7 @@ def whole(settings: Settings, name: str, default: int, most: int = 1 << 31) -> i
 
 
 def same_as_encoders(settings: Settings, name: str, vision: Settings, its_name: str, default: int) -> int:
-    """A figure that stands in the processor's files and in the encoder's config, or in one of them."""
+    """A setting that is in the processor's files, in the encoder's config, or in both."""
     of_encoder = whole(vision, its_name, whole(settings, name, default, 256), 256)
     if (found := whole(settings, name, of_encoder, 256)) != of_encoder:
         raise ConfigError(f"The processor's {name} is {found}, and {its_name} of vision_config {of_encoder}.")
@@ -161,6 +162,6 @@ def pixel_limits(settings: Settings, least: int, most: int) -> tuple[int, int]:
     return min(least, most), most
 
 
-def _first(*places: tuple[Settings, str], default: int) -> int:
-    """The whole number that stands in the first of these places that has one."""
-    return next((whole(*place, default) for place in places if place[0].get(place[1]) is not None), default)
+def _first(*holders: tuple[Settings, str], default: int) -> int:
+    """The whole number in the first of these settings that is present."""
+    return next((whole(*holder, default) for holder in holders if holder[0].get(holder[1]) is not None), default)

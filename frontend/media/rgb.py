@@ -7,9 +7,9 @@ from ...protocol.errors import LimitError, RequestError
 if TYPE_CHECKING:
     from PIL import Image
 
-# Of one picture or frame, before it is resized. Cameras of telephones make 50 million; more is mostly a bomb.
+# of one picture or frame, before resizing. Phone cameras make 50 million; more is mostly a bomb
 MOST_PIXELS = 96 << 20
-_BAND = 1024  # rows that are put on white at once, since that takes the memory of several copies
+_BAND = 1024  # rows composited on white at once, since that takes the memory of several copies
 
 
 def check_size(width: int, height: int) -> None:
@@ -41,7 +41,7 @@ def _on_white(image: "Image.Image") -> "Image.Image":
     for top in range(0, height, _BAND):
         box = (0, top, width, min(top + _BAND, height))
         band = image.crop(box)
-        band.info = image.info  # where the transparent color is named
+        band.info = image.info  # it names the transparent color
         band = band.convert("RGBA")
         white = Image.new("RGBA", band.size, (255, 255, 255, 255))
         result.paste(Image.alpha_composite(white, band).convert("RGB"), box)

@@ -1,11 +1,11 @@
-"""`Sight`: all that the front end knows of what a model sees, behind one face.
+"""`Sight`: the front end's single interface to a model's vision.
 
     sight = Sight.of(files.folder, tokenizer, …)        None for a model that doesn't see
     media = sight.read(encoded)                         decoded in helper processes, or refused one by one
     messages = sight.split_messages(messages)           before a template renders a conversation
     expanded = sight.expand(text, media, is_chat=True)  tokens, media with their places, positions
 
-Light to import; what decodes and counts is imported when the first medium comes.
+This is light to import; the code that decodes and counts is imported with the first medium.
 """
 
 import re
@@ -29,16 +29,16 @@ from .sources.encoded_media import EncodedMedium
 if TYPE_CHECKING:
     from .placeholders import Expanded
 
-# Of one prompt, where limit_mm_per_prompt says nothing.
+# Limits for one prompt, unless limit_mm_per_prompt sets them.
 DEFAULT_LIMITS: dict[MediumKind, int] = {"image": 100, "video": 8}
 _OPTIONS = ("mm_processor_kwargs", "limit_mm_per_prompt")
-# A character that stands for nothing. It goes through the chat template with its text; where it stands, the rendered
-# text is tokenized in two pieces, neither of which is a mark.
+# A character without meaning. It passes through the chat template with its text; there the rendered text is tokenized
+# in two pieces, neither of which is a mark.
 CUT = "\ufdd0"
 
 
 class Sight:
-    """One model's. Threads may share it."""
+    """The vision of one model. Threads may share it."""
 
     def __init__(self, family: Family, tokenizer: Tokenizer, limits: Mapping[MediumKind, int]) -> None:
         self.family = family
@@ -55,7 +55,7 @@ class Sight:
         limit_mm_per_prompt: Mapping[str, Any] | None = None,
         mm_processor_kwargs: Mapping[str, Any] | None = None,
     ) -> "Sight | None":
-        """A model's sight; None where its config.json has none. Raises `ConfigError` for figures that can't be."""
+        """A model's vision; None if its config.json has none. Raises `ConfigError` for invalid settings."""
         family = family_of(ProcessorFiles.read(folder), mm_processor_kwargs)
         if family is None:
             return None
@@ -68,8 +68,8 @@ class Sight:
 
     @staticmethod
     def check(folder: Path, config: EngineConfig) -> list[str]:
-        """Raise `ConfigError` if the options can't hold for the model in a folder, before anything of it is loaded. The
-        sentences say which have no effect."""
+        """Raise `ConfigError` if the options can't apply to the model in a folder, before anything is loaded. The
+        returned sentences name options without effect."""
         family = None
         if config.enable_mm is not False:
             family = family_of(ProcessorFiles.read(folder), config.mm_processor_kwargs)
@@ -81,7 +81,7 @@ class Sight:
 
     @property
     def row_token_ids(self) -> frozenset[int]:
-        """The tokens that stand for rows: a prompt without media may not have any."""
+        """The tokens for media rows: a prompt without media may not contain any."""
         ids = (self.tokenizer.token_to_id(token) for token in self.family.row_tokens.values())
         return frozenset(each for each in ids if each is not None)
 
@@ -97,7 +97,7 @@ class Sight:
                 )
 
     def read(self, media: Sequence[EncodedMedium]) -> Iterator[DecodedMedium | RequestError]:
-        """Decode and resize, the next few while one is asked for; blocks. What is wrong with one is its own refusal."""
+        """Decode and resize media, a few ahead of the reader; blocks. A fault of one medium becomes its own refusal."""
         return map(self._read, media) if len(media) == 1 else ahead(self._read, media, SHORT_PLACES)
 
     def _read(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
@@ -112,25 +112,26 @@ class Sight:
         return decoded
 
     def open(self, encoder: MediaPlan | None = None) -> None:
-        """Have helper processes (again, after `close`), which start when media come and make them as large as the
-        encoder takes them."""
+        """Have helper processes (again, after `close`), which start with the first media and resize them to the
+        encoder's limit."""
         if encoder is not None:
             self.family = self.family.fitting(encoder)
         self._processes.close()
         self._processes = MediaProcesses(self.family)
 
     def close(self) -> None:
-        """End the helper processes; media that are being decoded are refused."""
+        """End the helper processes; media being decoded are refused."""
         self._processes.close()
 
     # --- prompts ---
 
     def split_typed(self, value: Any) -> Any:
-        """Tools or options whose texts can't become media's tokens; `expand` takes the rendered text."""
+        """Tools or options whose texts can't become media tokens; `expand` takes the rendered text."""
         return self._typed.cut(value)
 
     def split_messages(self, messages: Sequence[Any]) -> Any:
-        """Likewise, without their media already; where templates leave videos out, they have placeholders instead."""
+        """The same for messages, whose media are already removed; if templates drop videos, they get placeholders
+        here."""
         cut = self._typed.cut(messages)
         return cut if self.family.has_video_parts else [_with_placeholders(each, self.family) for each in cut]
 
@@ -146,10 +147,10 @@ class Sight:
     def expand(
         self, prompt: str | Sequence[int], media: Sequence[DecodedMedium], *, is_chat: bool = False
     ) -> "Expanded":
-        """Put media in place of a prompt's placeholders.
+        """Replace a prompt's placeholders by media.
 
-        `is_chat`: the text was rendered by a template from values that `split_messages` and `split_typed` gave, and
-        has all its special tokens. Raises `RequestError` where placeholders and media don't match.
+        `is_chat`: the text was rendered by a template from values that `split_messages` and `split_typed` gave, and has
+        all its special tokens. Raises `RequestError` if placeholders and media don't match.
         """
         from .placeholders import expanded_ids, expanded_text
 
@@ -183,14 +184,13 @@ def _limits(given: Mapping[str, Any] | None, family: Family) -> dict[MediumKind,
 
 
 class Typed:
-    """Keeps what somebody has typed from becoming a placeholder: a text that spells one of the family's marks is
-    cut."""
+    """Keeps typed text from becoming a placeholder: a text that spells one of the family's marks is split."""
 
     def __init__(self, marks: Iterable[str]) -> None:
         self._marks = re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)))
 
     def cut(self, value: Any) -> Any:
-        """The same, of JSON's types, with a cut in every mark that its texts spell; others are the same objects."""
+        """The same value with a cut in every mark that its texts spell; values without marks stay the same objects."""
         if isinstance(value, str):
             if CUT in value:
                 value = value.replace(CUT, "")
@@ -211,5 +211,5 @@ def _is_same(old: Iterable[tuple[Any, Any]], new: Iterable[tuple[Any, Any]]) -> 
 
 
 def _cut(mark: re.Match[str]) -> str:
-    """After the first character: what is left is no mark, whatever stands around it."""
+    """Cut after the first character: the rest is no mark, whatever is around it."""
     return mark[0][:1] + CUT + mark[0][1:]

@@ -120,16 +120,16 @@ class Door:
         ]
         limit = self.most_characters
         for is_chat in (False, True):
-            places = [
-                place
-                for place, prompt in enumerate(prompts)
+            indices = [
+                index
+                for index, prompt in enumerate(prompts)
                 if prompt.token_ids is None and prompt.text and len(prompt.text) <= limit
                 and prompt.is_chat is is_chat
             ]  # fmt: skip
-            if places:
-                texts = [prompts[place].text or "" for place in places]
-                for place, found in zip(places, self._encoded(texts, adds=not is_chat), strict=True):
-                    ids[place] = found
+            if indices:
+                texts = [prompts[index].text or "" for index in indices]
+                for index, found in zip(indices, self._encoded(texts, adds=not is_chat), strict=True):
+                    ids[index] = found
         return ids
 
     def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
@@ -287,5 +287,5 @@ def _readers(parsing: Parsing | None, tools: Tools, prompt: Prompt, prompt_end: 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:
     """A call's id depends on the request alone, so that runs repeat; each turn has another prompt, and so other ids."""
-    place = f"{prompt.seed} {sample} {index} ".encode()
-    return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()
+    context = f"{prompt.seed} {sample} {index} ".encode()
+    return "call_" + hashlib.blake2b(context + prompt.token_ids, digest_size=12).hexdigest()

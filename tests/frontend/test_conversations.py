@@ -46,7 +46,7 @@ def test_a_tokenizer_by_itself_renders_pictures_where_the_template_has_a_place_f
     messages = [{"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}]
     text = Tokenizer.from_pretrained("pocket-sight").apply_chat_template(messages)
     assert text.count("<|image_pad|>") == 1 and "What is it?" in text
-    with pytest.raises(RequestError, match="no place for pictures"):
+    with pytest.raises(RequestError, match="no placeholders for pictures"):
         Tokenizer.from_pretrained("pocket").apply_chat_template(messages)
     with pytest.raises(RequestError, match="sees nothing: .* must be text, .*'image_url'"):
         render(FIRST_PART, messages)

@@ -1,4 +1,4 @@
-"""Reads a generation configuration: what each key means for `SamplingParams`, or for a beam search.
+"""Reads a generation configuration: converts each key for `SamplingParams`, or for a beam search.
 
 `KEYS` has a row for each. A key that nobody knows, or a value that can't work, raises `RequestError`.
 """
@@ -37,7 +37,7 @@ def _nothing(value: Any) -> Fields:
 
 
 def _end_token(value: Any) -> Fields:
-    """0, which is the default of DashInfer's builder, stands for the model's own."""
+    """Convert an end token; 0, the default of DashInfer's builder, means the model's own."""
     return {} if type(value) is int and value == 0 else {"eos_token_id": value}
 
 
@@ -48,7 +48,7 @@ def _one_answer(value: Any) -> Fields:
 
 
 def _adapter(value: Any) -> Fields:
-    """An empty name is DashInfer's default, and stands for none."""
+    """Convert an adapter's name; the empty name, DashInfer's default, means none."""
     return {} if value == "" else {"lora_name": value}
 
 
@@ -102,7 +102,7 @@ KEYS: dict[str, Row] = {
 }  # fmt: skip
 # Applied last, whatever the order of the keys: greedy is greedy at any temperature.
 _LAST = ("do_sample",)
-# What a beam search heeds, and what it has no use for, as it samples nothing. Any other key is refused beside
+# Keys that a beam search uses, and those that don't apply since it samples nothing. Any other key is refused next to
 # `num_beams`, unless its value changes nothing.
 _OF_BEAMS = ("num_beams", "length_penalty", "early_stopping", "max_length", "lora_name")
 _WITHOUT_EFFECT_ON_BEAMS = (
@@ -112,7 +112,7 @@ _WITHOUT_EFFECT_ON_BEAMS = (
 
 
 class Generation(NamedTuple):
-    """What a request is started with."""
+    """The settings that a request is started with."""
 
     params: SamplingParams
     beams: BeamSearchParams | None  # without a length, which depends on the prompt

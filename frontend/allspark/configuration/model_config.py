@@ -120,7 +120,7 @@ RULES: dict[str, Rule] = {
 
 
 def checked_config(config: AsModelConfig) -> AsModelConfig:
-    """Return the settings with numbers in place of text. Raises `ConfigError` for what can't work."""
+    """Return the settings with numbers instead of text. Raises `ConfigError` for settings that can't work."""
     values = {name: rule.checked(name, getattr(config, name), ConfigError) for name, rule in RULES.items()}
     if not isinstance(config.cache_mode, AsCacheMode):
         raise ConfigError(f"cache_mode={shown(config.cache_mode)}: must be an AsCacheMode.")
@@ -169,7 +169,7 @@ def say_notices(config: AsModelConfig, context: int) -> None:
 
 
 def model_folder(path: str, prefix: str = "") -> str:
-    """Where a serialized model lies: in a folder of its name, or where only one was written, in the folder itself."""
+    """The folder of a serialized model: a folder of its name or, if only one was written, the folder itself."""
     folder = os.path.expanduser(path)
     own = Path(folder) / prefix if prefix else None
     return str(own) if own is not None and own.is_dir() else folder

@@ -15,7 +15,7 @@ from ....protocol.fields.suggestion import suggestion
 from .model_config import Quantization
 
 _KEYS = ("quant_method", "weight_format", "compute_method", "group_size", "activate_format", "layers")
-# Formats of weights, with what serves them here for weights alone and for activations as well.
+# Formats of weights, and what runs them here for weights alone and for activations as well.
 _FORMATS = {
     "int8": {"weight_only": "wint8", "activate_quant": "int8"},
     "uint8": {"weight_only": "wint8"},

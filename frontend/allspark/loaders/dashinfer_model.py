@@ -1,4 +1,4 @@
-"""`DashInferModel`: a model that `serialize_to_path` wrote, with the settings that lie beside it."""
+"""`DashInferModel`: a model that `serialize_to_path` wrote, with the settings stored next to it."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ _PARTS = ("model", "runtime_config", "generation_config")
 
 
 class DashInferModel(ModelLoader):
-    """Its weights are what they are: what asks for other ones has no effect, which is said."""
+    """A model with fixed weights: arguments that ask for other weights have no effect, which is reported."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class DashInferModel(ModelLoader):
         max_batch: int | None = None,
         max_context_length: int = -1,
     ) -> AsModelRuntimeConfigBuilder:
-        """A builder with the settings that lie beside the weights; what is given goes before them."""
+        """A builder with the settings stored next to the weights; given ones have precedence."""
         builder = AsModelRuntimeConfigBuilder().from_dict(self.di_model_config["runtime_config"])
         self.record_in(builder.model_file_path(self.source).new_runtime_cfg)
         if engine_model_name is not None:
@@ -138,7 +138,7 @@ class DashInferModel(ModelLoader):
         return builder
 
     def _generation_defaults(self) -> ASGenerationConfigBuilder:
-        """Those that lie beside the weights."""
+        """The defaults stored next to the weights."""
         defaults = self.di_model_config["generation_config"]
         builder = ASGenerationConfigBuilder().update(defaults)
         builder.model_defaults = dict(defaults)

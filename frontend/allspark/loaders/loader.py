@@ -58,11 +58,11 @@ class ModelLoader(ABC):
     @property
     @abstractmethod
     def source(self) -> str:
-        """What an engine is to load: a folder, bundled name or hub id."""
+        """The model for an engine to load: a folder, bundled name or hub id."""
 
     @property
     def files(self) -> ModelFiles:
-        """Where the model lies; found, and if need be downloaded, when first asked for."""
+        """The model's files; found, and downloaded if necessary, when first used."""
         if self._files is None:
             self._files = find_model(self.source)
         return self._files
@@ -105,7 +105,7 @@ class ModelLoader(ABC):
         return self._tokenizer
 
     def get_model_config(self) -> dict[str, Any]:
-        """What the model's config.json says."""
+        """The content of the model's config.json."""
         if self._config is None:
             self.read_model_config()
         return copy.deepcopy(self._config or {})
@@ -172,7 +172,7 @@ class ModelLoader(ABC):
         return builder
 
     def _generation_defaults(self) -> ASGenerationConfigBuilder:
-        """Those of generation_config.json."""
+        """The defaults in generation_config.json."""
         own = read_model_settings(self.files.folder / "generation_config.json")
         return ASGenerationConfigBuilder(own or None)
 

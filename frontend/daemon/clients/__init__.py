@@ -1,4 +1,4 @@
-"""One client of the daemon: what it says, what it is charged for, and what it is sent.
+"""One client of the daemon: its messages, its budget, and the replies to it.
 
-Begin with `client_connection.py`, from a client's first frame to its last; `requests.py` admits what it asks for.
+Begin with `client_connection.py`, from a client's first frame to its last; `requests.py` admits its requests.
 """

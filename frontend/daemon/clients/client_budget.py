@@ -1,7 +1,7 @@
 """The bytes that the daemon holds for one client, and how the client waits until there is room for more.
 
-A client with running requests waits until they give back what they took. One without any waits a while for other
-clients, and is then refused. All this lives on the daemon's event loop.
+A client with running requests waits until they release their bytes. One without any waits a while for other clients,
+and is then refused. All this lives on the daemon's event loop.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager, suppress
 
 from ...requests.budget import Budget, BudgetError
 
-# How long a client without running requests waits for others to give something back.
+# How long a client without running requests waits for others to release bytes.
 _WAIT_SECONDS = 10.0
-# Polled, because other clients' releases are not announced here, nor is the end of a client that we don't read from.
+# Polled, because neither other clients' releases nor the end of a client that we don't read from is announced here.
 _LOOK_AGAIN_SECONDS = 0.1
 
 
 class ClientBudget:
     def __init__(self, budget: Budget, client: str, has_running: Callable[[], bool], check: Callable[[], None]) -> None:
-        """`check` raises if the client has gone."""
+        """`check` raises if the client has disconnected."""
         self.client = client
         self._budget = budget
         self._charge = budget.charge(client)
@@ -32,11 +32,11 @@ class ClientBudget:
 
     @property
     def longest(self) -> int:
-        """The most that messages still being received may take; the rest is kept for requests that are complete."""
+        """The most bytes for messages still being received; the rest is reserved for complete requests."""
         return self._budget.per_client // 2
 
     def take(self, num_bytes: int) -> None:
-        """Charge so many bytes; raises `BudgetError` if they don't fit."""
+        """Charge these bytes; raises `BudgetError` if they don't fit."""
         self._charge.grow(num_bytes)
 
     def give(self, num_bytes: int) -> None:
@@ -44,16 +44,16 @@ class ClientBudget:
         self._freed.set()
 
     def close(self) -> None:
-        """Give back all that was charged."""
+        """Release all charged bytes."""
         self._charge.release()
 
     async def take_when_free(self, num_bytes: int) -> None:
-        """Charge so many bytes once there is room; raises `BudgetError` if waiting is of no use."""
+        """Charge these bytes once there is room; raises `BudgetError` if waiting is of no use."""
         await self._when(lambda: self.take(num_bytes))
 
     @asynccontextmanager
     async def taken(self, num_bytes: int) -> AsyncIterator[None]:
-        """Charge so many bytes while the context is open; raises `BudgetError` if waiting is of no use."""
+        """Charge these bytes while the context is open; raises `BudgetError` if waiting is of no use."""
         await self.take_when_free(num_bytes)
         try:
             yield

@@ -1,8 +1,8 @@
 """Serves one client of the daemon, from its first frame to the end of its stream.
 
-Four tasks run for it: one reads frames, one handles them in their order, one writes, and one tells the client that we
-are still working. When any of them ends, as they do when the stream ends for whatever reason, all requests of the
-client are aborted, its lease is released, and its budget is given back.
+Four tasks run for it: one reads frames, one handles them in order, one writes, and one tells the client that we are
+still working. When any of them ends, as they all do when the stream ends, all requests of the client are aborted, its
+lease is released, and so is its budget.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ from .questions import QuestionHandler
 from .request_batch import RequestBatch
 from .requests import Requests
 
-# The most questions whose answers a client has not read yet; with more, the client waits.
+# The most questions with unread answers; beyond that, the client waits.
 _QUESTIONS = 16
 # How long a client that is disconnected has to read why.
 _FAREWELL_SECONDS = 1.0
-# Connections that have not attached to a model. A client attaches at once, so few are waiting at any moment.
+# Connections not attached to a model yet. A client attaches at once, so few are waiting at any moment.
 _MOST_STRANGERS = 64
-# Each connection has descriptors, buffers and tasks; what it makes the daemon hold is charged to it besides.
+# Each connection has descriptors, buffers and tasks; the memory that it makes the daemon hold is charged in addition.
 _MOST_CONNECTIONS = 512
 _numbers = itertools.count()
 
 
 @dataclass(slots=True)
 class MessageThreads:
-    """Shared by all connections, which take turns: some measure requests that came in, others pack answers.
+    """Threads shared by all connections, which take turns: some measure incoming requests, others pack answers.
 
     There is no timeout: the requests were sent already, and the answers computed.
     """
@@ -81,8 +81,8 @@ class ClientConnection:
         self._questions = questions
         self._writer = writer
         self._asking: set[asyncio.Task[None]] = set()
-        self._num_unanswered = 0  # frames that were read and are not handled yet
-        self._heard = asyncio.Event()  # a frame has come, which may take long to handle
+        self._num_unanswered = 0  # frames read but not handled yet
+        self._heard = asyncio.Event()  # set when a frame has arrived, which may take long to handle
         # Each connection counts as a client: it has its own share of the budget, and its own turns at the engines.
         client = f"connection {next(_numbers)}"
         self._budget = ClientBudget(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
@@ -94,7 +94,7 @@ class ClientConnection:
 
     @property
     def is_stranger(self) -> bool:
-        """It has not attached to a model, and is not being disconnected."""
+        """Whether it has not attached to a model and is not being disconnected."""
         return self.model is None and not self._writer.transport.is_closing()
 
     @property
@@ -102,7 +102,7 @@ class ClientConnection:
         return len(self._requests)
 
     def hang_up(self) -> None:
-        """Make `run` end, as it does when the client leaves."""
+        """Make `run` end, as if the client had disconnected."""
         self._writer.transport.abort()
 
     async def decline(self, sentence: str) -> None:
@@ -188,12 +188,12 @@ class ClientConnection:
         self._finish(found)
 
     def _finish(self, found: Frame) -> None:
-        """The frame is handled: give back its charge."""
+        """Release the charge of a handled frame."""
         self._num_unanswered -= 1
         self._budget.give(found.num_bytes)
 
     async def _say_that_we_work(self) -> None:
-        """Send `StillWorking` now and then, as long as the client waits for anything."""
+        """Send `StillWorking` regularly, as long as the client waits for anything."""
         while True:
             await self._heard.wait()
             await asyncio.sleep(WORD_SECONDS)
@@ -269,13 +269,13 @@ class ClientConnection:
 
 
 class _Disagreement(Exception):
-    """This daemon's model is not what the client asked for; a tree of its own would be."""
+    """The client asked for a model that this daemon doesn't have, but a tree of its own would."""
 
 
 def limit_connections(connections: Iterable[ClientConnection]) -> str | None:
-    """Make room for one more connection; returns the reason where there is none.
+    """Make room for one more connection; returns the reason if there is none.
 
-    `connections` stand in the order in which they came: of those that have not attached, the oldest is closed.
+    `connections` are in order of arrival: the oldest one that has not attached is closed.
     """
     every = list(connections)
     strangers = [connection for connection in every if connection.is_stranger]

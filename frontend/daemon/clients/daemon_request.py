@@ -1,4 +1,5 @@
-"""A request that a client of the daemon has sent: its number there, and its `PendingRequest` in the model's session."""
+"""A request from a client of the daemon: the client's number for it, and its `PendingRequest` in the model's
+session."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from ...requests.pending_request import PendingRequest
 from ...session.private import PrivateSession
 from .client_budget import ClientBudget
 
-# What a request takes, each of its samples, and each token of its prompt.
+# The memory of a request, of each of its samples, and of each token of its prompt.
 _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 
 
@@ -34,13 +35,13 @@ class DaemonRequest:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to send; where it isn't streamed, only at its end."""
+        """Whether there is something to send; if it isn't streamed, only at its end."""
         pending = self.pending
         is_to_end = pending.error is not None or self.refusal is not None or pending.is_finished
         return is_to_end or self.is_streamed
 
     def keep(self, budget: ClientBudget) -> None:
-        """Charge the request, and what has come of its answer; raises `BudgetError` where there is no room."""
+        """Charge the request, and its answer so far; raises `BudgetError` if there is no room."""
         if (more := self._uncharged) > 0:
             budget.take(more)
             self.charged += more
@@ -52,7 +53,7 @@ class DaemonRequest:
         self.charged += more
 
     def refuse(self, error: BudgetError) -> None:
-        """End it; what has come of its answer is not sent."""
+        """End it; its answer so far is not sent."""
         if self.refusal is None:
             self.refusal = error
             self.session.transport.abort([self.pending])

@@ -1,6 +1,7 @@
-"""Renders clients' conversations as text, by the model's own chat template or by one that the client brings.
+"""Renders clients' conversations as text, by the model's own chat template or by one that the client sends.
 
-Templates run in processes apart. Threads wait for them: some for the model's template, others for templates of clients.
+Templates run in separate processes. Threads wait for them: some for the model's template, others for templates of
+clients.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from ...text.template_options import unread_options
 
 Text = str | RequestError
 
-# Conversations of one client that are rendered at a time, before another client's turn.
+# Conversations of one client rendered at a time, before another client's turn.
 _GROUP = 32
 
 
@@ -30,32 +31,32 @@ async def rendered(
     """The texts, in the order of the conversations; those with the same template go to one process together."""
     by_template: dict[str | None, list[int]] = defaultdict(list)
     texts: dict[int, Text] = {}
-    for place, wire in enumerate(conversations):
+    for index, wire in enumerate(conversations):
         if (refusal := _misspelt_option(session, wire)) is not None:
-            texts[place] = refusal
+            texts[index] = refusal
         else:
-            by_template[wire.chat_template].append(place)
+            by_template[wire.chat_template].append(index)
 
-    async def render(template: str | None, places: list[int]) -> None:
+    async def render(template: str | None, indices: list[int]) -> None:
         turns = [
             session.template_input(
                 wire.messages, wire.tools, wire.options, adds_generation_prompt=add_generation_prompt
             )
-            for wire in (conversations[place] for place in places)
+            for wire in (conversations[index] for index in indices)
         ]
         found = await _in_threads(session, template, turns, client)
-        texts.update(zip(places, found, strict=True))
+        texts.update(zip(indices, found, strict=True))
 
     await asyncio.gather(
         *(
-            render(template, places[start : start + _GROUP])
-            for template, places in by_template.items()
-            for start in range(0, len(places), _GROUP)
+            render(template, indices[start : start + _GROUP])
+            for template, indices in by_template.items()
+            for start in range(0, len(indices), _GROUP)
         )
     )
     return [
-        RenderedPrompt(text, wire.tools or ()) if isinstance(text := texts[place], str) else text
-        for place, wire in enumerate(conversations)
+        RenderedPrompt(text, wire.tools or ()) if isinstance(text := texts[index], str) else text
+        for index, wire in enumerate(conversations)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Unpacks the requests of one `Ask` message, each by itself, so that an error in one refuses that one alone.
+"""Unpacks the requests of one `Ask` message, each by itself, so that an error in one affects only that one.
 
 Unpacking and rendering run in threads.
 """
@@ -22,7 +22,7 @@ from .rendering import rendered
 
 Value = TypeVar("Value")
 
-# Requests that are unpacked, rendered and cut into tokens together.
+# Requests that are unpacked, rendered and tokenized together.
 _GROUP, _GROUP_BYTES = 64, 1 << 20
 # The most values in a message, with its requests' parameters: `LLM` sends a MiB at a time.
 _MOST_VALUES = 1 << 20
@@ -38,13 +38,13 @@ class PackedRequest:
 
     number: int
     packed: msgspec.Raw
-    num_bytes: int = 0  # it will take unpacked
+    num_bytes: int = 0  # once unpacked
     refusal: str | None = None
 
 
 @dataclass(slots=True)
 class UnpackedRequest:
-    """The request that a `PackedRequest` holds, or why it was refused."""
+    """The content of a `PackedRequest`, or why it was refused."""
 
     number: int
     asked: ParsedPrompt
@@ -72,7 +72,7 @@ class _SharedParams(Generic[Value]):
         self._value: Value | msgspec.UnsetType = msgspec.UNSET
 
     def unpacked(self) -> Value:
-        """Raises `RequestError`."""
+        """The parameters; raises `RequestError`."""
         if self.refusal is not None:
             raise RequestError(self.refusal)
         if self._value is msgspec.UNSET:
@@ -99,7 +99,7 @@ class RequestBatch:
         self._beams = _SharedParams(packed.beams, _beams.decode)
 
     def measure(self) -> None:
-        """Compute what each part takes unpacked. Counting stops at `_MOST_VALUES`, since it takes time as well."""
+        """Compute the unpacked size of each part. Counting stops at `_MOST_VALUES`, since it takes time as well."""
         left = _MOST_VALUES
         parts: tuple[_Part, ...] = (self._beams, *self.requests, *self._params)
         for one in parts:
@@ -129,7 +129,7 @@ class RequestBatch:
     async def unpacked(
         self, group: Sequence[PackedRequest], session: PrivateSession, client: Hashable
     ) -> list[UnpackedRequest]:
-        """The unpacked requests in their order, with rendered texts in place of conversations."""
+        """The unpacked requests in order, with rendered texts instead of conversations."""
         found = await session.threads.texts.run(self._all_unpacked, group, client=client)
         conversations = [one.conversation for one in found if one.conversation is not None]
         texts = iter(await rendered(session, conversations, client))
@@ -157,7 +157,7 @@ class RequestBatch:
 
 
 def conversation_of(packed: msgspec.Raw) -> WireConversation:
-    """The conversation, which was measured before; raises `RequestError` if it isn't a valid one."""
+    """The conversation, which was measured before; raises `RequestError` if it is invalid."""
     return _checked(_conversation.decode, packed)
 
 

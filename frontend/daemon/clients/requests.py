@@ -33,7 +33,8 @@ class Requests:
         return len(self._running)
 
     async def ask(self, batch: RequestBatch, model: DaemonModel | None) -> None:
-        """Admit a batch in groups: other clients come in between, and a group waits until there is room for it."""
+        """Admit a batch in groups: other clients are served in between, and a group waits until there is room for
+        it."""
         await self._measuring.run(batch.measure, client=self._budget.client)
         for group in batch.groups():
             numbers = self._own_numbers(group)
@@ -49,7 +50,8 @@ class Requests:
                 self.drop(numbers)
 
     def _own_numbers(self, group: list[PackedRequest]) -> list[int]:
-        """The group's numbers; a request whose number another one has is refused, as its news could be either's."""
+        """The group's numbers; a request with a number already in use is refused, as its news could belong to
+        either."""
         numbers: dict[int, None] = {}
         for one in group:
             if one.number in self._running or one.number in numbers:
@@ -76,7 +78,7 @@ class Requests:
             self._budget.give(num_bytes)
 
     async def _submit(self, admitted: list[DaemonRequest], session: PrivateSession) -> None:
-        """Submit what there is room for. Before a request waits for room, those before it are submitted."""
+        """Submit as many as there is room for. Before a request waits for room, those before it are submitted."""
         ready: list[DaemonRequest] = []
         for request in admitted:
             try:
@@ -141,7 +143,7 @@ class Requests:
 
 
 def _apart(unpacked: list[UnpackedRequest]) -> Iterator[list[UnpackedRequest]]:
-    """Those that bring media each by itself, since their pixels take room before they can be charged."""
+    """Split off those with media, since their pixels take memory before they can be charged."""
     together: list[UnpackedRequest] = []
     for one in unpacked:
         if not one.asked.has_media:

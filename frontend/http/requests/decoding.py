@@ -148,13 +148,13 @@ def _form_of_tools(field: str) -> str:
 def _half_a_pair(body: bytes | bytearray) -> str:
     """A sentence about half a surrogate pair in the body, which the decoder may report as the body's end; empty if
     there is none. Only the first bytes are searched, since nothing else runs meanwhile."""
-    place = whole.end() if (whole := _WHOLE_CHARACTERS.match(body, 0, _LOOKED_THROUGH)) else 0
-    if not _HALF.match(body, place, _LOOKED_THROUGH):
+    offset = whole.end() if (whole := _WHOLE_CHARACTERS.match(body, 0, _LOOKED_THROUGH)) else 0
+    if not _HALF.match(body, offset, _LOOKED_THROUGH):
         return ""
-    escape = body[place : place + 6].decode()
+    escape = body[offset : offset + 6].decode()
     return (
-        f"The body holds half a surrogate pair, {escape} at byte {place:,}, which is no character. Cut texts between "
-        r"characters, or send \ufffd in its place."
+        f"The body holds half a surrogate pair, {escape} at byte {offset:,}, which is no character. Cut texts between "
+        r"characters, or send \ufffd instead."
     )
 
 

@@ -1,5 +1,5 @@
-"""Decodes files of strangers, in a helper process alone: pictures by Pillow, videos by PyAV, animations by Pillow.
+"""Decodes strangers' files, only in helper processes: pictures by Pillow, videos by PyAV, animations by Pillow.
 
-What a file says of its size is checked before anything is decoded; the kernel bounds what the rest may use. No sentence
-holds a path or a line of a library's own.
+The size that a file states is checked before anything is decoded; the kernel bounds the memory and time of the rest.
+Error messages contain no paths and none of the libraries' own texts.
 """

@@ -1,4 +1,4 @@
-"""From a medium as it was given to the pixels that its model wants."""
+"""Decodes a medium into the pixels that its model needs."""
 
 from PIL import Image
 
@@ -10,9 +10,9 @@ from .images import read_image
 
 
 def decoded_frames(family: Family, medium: EncodedMedium) -> Frames:
-    """Raises `RequestError` for a file that can't be read or that is too large."""
+    """Decode a medium; raises `RequestError` for a file that can't be read or is too large."""
     if medium.kind == "video":
-        from .videos import open_video  # with what decodes films
+        from .videos import open_video  # imports the film decoder
 
         return family.video(open_video(medium), medium.options)
     return family.image(_image(medium), medium.options)

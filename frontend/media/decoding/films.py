@@ -1,4 +1,4 @@
-"""Decodes films with PyAV: containers and codecs of a list, streams of a bounded size, one frame after another."""
+"""Decodes films with PyAV: listed containers and codecs only, with bounded sizes, one frame after another."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from ....protocol.errors import LimitError, RequestError
 from ..families.frames import Video
 from ..rgb import check_size
 
-# Where a container says what it is.
+# Where a container identifies itself.
 MAGIC = (
     (4, b"ftyp"),
     (4, b"moov"),
@@ -23,7 +23,7 @@ MAGIC = (
     (0, b"OggS"),
     (0, b"0&\xb2u"),
 )
-# Containers that hold their own data. Playlists are none: they would have FFmpeg open other files and addresses.
+# Self-contained formats. Playlists are excluded: they would make FFmpeg open other files and addresses.
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,flv,ogg,asf"
 _OPTIONS = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "none"}
 _CODECS = frozenset(
@@ -70,7 +70,7 @@ class _Film(Video):
             raise LimitError(f"A video may have {_MOST_FRAMES:,} frames, and this one has {self.num_frames:,}.")
 
     def _counted(self) -> int:
-        """For containers that don't say how many frames they have: each packet is one."""
+        """Count packets, each of which is one frame, for containers that don't state the number of frames."""
         count = 0
         for packet in self._container.demux(self._stream):
             count += packet.size > 0

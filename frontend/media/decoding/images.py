@@ -1,4 +1,4 @@
-"""Opens a picture's file: which formats, how large, and what else it may be."""
+"""Opens a picture's file: checks its format and size, and recognizes other kinds of files."""
 
 import importlib
 import io
@@ -10,10 +10,10 @@ from PIL import Image, UnidentifiedImageError
 from ....protocol.errors import LimitError, RequestError
 from ..rgb import MOST_PIXELS, as_rgb, check_size
 
-# Of Pillow's readers, those of formats that people send, and none that starts a program or opens other files.
+# Pillow's readers for common formats, none of which starts a program or opens other files.
 _NAMES = ("Jpeg", "Mpo", "Png", "Gif", "WebP", "Bmp", "Tiff", "Avif", "Jpeg2K", "Ppm", "Ico")
 _READERS = {importlib.import_module(f"PIL.{name}ImagePlugin").__name__ for name in _NAMES}
-# Whoever uses Pillow beside us may have loaded all of its readers.
+# Other code in this process may have loaded all of Pillow's readers.
 FORMATS = tuple(name for name, (reader, _) in Image.OPEN.items() if reader.__module__ in _READERS)
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 # A second guard behind `check_size`: Pillow itself raises beyond twice this.
@@ -28,7 +28,7 @@ _NO_PICTURES = (
     (b"OggS", "a video or sound; send it as video_url"),
     (b"ID3", "sound"),
 )
-# How files of all the readers' formats begin; of TIFF and PPM there are several kinds.
+# The first bytes of all readers' formats; TIFF and PPM have several kinds.
 _BEGINNINGS = re.compile(
     rb"\x89PNG|\xff\xd8|GIF8|RIFF|BM|(?:II|MM)[\x00*+]{2}|P[0-6fFy]|\x00\x00\x01\x00"
     rb"|\x00\x00\x00\x0cjP|\xff\x4f\xff\x51|.{4}ftyp(?:avi[fs]|m[is]f1)|[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\x00{3}",
@@ -55,7 +55,7 @@ def opened(content: bytes, formats: tuple[str, ...] = FORMATS) -> Image.Image:
 
 
 def rgb_of(image: Image.Image) -> Image.Image:
-    """Its first frame, decoded, upright and in RGB."""
+    """The first frame, decoded, upright and in RGB."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -86,7 +86,7 @@ def _refuse_svg(content: bytes) -> None:
 
 
 def refuse_others(content: bytes) -> None:
-    """Refuse a file that can be no picture by its first bytes. Nothing of it is decoded, so any process may ask."""
+    """Refuse a file that can be no picture, by its first bytes. Nothing is decoded, so any process may call this."""
     _refuse_svg(content)
     if not _BEGINNINGS.match(content):
         raise RequestError(f"This picture is {_what_else(content)}.")

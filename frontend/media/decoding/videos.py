@@ -1,4 +1,4 @@
-"""Opens what may be a video: a film by PyAV, an animation by Pillow, a list of frames, or plain pixels."""
+"""Opens possible videos: a film by PyAV, an animation by Pillow, a list of frames, or plain pixels."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from ..sources.encoded_media import MOST_FRAMES, EncodedMedium
 from .films import MAGIC, open_film
 from .images import ANIMATED, opened, read_image, rgb_of
 
-# Of all frames of an animation: each is put together from those before it, whichever are wanted.
+# of all frames of an animation: each builds on the previous ones, whichever are wanted
 _MOST_PIXELS = 8 << 30
 
 
@@ -79,7 +79,7 @@ class _Files(Video):
 
 
 class _Animation(Video):
-    """GIF, WebP, APNG or AVIF; its rate is the mean of what its frames say."""
+    """GIF, WebP, APNG or AVIF; its rate is the mean over its frames' durations."""
 
     def __init__(self, image: Image.Image, rate: float | None) -> None:
         self._image: Any = image

@@ -1,5 +1,5 @@
-"""What each family of models wants to see, one file each: sizes, sampled frames, placeholders and positions.
+"""Each model family's requirements for media, one file each: sizes, sampled frames, placeholders and positions.
 
-A family is a struct of the figures in a checkpoint's files. It travels to the helper processes, which resize with it
-(`image`, `video`), and stays in the front end, which asks it for the tokens and positions of a medium.
+A family is a struct of a checkpoint's settings. It is sent to the helper processes, which resize with it (`image`,
+`video`), and used in the front end for the tokens and positions of a medium.
 """

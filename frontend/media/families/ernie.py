@@ -1,4 +1,4 @@
-"""ERNIE-4.5-VL: pictures of any size, and videos by pairs of frames into which their time is drawn."""
+"""ERNIE-4.5-VL: pictures of any size, and videos in pairs of frames, with their time drawn into them."""
 
 import io
 import math
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _IMAGE, _VIDEO = "<|IMAGE_PLACEHOLDER|>", "<|VIDEO_PLACEHOLDER|>"
 _PAIR = 2  # frames whose patches become one row
-_SHARE = 0.1  # of a frame's shorter side that a letter is high, and of the letter that its border is wide
+_SHARE = 0.1  # a letter's height as a share of a frame's shorter side, and width of its border as a share of the letter
 
 
 class ErnieVision(Family, frozen=True):
@@ -34,7 +34,7 @@ class ErnieVision(Family, frozen=True):
     max_frames: int
     draws_times: bool
     font: str  # a file; "" is the one that comes with Pillow
-    video_row_token: str  # the same as pictures' in the models as they were published at first
+    video_row_token: str  # in the first published models, the same as for pictures
 
     placeholders: ClassVar = {
         "<|image@placeholder|>": "image",
@@ -53,7 +53,7 @@ class ErnieVision(Family, frozen=True):
     @classmethod
     def of(cls, files: ProcessorFiles) -> "ErnieVision":
         image, video, vision = files.image, files.video, files.vision
-        # In a file that serves both, the figures are those of pictures.
+        # In a file for both, the settings are those of pictures.
         sized = {} if video is files.image else video
         return cls(
             patch=same_as_encoders(image, "patch_size", vision, "patch_size", 14),
@@ -96,7 +96,7 @@ class ErnieVision(Family, frozen=True):
         return Room(self.patch, self.merge, 1, self.encoder).fitted(size, num_frames, limits[0])
 
     def sampled(self, video: "Video", options: Options) -> list[int]:
-        """Which frames are seen."""
+        """The indices of sampled frames."""
         from .frames import from_the_start
 
         total, most = video.num_frames, min(self.max_frames, int(options.get("max_frames", self.max_frames)))
@@ -108,7 +108,7 @@ class ErnieVision(Family, frozen=True):
         return from_the_start(total, max(1, min(max(wanted, least), most, total)))
 
     def _drawn(self, frame: "Image.Image", seconds: float) -> "Image.Image":
-        """Black with a white border, in the upper left corner."""
+        """Draw in black with a white border, in the upper left corner."""
         from PIL import ImageDraw
 
         size = int(min(frame.size) * _SHARE)
@@ -160,7 +160,7 @@ def _loaded_font(path: str, size: int) -> Any:
 
     if path:
         return ImageFont.truetype(path, size)
-    # Pillow's own, laid out as any other and not as simply as Pillow would.
+    # Pillow's own font, with the same layout as any other, not Pillow's simple one.
     own: Any = ImageFont.load_default(size)
     return ImageFont.truetype(io.BytesIO(own.font_bytes), size)
 
@@ -171,7 +171,7 @@ def _font(folder: Path, name: Any) -> str:
 
 
 def _video_row_token(files: ProcessorFiles) -> str:
-    """Of its own since the models were converted for transformers; their tokenizer's settings may name it."""
+    """A token of its own since the models were converted for transformers; their tokenizer's settings may name it."""
     settings = read_model_settings(files.folder / "tokenizer_config.json")
     further = settings.get("extra_special_tokens")
     named = settings.get("video_token") or (further.get("video_token") if isinstance(further, dict) else None)

@@ -1,4 +1,4 @@
-"""`Family`: what is asked of each family, by the helper processes and by the front end."""
+"""`Family`: the interface of each model family, for the helper processes and the front end."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -18,14 +18,14 @@ Options = Mapping[str, float]
 
 
 class Replacement(NamedTuple):
-    """The text that stands in a prompt in place of a medium's placeholder."""
+    """The text that replaces a medium's placeholder in a prompt."""
 
     text: str  # with the row token once for each run
-    runs: tuple[int, ...]  # how many rows each of them stands for
+    runs: tuple[int, ...]  # the number of rows in each run
 
 
 class Grid(NamedTuple):
-    """Positions of one run of rows, which are times x height x width."""
+    """Positions of one run of rows, which has times x height x width rows."""
 
     times: tuple[int, ...]  # steps of each, from the run's first position on
     height: int
@@ -33,24 +33,24 @@ class Grid(NamedTuple):
 
 
 class Family(msgspec.Struct, tag=True, frozen=True, kw_only=True):
-    """The figures of one checkpoint. Subclasses say what follows from them."""
+    """The settings of one checkpoint; subclasses derive sizes, tokens and positions."""
 
-    encoder: MediaPlan | None = None  # what the worker takes, once it has said so
+    encoder: MediaPlan | None = None  # the worker's encoder, once it is known
 
-    # The texts that a template, or a prompt given as text, puts where a medium belongs.
+    # Placeholder texts in a template's output, or in a prompt given as text.
     placeholders: ClassVar[Mapping[str, MediumKind]]
-    # The token of which a medium gets one for each of its rows, by kind; a placeholder, in some families.
+    # By kind, the token that is repeated for each row of a medium; a placeholder, in some families.
     row_tokens: ClassVar[Any]
-    # Further tokens around media. None of them, nor a placeholder, is made of text in a conversation.
+    # Further tokens around media. Text in a conversation never becomes one of these, or a placeholder.
     marks: ClassVar[tuple[str, ...]] = ()
     has_grids: ClassVar[bool] = False  # rotates by time, height and width
     has_video_parts: ClassVar[bool] = True  # its chat templates turn a part {"type": "video"} into a placeholder
-    # What `mm_processor_kwargs` may change.
+    # The settings that `mm_processor_kwargs` may change.
     IMAGE_SETTINGS: ClassVar[tuple[str, ...]] = ()
     VIDEO_SETTINGS: ClassVar[tuple[str, ...]] = ()
-    # Those of them that are dicts, with the names that they may have.
+    # Those that are dicts, with their possible keys.
     SIZES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Those of them that make a medium smaller, as a refusal names them.
+    # Settings that make a medium smaller, for error messages.
     MAKE_SMALLER: ClassVar[Mapping[MediumKind, str]]
 
     # --- in the helper processes ---
@@ -72,23 +72,23 @@ class Family(msgspec.Struct, tag=True, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def num_patches(self, medium: "DecodedMedium") -> int:
-        """How many pass through the encoder's layers."""
+        """The number of patches that pass through the encoder's layers."""
         raise NotImplementedError
 
     def grids(self, medium: "DecodedMedium") -> tuple[Grid, ...]:
-        """One for each run of its rows; none where positions are those of text."""
+        """A grid for each run of rows; empty if positions are like those of text."""
         return ()
 
     def fitting(self, encoder: MediaPlan) -> Self:
-        """The same, which makes media smaller than the processor would where the encoder takes no larger ones."""
+        """The same settings, but with media shrunk further if the encoder has a smaller limit."""
         return msgspec.structs.replace(self, encoder=encoder)
 
     def num_rows(self, medium: "DecodedMedium") -> int:
-        """How many tokens of a prompt it becomes, without those around its rows."""
+        """The number of tokens that it becomes in a prompt, without those around its rows."""
         return sum(self.replacement(medium).runs)
 
     def check_fits(self, medium: "DecodedMedium") -> None:
-        """Raise `LimitError` for a medium that the encoder doesn't take."""
+        """Raise `LimitError` for a medium that is too large for the encoder."""
         if self.encoder is None:
             return
         num_patches, num_rows, num_frames = self.num_patches(medium), self.num_rows(medium), medium.shape[0]

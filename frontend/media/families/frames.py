@@ -1,4 +1,4 @@
-"""Pixels on their way in a helper process: `Video`, of which frames are taken, and `Frames`, which were resized."""
+"""Pixels in a helper process: `Video`, from which frames are taken, and `Frames`, which are resized."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from ..sources.encoded_media import RATES
 from .sizes import MOST_RESULT_BYTES
 
 BILINEAR, BICUBIC, LANCZOS = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.LANCZOS
-UNKNOWN_FPS = 24.0  # of frames that come without a rate, as in transformers
+UNKNOWN_FPS = 24.0  # for frames without a rate, as in transformers
 
 
 class Frames(NamedTuple):
@@ -29,25 +29,25 @@ class Video(ABC):
     fps: float | None
     width: int
     height: int
-    is_sampled = False  # a list of frames, which its caller has chosen already
+    is_sampled = False  # True for a list of frames, which its caller has chosen already
 
     @abstractmethod
     def frames(self, indices: Sequence[int]) -> Iterator[tuple[int, Image.Image]]:
-        """These frames in RGB, each with its index; ascending. Those that aren't there are left out."""
+        """These frames in RGB, each with its index; ascending. Missing frames are left out."""
 
     @property
     def rate(self) -> float:
-        """Files may say anything."""
+        """The frame rate, within bounds: files may state anything."""
         return self.fps if self.fps and RATES[0] <= self.fps <= RATES[1] else UNKNOWN_FPS
 
 
 def picture(image: Image.Image, height: int, width: int, resample: Image.Resampling) -> Frames:
-    """A picture of one frame with this size."""
+    """A picture as one frame of this size."""
     return Frames(numpy.asarray(resized(image, height, width, resample))[None], Layout((1, height, width)))
 
 
 def tiles(images: Sequence[Image.Image], rows: int, columns: int) -> Frames:
-    """A picture of several frames: its tiles, all of one size."""
+    """A picture as several frames: its tiles, all of one size."""
     pixels = numpy.stack([numpy.asarray(each) for each in images])
     return Frames(pixels, Layout((len(images), *pixels.shape[1:3]), (rows, columns)))
 
@@ -68,7 +68,7 @@ def taken(
     multiple: int = 1,
     draw: Callable[[Image.Image, float], Image.Image] = lambda frame, seconds: frame,
 ) -> Frames:
-    """Sampled frames of a video with this size; the last is repeated until there is a multiple of frames."""
+    """Sampled frames of a video in this size; the last is repeated up to a multiple of `frames`."""
     if len(indices) * height * width * 3 > MOST_RESULT_BYTES:
         raise LimitError(f"{len(indices):,} frames of {width:,} x {height:,} are too many. Send fewer, or a lower fps.")
     found: list[numpy.ndarray] = []
@@ -92,12 +92,12 @@ def _padded(indices: list[int], padding: int) -> Iterable[int]:
 
 
 def evenly(total: int, count: int) -> list[int]:
-    """So many indices from the first to the last."""
+    """Evenly spaced indices from the first to the last."""
     return [int(index) for index in numpy.linspace(0, total - 1, count).round()]
 
 
 def from_the_start(total: int, count: float) -> list[int]:
-    """So many indices, each the first of its share; in single precision, as transformers counts them."""
+    """Indices that each begin an equal share; in single precision, as transformers computes them."""
     step = total / count
     indices = [int(numpy.float32(number * step)) for number in range(math.ceil(total / step))]
     return [index for index in indices if index < total]

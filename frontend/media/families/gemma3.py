@@ -1,4 +1,4 @@
-"""Gemma 3: a picture is a square of one size, and where it is long, crops of it may be squares beside it."""
+"""Gemma 3: a picture becomes a square of one size; crops of a long picture may become additional squares."""
 
 import math
 from typing import TYPE_CHECKING, ClassVar
@@ -25,7 +25,7 @@ class Gemma3Vision(Family, frozen=True):
     crops: bool
     min_crop: int
     most_crops: int
-    crop_ratio: float  # from which on a picture is cropped
+    crop_ratio: float  # the ratio of sides from which on a picture is cropped
 
     placeholders: ClassVar = {_START: "image"}
     row_tokens: ClassVar = {"image": _ROW}
@@ -81,7 +81,7 @@ class Gemma3Vision(Family, frozen=True):
         return tiles([resized(each, self.height, self.width, BILINEAR) for each in squares], 0, len(squares) - 1)
 
     def _cropped(self, image: "Image.Image") -> "list[Image.Image]":
-        """Pan and scan: pieces along the longer side; none of a picture that is nearly square or too small."""
+        """Pan and scan: crops along the longer side; none for a picture that is nearly square or too small."""
         longer, shorter = max(image.size), min(image.size)
         if longer / shorter < self.crop_ratio:
             return []

@@ -1,4 +1,4 @@
-"""Idefics3: a picture is cut into square tiles, and stands behind them as a whole."""
+"""Idefics3: a picture is cut into square tiles, followed by the whole picture."""
 
 import math
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _AROUND, _GLOBAL, _ROW = "<fake_token_around_image>", "<global-img>", "<image>"
 WHOLE_PICTURE = f"{_AROUND}{_GLOBAL}{_ROW}{_AROUND}"
-LONGEST = 4096  # of a side, whatever the settings say
+LONGEST = 4096  # of a side, whatever the settings are
 _MOST_TILES_A_SIDE = 6  # that have a token
 
 
 class Idefics3Vision(Family, frozen=True):
-    longest: int  # side that a picture is resized to at first
+    longest: int  # the side that a picture is first resized to
     tile: int  # side of a tile
     splits: bool
     patch: int
@@ -93,7 +93,7 @@ class Idefics3Vision(Family, frozen=True):
 
     @staticmethod
     def first_size(height: int, width: int, longest: int) -> tuple[int, int]:
-        """The longer side so long, the other even."""
+        """Resize the longer side to this length, and make the other even."""
         ratio = width / height
         if width >= height:
             width, height = longest, int(longest / ratio)

@@ -1,5 +1,5 @@
-"""Qwen2-VL and Qwen2.5-VL: pictures of any size in patches, videos by pairs of frames, positions of time in 2.5; and
-Qwen3-VL and Qwen3.5, where the time of each pair of frames is text before it.
+"""Qwen2-VL and Qwen2.5-VL: pictures of any size in patches, videos in pairs of frames, time positions in 2.5; and
+Qwen3-VL and Qwen3.5, with the time of each pair as text before it.
 """
 
 import math
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 class Qwen2Vision(Family, frozen=True):
     patch: int
-    merge: int  # patches a side that become one row
+    merge: int  # patches per side that become one row
     frames_of_patch: int
     image_pixels: tuple[int, int]  # least and most
     video_pixels: tuple[int, int]
     fps: float
     min_frames: int
     max_frames: int
-    num_frames: int  # 0: as many as fps says
+    num_frames: int  # 0: determined by fps
     steps_per_second: float  # 0: a pair of frames is one step
 
     placeholders: ClassVar = {"<|image_pad|>": "image", "<|video_pad|>": "video"}
@@ -88,7 +88,7 @@ class Qwen2Vision(Family, frozen=True):
         return self.room.fitted(size, num_frames, self.video_pixels[0])
 
     def sampled(self, video: "Video", options: Options) -> list[int]:
-        """Which frames are seen."""
+        """The indices of sampled frames."""
         total, most = video.num_frames, min(self.max_frames, int(options.get("max_frames", self.max_frames)))
         if video.is_sampled and total <= most:
             return list(range(total))
@@ -128,20 +128,20 @@ class Qwen2Vision(Family, frozen=True):
         step = 1.0
         if medium.kind == "video" and self.steps_per_second:
             step = self.steps_per_second * self.frames_of_patch / (medium.layout.frame_rate or 1.0)
-        # In single precision, as in transformers, where it decides which whole number a step is cut to.
+        # In single precision, as in transformers, since that decides how a step is rounded down.
         steps = numpy.arange(times, dtype=numpy.float32) * numpy.float32(step)
         return (Grid(tuple(map(int, steps)), height // self.merge, width // self.merge),)
 
 
 def chosen_pixels(limits: tuple[int, int], options: Options) -> tuple[int, int]:
-    """A request may ask for fewer pixels than the model's most, not for more."""
+    """A request may lower the model's maximum of pixels, but not raise it."""
     least, most = limits
     most = min(most, int(options.get("max_pixels", most)))
     return min(int(options.get("min_pixels", least)), most), most
 
 
 class Qwen3Vision(Qwen2Vision, frozen=True):
-    """Pixels of a video are counted over all of its frames."""
+    """Counts the pixels of a video over all of its frames."""
 
     VIDEO_SETTINGS: ClassVar = ("size", "fps", "num_frames", "min_frames", "max_frames")
     MAKE_SMALLER: ClassVar = {"image": "max_pixels", "video": "max_frames, fps, size"}
@@ -176,7 +176,7 @@ class Qwen3Vision(Qwen2Vision, frozen=True):
         return Replacement("".join(pairs), (rows,) * times)
 
     def seconds(self, medium: "DecodedMedium") -> list[float]:
-        """When each pair of frames is, in the middle between its first and its last."""
+        """The time of each pair of frames, midway between its first and last."""
         times, pair = medium.layout.times, self.frames_of_patch
         return [(times[first] + times[first + pair - 1]) / 2 for first in range(0, len(times), pair)]
 

@@ -1,4 +1,4 @@
-"""How large a picture is made for an encoder that takes any size, within a number of pixels (Qwen's smart_resize)."""
+"""Chooses a picture's size for an encoder that takes any size, within a number of pixels (Qwen's smart_resize)."""
 
 import math
 from typing import NamedTuple
@@ -6,23 +6,23 @@ from typing import NamedTuple
 from ....protocol.errors import RequestError
 from ....protocol.media import MediaPlan
 
-# Of one medium after resizing: more than twice what any encoder here takes at once.
+# of one medium after resizing: more than twice the maximum of any encoder here
 MOST_RESULT_BYTES = 64 << 20
 _MOST_RATIO = 200
 
 
 class Room(NamedTuple):
-    """How large frames may be, so that an encoder takes them."""
+    """Limits on the size of frames, so that an encoder can process them."""
 
     patch: int  # pixels along a side
     merge: int  # patches along a side that become one row
     frames_of_patch: int
-    encoder: MediaPlan | None  # once a worker has said what it takes
+    encoder: MediaPlan | None  # once the worker's encoder is known
 
     def fitted(self, size: tuple[int, int], num_frames: int, least_pixels: float) -> tuple[int, int]:
-        """`size`, which the processor gives to each of so many frames; less where the encoder takes no more.
+        """The size that the processor gives to each frame, reduced to the encoder's limit.
 
-        Frames don't become smaller than `least_pixels` each, which the processor makes them at least.
+        Frames are never smaller than `least_pixels`, the processor's own minimum.
         """
         if self.encoder is None:
             return size
@@ -30,7 +30,7 @@ class Room(NamedTuple):
         return fitted(*size, self.patch * self.merge, 0, max(most, least_pixels))
 
     def _most_pixels(self, num_frames: int, encoder: MediaPlan) -> int:
-        """Of each frame."""
+        """The most pixels of a frame."""
         together = min(encoder.frames_together, num_frames)
         num_patches = min(
             encoder.most_of_frame // -(-together // self.frames_of_patch),
@@ -53,7 +53,7 @@ def fitted(
 ) -> tuple[int, int]:
     """The nearest height and width that are multiples of `factor`, with pixels within the limits.
 
-    `counted` frames count at first, `frames` in what is made of it.
+    `counted` frames count for the first estimate, `frames` for the result.
     """
     new_height, new_width = round(height / factor) * factor, round(width / factor) * factor
     if counted * new_height * new_width > max_pixels:

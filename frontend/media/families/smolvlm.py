@@ -1,4 +1,4 @@
-"""SmolVLM: pictures as Idefics3 sees them, and videos, each frame of which is a square behind its time in the text."""
+"""SmolVLM: pictures as in Idefics3, and videos, each frame of which is a square after its time as text."""
 
 import math
 from datetime import timedelta
@@ -24,13 +24,13 @@ _SKIPPED_SECONDS = 1  # at both ends of a long video
 
 
 class SmolVision(Idefics3Vision, frozen=True):
-    longest_of_frame: int  # side that a frame is resized to at first
+    longest_of_frame: int  # the side that a frame is first resized to
     fps: float
     num_frames: int  # at most
 
     placeholders: ClassVar = {**Idefics3Vision.placeholders, "<video>": "video"}
     row_tokens: ClassVar = {**Idefics3Vision.row_tokens, "video": Idefics3Vision.row_tokens["image"]}
-    # Its chat templates leave videos out; transformers takes another template for conversations that have some.
+    # Its chat templates drop videos; transformers uses another template for conversations with videos.
     has_video_parts: ClassVar = False
 
     VIDEO_SETTINGS: ClassVar = ("size", "max_image_size", "fps", "num_frames")
@@ -59,7 +59,7 @@ class SmolVision(Idefics3Vision, frozen=True):
         return taken(video, self.sampled(video, options), self.tile, self.tile, LANCZOS, draw=at_first)
 
     def sampled(self, video: "Video", options: Options) -> list[int]:
-        """Which frames are seen: evenly, without the first and the last second of a long video."""
+        """The indices of sampled frames: evenly spaced, without the first and last second of a long video."""
         import numpy
 
         total, rate = video.num_frames, video.rate
@@ -92,7 +92,7 @@ class SmolVision(Idefics3Vision, frozen=True):
 
 
 def in_words(number: int) -> str:
-    """A number from 0 to 999,999 as num2words writes it: one thousand, one hundred and sixty-four."""
+    """A number from 0 to 999,999 in num2words' spelling: one thousand, one hundred and sixty-four."""
     if number < len(_SMALL):
         return _SMALL[number]
     if number < 100:

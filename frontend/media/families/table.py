@@ -1,4 +1,4 @@
-"""Which family a checkpoint's pictures belong to, by its config.json."""
+"""Finds the family of a checkpoint's vision part by its config.json."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ _KINDS: dict[str, Any] = {
 
 
 def family_of(files: ProcessorFiles, changes: Mapping[str, Any] | None = None) -> Family | None:
-    """The family with a checkpoint's figures, changed by `mm_processor_kwargs`; None for a model that doesn't see."""
+    """The family with a checkpoint's settings, changed by `mm_processor_kwargs`; None for a model without vision."""
     kind = _KINDS.get(str(files.config.get("model_type")))
     if kind is None or not files.vision:
         return None

@@ -1,4 +1,4 @@
-"""What callers give as a picture or video, made an `EncodedMedium`: read, downloaded, and not decoded yet.
+"""Reads or downloads callers' pictures and videos into `EncodedMedium`s, without decoding them.
 
-`parts.py` takes media out of conversations and prompts, `source.py` reads each of them. All is light to import.
+`parts.py` takes media out of conversations and prompts, `source.py` reads each of them. All of this is light to import.
 """

@@ -1,7 +1,7 @@
 """Downloads a picture or video in the caller's own process, with limits on bytes, time and redirects.
 
-The caller's URL is taken at its word, also where it names this machine or its network. What a server says isn't: an
-address on the internet can't redirect into such a network, whatever its name resolves to by then.
+The caller's URL is trusted, even if it names this machine or its network. Servers are not: an address on the internet
+can't redirect into such a network, whatever its name resolves to by then.
 """
 
 import http.client
@@ -38,7 +38,7 @@ def downloaded(kind: MediumKind, url: str, most_bytes: int, most_seconds: float 
         silence = min(_SILENCE, most_seconds)
         with _Visits().ended_after(most_seconds) as visits, _opener(visits).open(request, timeout=silence) as answer:
             content = _read(kind, url, answer, most_bytes)
-        if time.monotonic() < deadline:  # else it was cut off
+        if time.monotonic() < deadline:  # otherwise it was cut off
             return content
         raise TimeoutError
     except urllib.error.HTTPError as error:
@@ -53,16 +53,17 @@ def downloaded(kind: MediumKind, url: str, most_bytes: int, most_seconds: float 
 
 
 class _Visits:
-    """The connections of one download, one for each server that it was sent to."""
+    """The connections of one download, one for each server in the redirects."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
         self._has_been_outside = False
 
     def connection(self, *arguments: Any) -> socket.socket:
-        """`socket.create_connection`. What counts is who answers, not which name was asked for; nothing is sent yet."""
+        """Like `socket.create_connection`, but checks the address that answers, not the requested name, before
+        anything is sent."""
         found = socket.create_connection(*arguments)
-        self._sockets.append(found.dup())  # TLS takes the socket itself away
+        self._sockets.append(found.dup())  # TLS takes over the socket itself
         is_outside = _is_outside(found.getpeername()[0])
         if self._has_been_outside and not is_outside:
             found.close()
@@ -72,7 +73,8 @@ class _Visits:
 
     @contextmanager
     def ended_after(self, seconds: float) -> "Iterator[_Visits]":
-        """However slowly a server goes on talking: headers have no end of their own."""
+        """Close the connections after the deadline, however slowly a server goes on sending: headers have no limit
+        of their own."""
         timer = threading.Timer(seconds, self._end)
         timer.daemon = True
         timer.start()
@@ -94,7 +96,7 @@ def _is_outside(address: str) -> bool:
 
 
 def _opener(visits: _Visits) -> urllib.request.OpenerDirector:
-    """Knows http and https and nothing else, wherever a redirect leads."""
+    """An opener for http and https only, wherever a redirect leads."""
 
     def connecting(kind: type[http.client.HTTPConnection]) -> Any:
         def made(host: str, **options: Any) -> http.client.HTTPConnection:

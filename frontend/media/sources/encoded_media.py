@@ -14,7 +14,7 @@ from ....protocol.media import MediumKind
 from ....protocol.wire import Part
 
 OPTIONS = ("min_pixels", "max_pixels", "fps", "num_frames", "min_frames", "max_frames", "sample_fps")
-RATES = (0.001, 1000.0)  # frames a second that can be meant; positions in time are made of them
+RATES = (0.001, 1000.0)  # plausible frames per second; positions in time are made from them
 _OTHER_NAMES = {"nframes": "num_frames", "raw_fps": "sample_fps"}
 _LOW_DETAIL_PIXELS = 512 * 512
 MOST_FRAMES = 4096  # in a list
@@ -27,7 +27,7 @@ class EncodedMedium(Part):
 
     kind: MediumKind
     form: Literal["file", "files", "pixels"]
-    data: bytes  # of a file; of several, each a frame, packed by msgspec; or uint8 [frames, height, width, 3]
+    data: bytes  # a file; several files, each a frame, packed by msgspec; or uint8 [frames, height, width, 3]
     shape: tuple[int, int, int] = (0, 0, 0)  # of pixels
     options: dict[str, float] = {}
 
@@ -36,12 +36,12 @@ _media = msgspec.msgpack.Decoder(list[EncodedMedium])
 
 
 def packed_media(media: Sequence[EncodedMedium]) -> bytes:
-    """As a client sends them to the daemon."""
+    """Pack media to send them to the daemon."""
     return msgspec.msgpack.encode([_compressed(medium) for medium in media]) if media else b""
 
 
 def unpacked_media(packed: bytes) -> list[EncodedMedium]:
-    """What a client has sent; raises `RequestError`."""
+    """Unpack a client's media; raises `RequestError`."""
     try:
         media = _media.decode(packed)
     except msgspec.DecodeError as error:
@@ -50,7 +50,7 @@ def unpacked_media(packed: bytes) -> list[EncodedMedium]:
 
 
 def _compressed(medium: EncodedMedium) -> EncodedMedium:
-    """Without loss, where it has many pixels."""
+    """Compress without loss, if it has many pixels."""
     if medium.form != "pixels" or len(medium.data) <= _MOST_PLAIN_BYTES:
         return medium
     from .given_pixels import png_files
@@ -70,7 +70,7 @@ def option_name(name: Any) -> str | None:
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, float]:
-    """How a medium is to be read, by the names in `OPTIONS`; unknown names are refused."""
+    """Options for reading a medium, under the names in `OPTIONS`; unknown names are refused."""
     options: dict[str, float] = {}
     for given_name, value in given.items():
         if given_name in ("type", "detail", "format", "text", "cache_control", "uuid") or value is None:

@@ -1,4 +1,4 @@
-"""Reads pixels that the caller's process holds already: Pillow's images, and arrays of numpy, torch or others."""
+"""Reads pixels from objects in the caller's process: Pillow's images, and arrays of numpy, torch or others."""
 
 import io
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ _CHANNELS = (1, 3, 4)
 
 
 def pixels_of(kind: MediumKind, source: Any) -> tuple[bytes, Shape]:
-    """One picture, or a video as one array [frames, height, width, channels]; uint8 RGB [frames, height, width, 3]."""
+    """One picture, or a video as one array [frames, height, width, channels]; returns uint8 RGB [frames, height,
+    width, 3]."""
     if isinstance(source, Image.Image):
         return _joined([_of_pillow(source)])
     array = _as_array(source)
@@ -46,7 +47,7 @@ def pixels_of_frames(frames: Sequence[Any]) -> tuple[bytes, Shape]:
 
 
 def png_files(pixels: bytes, shape: Shape) -> list[bytes]:
-    """Each frame as a file without loss, at the setting that takes least time."""
+    """Each frame as a lossless file, at the fastest setting."""
     frames, height, width = shape
     files = []
     for frame in numpy.frombuffer(pixels, numpy.uint8).reshape(frames, height, width, 3):
@@ -73,7 +74,7 @@ def _of_pillow(image: Image.Image) -> numpy.ndarray:
         return numpy.asarray(as_rgb(image))
     except RequestError:
         raise
-    except Exception as error:  # of a file that Pillow has opened and not read yet
+    except Exception as error:  # a file that Pillow has opened but not read yet
         raise RequestError(f"This Pillow image can't be read: {type(error).__name__}: {error}.") from error
 
 
@@ -103,14 +104,14 @@ def _of_array(array: numpy.ndarray) -> numpy.ndarray:
 
 
 def _levels(array: numpy.ndarray) -> numpy.ndarray:
-    """Whole numbers from 0 to 255. Fractions are taken for 0 to 1."""
+    """Convert to whole numbers from 0 to 255; fractions are assumed to be from 0 to 1."""
     if array.dtype == numpy.uint8:
         return array
     if array.dtype == bool or not (numpy.issubdtype(array.dtype, numpy.integer) or array.dtype.kind == "f"):
         raise RequestError(f"A picture's array holds uint8, or fractions from 0 to 1; this one holds {array.dtype}.")
     least, most = array.min(), array.max()
     if array.dtype.kind == "f":
-        if not (least >= 0 and most <= 1):  # also what is no number
+        if not (least >= 0 and most <= 1):  # also catches NaN
             raise RequestError(
                 f"A picture's array of fractions holds 0 to 1, and this one {least:g} to {most:g}. Give uint8, "
                 "before any normalisation."

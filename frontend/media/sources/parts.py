@@ -9,7 +9,7 @@ from ....protocol.media import MediumKind
 from .encoded_media import EncodedMedium
 from .source import SOURCE_NAMES, check_source, encoded, is_frame
 
-# A content part's types, and what medium each is.
+# Types of content parts, and their kinds of media.
 _PART_TYPES: dict[str, MediumKind] = {
     "image": "image",
     "image_url": "image",
@@ -21,7 +21,7 @@ _PART_TYPES: dict[str, MediumKind] = {
 
 
 def medium_of(part_type: Any) -> MediumKind | None:
-    """Of a content part of this type; None where it is none of a medium."""
+    """The kind of medium in a content part of this type; None if it is no medium."""
     return _PART_TYPES.get(part_type) if isinstance(part_type, str) else None
 
 
@@ -29,10 +29,10 @@ def medium_of(part_type: Any) -> MediumKind | None:
 
 
 def take_media(messages: Sequence[Any], *, may_open: bool) -> tuple[list[Any], list[EncodedMedium]]:
-    """Take the media out of a conversation's messages, in their order.
+    """Remove the media from a conversation's messages, and return them in order.
 
-    Each leaves a part `{"type": "image"}` or `{"type": "video"}`, which templates turn into a placeholder. Nothing of
-    the caller's is changed; messages without media stay the same objects.
+    Each leaves a part `{"type": "image"}` or `{"type": "video"}`, which templates turn into a placeholder. The caller's
+    objects are not changed; messages without media stay the same objects.
     """
     media: list[EncodedMedium] = []
 
@@ -43,7 +43,7 @@ def take_media(messages: Sequence[Any], *, may_open: bool) -> tuple[list[Any], l
 
 
 def has_media(messages: Sequence[Any]) -> bool:
-    """Whether a conversation has parts that are pictures or videos, good or not."""
+    """Whether a conversation has parts that are pictures or videos, valid or not."""
     return any(
         _kind_of_part(part) is not None
         for message in messages
@@ -53,7 +53,7 @@ def has_media(messages: Sequence[Any]) -> bool:
 
 
 def bare_media(messages: Any) -> Any:
-    """A conversation with a part {"type": "image"} or {"type": "video"} in place of each of its media, unopened."""
+    """A conversation with each of its media replaced by a part {"type": "image"} or {"type": "video"}, unopened."""
     if not isinstance(messages, (list, tuple)) or not has_media(messages):
         return messages
     return [_without_media(message, lambda kind, part: None) for message in messages]
@@ -76,7 +76,7 @@ def _parts(message: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _without_media(message: Any, take: Callable[[MediumKind, Mapping[str, Any]], None]) -> Any:
-    """The message with a bare part in place of each that is a medium, which is given to `take`."""
+    """The message with each media part, which is passed to `take`, replaced by a bare part."""
     if not isinstance(message, Mapping) or all(_kind_of_part(part) is None for part in _parts(message)):
         return message
     parts: list[Any] = []
@@ -99,7 +99,7 @@ def _kind_of_part(part: Any) -> MediumKind | None:
 
 
 def check_media_parts(messages: Sequence[Any]) -> None:
-    """Raises `RequestError` for a part that holds no medium, or has an option that there is not; reads none."""
+    """Raise `RequestError` for a part without a medium, or with an unknown option; read none."""
 
     def check(kind: MediumKind, part: Mapping[str, Any]) -> None:
         check_source(kind, *_source_and_options(kind, part))
@@ -131,7 +131,7 @@ def media_of_prompt(given: Any, *, may_open: bool) -> list[EncodedMedium]:
 
 
 def sources_of_prompt(given: Any) -> list[tuple[MediumKind, Any]]:
-    """What each medium of `multimodal_data` comes from: `{"image": [...], "video": [...]}`.
+    """The source of each medium in `multimodal_data`: `{"image": [...], "video": [...]}`.
 
     A video may be a dict of its own: `{"video": bytes, "max_frames": 30}`.
     """
@@ -152,7 +152,7 @@ def sources_of_prompt(given: Any) -> list[tuple[MediumKind, Any]]:
 
 
 def _sources(kind: MediumKind, given: Any) -> Sequence[Any]:
-    """The media of one kind: a list of them, or a single one. A flat list of frames is one video."""
+    """The media of one kind: a list, or a single one. A flat list of frames is one video."""
     if not isinstance(given, (list, tuple)):
         return [given]
     if kind == "video" and given and all(is_frame(each) for each in given):

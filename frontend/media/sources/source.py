@@ -1,7 +1,7 @@
-"""Turns whatever holds a picture or video into an `EncodedMedium`: the bytes of a file, or plain pixels.
+"""Converts any source of a picture or video into an `EncodedMedium`: the bytes of a file, or plain pixels.
 
-Paths and URLs are opened by the caller's own process alone (`may_open`); the daemon and the HTTP server take what a
-request carries. Nothing is decoded here but objects that the caller's process holds already: Pillow's images, arrays.
+Only the caller's own process opens paths and URLs (`may_open`); the daemon and the HTTP server use only the request's
+own data. Nothing is decoded here except objects in the caller's process: Pillow's images, arrays.
 """
 
 import base64
@@ -20,12 +20,12 @@ from ....protocol.files.model_file import open_regular, read_regular
 from ....protocol.media import MediumKind
 from .encoded_media import MOST_FRAMES, EncodedMedium, checked_options
 
-# Of one medium, as it is sent.
+# of one medium, as it is sent
 MOST_BYTES: dict[MediumKind, int] = {"image": 64 << 20, "video": 256 << 20}
 A: dict[MediumKind, str] = {"image": "An image", "video": "A video"}
 _LONGEST_SCHEME = 16
 _MOST_HEADER = 200  # characters of a data: URL before its comma
-# Under which names a part, or a dict, may hold the source.
+# Keys under which a part, or a dict, may have the source.
 SOURCE_NAMES: dict[MediumKind, tuple[str, ...]] = {
     "image": ("image", "image_url", "url", "path", "base64", "bytes", "data"),
     "video": ("video", "video_url", "url", "path", "base64", "bytes", "data"),
@@ -35,7 +35,7 @@ SOURCE_NAMES: dict[MediumKind, tuple[str, ...]] = {
 def encoded(
     kind: MediumKind, source: Any, options: Mapping[str, Any] | None = None, *, may_open: bool
 ) -> EncodedMedium:
-    """One medium from whatever holds it; raises `RequestError` where it can't be taken."""
+    """Read one medium from any source; raises `RequestError` if it can't be used."""
     source, checked = _unwrapped(kind, source, options or {})
     if isinstance(source, (list, tuple)):
         return _encoded_list(kind, source, checked, may_open)
@@ -48,8 +48,8 @@ def encoded(
 
 
 def check_source(kind: MediumKind, source: Any, options: Mapping[str, Any]) -> None:
-    """Raises what `encoded` would for options, a type that holds no medium, or a place where none can be; what is
-    elsewhere isn't read."""
+    """Raise the errors of `encoded` for options, for a type that has no medium, or for an impossible address;
+    external data isn't read."""
     source, _ = _unwrapped(kind, source, options)
     if kind == "video" and isinstance(source, (list, tuple)):
         for frame in source[:MOST_FRAMES]:
@@ -65,7 +65,7 @@ def check_source(kind: MediumKind, source: Any, options: Mapping[str, Any]) -> N
 
 
 def _unwrapped(kind: MediumKind, source: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, float]]:
-    """The source out of the dicts that hold it, with all that they say of how it is read."""
+    """The source from within nested dicts, with all their options for reading it."""
     options = dict(options)
     while isinstance(source, Mapping):
         holders = [name for name in SOURCE_NAMES[kind] if source.get(name) is not None]
@@ -128,7 +128,7 @@ def _content_of_text(kind: MediumKind, text: str, may_open: bool) -> bytes:
 
 
 def _scheme(kind: MediumKind, text: str) -> str:
-    """`file` also for a path."""
+    """The scheme of an address; `file` also for a path."""
     scheme = text[:8].partition(":")[0].lower() if ":" in text[:8] else ""
     if scheme in ("data", "http", "https"):
         return scheme
@@ -218,7 +218,7 @@ def is_frame(source: Any) -> bool:
 
 
 def _is_pillow(source: Any) -> bool:
-    """Without importing Pillow: whoever holds one of its images has."""
+    """Check without importing Pillow: a process with one of its images has imported it."""
     module = sys.modules.get("PIL.Image")
     return module is not None and isinstance(source, module.Image)
 
