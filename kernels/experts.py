@@ -2,7 +2,7 @@
 
 An expert is a gated MLP. A token's `top_k` experts are chosen by a router's scores; their outputs are multiplied by
 weights that follow from the scores, and added up in the order in which they were chosen, so that a token's sum doesn't
-depend on which others are computed beside it.
+depend on which others are computed along with it.
 """
 
 import math

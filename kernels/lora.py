@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
-BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache beside an adapter's weights
+BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache along with an adapter's weights
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LoraMapping:
     """The tokens of a step that have an adapter, those of one adapter side by side."""
 
     tokens: Tensor  # int32 [N], where the products are computed
-    blocks: Tensor  # int32 [B, 3]: an adapter, the first place of its tokens in that list, how many; on the host
+    blocks: Tensor  # int32 [B, 3]: an adapter, the first index of its tokens in that list, how many; on the host
 
     @classmethod
     def of(
@@ -63,8 +63,8 @@ class LoraMapping:
         adapter = numpy.repeat(adapters[rows], counts)
         # A block ends where the adapter changes, and after so many tokens of one.
         is_first = numpy.append(True, adapter[1:] != adapter[:-1])
-        place = numpy.arange(total) - numpy.flatnonzero(is_first)[numpy.cumsum(is_first) - 1]
-        firsts = numpy.flatnonzero(place % BLOCK_TOKENS == 0)
+        index = numpy.arange(total) - numpy.flatnonzero(is_first)[numpy.cumsum(is_first) - 1]
+        firsts = numpy.flatnonzero(index % BLOCK_TOKENS == 0)
         blocks = numpy.stack((adapter[firsts], firsts, numpy.diff(firsts, append=total)), 1)
         columns = (numpy.ascontiguousarray(numbers, numpy.int32) for numbers in (tokens, blocks))
         on_host, stretches = map(torch.from_numpy, columns)

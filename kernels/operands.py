@@ -1,4 +1,4 @@
-"""What operations take beside tensors: formats of weights, heads of a layer, norms, memory that ranks share."""
+"""Operands other than tensors: formats of weights, heads of a layer, norms, memory that ranks share."""
 
 import math
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The operations that layers call: one interface for two ways of computing.
 
 On tensors (`torch/operations.py`, `triton/operations.py`) a call computes at once. Where a step is recorded for native
-kernels (`cpu/operations.py`), the same call records what is to be computed, with buffers in place of tensors. Layers
+kernels (`cpu/operations.py`), the same call records the computation, with buffers instead of tensors. Layers
 can't tell the difference.
 """
 
@@ -69,13 +69,13 @@ class Operations(Protocol[Rows, Weight]):
     """Rows are [tokens, width]; `stream` is changed in place, all else is new."""
 
     def pack(self, parts: list[WeightPart], format: WeightFormat) -> Weight:
-        """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
+        """Pack a weight from blocks of its outputs, [out, in] each; they may be views of a file."""
 
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> PackedExperts:
         """The weights of so many experts of one shape, each from blocks of its outputs, read one after the other."""
 
     def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
-        """The same in kinds of numbers that are computed with together."""
+        """Convert experts to number formats that are computed together."""
 
     def table(self, part: WeightPart, format: WeightFormat) -> Table:
         """An embedding's table, of which rows are read."""
@@ -84,14 +84,14 @@ class Operations(Protocol[Rows, Weight]):
         """The weight of a head that is tied to this table."""
 
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> Adapters:
-        """Room for the adapters of one product, whose outputs are parts side by side."""
+        """Allocate adapters of one product, whose outputs are parts side by side."""
 
     def embedding(self, token_ids: StepField, table: Table, first: int, scale: float) -> Rows: ...
 
     def linear(self, x: Rows, weight: Weight, bias: Vector | None) -> Rows: ...
 
     def add_lora(self, product: Rows, x: Rows, lora: Adapters, adapted: StepField) -> Rows:
-        """The product with what the adapters of the step's tokens make of `x` added in place."""
+        """Add the adapters' products of `x` for the step's tokens to the product in place."""
 
     def add_rms_norm(
         self, stream: Rows, update: Rows | None, weight: Vector, epsilon: float, scale: float = 1.0
@@ -101,7 +101,7 @@ class Operations(Protocol[Rows, Weight]):
     def add_layer_norm(
         self, stream: Rows, update: Rows | None, weight: Vector, bias: Vector | None, epsilon: float, scale: float = 1.0
     ) -> Rows:
-        """The same with a norm that takes off the mean."""
+        """The same with a norm that subtracts the mean."""
 
     def square_sums(self, heads: Rows, norm: ProjectionNorm) -> Rows:
         """[T, 2]: what a norm of all heads together divides by, of queries and of keys; ranks add theirs up."""
@@ -124,7 +124,7 @@ class Operations(Protocol[Rows, Weight]):
     def store_latents(
         self, latents: Rows, layout: LatentLayout, rotation: StepField, kv: LayerMemory, rows: LayerRows
     ) -> None:
-        """Norms the latents, rotates the keys beside them, stores both in their slots."""
+        """Normalize the latents, rotate the keys next to them, and store both in their slots."""
 
     def latent_query(self, query: Rows, weights: Sequence[Weight], layout: LatentLayout, rotation: StepField) -> Rows:
         """[T, heads × width]: of each head its product with its own weight, and its rotated part."""
@@ -178,7 +178,7 @@ class Operations(Protocol[Rows, Weight]):
         """[T, hidden]: of each token the weighted sum over those of its experts that are here."""
 
     def add(self, stream: Rows, update: Rows, scale: float = 1.0, factor: float = 1.0) -> Rows:
-        """(stream + scale × update) × factor, in the stream's place."""
+        """Replace the stream by (stream + scale × update) × factor."""
 
     def add_part_norms(self, total: Rows, x: Rows, weight: Vector, epsilon: float) -> Rows:
         """Adds to the total the norm of `x`, in which each part as long as the weight has one of its own."""
@@ -196,10 +196,10 @@ class Operations(Protocol[Rows, Weight]):
         """The rows of `x` with these indices."""
 
     def put_rows(self, stream: Rows, placed: StepField, part: int = 0) -> Rows:
-        """In the stream, in the place of their tokens' rows, the rows that were made elsewhere: of each this part."""
+        """Replace tokens' rows of the stream by this part of rows that were made elsewhere."""
 
     def add_rows(self, stream: Rows, placed: StepField, part: int = 0) -> Rows:
-        """The same, added to their tokens' rows."""
+        """Add this part of rows that were made elsewhere to their tokens' rows."""
 
     def all_reduce(self, x: Rows) -> Rows:
         """The sum over the ranks."""
@@ -210,7 +210,7 @@ class Operations(Protocol[Rows, Weight]):
 
 @dataclass(frozen=True)
 class TensorOperations:
-    """What is the same for all that compute at once, on tensors."""
+    """Operations shared by all implementations that compute on tensors at once."""
 
     device: torch.device
     activations: torch.dtype

@@ -1,4 +1,4 @@
-"""An operation is a formula in torch; versions register beside it and must agree with it.
+"""An operation is a formula in torch; versions register with it and must agree with it.
 
 `@op(tolerance)` above the formula declares the operation: its name, its arguments and how far a version may be off.
 `@that_op.implement("cpu")` adds a version for a backend. A call goes to the version for its first argument's device,

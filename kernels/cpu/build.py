@@ -47,7 +47,7 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class BuildFolders:
-    """Where libraries and objects go, and what is compiled in beside a variant's own flags."""
+    """The folders of libraries and objects, and flags in addition to a variant's own."""
 
     libraries: Path = HERE
     objects: Path = HERE / "objects"
@@ -83,7 +83,7 @@ def compiler() -> str | None:
 
 
 def sources() -> list[Path]:
-    """The large ones first, since they take longest and the others fill the cores beside them."""
+    """The sources, large ones first: they take longest, and the others fill the remaining cores."""
     return sorted(SOURCE.glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name))
 
 

@@ -1,7 +1,7 @@
 """How a processor's KV memory keeps keys and values: each format's sizes, and the way back to plain tensors.
 
 All tokens of one block and one head lie together, interleaved as source/kv_layout.hpp shows; a GPU's are plain
-(`kernels/paged.py`). Integer formats keep float16 scales beside them: [blocks, heads, parts, block_size] with the scale
+(`kernels/paged.py`). Integer formats have float16 scales: [blocks, heads, parts, block_size] with the scale
 first and uint4's minimum second.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 class KVFormat(NamedTuple):
     bits: int
     per_unit: int  # numbers that lie together for one lane
-    scale_parts: int  # float16 numbers beside each token and head
+    scale_parts: int  # float16 numbers per token and head
 
     def bytes_per_token(self, head_dim: int) -> int:
         """Of one head's key, or value."""

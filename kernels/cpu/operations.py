@@ -1,6 +1,6 @@
 """The operations that layers call, as native calls: each adds its kernel call to the program that is being recorded.
 
-The interface is `kernels/operations.py`; here `Buffer`s take the place of tensors, and the `Step` of a layer's group
+The interface is `kernels/operations.py`; here `Buffer`s replace tensors, and the `Step` of a layer's group
 that of its rows and its rotation.
 """
 

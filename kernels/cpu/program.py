@@ -130,7 +130,7 @@ class Program:
         return bool(self.calls) and self.calls[-1][1] == written.call
 
     def take_back(self, written: Buffer, prefix: str) -> str | None:
-        """The last call's kernel, if it writes this buffer and is called so; another call must then take its place."""
+        """The last call's kernel, if it writes this buffer and is called so; another call must then replace it."""
         if not self.is_last(written) or not self.calls[-1][0].startswith(prefix):
             return None
         kernel = self.calls[-1][0]

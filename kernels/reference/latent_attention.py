@@ -24,8 +24,8 @@ def store_latents(x: Tensor, layout: LatentLayout, rotation: Rotation, kv: Paged
     normed = latent * (latent.square().mean(-1, keepdim=True) + layout.epsilon).rsqrt() * layout.norm.float()
     kept = torch.cat((normed, _rotated(key[:, None], layout, rotation)[:, 0]), 1)  # [T, width]
     is_stored = rows.kv_slots >= 0
-    place = (rows.kv_slots[is_stored] // kv.block_size, rows.kv_slots[is_stored] % kv.block_size, 0)
-    kv.keys[place] = kept[is_stored].to(kv.keys.dtype)
+    where = (rows.kv_slots[is_stored] // kv.block_size, rows.kv_slots[is_stored] % kv.block_size, 0)
+    kv.keys[where] = kept[is_stored].to(kv.keys.dtype)
     return kv.keys.float()
 
 

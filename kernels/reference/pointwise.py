@@ -145,7 +145,7 @@ def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
 
 @op(tolerance=0)
 def put_rows(stream: Tensor, placed: PlacedRows, part: int = 0) -> Tensor:
-    """The rows' numbers of this part in the place of their tokens' own, in the stream."""
+    """Replace tokens' rows of the stream by this part of the given rows."""
     stream[placed.tokens] = _part_of(placed, part, stream)
     return stream
 

@@ -47,7 +47,7 @@ class QueryTiles:
     """A step's queries in their tiles, and the splits in ascending order."""
 
     num_tiles: int
-    places: Tensor  # [T] int64: tile × TILE + position % TILE of each token
+    tile_slots: Tensor  # [T] int64: tile × TILE + position % TILE of each token
     splits: list[Split]
 
 
@@ -69,7 +69,7 @@ def attention_by_tile_and_split(
     plan = rows.plan(key, lambda: _tiles(rows, Geometry(num_heads, shared, keys.shape[2], window)))
 
     tiled = query.new_zeros(plan.num_tiles * TILE, num_query_heads, head_dim)
-    tiled.index_copy_(0, plan.places, query * scale)
+    tiled.index_copy_(0, plan.tile_slots, query * scale)
     # [tiles, heads, TILE × shared, head_dim]: the query heads that share a key head stand under one another.
     tiled = tiled.view(-1, TILE, num_heads, shared, head_dim).transpose(1, 2).flatten(2, 3)
     weighted = torch.zeros_like(tiled)
@@ -81,7 +81,7 @@ def attention_by_tile_and_split(
     for split in plan.splits:
         _fold(split, tiled, keys, values, weighted, highest, total, softcap)
     attended = (weighted / total).view(-1, num_heads, TILE, shared, head_dim).transpose(1, 2)
-    return attended.reshape(-1, num_query_heads, head_dim).index_select(0, plan.places)
+    return attended.reshape(-1, num_query_heads, head_dim).index_select(0, plan.tile_slots)
 
 
 def _fold(
@@ -119,12 +119,12 @@ def _fold(
 def _tiles(rows: HostRows, geometry: Geometry) -> QueryTiles:
     owners: list[int] = []  # the row of each tile
     starts: list[int] = []  # the absolute position of its first query
-    places: list[int] = []
+    tile_slots: list[int] = []
     for row, context in enumerate(rows.context_lengths):
         first = context - rows.num_queries(row)
         # The row's tile t of its whole context is number `base + t` of the step.
         base = len(owners) - first // TILE
-        places += [base * TILE + position for position in range(first, context)]
+        tile_slots += [base * TILE + position for position in range(first, context)]
         for tile in range(first // TILE, (context - 1) // TILE + 1):
             owners.append(row)
             starts.append(tile * TILE)
@@ -132,13 +132,13 @@ def _tiles(rows: HostRows, geometry: Geometry) -> QueryTiles:
     # [tiles, TILE]: the end of the keys that each query sees; of a tile's spare queries nobody reads what they see.
     ends = torch.tensor(starts)[:, None] + torch.arange(1, TILE + 1)
     if rows.seen_ends is not None:
-        ends.view(-1)[torch.tensor(places)] = rows.seen_ends
+        ends.view(-1)[torch.tensor(tile_slots)] = rows.seen_ends
     stretches = list(zip(starts, ends.amax(1).tolist(), strict=True))
     for number in range(int(ends.max() - 1) // SPLIT + 1):
         looking = [tile for tile, stretch in enumerate(stretches) if _looks_at(*stretch, number, geometry.window)]
         if looking:
             splits.append(_split(number, looking, owners, starts, ends, rows, geometry))
-    return QueryTiles(len(owners), on_device(torch.tensor(places), rows.block_tables.device), splits)
+    return QueryTiles(len(owners), on_device(torch.tensor(tile_slots), rows.block_tables.device), splits)
 
 
 def _looks_at(start: int, end: int, number: int, window: int | None) -> bool:

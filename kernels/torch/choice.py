@@ -1,6 +1,6 @@
 """Sample one token per row, and look at as few tokens as the rules allow.
 
-Sums over a row are made in one order, whatever rows stand beside it: one after another over ordered candidates, or over
+Sums over a row are made in one order, whatever the other rows are: one after another over ordered candidates, or over
 blocks of the vocabulary whose own sums are of a fixed width.
 """
 
@@ -80,8 +80,8 @@ def _draw_of_ordered(weights: Tensor, ids: Tensor, total: Tensor, draws: Draws) 
     kept = (sums - weights < draws.of_rows.top_p * total) | (draws.of_rows.top_p >= 1)
     kept &= heavy_enough(weights, draws.of_rows)
     target = draws.uniform() * (sums * kept).amax(-1, keepdim=True)
-    place = ((sums <= target) & kept).sum(-1, keepdim=True).clamp_(max=ids.shape[1] - 1)
-    return ids.gather(1, place)[:, 0]
+    column = ((sums <= target) & kept).sum(-1, keepdim=True).clamp_(max=ids.shape[1] - 1)
+    return ids.gather(1, column)[:, 0]
 
 
 def _draw_of_all(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
@@ -93,10 +93,10 @@ def _draw_of_all(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     block = (sums <= target).sum(-1, keepdim=True).clamp_(max=sums.shape[1] - 1)
     before = pad(sums, (1, 0)).gather(1, block)
     inside = in_chunks(weights, BLOCK, 0.0).gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0]
-    place = (inside.cumsum(-1, dtype=torch.float64) <= target - before).sum(-1, keepdim=True)
+    column = (inside.cumsum(-1, dtype=torch.float64) <= target - before).sum(-1, keepdim=True)
     # The block's own sum was rounded otherwise: where the target lies beyond its last token, that one is meant.
     last = ((inside > 0) * torch.arange(BLOCK, device=inside.device)).amax(-1, keepdim=True)
-    return (block * BLOCK + torch.minimum(place, last))[:, 0]
+    return (block * BLOCK + torch.minimum(column, last))[:, 0]
 
 
 def _weights(logits: Tensor, largest: Tensor, draws: Draws, out: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@
 
 Here are the kernels between these, what all of them share, and the two faces that layers call: `operations.py`, and
 `fused_operations.py` where rows may be few.
-Kernels are versions of the registry's operations, so each stands beside a torch reference that says what is right.
+Kernels are versions of the registry's operations, so each has a torch reference that defines the right result.
 Under `TRITON_INTERPRET=1` the same files compute on a machine without a GPU, in numpy, slowly: that is how they are
 tested. Importing this file needs no triton; importing one of the others does.
 """

@@ -109,12 +109,12 @@ def delta_net_kernel(
     is_key, is_inside = keys < KEY_DIM, columns < VALUE_DIM
     is_number = is_key[:, None] & is_inside[None, :]
     key_head, key_width = head // (NUM_VALUE_HEADS // NUM_KEY_HEADS), NUM_KEY_HEADS * KEY_DIM
-    place = head * (KEY_DIM * VALUE_DIM) + keys[:, None] * VALUE_DIM + columns[None, :]
+    offsets = head * (KEY_DIM * VALUE_DIM) + keys[:, None] * VALUE_DIM + columns[None, :]
     decay, added = tl.load(log_decay + head).to(tl.float32), tl.load(step_bias + head).to(tl.float32)
     for segment in range(tl.load(of_rows + row), tl.load(of_rows + row + 1)):
         begin, end = tl.load(starts + segment), tl.load(starts + segment + 1)
         read, write = tl.load(reads + segment), tl.load(writes + segment)
-        before = states + read.to(tl.int64) * state_stride + place
+        before = states + read.to(tl.int64) * state_stride + offsets
         state = tl.load(before, mask=is_number & (read >= 0), other=0)
         for number in range(begin, end):
             token = number + tl.zeros((), tl.int64)
@@ -129,7 +129,7 @@ def delta_net_kernel(
             state += key[:, None] * change[None, :]
             to = output + (token * NUM_VALUE_HEADS + head) * VALUE_DIM + columns
             tl.store(to, tl.sum(state * query[:, None], 0).to(output.dtype.element_ty), mask=is_inside)
-        tl.store(states + write.to(tl.int64) * state_stride + place, state, mask=is_number)
+        tl.store(states + write.to(tl.int64) * state_stride + offsets, state, mask=is_number)
         tl.debug_barrier()
 
 

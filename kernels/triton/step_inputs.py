@@ -13,7 +13,7 @@ from torch import Tensor
 from ..reference.step_inputs import StepInputs, step_inputs
 from .launch.compiled import Example
 
-_BLOCK = 512  # tokens, or places in a block table, of a program
+_BLOCK = 512  # tokens, or columns in a block table, of a program
 _STEPS = 16  # of a bisection, whatever the step: as many as it takes among the most rows
 _MOST_ROWS = (1 << _STEPS) - 1
 # Counts that differ from step to step, or from a warm-up to what follows: the kernel is not compiled anew for one.
@@ -34,13 +34,13 @@ def _prepare(
         )  # fmt: skip
     else:
         row = (program - token_programs) // table_programs
-        place = (program - token_programs) % table_programs * BLOCK
+        offset = (program - token_programs) % table_programs * BLOCK
         slot = tl.load(slots + row).to(tl.int64)
         end = tl.load(starts + row) + tl.load(query_starts + row + 1) - tl.load(query_starts + row)
-        tl.store(context_lengths + row, tl.where(slot >= 0, end, 0), mask=place == 0)
-        places = place + tl.arange(0, BLOCK)
-        blocks = tl.load(tables + slot * max_blocks + places, mask=(places < width) & (slot >= 0), other=0)
-        tl.store(block_tables + row.to(tl.int64) * width + places, blocks, mask=places < width)
+        tl.store(context_lengths + row, tl.where(slot >= 0, end, 0), mask=offset == 0)
+        columns = offset + tl.arange(0, BLOCK)
+        blocks = tl.load(tables + slot * max_blocks + columns, mask=(columns < width) & (slot >= 0), other=0)
+        tl.store(block_tables + row.to(tl.int64) * width + columns, blocks, mask=columns < width)
 
 
 @triton.jit
@@ -53,8 +53,8 @@ def _prepare_tokens(
     row = _row_of(token, query_starts, rows, STEPS, BLOCK)
     slot = tl.load(slots + row, mask=row < rows, other=-1).to(tl.int64)
     is_there = is_token & (slot >= 0)
-    place = token - tl.load(query_starts + row, mask=is_there, other=0)
-    position = tl.where(is_there, tl.load(starts + row, mask=is_there, other=0) + place, 0)
+    offset = token - tl.load(query_starts + row, mask=is_there, other=0)
+    position = tl.where(is_there, tl.load(starts + row, mask=is_there, other=0) + offset, 0)
     block = tl.load(tables + slot * max_blocks + position // block_size, mask=is_there, other=0).to(tl.int64)
     tl.store(token_ids + token, tl.load(histories + slot * max_length + position, mask=is_there, other=0), is_token)
     tl.store(positions + token, position, mask=is_token)

@@ -37,9 +37,9 @@ class PlanMemory:
         most = max_tokens + max_parts
         sizes = (2, most * _TILE_INTS, most, max_tokens, max_tokens, 2 * max_rows)
         memory = torch.zeros(sum(sizes), dtype=torch.int32)
-        places = [piece.data_ptr() for piece in memory.split(sizes)]
+        addresses = [piece.data_ptr() for piece in memory.split(sizes)]
         sharing = num_query_heads // num_heads
-        return cls(AttentionPlan(step, window or 0, block_size, num_heads, sharing, max_parts, *places), memory)
+        return cls(AttentionPlan(step, window or 0, block_size, num_heads, sharing, max_parts, *addresses), memory)
 
     @property
     def address(self) -> int:

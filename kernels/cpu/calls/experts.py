@@ -21,7 +21,7 @@ _ROW_APART = 64  # bytes, for rows that would else lie pages apart
 class NativeRoutes(NamedTuple):
     """The experts of each token, and what their outputs are multiplied by."""
 
-    experts: Buffer  # int32 in place of float32
+    experts: Buffer  # int32 instead of float32
     weights: Buffer
 
 

@@ -2,7 +2,7 @@
 //
 //   output[query] = Σ_key softmax(scale × query · key) × value       over the keys that the query sees
 //
-// Where scores are capped, softcap × tanh(scale × query · key / softcap) takes their place.
+// Capped scores are softcap × tanh(scale × query · key / softcap) instead.
 //
 // A head's sink, if there are any, is one score more in its softmax, of a value that is 0: what all splits are folded
 // into begins with it, wherever they are folded.

@@ -52,8 +52,8 @@ static void store_latent(const StoreLatents& a, int64_t token) {
     rotate(latent + a.rank, a.rotary->cosines + row, a.rotary->sines + row, a.rotation, rotated, rotated, ready + a.rank);
     Packed packed;
     pack(ready, width, kv.format, packed);
-    const int64_t slot = a.step->kv_slots[token], place = block_head(kv, slot / kv.block_size, 0);
-    store_value(packed, kv, slot % kv.block_size, kv.values + place * bytes_of_block_head(kv), nullptr);
+    const int64_t slot = a.step->kv_slots[token], block = block_head(kv, slot / kv.block_size, 0);
+    store_value(packed, kv, slot % kv.block_size, kv.values + block * bytes_of_block_head(kv), nullptr);
 }
 
 static void store_latents(const StoreLatents& a) {

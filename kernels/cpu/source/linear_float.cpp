@@ -5,7 +5,7 @@
 // A tile is some rows × a panel of 32 output features (or half of one, where registers are few); its sums stay in
 // registers while k runs from the first to the last input feature. One sum an output, k ascending: so the bits are the
 // same for every number of rows, threads and chunks. A chunk is a group of panels × a block of rows, and the block's
-// input stays in the second cache beside one panel.
+// input stays in the second cache along with one panel.
 #include <type_traits>
 
 #include "experts.hpp"

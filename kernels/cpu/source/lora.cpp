@@ -71,9 +71,9 @@ inline const typename Format::Stored* up_of(const Lora& lora, const LoraPart& pa
     return static_cast<const typename Format::Stored*>(part.up) + adapter * size;
 }
 
-// The numbers that `shrink` leaves for a token, by its place in the list of tokens that have an adapter.
-inline float* shrunk_of(const Lora& lora, int64_t place, int64_t part) {
-    return lora.shrunk + (place * lora.num_parts + part) * round_up(lora.max_rank, kQuad);
+// The numbers that `shrink` leaves for a token, by its index in the list of tokens that have an adapter.
+inline float* shrunk_of(const Lora& lora, int64_t index, int64_t part) {
+    return lora.shrunk + (index * lora.num_parts + part) * round_up(lora.max_rank, kQuad);
 }
 
 inline int64_t largest_rank(const Lora& lora) {
@@ -86,12 +86,12 @@ inline int64_t largest_rank(const Lora& lora) {
     return largest;
 }
 
-// Calls body(first place, std::integral_constant<int, tokens>) for the tiles of a block.
+// Calls body(first index, std::integral_constant<int, tokens>) for the tiles of a block.
 template <int MostTokens, class Body>
 inline void over_token_tiles(const AdaptedBlock& block, const Body& body) {
-    for (int32_t place = block.first; place < block.first + block.count; place += MostTokens) {
-        with_rows<MostTokens>(std::min(MostTokens, block.first + block.count - place),
-                              [&](auto tokens) { body(place, tokens); });
+    for (int32_t index = block.first; index < block.first + block.count; index += MostTokens) {
+        with_rows<MostTokens>(std::min(MostTokens, block.first + block.count - index),
+                              [&](auto tokens) { body(index, tokens); });
     }
 }
 
@@ -111,11 +111,11 @@ PENSTOCK_INLINE inline void add_inputs(Vec (&sums)[Tokens][kQuad], const typenam
 }
 
 template <class Format, int Tokens>
-void shrink_tile(const Lora& lora, const typename Format::Stored* quad, int64_t place, int64_t part, int64_t rank) {
+void shrink_tile(const Lora& lora, const typename Format::Stored* quad, int64_t index, int64_t part, int64_t rank) {
     const float* inputs[Tokens];
     Vec sums[Tokens][kQuad];
     unrolled<Tokens>([&](auto t) PENSTOCK_INLINE {
-        inputs[t] = lora.input + lora.step->adapted_tokens[place + t] * lora.in_features;
+        inputs[t] = lora.input + lora.step->adapted_tokens[index + t] * lora.in_features;
         unrolled<kQuad>([&](auto r) PENSTOCK_INLINE { sums[t][r] = zero(); });
     });
     const int64_t count = lora.in_features;
@@ -123,7 +123,7 @@ void shrink_tile(const Lora& lora, const typename Format::Stored* quad, int64_t 
     for (; k + kLanes <= count; k += kLanes) add_inputs<Format>(sums, quad, inputs, k, AllLanes{});
     if (k < count) add_inputs<Format>(sums, quad, inputs, k, FirstLanes{count - k});
     unrolled<Tokens>([&](auto t) PENSTOCK_INLINE {
-        float* shrunk = shrunk_of(lora, place + t, part) + rank;
+        float* shrunk = shrunk_of(lora, index + t, part) + rank;
         unrolled<kQuad>([&](auto r) PENSTOCK_INLINE { shrunk[r] = sum(sums[t][r]); });
     });
 }
@@ -140,8 +140,8 @@ void shrink(const Lora& lora, int64_t most_ranks) {
         const auto* down = down_of<Format>(lora, part, block.adapter);
         for (int64_t rank = first; rank < end; rank += kQuad) {
             const auto* quad = down + rank * round_up(lora.in_features, kInputs);
-            over_token_tiles<kShrinkTokens>(block, [&](int64_t place, auto tokens) {
-                shrink_tile<Format, tokens>(lora, quad, place, number, rank);
+            over_token_tiles<kShrinkTokens>(block, [&](int64_t index, auto tokens) {
+                shrink_tile<Format, tokens>(lora, quad, index, number, rank);
             });
         }
     });
@@ -186,15 +186,15 @@ void expand_tile(const typename Format::Stored* panel, int64_t rank, const float
 }
 
 template <class Format, int Tokens>
-void expand_tokens(const Lora& lora, const AdaptedBlock& block, int64_t number, int64_t place, int64_t first_panel,
+void expand_tokens(const Lora& lora, const AdaptedBlock& block, int64_t number, int64_t index, int64_t first_panel,
                    int64_t end_panel) {
     const LoraPart& part = lora.parts[number];
     const int64_t rank = part.ranks[block.adapter];
     const float* shrunk[Tokens];
     float* rows[Tokens];
     for (int t = 0; t < Tokens; ++t) {
-        const int64_t token = lora.step->adapted_tokens[place + t];
-        shrunk[t] = shrunk_of(lora, place + t, number);
+        const int64_t token = lora.step->adapted_tokens[index + t];
+        shrunk[t] = shrunk_of(lora, index + t, number);
         rows[t] = lora.product->output + token * lora.product->output_stride + part.first_output;
     }
     const auto* up = up_of<Format>(lora, part, block.adapter);
@@ -219,8 +219,8 @@ void expand(const Lora& lora, int64_t most_ranks) {
         for (; own >= chunks_of(part); ++part) own -= chunks_of(part);
         const int64_t first = own * panels_per_chunk, end = std::min(panels_of(part), first + panels_per_chunk);
         if (lora.parts[part].ranks[block.adapter] == 0) return;
-        over_token_tiles<kExpandTokens>(block, [&](int64_t place, auto tokens) {
-            expand_tokens<Format, tokens>(lora, block, part, place, first, end);
+        over_token_tiles<kExpandTokens>(block, [&](int64_t index, auto tokens) {
+            expand_tokens<Format, tokens>(lora, block, part, index, first, end);
         });
     });
 }

@@ -47,9 +47,9 @@ static int64_t best_of(const float* values, int64_t first, int64_t end, int64_t 
     int64_t num_found = 0;
     for (int64_t number = first; number < end; ++number) {
         if (num_found == wanted && !beats(values[number], values[found[wanted - 1]])) continue;
-        int64_t place = num_found < wanted ? num_found++ : wanted - 1;
-        for (; place > 0 && beats(values[number], values[found[place - 1]]); --place) found[place] = found[place - 1];
-        found[place] = static_cast<int32_t>(number);
+        int64_t slot = num_found < wanted ? num_found++ : wanted - 1;
+        for (; slot > 0 && beats(values[number], values[found[slot - 1]]); --slot) found[slot] = found[slot - 1];
+        found[slot] = static_cast<int32_t>(number);
     }
     return num_found;
 }

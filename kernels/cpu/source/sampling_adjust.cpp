@@ -1,4 +1,4 @@
-// What changes logits before a token is chosen, row by row and in place.
+// Changes logits before a token is chosen, row by row and in place.
 //
 //     mask:        logit = allowed ? logit : -inf
 //     repetition:  each token of a history once: logit > 0 ? logit / penalty : logit × penalty
@@ -41,20 +41,20 @@ struct PenalizeGenerated {
     const float* presences;
 };
 
-// body(row's place, its logits, its tokens, a counter for every token of the vocabulary with any content).
+// body(row's index, its logits, its tokens, a counter for every token of the vocabulary with any content).
 template <class Body>
 static void over_histories(const History& history, const Body& body) {
-    parallel(history.count, [&](int64_t place) {
-        float* logits = history.logits + history.rows[place] * history.width;
-        const int32_t* tokens = history.tokens + history.slots[place] * history.stride;
-        body(place, logits, tokens, static_cast<int32_t*>(thread_scratch(history.width * sizeof(int32_t))));
+    parallel(history.count, [&](int64_t index) {
+        float* logits = history.logits + history.rows[index] * history.width;
+        const int32_t* tokens = history.tokens + history.slots[index] * history.stride;
+        body(index, logits, tokens, static_cast<int32_t*>(thread_scratch(history.width * sizeof(int32_t))));
     });
 }
 
 static void penalize_repetition(const PenalizeRepetition& wanted) {
-    over_histories(wanted.history, [&](int64_t place, float* logits, const int32_t* tokens, int32_t* is_done) {
-        const int64_t length = wanted.history.lengths[place];
-        const float penalty = wanted.penalties[place];
+    over_histories(wanted.history, [&](int64_t index, float* logits, const int32_t* tokens, int32_t* is_done) {
+        const int64_t length = wanted.history.lengths[index];
+        const float penalty = wanted.penalties[index];
         for (int64_t i = 0; i < length; ++i) is_done[tokens[i]] = 0;
         for (int64_t i = 0; i < length; ++i) {
             if (is_done[tokens[i]]) continue;
@@ -66,14 +66,14 @@ static void penalize_repetition(const PenalizeRepetition& wanted) {
 }
 
 static void penalize_generated(const PenalizeGenerated& wanted) {
-    over_histories(wanted.history, [&](int64_t place, float* logits, const int32_t* tokens, int32_t* counts) {
-        const int64_t start = wanted.starts[place], length = wanted.history.lengths[place];
+    over_histories(wanted.history, [&](int64_t index, float* logits, const int32_t* tokens, int32_t* counts) {
+        const int64_t start = wanted.starts[index], length = wanted.history.lengths[index];
         for (int64_t i = start; i < length; ++i) counts[tokens[i]] = 0;
         for (int64_t i = start; i < length; ++i) ++counts[tokens[i]];
         for (int64_t i = start; i < length; ++i) {
             if (counts[tokens[i]] == 0) continue;
-            const float by_count = static_cast<float>(counts[tokens[i]]) * wanted.frequencies[place];
-            logits[tokens[i]] -= by_count + wanted.presences[place];
+            const float by_count = static_cast<float>(counts[tokens[i]]) * wanted.frequencies[index];
+            logits[tokens[i]] -= by_count + wanted.presences[index];
             counts[tokens[i]] = 0;
         }
     });
@@ -81,10 +81,10 @@ static void penalize_generated(const PenalizeGenerated& wanted) {
 
 static void apply_mask(const ApplyMask& mask) {
     const int64_t words = (mask.width + 31) / 32;
-    parallel(mask.count, [&](int64_t place) {
+    parallel(mask.count, [&](int64_t index) {
         for (int64_t word = 0; word < words; ++word) {
-            const uint32_t allowed = mask.bits[place * words + word];
-            float* logits = mask.logits + mask.rows[place] * mask.width + word * 32;
+            const uint32_t allowed = mask.bits[index * words + word];
+            float* logits = mask.logits + mask.rows[index] * mask.width + word * 32;
             const int32_t count = static_cast<int32_t>(word * 32 + 32 <= mask.width ? 32 : mask.width - word * 32);
             for (int32_t i = 0; i < count; ++i) logits[i] = allowed >> i & 1 ? logits[i] : -INFINITY;
         }

@@ -19,9 +19,9 @@ static int64_t draw_of_ordered(const Key* keys, const float* weights, int64_t co
     }
     const double target = draw.uniform * kept;
     double before = 0;
-    for (int64_t place = 0; place < last; ++place) {
-        before += weights[place];
-        if (before > target) return id_of(keys[place]);
+    for (int64_t index = 0; index < last; ++index) {
+        before += weights[index];
+        if (before > target) return id_of(keys[index]);
     }
     return id_of(keys[last - 1]);
 }

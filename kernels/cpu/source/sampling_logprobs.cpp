@@ -22,17 +22,17 @@ struct RankedLogprobs {
 static void sum_block(const RankedLogprobs& wanted, int64_t row, int64_t block) {
     const Logits& logits = wanted.logits;
     const float* values = logits.row(row) + block * kBlock;
-    const int64_t count = logits.block_size(block), place = row * logits.num_blocks() + block;
+    const int64_t count = logits.block_size(block), index = row * logits.num_blocks() + block;
     float weights[kBlock];
     weigh(values, count, largest_of(logits.maxima_of(row), logits.num_blocks()), 1.0f, weights);
-    wanted.sums[place] = sum_of(weights, count);
+    wanted.sums[index] = sum_of(weights, count);
 
     const int64_t chosen = wanted.chosen[row], before = chosen - block * kBlock;
     const float value = logits.row(row)[chosen];
     int32_t ahead = 0;
     for (int32_t i = 0; i < count; ++i) ahead += values[i] > value;
     for (int32_t i = 0; i < count && i < before; ++i) ahead += values[i] == value;
-    wanted.ahead[place] = ahead;
+    wanted.ahead[index] = ahead;
 }
 
 static void write_row(const RankedLogprobs& wanted, int64_t row) {
@@ -40,9 +40,9 @@ static void write_row(const RankedLogprobs& wanted, int64_t row) {
     const int64_t blocks = logits.num_blocks(), width = 1 + wanted.num_top, chosen = wanted.chosen[row];
     const double largest = largest_of(logits.maxima_of(row), blocks);
     const double log_total = std::log(sum_of(wanted.sums + row * blocks, blocks));
-    const auto write = [&](int64_t place, int64_t id, float logit) {
-        wanted.token_ids[row * width + place] = static_cast<int32_t>(id);
-        wanted.logprobs[row * width + place] = static_cast<float>(logit - largest - log_total);
+    const auto write = [&](int64_t index, int64_t id, float logit) {
+        wanted.token_ids[row * width + index] = static_cast<int32_t>(id);
+        wanted.logprobs[row * width + index] = static_cast<float>(logit - largest - log_total);
     };
     write(0, chosen, logits.row(row)[chosen]);
     wanted.ranks[row] = 1;

@@ -109,8 +109,8 @@ static void fill(Buckets& into, float largest) {
     const float scale = lowest < largest ? (kBuckets - 1) / (largest - lowest) : 0;
     for (int64_t i = 0; i < from.count; ++i) {
         // Rounding may carry the lowest beyond the last bucket, and the largest differences are no numbers.
-        const float place = (largest - from.logits[i]) * scale;
-        into.buckets[i] = static_cast<uint16_t>(place < kBuckets - 1 ? static_cast<int32_t>(place) : kBuckets - 1);
+        const float bucket = (largest - from.logits[i]) * scale;
+        into.buckets[i] = static_cast<uint16_t>(bucket < kBuckets - 1 ? static_cast<int32_t>(bucket) : kBuckets - 1);
     }
     std::fill(into.sums, into.sums + kBuckets, 0.0);
     for (int64_t i = 0; i < from.count; ++i) into.sums[into.buckets[i]] += from.weights[i];
@@ -162,9 +162,9 @@ int64_t draw_of_top_p(const Draw& draw) {
     int64_t bucket = 0;
     while (bucket < end.bucket && before + buckets.sums[bucket] <= target) before += buckets.sums[bucket++];
     const int64_t count = bucket < end.bucket ? order(buckets, bucket, draw) : end.count;
-    int64_t place = 0;
-    while (place < count - 1 && (before += buckets.weights[place]) <= target) ++place;
-    return id_of(buckets.keys[place]);
+    int64_t index = 0;
+    while (index < count - 1 && (before += buckets.weights[index]) <= target) ++index;
+    return id_of(buckets.keys[index]);
 }
 
 }  // namespace penstock

@@ -76,7 +76,7 @@ static void scale_query(const StoreHeads& a, int64_t token, float* query) {
     for (int64_t i = 0; i < a.kv.head_dim; i += kLanes) store(query + i, load(query + i) * scale);
 }
 
-// A key's units are whole: each goes to its own place in the block.
+// A key's units are whole: each has its own offset in the block.
 template <class Unit>
 static void scatter_units(const uint8_t* bytes, int64_t num_units, int64_t block_size, int64_t offset, uint8_t* to) {
     for (int64_t unit = 0; unit < num_units; ++unit)
@@ -140,9 +140,9 @@ static void store_token(const StoreHeads& a, int64_t token, int64_t head) {
     make_ready(a, token, keys_of(a, token) + head * size, weight_of(a, a.key_norm, head), key);
 
     const int64_t slot = a.step->kv_slots[token];
-    const int64_t place = block_head(kv, slot / kv.block_size, head), offset = slot % kv.block_size;
-    const int64_t bytes = place * bytes_of_block_head(kv);
-    const int64_t scales = place * sizes_of(kv.format).scale_parts * kv.block_size;
+    const int64_t own = block_head(kv, slot / kv.block_size, head), offset = slot % kv.block_size;
+    const int64_t bytes = own * bytes_of_block_head(kv);
+    const int64_t scales = own * sizes_of(kv.format).scale_parts * kv.block_size;
     Packed packed;
     pack(key, size, kv.format, packed);
     store_key(packed, kv, offset, kv.keys + bytes, kv.key_scales + scales);

@@ -59,15 +59,15 @@ def _pack_smaller(part: GgmlPart, structure: Weight, first_row: int) -> None:
         dmin = None if blocks.dmin is None else blocks.dmin.half()
         scales = stored.of_groups(blocks.scales, codes)
         mins = None if blocks.mins is None else stored.of_groups(blocks.mins, codes)
-        place = len(codes), first_row + first, structure
-        load().call("penstock_pack_block_parts", struct_of(PackBlockParts, codes, d, dmin, scales, mins, *place))
+        target = len(codes), first_row + first, structure
+        load().call("penstock_pack_block_parts", struct_of(PackBlockParts, codes, d, dmin, scales, mins, *target))
 
 
 def unpacked_blocks(weight: NativeWeight) -> Tensor:
     """[out, in]: the numbers of the file."""
     found, ids = torch.empty(weight.out_features, weight.in_features), torch.arange(weight.out_features)
-    count, place = c_int32(len(found)), c_void_p(ids.data_ptr())
-    arguments = embedding_of(addressof(count), addressof(place), 0, weight, found.data_ptr())
+    count, pointer = c_int32(len(found)), c_void_p(ids.data_ptr())
+    arguments = embedding_of(addressof(count), addressof(pointer), 0, weight, found.data_ptr())
     load().call("penstock_embedding", arguments)
     return found
 

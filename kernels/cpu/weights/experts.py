@@ -1,6 +1,6 @@
 """Packs the experts of a mixture one after the other into one weight, each filled up to whole panels.
 
-What is packed for one expert is what a matrix of its own would be: a copy puts it into its place. A checkpoint may have
+An expert is packed like a separate matrix, then copied to its offset. A checkpoint may have
 stored experts unlike one another (some with zeros of their own in each group, say); then all get the form that holds
 each of them.
 """
@@ -43,7 +43,7 @@ def unpack_experts(weight: NativeWeight, count: int, out_features: int) -> Tenso
 
 def of_one_kind(weights: ExpertWeights, hidden: int) -> ExpertWeights:
     """The same, with both products in one kind of numbers, for one kernel computes both: what only one of them has as
-    floats becomes floats, and 4 bits beside 8 become 8. Any of ggml's blocks are multiplied beside any others."""
+    floats becomes floats, and 4 bits next to 8 become 8. Blocks of ggml's types can be combined freely."""
     gate_up, down, count = weights.gate_up, weights.down, weights.num_experts
     if gate_up.kind == down.kind or (gate_up.kind in BLOCK_KINDS and down.kind in BLOCK_KINDS):
         return weights
@@ -110,7 +110,7 @@ class _Experts:
         return _pieces(self.whole, number, self.count)
 
     def _fitting(self, weight: NativeWeight) -> NativeWeight:
-        """The same numbers with zeros beside them, or rounded to 8 bits."""
+        """The same numbers with zeros added, or rounded to 8 bits."""
         if self.whole.kind == "int4":
             part = unpacked(weight)
             zeros = torch.full(part.scales.shape, MIDDLE, dtype=torch.uint8) if part.zeros is None else part.zeros

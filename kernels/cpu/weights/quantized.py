@@ -45,7 +45,7 @@ class OrderedWeight(NativeWeight):
 
 def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
     """Pack the rows of all parts; `kind` and `group_size` are for those in floats, of 16 and more bits, 8, or 4."""
-    # A cut through blocks comes as numbers, alone or beside blocks that no cut met.
+    # A cut through blocks gives floats, alone or together with whole blocks.
     if kind in BLOCK_KINDS or any(isinstance(part, GgmlPart) for part in parts):
         return _pack_side_by_side(parts, kind, group_size)
     blocks = [part for part in parts if isinstance(part, Mxfp4Part)]

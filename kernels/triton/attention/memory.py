@@ -22,39 +22,39 @@ class Memory(NamedTuple):
 
 @triton.jit
 def memory_of(table, keys, values, key_scales, value_scales, head, num_heads, HEAD_DIM: tl.constexpr):
-    """Of one head, from pointers to all of them."""
+    """The memory of one head, from pointers to all heads."""
     own = head * HEAD_DIM
     return Memory(table, keys + own, values + own, key_scales + head, value_scales + head, num_heads)
 
 
 @triton.jit
 def places_of(memory, tokens, context, BLOCK_SIZE: tl.constexpr):
-    """How many heads lie before the row's tokens in memory; beyond the context they are block 0's."""
+    """The number of heads before each of the row's tokens in memory; beyond the context those of block 0."""
     blocks = tl.load(memory.table + tokens // BLOCK_SIZE, mask=tokens < context, other=0).to(tl.int64)
     return (blocks * BLOCK_SIZE + tokens % BLOCK_SIZE) * memory.num_heads
 
 
 @triton.jit
-def keys_at(memory, places, HEAD_DIM: tl.constexpr):
+def keys_at(memory, offsets, HEAD_DIM: tl.constexpr):
     """[tokens, columns]; beyond the context they are anything."""
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
-    pointers = memory.key_heads + places[:, None] * HEAD_DIM + columns[None, :]
+    pointers = memory.key_heads + offsets[:, None] * HEAD_DIM + columns[None, :]
     is_column = (columns < HEAD_DIM)[None, :]
     return _met(tl.load(pointers) if columns.shape[0] == HEAD_DIM else tl.load(pointers, mask=is_column, other=0))
 
 
 @triton.jit
-def values_at(memory, places, is_there, HEAD_DIM: tl.constexpr):
+def values_at(memory, offsets, is_there, HEAD_DIM: tl.constexpr):
     """[tokens, columns]; zeros where no token is, since a NaN would outlive a weight of 0."""
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-    return _met(tl.load(memory.value_heads + places[:, None] * HEAD_DIM + columns[None, :], mask=is_number, other=0))
+    return _met(tl.load(memory.value_heads + offsets[:, None] * HEAD_DIM + columns[None, :], mask=is_number, other=0))
 
 
 @triton.jit
-def scales_at(scales, places, is_there):
+def scales_at(scales, offsets, is_there):
     """float32 [tokens]."""
-    return tl.load(scales + places, mask=is_there, other=0).to(tl.float32)
+    return tl.load(scales + offsets, mask=is_there, other=0).to(tl.float32)
 
 
 @triton.jit

@@ -115,12 +115,12 @@ def attention_kernel(
         )
 
     if has_one & (beyond - first_split > 1):
-        places = (number * POSITIONS + own).to(tl.int64) * (tl.num_programs(1) * SHARED) + members
-        places *= tl.num_programs(2)
-        store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
+        offsets = (number * POSITIONS + own).to(tl.int64) * (tl.num_programs(1) * SHARED) + members
+        offsets *= tl.num_programs(2)
+        store_split(parts, sums, offsets + split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, number * tl.num_programs(1) + head, beyond - first_split):
             add_splits(
-                output, heads, parts, sums, places, is_there, first_split, beyond, sinks, members, HEAD_DIM, HAS_SINKS
+                output, heads, parts, sums, offsets, is_there, first_split, beyond, sinks, members, HEAD_DIM, HAS_SINKS
             )
     else:
         if HAS_SINKS:
@@ -230,9 +230,9 @@ def _launch(
         tiles = tiles.unsplit()
     num_splits = tiles.num_splits(rows)
     counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries)
-    places = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
-    parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
-    sums = query.new_empty((*places, 2), dtype=torch.float32)
+    shape = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
+    parts = query.new_empty((*shape, kv.head_dim), dtype=torch.float32)
+    sums = query.new_empty((*shape, 2), dtype=torch.float32)
     scales = (kv.keys, kv.values) if kv.key_scales is None else (kv.key_scales, kv.value_scales)
     has_sinks = scoring.sinks is not None
     sinks = scoring.sinks if has_sinks else sums

@@ -22,32 +22,32 @@ def store_rows(to, x, numbers, is_there, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
-def store_split(parts, sums, places, is_there, weighted, highest, total, HEAD_DIM: tl.constexpr):
-    store_rows(parts, weighted, places, is_there, HEAD_DIM)
-    tl.store(sums + places * 2, highest, mask=is_there)
-    tl.store(sums + places * 2 + 1, total, mask=is_there)
+def store_split(parts, sums, offsets, is_there, weighted, highest, total, HEAD_DIM: tl.constexpr):
+    store_rows(parts, weighted, offsets, is_there, HEAD_DIM)
+    tl.store(sums + offsets * 2, highest, mask=is_there)
+    tl.store(sums + offsets * 2 + 1, total, mask=is_there)
 
 
 @triton.jit
-def _stored_split(parts, sums, places, is_there, columns, HEAD_DIM: tl.constexpr):
+def _stored_split(parts, sums, offsets, is_there, columns, HEAD_DIM: tl.constexpr):
     """Some of its columns, past this multiprocessor's own cache; a softmax over no keys where there is no split."""
     mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-    weighted = tl.load(parts + places[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0, cache_modifier=".cg")
-    highest = tl.load(sums + places * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
-    return weighted, highest, tl.load(sums + places * 2 + 1, mask=is_there, other=0, cache_modifier=".cg")
+    weighted = tl.load(parts + offsets[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0, cache_modifier=".cg")
+    highest = tl.load(sums + offsets * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
+    return weighted, highest, tl.load(sums + offsets * 2 + 1, mask=is_there, other=0, cache_modifier=".cg")
 
 
 @triton.jit
-def _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM: tl.constexpr):
-    """Some columns of the softmax over all splits from `split` on; `places` are those of split 0."""
-    ROWS: tl.constexpr = places.shape[0]
+def _added(parts, sums, offsets, is_there, split, beyond, columns, HEAD_DIM: tl.constexpr):
+    """Some columns of the softmax over all splits from `split` on; `offsets` are those of split 0."""
+    ROWS: tl.constexpr = offsets.shape[0]
     AT_ONCE: tl.constexpr = max(1, _NUMBERS_AHEAD // (ROWS * columns.shape[0]))
     weighted, highest, total = nothing(ROWS, columns.shape[0])
     while split < beyond:
-        stored = (_stored_split(parts, sums, places + split, is_there, columns, HEAD_DIM),)
+        stored = (_stored_split(parts, sums, offsets + split, is_there, columns, HEAD_DIM),)
         for ahead in tl.static_range(1, AT_ONCE):
             is_stored = is_there & (split + ahead < beyond)
-            next_split = (_stored_split(parts, sums, places + split + ahead, is_stored, columns, HEAD_DIM),)
+            next_split = (_stored_split(parts, sums, offsets + split + ahead, is_stored, columns, HEAD_DIM),)
             stored = stored + next_split  # type: ignore[assignment]
         for ahead in tl.static_range(AT_ONCE):
             more, more_highest, more_total = stored[ahead]
@@ -58,15 +58,15 @@ def _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM: tl.c
 
 @triton.jit
 def add_splits(
-    output, heads, parts, sums, places, is_there, split, beyond, sinks, members, HEAD_DIM: tl.constexpr,
+    output, heads, parts, sums, offsets, is_there, split, beyond, sinks, members, HEAD_DIM: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """Writes the output, by the splits from `split` on; `members` are the numbers of the rows' heads."""
     ALL: tl.constexpr = triton.next_power_of_2(HEAD_DIM)
-    COLUMNS: tl.constexpr = max(16, min(ALL, _NUMBERS_AT_ONCE // places.shape[0]))
+    COLUMNS: tl.constexpr = max(16, min(ALL, _NUMBERS_AT_ONCE // offsets.shape[0]))
     for piece in range(ALL // COLUMNS):
         columns = piece * COLUMNS + tl.arange(0, COLUMNS)
-        weighted, highest, total = _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM)
+        weighted, highest, total = _added(parts, sums, offsets, is_there, split, beyond, columns, HEAD_DIM)
         if HAS_SINKS:
             weighted, highest, total = with_sinks(weighted, highest, total, sinks, members, is_there)
         attended = (weighted / tl.where(is_there, total, 1.0)[:, None]).to(output.dtype.element_ty)

@@ -23,16 +23,16 @@ _TO_WHOLE = tl.constexpr(12582912.0)
 
 
 @triton.jit
-def _store(x, to, scales, places, is_stored, HEAD_DIM: tl.constexpr):
-    """Of tokens [tokens, columns], heads at `places`."""
+def _store(x, to, scales, offsets, is_stored, HEAD_DIM: tl.constexpr):
+    """Store a head of each token, [tokens, columns]; `offsets` count heads."""
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     is_number = is_stored[:, None] & (columns < HEAD_DIM)[None, :]
     if to.dtype.element_ty == tl.int8:
         poison = tl.sum(x * 0, 1)  # NaN where anything is not finite, which the scale alone can say
         scale = _rounded_up(tl.div_rn(tl.max(tl.abs(x), 1) + poison, tl.zeros_like(poison) + 127))
-        tl.store(scales + places, scale, mask=is_stored)
+        tl.store(scales + offsets, scale, mask=is_stored)
         x = _whole(x, scale)
-    tl.store(to + places[:, None] * HEAD_DIM + columns[None, :], x.to(to.dtype.element_ty), mask=is_number)
+    tl.store(to + offsets[:, None] * HEAD_DIM + columns[None, :], x.to(to.dtype.element_ty), mask=is_number)
 
 
 @triton.jit
@@ -72,20 +72,20 @@ def store_heads_kernel(
         turned = HeadTransform(query_weight, epsilon, cosines + angles, sines + angles)
         turned_query = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, ROTATED)
         if SCALES_QUERIES:
-            places = tl.load(positions + tokens, mask=is_there, other=0)
-            turned_query *= tl.load(query_scales + places, mask=is_there, other=0)[:, None]
+            own_positions = tl.load(positions + tokens, mask=is_there, other=0)
+            turned_query *= tl.load(query_scales + own_positions, mask=is_there, other=0)[:, None]
         to = query + (tokens.to(tl.int64) * NUM_QUERIES + head) * HEAD_DIM
         tl.store(to[:, None] + columns[None, :], turned_query.to(query.dtype.element_ty), mask=is_number)
         return
     slot = tl.load(slots + tokens, mask=is_there, other=-1)
-    places = slot * NUM_KEYS + (head - NUM_QUERIES) % NUM_KEYS
+    offsets = slot * NUM_KEYS + (head - NUM_QUERIES) % NUM_KEYS
     if head < NUM_QUERIES + NUM_KEYS:
         turned = HeadTransform(key_weight, epsilon, cosines + angles, sines + angles)
         key = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS, ROTATED)
-        _store(key, keys, key_scales, places, slot >= 0, HEAD_DIM)
+        _store(key, keys, key_scales, offsets, slot >= 0, HEAD_DIM)
     else:
         value = tl.load(own[:, None] + columns[None, :], mask=is_number, other=0).to(tl.float32)
-        _store(value, values, value_scales, places, slot >= 0, HEAD_DIM)
+        _store(value, values, value_scales, offsets, slot >= 0, HEAD_DIM)
 
 
 def _default(architecture: int, key: Key) -> LaunchConfig:

@@ -1,7 +1,7 @@
 """Where a tile of queries lies in a step, and what its softmax is over a stretch of the row's stored tokens.
 
 A tile is POSITIONS neighbouring positions of one row, counted from the request's first, times the query heads that
-share a key head. So a query has the same place in its tile whatever else the step computes, and which keys a tile
+share a key head. So a query has the same position in its tile whatever else the step computes, and which keys a tile
 looks at, in which order, depends on the tile's positions alone.
 """
 
@@ -129,10 +129,10 @@ def attend(
     weighted, highest, total = nothing(lasts.shape[0], HEAD_DIM)
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
         tokens = step * KEYS + tl.arange(0, KEYS)
-        is_there, places = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
-        scores = tl.dot(queries, tl.trans(keys_at(memory, places, HEAD_DIM)), input_precision="ieee")
+        is_there, offsets = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
+        scores = tl.dot(queries, tl.trans(keys_at(memory, offsets, HEAD_DIM)), input_precision="ieee")
         if HAS_SCALES:
-            scores *= scales_at(memory.key_scales, places, is_there)[None, :]
+            scores *= scales_at(memory.key_scales, offsets, is_there)[None, :]
         is_seen = (tokens[None, :] >= firsts[:, None]) & (tokens[None, :] <= lasts[:, None])
         scores = tl.where(is_seen, scores * scale, float("-inf"))
 
@@ -140,8 +140,8 @@ def attend(
         kept, weights = weight_of(highest, most), weight_of(scores, most[:, None])
         highest, total = most, total * kept + tl.sum(weights, 1)
         if HAS_SCALES:
-            weights *= scales_at(memory.value_scales, places, is_there)[None, :]
-        values = values_at(memory, places, is_there, HEAD_DIM)
+            weights *= scales_at(memory.value_scales, offsets, is_there)[None, :]
+        values = values_at(memory, offsets, is_there, HEAD_DIM)
         weighted = tl.dot(weights.to(queries.dtype), values, weighted * kept[:, None], input_precision="ieee")
     return weighted, highest, total
 

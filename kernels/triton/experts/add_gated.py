@@ -1,4 +1,4 @@
-"""total + update × sigmoid(gate), in place, the gate a number a row. Rounds where torch does."""
+"""total + update × sigmoid(gate), in place, with one gate per row. Rounds where torch does."""
 
 from collections.abc import Iterator
 
@@ -16,12 +16,12 @@ _LARGEST_BLOCK = 1024
 @triton.jit
 def _add_gated(total, update, gate, width, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    is_inside, places = columns < width, row * width + columns
+    is_inside, offsets = columns < width, row * width + columns
     factor = (1 / (1 + tl.exp(-tl.load(gate + row).to(tl.float32)))).to(update.dtype.element_ty).to(tl.float32)
-    added = tl.load(update + places, mask=is_inside, other=0).to(tl.float32) * factor
+    added = tl.load(update + offsets, mask=is_inside, other=0).to(tl.float32) * factor
     added = added.to(update.dtype.element_ty).to(tl.float32)
-    held = tl.load(total + places, mask=is_inside, other=0).to(tl.float32)
-    tl.store(total + places, (held + added).to(total.dtype.element_ty), mask=is_inside)
+    held = tl.load(total + offsets, mask=is_inside, other=0).to(tl.float32)
+    tl.store(total + offsets, (held + added).to(total.dtype.element_ty), mask=is_inside)
 
 
 @reference.add_gated.implement("triton")

@@ -46,9 +46,9 @@ def _sort(
 @triton.jit
 def _experts_of(chosen, start, num_pairs, first, num_experts, CHUNK: tl.constexpr):
     """Of a chunk of pairs, counted from the first expert here; -1 for those of others."""
-    places = start + tl.arange(0, CHUNK)
-    local = tl.load(chosen + places, mask=places < num_pairs, other=-1) - first
-    is_here = (places < num_pairs) & (local >= 0) & (local < num_experts)
+    indices = start + tl.arange(0, CHUNK)
+    local = tl.load(chosen + indices, mask=indices < num_pairs, other=-1) - first
+    is_here = (indices < num_pairs) & (local >= 0) & (local < num_experts)
     return tl.where(is_here, local, -1)
 
 
@@ -58,8 +58,8 @@ def _write_pairs(chosen, own_pairs, expert, room, num_pairs, first, num_experts,
     count = 0
     for start in range(0, num_pairs, CHUNK):
         is_own = (_experts_of(chosen, start, num_pairs, first, num_experts, CHUNK) == expert).to(tl.int32)
-        places = count + tl.cumsum(is_own, 0) - 1
-        tl.store(own_pairs + places, start + tl.arange(0, CHUNK), mask=is_own > 0)
+        indices = count + tl.cumsum(is_own, 0) - 1
+        tl.store(own_pairs + indices, start + tl.arange(0, CHUNK), mask=is_own > 0)
         count += tl.sum(is_own, 0)
     _fill(own_pairs + count, room - count, -1, CHUNK)
 
@@ -67,8 +67,8 @@ def _write_pairs(chosen, own_pairs, expert, room, num_pairs, first, num_experts,
 @triton.jit
 def _fill(base, count, value, CHUNK: tl.constexpr):
     for start in range(0, count, CHUNK):
-        places = start + tl.arange(0, CHUNK)
-        tl.store(base + places, tl.full([CHUNK], 0, tl.int32) + value, mask=places < count)
+        indices = start + tl.arange(0, CHUNK)
+        tl.store(base + indices, tl.full([CHUNK], 0, tl.int32) + value, mask=indices < count)
 
 
 @reference.blocks_by_expert.implement("triton")

@@ -1,7 +1,7 @@
 """The weighted sum of what a token's experts make of it: blocks by expert, two grouped products, and the sum by rank.
 
 Four launches, six where rows are quantized. A pair's outputs are stored, and a token's are added up in the order of its
-experts, so its bits don't depend on which pairs stand beside it; in the invariant form tiles don't either.
+experts, so its bits don't depend on which pairs share its block; in the invariant form tiles don't either.
 """
 
 from collections.abc import Iterator

@@ -28,9 +28,9 @@ def _route(
     BLOCK_GROUPS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """With a kind below 0 tokens have none, and nothing is read of `kinds`."""
-    token, groups, places = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_GROUPS), tl.arange(0, BLOCK_WIDTH)
-    numbers = groups[:, None] * WIDTH + places[None, :]
-    is_expert = (groups < GROUPS)[:, None] & (places < WIDTH)[None, :]
+    token, groups, members = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_GROUPS), tl.arange(0, BLOCK_WIDTH)
+    numbers = groups[:, None] * WIDTH + members[None, :]
+    is_expert = (groups < GROUPS)[:, None] & (members < WIDTH)[None, :]
     scores = tl.load(logits + token * (GROUPS * WIDTH) + numbers, mask=is_expert, other=-float("inf")).to(tl.float32)
     if SCORE == "softmax":
         scores = tl.exp(scores - tl.max(tl.max(scores, 1), 0))

@@ -44,5 +44,5 @@ def store_results(results, output, own, first_output, num_outputs, activation, I
         results = gate / (1 + tl.exp(-activation.slope * inner)) * (up + activation.shift)
     outputs = first_output + tl.arange(0, BLOCK)
     is_there = (outputs < num_outputs)[:, None] & (own >= 0)[None, :]
-    places = output + own.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
-    tl.store(places, results.to(output.dtype.element_ty), mask=is_there)
+    targets = output + own.to(tl.int64)[None, :] * num_outputs + outputs[:, None]
+    tl.store(targets, results.to(output.dtype.element_ty), mask=is_there)

@@ -44,7 +44,7 @@ class LaunchConfig:
 
     @property
     def options(self) -> dict[str, int]:
-        """The keyword arguments of a launch beside the kernel's own."""
+        """The keyword arguments of a launch other than the kernel's own."""
         return {**dict(self.blocks), "num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
@@ -76,11 +76,11 @@ class Tuning:
         return known or self.default(architecture(), key)
 
     def records(self) -> list[tuple[Key, int]]:
-        """What was measured: each shape, and the place of its winner in the list of choices."""
+        """The measurements: each shape, and the index of its winner in the list of choices."""
         return [(key, self.choices.index(choice)) for key, choice in sorted(self._known.items())]
 
     def recall(self, records: list[tuple[list[int], int]]) -> None:
-        self._known |= {tuple(key): self.choices[place] for key, place in records}
+        self._known |= {tuple(key): self.choices[winner] for key, winner in records}
 
 
 _ALL: dict[str, Tuning] = {}
@@ -117,7 +117,7 @@ def _write(path: Path, records: dict[str, list[tuple[Key, int]]]) -> None:
 
 
 def _identity() -> str:
-    """A digest of what the timings depend on beside the architecture."""
+    """A digest of everything besides the architecture that affects timings."""
     import triton
 
     name = "".join(letter for letter in torch.cuda.get_device_name() if letter.isalnum())

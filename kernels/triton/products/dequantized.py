@@ -40,20 +40,20 @@ _RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)
 
 @triton.jit
 def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr):
-    line, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    numbers = tl.load(values + line * inputs + places, mask=places < inputs, other=0).to(tl.float32)
+    line, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    numbers = tl.load(values + line * inputs + columns, mask=columns < inputs, other=0).to(tl.float32)
     floats = numbers * tl.load(scales + line)
-    tl.store(output + line * inputs + places, floats.to(output.dtype.element_ty), mask=places < inputs)
+    tl.store(output + line * inputs + columns, floats.to(output.dtype.element_ty), mask=columns < inputs)
 
 
 @triton.jit
 def _floats_of_int4(
     values, scales, zeros, output, inputs, groups, GROUP: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    line, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    line, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     octets = tl.cdiv(inputs, 2 * HALF) * HALF
-    bytes = tl.load(values + line * octets + places, mask=places < octets, other=0).to(tl.int32)
-    lower = places // HALF * (2 * HALF) + places % HALF
+    bytes = tl.load(values + line * octets + columns, mask=columns < octets, other=0).to(tl.int32)
+    lower = columns // HALF * (2 * HALF) + columns % HALF
     for half in tl.static_range(2):
         own = lower + half * HALF
         group, is_input = line * groups + own // GROUP, own < inputs
@@ -81,9 +81,9 @@ def _floats_of_blocks(
         for side in tl.static_range(2):
             run = 2 * pair + side
             floats = numbers_of_run(codes[side], weight, words, run, BLOCK, GROUP, ZERO, UNIT, IS_POWER)
-            places = (span * _SPAN + run * _RUN + tl.arange(0, _RUN))[None, :]
-            is_there = (lines < outputs)[:, None] & (places < inputs)
-            tl.store(output + own[:, None] * inputs + places, floats.to(output.dtype.element_ty), mask=is_there)
+            columns = (span * _SPAN + run * _RUN + tl.arange(0, _RUN))[None, :]
+            is_there = (lines < outputs)[:, None] & (columns < inputs)
+            tl.store(output + own[:, None] * inputs + columns, floats.to(output.dtype.element_ty), mask=is_there)
 
 
 @products.linear_dequantized.implement("triton")

@@ -1,6 +1,6 @@
 """Products of rows with weights of several kinds that stand side by side: query and key in one, value in another.
 
-Each is a product of its own, and their outputs are put beside one another.
+Each is a separate product, and their outputs are written next to one another.
 """
 
 from collections.abc import Callable

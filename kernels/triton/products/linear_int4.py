@@ -71,7 +71,7 @@ def _default(architecture: int, key: Key) -> LaunchConfig:
     width, rows, outputs, inputs, group = key
     if not architecture:
         return _INTERPRETED
-    # Where the two runs of a tile have scales of their own, their sums are held beside one another: narrower tiles.
+    # If the two runs of a tile have different scales, both sums are held at once, so tiles are narrower.
     is_shared = group % (2 * half_block(group)) == 0
     if width == 4:  # not for matrix units
         return LaunchConfig.of(BLOCK_M=16, BLOCK_N=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)

@@ -24,9 +24,9 @@ _BYTES_AT_ONCE = 16 << 10  # of `down`, in shared memory
 _COLUMNS, _NUMBERS = 64, 32  # of `up`, in registers
 
 
-@triton.jit(do_not_specialize=["places"])
+@triton.jit(do_not_specialize=["num_tokens"])
 def _shrink(
-    x, x_stride, tokens, blocks, down, ranks, shrunk, in_features, parts, max_rank, places, PRECISION: tl.constexpr,
+    x, x_stride, tokens, blocks, down, ranks, shrunk, in_features, parts, max_rank, num_tokens, PRECISION: tl.constexpr,
     TOKENS: tl.constexpr, RANK: tl.constexpr, INNER: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     part, split = tl.program_id(1), tl.program_id(2)
@@ -45,14 +45,14 @@ def _shrink(
             is_weight = (numbers < rank)[None, :] & is_input[:, None]
             weights = tl.load(down + line[None, :] * in_features + column[:, None], mask=is_weight, other=0.0)
             total = tl.dot(inputs.to(tl.float32), weights.to(tl.float32), total, input_precision=PRECISION)
-        place = (split * places + first + own).to(tl.int64) * parts + part
+        index = (split * num_tokens + first + own).to(tl.int64) * parts + part
         is_there = (own < count)[:, None] & (numbers < rank)[None, :]
-        tl.store(shrunk + place[:, None] * RANK + numbers[None, :], total, mask=is_there)
+        tl.store(shrunk + index[:, None] * RANK + numbers[None, :], total, mask=is_there)
 
 
-@triton.jit(do_not_specialize=["places"])
+@triton.jit(do_not_specialize=["num_tokens"])
 def _expand(
-    product, product_stride, tokens, blocks, up, ranks, shrunk, tiles, out_features, parts, max_rank, places,
+    product, product_stride, tokens, blocks, up, ranks, shrunk, tiles, out_features, parts, max_rank, num_tokens,
     PRECISION: tl.constexpr, TOKENS: tl.constexpr, RANK: tl.constexpr, COLUMNS: tl.constexpr, NUMBERS: tl.constexpr,
     SPLITS: tl.constexpr,
 ):  # fmt: skip
@@ -69,8 +69,8 @@ def _expand(
             is_there = (own < count)[:, None] & (number < rank)[None, :]
             inner = tl.zeros([TOKENS, NUMBERS], tl.float32)
             for split in range(SPLITS):
-                place = (split * places + first + own).to(tl.int64) * parts + part
-                inner += tl.load(shrunk + place[:, None] * RANK + number[None, :], mask=is_there, other=0.0)
+                index = (split * num_tokens + first + own).to(tl.int64) * parts + part
+                inner += tl.load(shrunk + index[:, None] * RANK + number[None, :], mask=is_there, other=0.0)
             is_weight = (column < end)[None, :] & (number < rank)[:, None]
             weights = tl.load(line[None, :] + number[:, None], mask=is_weight, other=0.0)
             added = tl.dot(inner, weights.to(tl.float32), added, input_precision=PRECISION)
@@ -127,10 +127,10 @@ class TritonLora:
 
 
 def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping) -> Tensor:
-    """`product` with what the tokens' adapters make of `x` added in place."""
-    choice, config, places = _TUNING.choice((lora.in_features,)), lora.config, len(adapted.tokens)
+    """Add the tokens' adapters of `x` to `product` in place."""
+    choice, config, num_tokens = _TUNING.choice((lora.in_features,)), lora.config, len(adapted.tokens)
     splits, parts = triton.cdiv(lora.in_features, choice["SPLIT"]), len(lora.spans)
-    shrunk = torch.empty(splits, places, parts, lora.rounded_rank, dtype=torch.float32, device=x.device)
+    shrunk = torch.empty(splits, num_tokens, parts, lora.rounded_rank, dtype=torch.float32, device=x.device)
     constants = {
         "PRECISION": _precision(config.dtype),
         "TOKENS": BLOCK_TOKENS,
@@ -140,12 +140,13 @@ def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMa
     }
     which, num_blocks = (adapted.tokens, adapted.blocks), len(adapted.blocks)
     _shrink[num_blocks, parts, splits](
-        x, x.stride(0), *which, lora.down, lora.ranks, shrunk, lora.in_features, parts, config.max_rank, places,
+        x, x.stride(0), *which, lora.down, lora.ranks, shrunk, lora.in_features, parts, config.max_rank, num_tokens,
         INNER=_inner(lora.rounded_rank, config.dtype), SPLIT=choice["SPLIT"], **constants,
     )  # fmt: skip
     _expand[num_blocks, len(lora.tiles)](
         product, product.stride(0), *which, lora.up, lora.ranks, shrunk, lora.tiles, lora.up.shape[1], parts,
-        config.max_rank, places, COLUMNS=_COLUMNS, NUMBERS=min(_NUMBERS, lora.rounded_rank), SPLITS=splits, **constants,
+        config.max_rank, num_tokens, COLUMNS=_COLUMNS, NUMBERS=min(_NUMBERS, lora.rounded_rank), SPLITS=splits,
+        **constants,
     )  # fmt: skip
     return product
 
@@ -170,7 +171,7 @@ def examples() -> Iterator[Example]:
     ):
         weight, known = f"*{name}", {"PRECISION": _precision(dtype), "TOKENS": BLOCK_TOKENS, "RANK": rank}
         which = {"tokens": "*i32", "blocks": "*i32", "ranks": "*i32", "shrunk": "*fp32"}
-        which |= dict.fromkeys(("in_features", "out_features", "parts", "max_rank", "places"), "i32")
+        which |= dict.fromkeys(("in_features", "out_features", "parts", "max_rank", "num_tokens"), "i32")
         warps, stages = _ON_GPU.num_warps, _ON_GPU.num_stages
         of_shrink = which | {"x": weight, "x_stride": "i32", "down": weight}
         inner = {"INNER": _inner(rank, dtype), "SPLIT": _ON_GPU["SPLIT"]}

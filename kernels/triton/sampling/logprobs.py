@@ -57,22 +57,22 @@ def _rank(
     columns, CHUNKS: tl.constexpr, TOP: tl.constexpr, TOP_ROUNDED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
-    places = tl.arange(0, CHUNKS)
-    is_chunk = places < chunks
-    of_chunks = tl.load(peaks + row * chunks + places, mask=is_chunk, other=-float("inf"))
+    indices = tl.arange(0, CHUNKS)
+    is_chunk = indices < chunks
+    of_chunks = tl.load(peaks + row * chunks + indices, mask=is_chunk, other=-float("inf"))
     largest = tl.max(of_chunks, 0)
     shares = tl.where(of_chunks > -float("inf"), tl.exp(of_chunks - largest), 0.0)
-    total = tl.log(tl.sum(shares * tl.load(sums + row * chunks + places, mask=is_chunk, other=0.0), 0))
+    total = tl.log(tl.sum(shares * tl.load(sums + row * chunks + indices, mask=is_chunk, other=0.0), 0))
     tl.store(normalizers + row, largest + total)
     token = tl.load(chosen + row)
     tl.store(token_ids + row * columns, token.to(tl.int32))
     tl.store(logprobs + row * columns, tl.load(logits + row.to(tl.int64) * stride + token) - largest - total)
-    tl.store(ranks + row, tl.sum(tl.load(ahead + row * chunks + places, mask=is_chunk, other=0), 0) + 1)
+    tl.store(ranks + row, tl.sum(tl.load(ahead + row * chunks + indices, mask=is_chunk, other=0), 0) + 1)
     if TOP:
         tops = tl.arange(0, TOP_ROUNDED)
         of_row = firsts + row.to(tl.int64) * chunks * TOP
         is_there = is_chunk[:, None] & (tops < TOP)[None, :]
-        keys = tl.load(of_row + places[:, None] * TOP + tops[None, :], mask=is_there, other=NONE)
+        keys = tl.load(of_row + indices[:, None] * TOP + tops[None, :], mask=is_there, other=NONE)
         for place in range(TOP):
             first = tl.max(tl.max(keys, 1), 0)
             value = value_of(first)

@@ -166,8 +166,8 @@ def _is_finite(largest):
 @triton.jit
 def _first(values, ids, row, chunks, CHUNKS: tl.constexpr):
     """The largest value that a row's chunks have found, and whose it is; of equals the first."""
-    places = tl.arange(0, CHUNKS)
-    of_row = tl.load(values + row * chunks + places, mask=places < chunks, other=-float("inf"), cache_modifier=".cg")
+    indices = tl.arange(0, CHUNKS)
+    of_row = tl.load(values + row * chunks + indices, mask=indices < chunks, other=-float("inf"), cache_modifier=".cg")
     value, chunk = tl.max(of_row, 0, return_indices=True)
     return value, tl.load(ids + row * chunks + chunk, cache_modifier=".cg")
 

@@ -53,8 +53,8 @@ def _peak_of_rank(peaks, chunks, rank, CHUNKS: tl.constexpr):
     """A value that so many tokens reach, because the largest of so many chunks do; -infinity where none is known."""
     found = -float("inf")
     if CHUNKS <= _MOST_CHUNKS:
-        places = tl.arange(0, CHUNKS)
-        of_row = tl.load(peaks + places, mask=places < chunks, other=-float("inf"))
+        indices = tl.arange(0, CHUNKS)
+        of_row = tl.load(peaks + indices, mask=indices < chunks, other=-float("inf"))
         reaching = tl.sum((of_row[None, :] >= of_row[:, None]).to(tl.int32), 1)
         found = tl.max(tl.where(reaching >= rank, of_row, -float("inf")), 0)
     return found

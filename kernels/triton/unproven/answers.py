@@ -95,9 +95,9 @@ def answer_kernel(
         queries, firsts, older, low, high, position, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
     )
     if (not has_one) | (split == beyond - 1):
-        place = (tl.load(slots + row) * NUM_KEYS + head) * HEAD_DIM
+        offset = (tl.load(slots + row) * NUM_KEYS + head) * HEAD_DIM
         key = own + (NUM_KEYS * SHARED + head) * HEAD_DIM
-        newest = Newest(key, key + NUM_KEYS * HEAD_DIM, keys + place, values + place)
+        newest = Newest(key, key + NUM_KEYS * HEAD_DIM, keys + offset, values + offset)
         angle = tl.full((1,), position * HEAD_DIM, tl.int64)
         weighted, highest, total = _with_newest(
             weighted, highest, total, queries,
@@ -108,11 +108,11 @@ def answer_kernel(
     own_heads = head * SHARED + members
     members = row * (NUM_KEYS * SHARED) + own_heads
     if has_one & (beyond - first_split > 1):
-        places = members.to(tl.int64) * tl.num_programs(2)
-        store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
+        offsets = members.to(tl.int64) * tl.num_programs(2)
+        store_split(parts, sums, offsets + split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, row * NUM_KEYS + head, beyond - first_split):
             add_splits(
-                output, members, parts, sums, places, is_there, first_split, beyond, sinks, own_heads, HEAD_DIM,
+                output, members, parts, sums, offsets, is_there, first_split, beyond, sinks, own_heads, HEAD_DIM,
                 HAS_SINKS,
             )  # fmt: skip
     else:
@@ -139,9 +139,9 @@ def attend_answers(
     if rows.num_rows * kv.num_heads > MOST:
         tiles = tiles.unsplit()
     num_splits = tiles.num_splits(rows)
-    places = (rows.num_rows if num_splits > 1 else 0, layout.num_queries, num_splits)
-    parts = heads.new_empty((*places, layout.head_dim), dtype=torch.float32)
-    sums = heads.new_empty((*places, 2), dtype=torch.float32)
+    shape = (rows.num_rows if num_splits > 1 else 0, layout.num_queries, num_splits)
+    parts = heads.new_empty((*shape, layout.head_dim), dtype=torch.float32)
+    sums = heads.new_empty((*shape, 2), dtype=torch.float32)
     norms, sinks = layout.norms or (heads, heads), sums if layout.sinks is None else layout.sinks
     answer_kernel[rows.num_rows, layout.num_keys, num_splits](
         heads, output, parts, sums, sinks, counters(heads.device), *norms, rotation.cos, rotation.sin, rows.kv_slots,

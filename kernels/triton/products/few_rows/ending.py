@@ -30,11 +30,11 @@ class Ending(NamedTuple):
 @triton.jit
 def lines_of_tile(first_output, num_outputs, BLOCK_N: tl.constexpr, IS_GATED: tl.constexpr):
     """Which lines of a weight a tile takes; beyond the last output, that one's again."""
-    places = tl.arange(0, BLOCK_N)
+    offsets = tl.arange(0, BLOCK_N)
     if IS_GATED:
-        lines = tl.minimum(first_output + places // 2, num_outputs - 1) + places % 2 * num_outputs
+        lines = tl.minimum(first_output + offsets // 2, num_outputs - 1) + offsets % 2 * num_outputs
     else:
-        lines = tl.minimum(first_output + places, num_outputs - 1)
+        lines = tl.minimum(first_output + offsets, num_outputs - 1)
     return lines
 
 
@@ -82,8 +82,8 @@ def _end(
         results = gated(gate, partner, "silu")
     outputs, rows = first_output + tl.arange(0, BLOCK), tl.arange(0, BLOCK_M)
     is_there = (outputs < num_outputs)[:, None] & (rows < num_rows)[None, :]
-    places = ending.output + rows[None, :] * num_outputs + outputs[:, None]
+    offsets = ending.output + rows[None, :] * num_outputs + outputs[:, None]
     if ADDS:
-        held = tl.load(places, mask=is_there, other=0).to(tl.float32)
+        held = tl.load(offsets, mask=is_there, other=0).to(tl.float32)
         results = (held + results.to(tl.float32)).to(TYPE)
-    tl.store(places, results, mask=is_there)
+    tl.store(offsets, results, mask=is_there)

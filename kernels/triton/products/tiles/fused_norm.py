@@ -1,6 +1,6 @@
 """The norm of rows that a product computes on its way: weighed while they are read, divided when the sums are done.
 
-What meets the weights is x times the norm's weight; the squares of x are summed beside it, and
+The product uses x times the norm's weight; the squares of x are summed along with it, and
 1 / sqrt(mean square + ε) is a factor of the finished sums. So a row is rounded to the matrix units' format once.
 """
 

@@ -82,13 +82,13 @@ def block_lines(lines, num_inputs, BITS: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def words_of(weight, lines, span, BLOCK: tl.constexpr):
     """What a span's scales and mins are made of, for each line: d, scales, dmin, mins; what isn't there is d again."""
-    place = span if BLOCK == _RUN else span // 2
-    d = tl.load(weight.d + lines.floats + place)
+    index = span if BLOCK == _RUN else span // 2
+    d = tl.load(weight.d + lines.floats + index)
     scales, dmin, mins = d, d, d
     if weight.scales is not None:
         scales = tl.load(weight.scales + lines.words + span)
     if weight.dmin is not None:
-        dmin = tl.load(weight.dmin + lines.floats + place)
+        dmin = tl.load(weight.dmin + lines.floats + index)
     if weight.mins is not None:
         mins = tl.load(weight.mins + lines.words + span)
     return d, scales, dmin, mins
@@ -144,12 +144,12 @@ def plane_of(weight, lines, span, BITS: tl.constexpr):
     """Of a span, and where in its bytes the first run's bits are; where there is none, nothing that counts."""
     within = tl.arange(0, _RUN)[None, :]
     if BITS == 5:
-        found, place = tl.load((weight.plane + lines.plane)[:, None] + span // 2 * _RUN + within), (span & 1) * 4
+        found, shift = tl.load((weight.plane + lines.plane)[:, None] + span // 2 * _RUN + within), (span & 1) * 4
     elif BITS == 6:
-        found, place = tl.load((weight.plane + lines.plane)[:, None] + span * _RUN + within), 0
+        found, shift = tl.load((weight.plane + lines.plane)[:, None] + span * _RUN + within), 0
     else:
-        found, place = tl.zeros((lines.octets.shape[0], 1), tl.uint8), 0
-    return found, place
+        found, shift = tl.zeros((lines.octets.shape[0], 1), tl.uint8), 0
+    return found, shift
 
 
 @triton.jit
@@ -167,9 +167,9 @@ def codes_of_pair(weight, lines, plane, span, pair: tl.constexpr, BITS: tl.const
             lower, upper = halves_of(octets)
         else:
             WIDTH: tl.constexpr = BITS - 4
-            above, place = plane
-            lower_place = place + 2 * pair * WIDTH
-            lower, upper = halves_with_plane(octets, above, lower_place, lower_place + WIDTH, WIDTH)
+            above, shift = plane
+            lower_shift = shift + 2 * pair * WIDTH
+            lower, upper = halves_with_plane(octets, above, lower_shift, lower_shift + WIDTH, WIDTH)
     return lower, upper
 
 

@@ -109,8 +109,8 @@ def _store(sums, output, scales, row_scales, bias, first_row, first_output, num_
     if row_scales is not None:
         row_scales = tl.load(row_scales + first_row + rows, mask=is_row, other=0)
     results = finished(sums, scales, row_scales, bias, tl.minimum(outputs, num_outputs - 1))
-    places = output + first_row.to(tl.int64) * num_outputs + rows[None, :] * num_outputs + outputs[:, None]
-    tl.store(places, results.to(output.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
+    targets = output + first_row.to(tl.int64) * num_outputs + rows[None, :] * num_outputs + outputs[:, None]
+    tl.store(targets, results.to(output.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
 
 
 def launch(
