@@ -24,18 +24,22 @@ class Switch:
         return value == "1" if value else self.is_on_unasked
 
 
-GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps that only decode are captured once and replayed")
+GRAPHS = Switch("PENSTOCK_GRAPHS", True, "pure decode steps are captured once and replayed")
 FUSED_PRODUCTS = Switch(
-    "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows take the norm before them and what comes after them along"
+    "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows include the norm before them and the operation after them"
 )
 LIBRARY_ATTENTION = Switch("PENSTOCK_LIBRARY_ATTENTION", True, "a library (FlashAttention) may attend to prompts")
 DEQUANTIZED_PRODUCTS = Switch(
-    "PENSTOCK_DEQUANTIZED_PRODUCTS", True, "a thousand rows or more meet 8-bit and 4-bit weights as floats, by cuBLAS"
+    "PENSTOCK_DEQUANTIZED_PRODUCTS",
+    True,
+    "with a thousand rows or more, 8-bit and 4-bit weights are multiplied as floats by cuBLAS",
 )
-KERNEL_TUNING = Switch("PENSTOCK_KERNEL_TUNING", True, "a first start measures which blocks of a kernel are fastest")
+KERNEL_TUNING = Switch(
+    "PENSTOCK_KERNEL_TUNING", True, "the first start measures the fastest block sizes of each kernel"
+)
 # Of `unproven/`.
-STORING_ANSWERS = Switch("PENSTOCK_STORING_ANSWERS", False, "attention of answers stores their keys and values")
-PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", False, "several cards add up few rows in one another's memory")
+STORING_ANSWERS = Switch("PENSTOCK_STORING_ANSWERS", False, "attention for answers also stores their keys and values")
+PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", False, "several cards sum few rows in one another's memory")
 UNPROVEN = (STORING_ANSWERS, PEER_MEMORY)
 
 SWITCHES = (GRAPHS, FUSED_PRODUCTS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, KERNEL_TUNING, *UNPROVEN)
