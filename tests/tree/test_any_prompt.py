@@ -78,7 +78,7 @@ HELLO = {"role": "user", "content": "x"}
 MISTAKEN: list[tuple[Any, dict[str, Any], str]] = [
     ([{"role": 3, "content": "x"}], {}, "the role of this one is int"), ([{"content": "x"}], {}, "no role"),
     ([{"role": "user", "content": 5}], {}, "int"), ([], {}, "empty"),
-    ([{**HELLO, "tool_calls": [{"function": {"name": "f"}}]}], {}, "tool_calls are the assistant's"),
+    ([{**HELLO, "tool_calls": [{"function": {"name": "f"}}]}], {}, "tool_calls belong to the assistant"),
     ([{**HELLO, "contnet": "y"}], {}, "no 'contnet'. Did you mean content"),
     ([{"role": "user", "content": [{"type": "text", "text": "a", "txet": 1}]}], {}, "no 'txet'. Did you mean text"),
     *[([HELLO], {"tools": [{"type": "function", "function": {"name": "f"} | given}]}, words) for given, words in (

@@ -207,7 +207,7 @@ def test_a_copy_keeps_the_models_own_numbers_and_stretched_positions_and_windows
         ("smollm3", {}, "family smollm3 are not written"),
         ("qwen3_moe", dict(norm_topk_prob=False), "norm_topk_prob is false"),
         ("gemma3_text", dict(query_pre_attn_scalar=77), "query_pre_attn_scalar"),
-        ("qwen3", dict(attention_bias=True), "has no place"),
+        ("qwen3", dict(attention_bias=True), "has no tensor for"),
         ("llama", dict(rope=dict(rope_type="dynamic", factor=2.0)), "stretched by dynamic"),
     ],
     ids=str,
