@@ -45,7 +45,7 @@ def test_a_tree_says_how_it_is_lives_beside_others_and_ends_once_with_its_folder
         for each in (llm, stand_in):
             assert each.generate([[1, 2, 3]], GREEDY, use_tqdm=False)[0].outputs.token_ids == expected
         pids = tree_processes(llm).values()
-        assert runtime_folders() > before
+        assert runtime_folders() - before, "though what a killed tree left may go"
         with stopped(*pids):
             assert repr(llm).startswith("<LLM 'small': ready, "), "which nobody is asked for"
     assert not any(map(is_running, pids))
