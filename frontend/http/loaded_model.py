@@ -17,7 +17,6 @@ from ..requests.prompts import RenderedPrompt
 from ..session.private import PrivateSession
 from ..session.threads import LoopQueue, ModelThreads
 from ..session.tree.transport import TreeTransport
-from ..text.template_options import unread_options
 from ..text.tokenizer import Tokenizer
 
 
@@ -107,8 +106,7 @@ class LoadedModel:
     def check_template_options(self, options: Mapping[str, Any] | None, tools: Sequence[Any] | None) -> None:
         """Refuse likely misspellings of options that the model's template reads."""
         if options:
-            template = self.tokenizer.template(self.session.chat_template, has_tools=bool(tools))
-            unread_options(template, options)
+            self.session.unread_template_options(options, tools)
 
     def render(
         self,

@@ -166,12 +166,18 @@ class PrivateSession(Session[PendingRequest]):
         check_template_options(options)
         if not options:
             return
-        template = self.tokenizer.template(chat_template or self.chat_template, has_tools=bool(tools))
-        for name in unread_options(template, options):
+        for name in self.unread_template_options(options, tools, chat_template):
             if name not in self._unread:
                 self._unread.add(name)
                 words = f"chat_template_kwargs: {name} has no effect: the chat template doesn't read it."
                 logs.say(words, quiet=self.is_quiet)
+
+    def unread_template_options(
+        self, options: Mapping[str, Any], tools: Sequence[Any] | None, chat_template: str | None = None
+    ) -> list[str]:
+        """The options that a template, by default the model's own, doesn't read; raises for one that is misspelt."""
+        template = self.tokenizer.template(chat_template or self.chat_template, has_tools=bool(tools))
+        return unread_options(template, options)
 
     def _text(
         self,

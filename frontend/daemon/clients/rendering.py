@@ -13,7 +13,6 @@ from ....protocol.errors import RequestError
 from ...requests.prompts import RenderedPrompt
 from ...session.private import PrivateSession
 from ...text.template_input import TemplateInput
-from ...text.template_options import unread_options
 
 Text = str | RequestError
 
@@ -65,7 +64,7 @@ def _misspelt_option(session: PrivateSession, wire: WireConversation) -> Request
     if wire.chat_template is not None or not wire.options:
         return None
     try:
-        unread_options(session.tokenizer.template(session.chat_template, has_tools=bool(wire.tools)), wire.options)
+        session.unread_template_options(wire.options, wire.tools)
     except RequestError as error:
         return error
     return None
