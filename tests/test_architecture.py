@@ -64,7 +64,7 @@ AT_HOME = {
     "marshal": set(),
     "multiprocessing": set(),
 }
-KERNELS_KNOW = {"numpy", "torch", "triton", "penstock"}
+KERNELS_KNOW = {"numpy", "ml_dtypes", "torch", "triton", "penstock"}
 
 FILE_LINES_AT_MOST, FILE_LINES_WELCOME = 400, 300
 FUNCTION_LINES_AT_MOST, FUNCTION_LINES_WELCOME = 80, 40

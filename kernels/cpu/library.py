@@ -12,6 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import numpy
+
+from ..arrays import address
 from .build import BuildError, BuildFolders, build, is_current, library_path
 from .variants import VARIANTS, executable_variants, is_known_machine
 
@@ -52,12 +55,14 @@ def fields_of_annotations(kind: type[StructKind]) -> type[StructKind]:
 
 
 def struct_of(kind: type[StructKind], *values: Any, **fields: Any) -> StructKind:
-    """A struct of these values. A tensor's is its address, so it has to outlive the struct; None is null."""
+    """A struct of these values. An array's is its address, so it has to outlive the struct; None is null."""
     given = {name: _address(value) for name, value in fields.items()}
     return kind(*map(_address, values), **given)
 
 
 def _address(value: Any) -> Any:
+    if isinstance(value, numpy.ndarray):
+        return address(value)
     return value.data_ptr() if hasattr(value, "data_ptr") else value
 
 

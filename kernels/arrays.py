@@ -1,0 +1,24 @@
+"""Arrays as files, layers and native kernels hold them: numpy's, with ml_dtypes' number formats beside numpy's own.
+
+torch's tensors are made of them where its operations or a GPU's kernels take them over (`torch/arrays.py`).
+"""
+
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy
+
+Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
+DType: TypeAlias = numpy.dtype[Any]
+
+FLOAT32 = numpy.dtype(numpy.float32)
+FLOAT16 = numpy.dtype(numpy.float16)
+BFLOAT16 = numpy.dtype(ml_dtypes.bfloat16)
+FLOAT8_E4M3 = numpy.dtype(ml_dtypes.float8_e4m3fn)
+FLOAT8_E5M2 = numpy.dtype(ml_dtypes.float8_e5m2)
+
+
+def address(array: Array) -> int:
+    """Where the array's first number lies; the array has to outlive whoever reads it there."""
+    found: int = array.__array_interface__["data"][0]
+    return found
