@@ -12,6 +12,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from .arrays import DType
+
 BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache along with an adapter's weights
 
 
@@ -19,7 +21,7 @@ BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache along
 class LoraConfig:
     """How many adapters there may be, of which rank, and the number format of their weights."""
 
-    dtype: torch.dtype
+    dtype: DType
     max_adapters: int
     max_rank: int
 

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
+
+from .arrays import BFLOAT16, FLOAT16, FLOAT32, DType
 
 FloatKind = Literal["fp32", "fp16", "bf16"]
 # Types of ggml's blocks by their own names in small letters, or the name of several that are stored alike.
@@ -14,8 +15,8 @@ BlockKind = Literal[
     "q2_k", "q3_k", "iq1", "iq2", "iq3_xxs", "iq3_s",
 ]  # fmt: skip
 Kind = FloatKind | Literal["int8", "int4", "mxfp4", "joined"] | BlockKind
-_KINDS: dict[torch.dtype, FloatKind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
-DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}
+_KINDS: dict[DType, FloatKind] = {FLOAT32: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16"}
+DTYPES: dict[str, DType] = {kind: dtype for dtype, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class WeightFormat:
     quantizes_rows: bool = False  # of int8 on a GPU: what meets the matrix becomes 8 bits too, as it does on any CPU
 
     @classmethod
-    def of(cls, dtype: torch.dtype) -> "WeightFormat":
+    def of(cls, dtype: DType) -> "WeightFormat":
         return cls(_KINDS[dtype])
 
 

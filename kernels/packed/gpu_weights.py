@@ -24,6 +24,7 @@ from ..operands import DTYPES, Kind, WeightFormat
 from ..reference.quantized import quantize_int4, quantize_int8
 from ..stored.parts import WeightPart, format_of_parts
 from ..stored.quantized import MIDDLE, QuantizedPart
+from ..torch.arrays import torch_dtype
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once
@@ -99,7 +100,7 @@ def _packed_floats(parts: Sequence[WeightPart], format: WeightFormat, device: to
             return quantize_int4(rows, min(format.group_size, _padded(rows.shape[1], LARGEST_HALF)))
 
         return _packed_int4(_quantized(parts, quantize, device), device)
-    values = torch.cat([part.to(device, DTYPES[format.kind]) for part in parts])
+    values = torch.cat([part.to(device, torch_dtype(DTYPES[format.kind])) for part in parts])
     return GpuWeight(format.kind, values.shape[0], values.shape[1], 0, values)
 
 

@@ -35,6 +35,7 @@ from ..reference.products import linear
 from ..registry import Op
 from ..rows import HostRows
 from ..stored.parts import WeightPart
+from .arrays import torch_dtype
 from .products import TorchLora
 
 
@@ -47,14 +48,14 @@ class TorchOperations(TensorOperations):
         return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
     def pack(self, parts: list[WeightPart], format: WeightFormat) -> PackedWeight:
-        placed = [part.to(self.device, DTYPES[format.kind]) for part in parts]
+        placed = [part.to(self.device, torch_dtype(DTYPES[format.kind])) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
 
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> list[PackedWeight]:
         return [self.pack(each, format) for each in parts]
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
-        return part.to(self.device, DTYPES[format.kind], copy=True)
+        return part.to(self.device, torch_dtype(DTYPES[format.kind]), copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> PackedWeight:
         return self.pack([table], format)

@@ -14,6 +14,7 @@ from ..lora import LoraConfig, LoraMapping
 from ..packed.torch_weights import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
 from ..reference.products import linear, linear_invariant
+from .arrays import torch_dtype
 
 TILE = 16
 
@@ -61,7 +62,7 @@ class TorchLora:
 
     def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
         """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
-        placed = (weight.to(self.device, self.config.dtype) for weight in (down, up))
+        placed = (weight.to(self.device, torch_dtype(self.config.dtype)) for weight in (down, up))
         self._weights[adapter][part] = tuple(map(pack, placed))  # type: ignore[assignment]
 
     def remove(self, adapter: int) -> None:

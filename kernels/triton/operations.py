@@ -23,6 +23,7 @@ from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
+from ..torch.arrays import numpy_dtype, torch_dtype
 from . import is_interpreted
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
@@ -77,6 +78,10 @@ class TritonOperations(TensorOperations):
 
     step_inputs = staticmethod(prepare)  # what a step reads, of its rows' counts
 
+    @property
+    def _own_format(self) -> WeightFormat:
+        return WeightFormat.of(numpy_dtype(self.activations))
+
     def pack(self, parts: list[WeightPart], format: WeightFormat) -> Multiplier:
         # Neighbours in blocks of one kind make a weight, and so do those that are no blocks.
         packed = [self._packed([*run], kind, format) for kind, run in groupby(parts, kind_of)]
@@ -89,7 +94,7 @@ class TritonOperations(TensorOperations):
         if kind is not None:
             return Multiplier(_PRODUCTS[kind][self.is_invariant], pack_blocks(parts, self.device))
         if format.kind in CODES:  # a cut through blocks comes as numbers, and so does a table that is multiplied with
-            format = WeightFormat.of(self.activations)
+            format = self._own_format
         weight = pack(parts, format, self.device)
         forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
         if weight.kind == "int8" and format.quantizes_rows:
@@ -101,12 +106,13 @@ class TritonOperations(TensorOperations):
 
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> GpuExperts:
         if format.kind in CODES:  # as above
-            format = WeightFormat.of(self.activations)
+            format = self._own_format
         return pack_experts(parts, count, format, self.device)
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
-        return part.to(self.device, DTYPES.get(format.kind, self.activations), copy=True)
+        dtype = torch_dtype(DTYPES[format.kind]) if format.kind in DTYPES else self.activations
+        return part.to(self.device, dtype, copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> Multiplier:
         return self.pack([table], format)

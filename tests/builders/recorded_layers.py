@@ -30,6 +30,7 @@ from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightForm
 from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.states import Segments
+from penstock.kernels.torch.arrays import numpy_dtype
 from penstock.kernels.torch.products import TorchLora
 
 from .operation_examples.table import EXAMPLES
@@ -110,7 +111,7 @@ class OneCall:
 
 
 def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
-    return pack([weight.plain()], WeightFormat.of(weight.dtype).kind)
+    return pack([weight.plain()], WeightFormat.of(numpy_dtype(weight.dtype)).kind)
 
 
 def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:

@@ -15,6 +15,7 @@ from builders.quantized_parts import draws as normal
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
+from penstock.kernels.arrays import DType
 from penstock.kernels.cpu.layer import QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.structs import ACTIVATION, Gate, GatedLinear
@@ -22,6 +23,7 @@ from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_fr
 from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.operands import DTYPES
 from penstock.kernels.reference.pointwise import embedding
+from penstock.kernels.torch.arrays import torch_dtype
 
 pytestmark = needs_variant
 
@@ -35,15 +37,15 @@ def test_a_gate_minds_the_far_ends_of_its_activation(variant: str, activation: s
 
 
 @for_each("kind, dtype", DTYPES.items())
-def test_a_table_gives_the_rows_that_it_holds(library: Library, kind: str, dtype: torch.dtype) -> None:
+def test_a_table_gives_the_rows_that_it_holds(library: Library, kind: str, dtype: DType) -> None:
     """Plain, and packed for products."""
     for width, first in ((1, 10), (24, 0), (131, 10), (24, 100)):
-        table, token_ids = normal(40, width).to(dtype), torch.arange(-3, 120)
+        table, token_ids = normal(40, width).to(torch_dtype(dtype)), torch.arange(-3, 120)
         expected = embedding.reference(token_ids, table.float(), first)
         assert torch.equal(embedded(library, token_ids, table, first, width), expected), (width, first)
     rows, token_ids = normal(75, 201), torch.arange(100)
     for first in (0, 10):
-        expected = embedding.reference(token_ids, rows.to(dtype).float(), first)
+        expected = embedding.reference(token_ids, rows.to(torch_dtype(dtype)).float(), first)
         assert torch.equal(embedded(library, token_ids, pack([rows], kind), first, 201), expected), first
 
 

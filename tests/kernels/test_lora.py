@@ -3,6 +3,8 @@
 Quick on processors; in Triton's interpreter with `-m long`, since test_every_kernel.py tries it in every run.
 """
 
+from penstock.kernels.torch.arrays import numpy_dtype
+
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import LoraConfig, LoraMapping
+from penstock.kernels import LoraConfig, LoraMapping, WeightFormat
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.structs import Linear, Lora, Step
 from penstock.kernels.cpu.weights.lora import NativeLora
@@ -28,7 +30,6 @@ from penstock.kernels.lora import DeviceLoraMapping
 from penstock.kernels.triton.products.lora import TritonLora, add_lora
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
-KINDS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 MOST, CPU = 5, torch.device("cpu")  # adapters; where the GPU's kernel is interpreted
 
 
@@ -39,7 +40,10 @@ def mapping_of(adapters: list[int]) -> LoraMapping | None:
 
 class NativeProduct(AdaptedProduct):
     def __init__(self, library: Library, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype):
-        self.library, self.lora = library, NativeLora(in_features, outputs, LoraConfig(dtype, MOST, max(ranks)))
+        self.library, self.lora = (
+            library,
+            NativeLora(in_features, outputs, LoraConfig(numpy_dtype(dtype), MOST, max(ranks))),
+        )
         super().__init__(self.lora, in_features, outputs, ranks, dtype)
 
     def added(self, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
@@ -56,13 +60,16 @@ class NativeProduct(AdaptedProduct):
             addressof(step), addressof(product), x.data_ptr(), x.shape[1], config.max_rank, len(parts),
             addressof(parts), shrunk.data_ptr(),
         )  # fmt: skip
-        self.library.call(f"penstock_lora_{KINDS[config.dtype]}", arguments)
+        self.library.call(f"penstock_lora_{WeightFormat.of(config.dtype).kind}", arguments)
         return output
 
 
 class TritonProduct(AdaptedProduct):
     def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype):
-        self.dtype, self.lora = dtype, TritonLora(in_features, outputs, LoraConfig(dtype, MOST, max(ranks)), CPU)
+        self.dtype, self.lora = (
+            dtype,
+            TritonLora(in_features, outputs, LoraConfig(numpy_dtype(dtype), MOST, max(ranks)), CPU),
+        )
         for tensor in self.lora.tensors:
             tensor.fill_(torch.nan)  # as memory may be found
         super().__init__(self.lora, in_features, outputs, ranks, dtype)

@@ -192,7 +192,7 @@ def test_they_read_their_shares_of_another_layout_and_answer_as_with_the_usual_o
 
 @for_each("name", GGUF)
 def test_they_share_blocks_of_a_gguf_file_and_compute_what_one_computes(ranks, name):
-    driven = HandDriven(load_on("fast", ranks.folder(name), dtype=torch.float32))
+    driven = HandDriven(load_on("fast", ranks.folder(name), dtype="float32"))
     alone = driven.greedy([driven.add(prompt) for prompt in GGUF_PROMPTS], 3)
     [[_, logits]], _ = ranks.found[0][name]
     for own, expected in zip(logits, alone, strict=True):

@@ -56,7 +56,7 @@ PROMPTS = [[5, 9, 2, 77, 31, 8, 120, 64, 3, 200, 17], [41, 250, 6]]
 
 def logits_of(folder: Path, backend: str = "fast", **options: Any) -> torch.Tensor:
     """Of every token of a few prompts, computed together."""
-    driven = HandDriven(load_on(backend, folder, dtype=torch.float32, **options))
+    driven = HandDriven(load_on(backend, folder, dtype="float32", **options))
     rows = [driven.add(prompt) for prompt in PROMPTS]
     return driven.step([(row, len(prompt)) for row, prompt in zip(rows, PROMPTS, strict=True)], every_token=True)
 

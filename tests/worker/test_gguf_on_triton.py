@@ -47,8 +47,8 @@ def files(folder: Path, name: str, **overrides: Any) -> tuple[Path, Path]:
 )
 def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, tmp_path: Path):
     in_blocks, widened = files(tmp_path, name)
-    expected = answers(load_on("invariant", widened, dtype=torch.float32))
-    assert answers(on_triton(in_blocks, dtype=torch.float32)) == expected
+    expected = answers(load_on("invariant", widened, dtype="float32"))
+    assert answers(on_triton(in_blocks, dtype="float32")) == expected
 
 
 @pytest.mark.long
@@ -96,7 +96,7 @@ def test_ranks_share_experts_by_width_where_blocks_end_or_whole(expert_parallel:
     options: dict[str, Any] = {"dtype": torch.float32, "expert_parallel": expert_parallel}
     found = [on_triton(in_blocks, ranks=each, **options).decoder.layers[0].mlp.experts for each in ranks]
     assert [(each.gate_up.kinds, each.down.kinds) for each in found] == [(("q4_k",), ("q6_k",))] * 2
-    whole = on_triton(widened, dtype=torch.float32).decoder.layers[0].mlp.experts.down
+    whole = on_triton(widened, dtype="float32").decoder.layers[0].mlp.experts.down
     for number in range(whole.num_experts):
         if expert_parallel:
             rank, own = divmod(number, found[0].num_experts)
@@ -108,9 +108,9 @@ def test_ranks_share_experts_by_width_where_blocks_end_or_whole(expert_parallel:
 
 def test_ranks_share_blocks_and_widen_what_a_cut_goes_through(tmp_path: Path):
     in_blocks, widened = files(tmp_path, "qwen3, Q4_K_M", head_dim=32, intermediate_size=768)
-    layers = [on_triton(in_blocks, dtype=torch.float32, ranks=Parallel(rank, 2)).decoder.layers[0] for rank in range(2)]
+    layers = [on_triton(in_blocks, dtype="float32", ranks=Parallel(rank, 2)).decoder.layers[0] for rank in range(2)]
     assert [layer.attention.output.own.weight.kinds for layer in layers] == [("fp32",)] * 2
     downs = [layer.mlp.down.own.weight.weight for layer in layers]
     assert [(down.kind, down.in_features) for down in downs] == [("q6_k", 256), ("q6_k", 512)]
-    whole = on_triton(widened, dtype=torch.float32).decoder.layers[0].mlp.down.own.weight.weight.values
+    whole = on_triton(widened, dtype="float32").decoder.layers[0].mlp.down.own.weight.weight.values
     assert torch.equal(torch.cat([unpacked_blocks(down) for down in downs], 1), whole)

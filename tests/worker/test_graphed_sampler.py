@@ -48,7 +48,7 @@ class TableDecoder:
     """No layers: a token's logits stand in a table."""
 
     placement: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(ops=SimpleNamespace(step_inputs=prepare), activations=torch.float32)
+        default_factory=lambda: SimpleNamespace(ops=SimpleNamespace(step_inputs=prepare, activations=torch.float32))
     )
     ropes: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(tables=[], end_of=int, grow_to=lambda end: None, by_layer=list)

@@ -11,6 +11,7 @@ from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import TorchOperations, WeightFormat, multiplies_bfloat16
+from penstock.kernels.arrays import BFLOAT16
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description.parts.rope import RopeConfig
 from penstock.worker.kv.kv_cache import KVCache, KVShape
@@ -126,6 +127,6 @@ def test_logits_come_nearer_to_those_of_a_model_in_float32(tmp_path, family, bac
 def test_nothing_else_changes_in_a_model_of_float32_and_other_activations_are_refused(tmp_path):
     folder = tiny_model(tmp_path, "qwen3")
     assert torch.equal(logits_of(load_model(folder)), logits_of(load_model(folder, lm_head_fp32=True)))
-    backend = replace(load_on("fast", folder).backend, activations=torch.bfloat16)
+    backend = replace(load_on("fast", folder).backend, activations=BFLOAT16)
     with pytest.raises(ConfigError, match="lm_head_fp32=True needs activations in float32"):
         backend.float32_head()

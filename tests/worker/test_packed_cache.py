@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import WeightFormat
+from penstock.kernels.arrays import FLOAT32
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight
 from penstock.protocol.files.cache_folder import cache_folder
@@ -117,7 +118,7 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     found, form = [], WeightFormat("fp32")
     for _ in range(2):
         source, cache = Checkpoint(model), opened(model)
-        placement = Placement(torch.device("cpu"), LayerFormats(form), torch.float32, Packing(), cache=cache)
+        placement = Placement(torch.device("cpu"), LayerFormats(form), FLOAT32, Packing(), cache=cache)
         place, table = Weights(source, placement).at("model"), CheckpointPiece("weight", (307, 64), (0, 5, 9))
         made = [place.at("norm").packed([CheckpointPiece("weight", (64,))])]
         made += [place.at("embed_tokens").table(table, each) for each in (form, WeightFormat("bf16"))]

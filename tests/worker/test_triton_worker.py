@@ -3,6 +3,8 @@
 In one process, with the real scheduler and the real runner, and tiny models. Slow, so the quick tests ask for little.
 """
 
+from penstock.kernels.arrays import BFLOAT16
+
 from builders.interpreted import on_triton  # isort: skip  before anything that imports triton
 
 import json
@@ -91,7 +93,7 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
 def test_models_and_formats_that_a_gpu_has_no_kernels_for_are_refused_by_name(tmp_path, family, given, named):
     with pytest.raises(ConfigError, match=f"{family} .*{named}.* device='cpu'"):
         on_triton(tiny_model(tmp_path, family, **given))
-    backend = TritonBackend.create(torch.device("cpu"), torch.bfloat16, Parallel(), BackendOptions())
+    backend = TritonBackend.create(torch.device("cpu"), BFLOAT16, Parallel(), BackendOptions())
     assert backend.kv_kind("int8") == "int8"
     with pytest.raises(ConfigError, match="kv_cache_dtype='uint4' is for processors; a GPU has fp32, fp16, bf16, int8"):
         backend.kv_kind("uint4")

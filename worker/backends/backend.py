@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 import torch
 
 from ...kernels import Operations, WeightFormat
+from ...kernels.arrays import FLOAT32, DType
 from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
@@ -45,7 +46,7 @@ class Backend(ABC):
     device: torch.device
     ops: Operations[Any, Any]
     format: WeightFormat  # of unquantized matrices
-    activations: torch.dtype  # between products
+    activations: DType  # between products
 
     # Makes the inputs of a step's forward pass.
     batch = staticmethod(step_batch)
@@ -80,7 +81,7 @@ class Backend(ABC):
 
     def float32_head(self) -> WeightFormat:
         """The format of the head's matrix if it must be float32."""
-        if self.activations != torch.float32:
+        if self.activations != FLOAT32:
             raise ConfigError(
                 f"lm_head_fp32=True needs activations in float32, and here they are {self.activations}, as they are on "
                 "a GPU. Leave it out, or use dtype='float32'."

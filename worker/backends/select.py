@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from ...kernels import triton
+from ...kernels.arrays import DType
 from ...kernels.cpu.library import LibraryError
 from ...kernels.cpu.library import load as load_library
 from ...protocol.errors import ConfigError
@@ -20,7 +21,7 @@ from .triton.unsupported import missing_kernels
 def select_backend(
     config: ModelConfig,
     device: torch.device,
-    dtype: torch.dtype,
+    dtype: DType,
     ranks: Parallel,
     options: BackendOptions,
 ) -> Backend:

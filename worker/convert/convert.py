@@ -19,6 +19,7 @@ from ...kernels.cpu.weights.quantized import pack_parts, unpacked
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...kernels.stored.parts import WeightPart
 from ...kernels.stored.quantized import QuantizedPart
+from ...kernels.torch.arrays import torch_dtype
 from ...protocol.conversion import (
     RECORD,
     Conversion,
@@ -85,7 +86,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     if config.vision is None:
         stored = [each for each in stored if not PICTURE_TENSORS.match(each.name)]
     if config.quantization is not None and not is_copied:
-        stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
+        stored = with_scales_applied(stored, kinds, torch_dtype(resolve_dtype("auto", config)))
     folders = planned_folders(stored, asked, by_rank)
     stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
     before, after = (sum(each.nbytes for each in some) for some in (stored, folders))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import TorchOperations, WeightFormat
+from ...kernels.arrays import FLOAT32
 from ..description.config import ModelConfig
 from ..description.origin import origin_of
 from ..description.split import check_split
@@ -47,7 +48,7 @@ def rank_pieces(
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
     source, formats = _RecordingSource(checkpoint), LayerFormats(WeightFormat("fp32"))
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
-    placement = Placement(_NOWHERE, formats, torch.float32, ops, ranks)
+    placement = Placement(_NOWHERE, formats, FLOAT32, ops, ranks)
     Decoder(Weights(source, placement), config)
     if config.vision is not None:  # every rank has all of it
         alone = Parallel()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.operations import StepField
+from ...kernels.torch.arrays import torch_dtype
 from ..description.config import ModelConfig
 from ..description.parts.latent import LatentConfig
 from ..description.parts.mixers import DeltaNet, ShortConvolution
@@ -202,7 +203,9 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], for `logits`."""
-        batch.rotations_by_layer = self.ropes.at(batch.rotations, batch.rotations_end, self.placement.activations)
+        batch.rotations_by_layer = self.ropes.at(
+            batch.rotations, batch.rotations_end, torch_dtype(self.placement.activations)
+        )
         return cast(Tensor, self.stream(batch))
 
     @torch.inference_mode()

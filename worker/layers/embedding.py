@@ -5,7 +5,7 @@ Some models (Gemma's, with per-layer embeddings) also give each layer its own to
 
 import math
 
-import torch
+import numpy
 
 from ...kernels import DTYPES
 from ...kernels.operations import StepField
@@ -31,7 +31,7 @@ class Embedding:
         placement = weights.placement
         self.ops = weights.ops
         own = DTYPES[placement.formats.own.kind]
-        self.scale = torch.tensor(scale).to(own).item() if rounds_scale else scale
+        self.scale = float(numpy.float32(scale).astype(own)) if rounds_scale else scale
         self.first, last = placement.ranks.span(vocab_size)
         piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # [vocabulary / ranks, hidden]. A tied table is also the head's matrix; an untied one keeps the model's format.

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from ...kernels.torch.arrays import torch_dtype
 from ..description.parts.norms import NormForm
 from ..weights.weights import Rows, Weights
 
@@ -52,4 +53,4 @@ def norm_vector(weights: Weights, name: str, shape: tuple[int, ...], is_less_one
         return weights.vector(name, shape)
     exact = weights.read(name, shape, None).to(weights.placement.device, torch.float32)
     whole = (exact + 1.0 if is_less_one else exact) * scale
-    return whole if is_less_one else whole.to(weights.placement.activations)
+    return whole if is_less_one else whole.to(torch_dtype(weights.placement.activations))

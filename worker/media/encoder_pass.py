@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import HostRows, TokenRotation
+from ...kernels.torch.arrays import torch_dtype
 from ..kv.kv_cache import KVCache, KVShape
 from ..steps.batch import LayerStep
 from ..weights.weights import Rows
@@ -80,7 +81,7 @@ class TensorPass(EncoderPass):
 
     def __init__(self, encoder: Encoder) -> None:
         self._memory: KVCache | None = None
-        super().__init__(encoder, encoder.placement.activations)
+        super().__init__(encoder, torch_dtype(encoder.placement.activations))
 
     @torch.inference_mode()
     def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
@@ -94,7 +95,7 @@ class TensorPass(EncoderPass):
         if self._memory is None or self._memory.num_blocks < num_blocks:
             placement, config = self.encoder.placement, self.encoder.config
             shape = KVShape(1, config.num_heads, config.padded_head_dim)
-            self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, placement.activations, placement.device)
+            self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, self._dtype, placement.device)
 
     @torch.inference_mode()
     def _embedded(self, patches: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.operands import PlacedRows
+from ...kernels.torch.arrays import torch_dtype
 from ...protocol.media import Encode, MediaRows
 from ...protocol.messages import StepPlan, values
 from ..device import on_device
@@ -29,7 +30,9 @@ class KeptMedia:
         self.encoding = encoding
         self.config = config
         self.device = placement.device
-        self.rows = zeros((num_rows, config.row_parts * config.out_size), placement.activations, placement.device)
+        self.rows = zeros(
+            (num_rows, config.row_parts * config.out_size), torch_dtype(placement.activations), placement.device
+        )
         self._free = list(range(num_rows))[::-1]
         self._of_entries: dict[int, numpy.ndarray] = {}  # int64: rows by entry
         self._begun: MediumEncoding | None = None

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from ...kernels import DTYPES, WeightFormat
+from ...kernels.arrays import DType
 from ...protocol.errors import ConfigError, OutOfMemoryError
 from ..backends.backend import Backend
 from ..description.config import ModelConfig
@@ -63,7 +62,7 @@ def demand_of(
     ranks: Parallel,
     cache: PackedCache | None,
     not_kept: str,
-    dtype: torch.dtype,
+    dtype: DType,
 ) -> Demand:
     weight_bytes = estimated_weight_bytes(config, formats, ranks.size)
     if cache is not None:

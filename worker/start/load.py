@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...kernels import DTYPES, LoraConfig
+from ...kernels.arrays import DType
 from ...protocol.conversion import read_record
 from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import named_layers
@@ -37,14 +38,14 @@ from ..weights.weights import Placement, Source, Weights
 from .demand import CheckRoom, demand_of, kept_weights, write_through
 from .model import LoadReport, Model
 
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
 
 def load_model(
     model_folder: Path,
     *,
     device: torch.device | str = "cpu",
-    dtype: torch.dtype | str = "auto",
+    dtype: str = "auto",
     ranks: Parallel | None = None,
     load_format: str = "auto",
     options: BackendOptions | None = None,
@@ -148,10 +149,8 @@ def _converted_with(model_folder: Path, backend: Backend) -> str | None:
     return record.quantization if record else None
 
 
-def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
+def resolve_dtype(dtype: str, config: ModelConfig) -> DType:
     """The requested number format, or with "auto" the checkpoint's."""
-    if isinstance(dtype, torch.dtype):
-        return dtype
     name = config.dtype if dtype == "auto" else dtype
     if name not in _DTYPES:
         raise ConfigError(f"The number format {name!r} is not supported. Use one of {', '.join(_DTYPES)}.")

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from ...kernels import WeightFormat
+from ...kernels.arrays import DType
 from ...protocol.processes.trace import Trace
 from ..backends.backend import Backend
 from ..description.config import ModelConfig
@@ -42,7 +41,7 @@ class Model:
     forward_pass: ForwardPass  # computes a batch: the decoder, or its recorded or captured form
     sample: Sampler  # chooses tokens from its logits
     backend: Backend
-    dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
+    dtype: DType  # the model's number format, in which its keys and values are stored by default
     report: LoadReport
     cache: PackedCache | None = None  # of packed weights; new ones wait to be written
     adapters: AdapterBank | None = None  # of LoRA, if enabled

@@ -48,7 +48,7 @@ def number_formats(model: Model) -> str:
         kinds = tuple("int8" if kind == "int4" else kind for kind in kinds)
     small = dict.fromkeys(kind for kind in kinds if kind not in DTYPES)
     has_floats = not small or any(kind in DTYPES for kind in kinds)
-    return ", ".join([*small, *([str(model.dtype).removeprefix("torch.")] if has_floats else [])])
+    return ", ".join([*small, *([model.dtype.name] if has_floats else [])])
 
 
 def notes_on_experts(model: Model) -> Iterator[str]:

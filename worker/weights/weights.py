@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
+from ...kernels.arrays import DType
 from ...kernels.operations import Adapters, PackedExperts, Table
 from ...kernels.packed.gpu_experts import UnlikeExperts
 from ...kernels.stored.ggml import GgmlPart
 from ...kernels.stored.parts import WeightPart
+from ...kernels.torch.arrays import torch_dtype
 from ...protocol.errors import ConfigError
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
@@ -91,7 +93,7 @@ class Placement:
 
     device: torch.device
     formats: LayerFormats  # of the matrices
-    activations: torch.dtype  # between products
+    activations: DType  # between products
     ops: Operations[Any, Any]
     ranks: Parallel = field(default_factory=Parallel)
     cache: PackedCache | None = None  # of packed weights, if worth keeping
@@ -212,7 +214,9 @@ class Weights:
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """Copy a vector applied to activations (a norm's weight, a bias), since the file may be replaced while the
         model runs."""
-        return self.read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
+        return self.read(name, shape, part).to(
+            self.placement.device, torch_dtype(self.placement.activations), copy=True
+        )
 
     def exact_vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """Copy a vector in float32, whatever the activations' format."""

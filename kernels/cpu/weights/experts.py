@@ -15,6 +15,7 @@ from ...experts import ExpertWeights
 from ...operands import DTYPES, Kind, WeightFormat
 from ...stored.parts import WeightPart, format_of_parts
 from ...stored.quantized import MIDDLE
+from ...torch.arrays import torch_dtype
 from .blocks import JoinedWeight, unpacked_blocks
 from .packed import BLOCK_KINDS, PANEL, NativeWeight, empty, pack, pack_int4_from, padded
 from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
@@ -128,7 +129,9 @@ def _floats(weight: NativeWeight) -> Tensor:
         order = weight.order if isinstance(weight, OrderedWeight) else None
         return replace(unpacked(weight), order=order).dequantized()
     depth = 2 if weight.kind == "bf16" else 1  # neighbours of one output that lie side by side
-    panels = weight.data.view(DTYPES[weight.kind]).view(-1, padded(weight.in_features) // depth, PANEL, depth)
+    panels = weight.data.view(torch_dtype(DTYPES[weight.kind])).view(
+        -1, padded(weight.in_features) // depth, PANEL, depth
+    )
     rows = panels.transpose(1, 2).flatten(2).flatten(0, 1)
     return rows[: weight.out_features, : weight.in_features].float()
 

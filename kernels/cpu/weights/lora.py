@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...lora import LoraConfig
+from ...torch.arrays import torch_dtype
 from ..library import struct_of
 from ..structs import LoraPart
 from .packed import PANEL
@@ -29,8 +30,8 @@ class NativeLora:
         down = _rounded(config.max_rank, QUAD) * _rounded(in_features, INPUTS)
         ups = [_rounded(out_features, PANEL) * config.max_rank for out_features in outputs]
         # Never filled here, so that what no adapter uses takes no memory.
-        self._downs = [torch.empty(config.max_adapters, down, dtype=config.dtype) for _ in outputs]
-        self._ups = [torch.empty(config.max_adapters, up, dtype=config.dtype) for up in ups]
+        self._downs = [torch.empty(config.max_adapters, down, dtype=torch_dtype(config.dtype)) for _ in outputs]
+        self._ups = [torch.empty(config.max_adapters, up, dtype=torch_dtype(config.dtype)) for up in ups]
         self._ranks = torch.zeros(len(self.outputs), config.max_adapters, dtype=torch.int32)
 
     @property

@@ -20,6 +20,7 @@ from ...stored.ggml import GgmlPart
 from ...stored.mxfp4 import BLOCK, Mxfp4Part
 from ...stored.parts import WeightPart
 from ...stored.quantized import MIDDLE, QuantizedPart
+from ...torch.arrays import numpy_dtype
 from .blocks import JoinedWeight, kind_of, pack_blocks
 from .packed import (
     BLOCK_KINDS,
@@ -81,7 +82,7 @@ def _own_kind(part: WeightPart, kind: Kind) -> Kind:
     if isinstance(part, Mxfp4Part):
         return "mxfp4"
     if isinstance(part, Tensor) and kind in BLOCK_KINDS:
-        return WeightFormat.of(part.dtype).kind
+        return WeightFormat.of(numpy_dtype(part.dtype)).kind
     return kind
 
 

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...lora import BLOCK_TOKENS, DeviceLoraMapping, LoraConfig
+from ...torch.arrays import torch_dtype
 from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
 
@@ -93,14 +94,14 @@ class TritonLora:
     def __init__(self, in_features: int, outputs: Sequence[int], config: LoraConfig, device: torch.device) -> None:
         """`outputs` are the numbers of outputs of the product's parts."""
         self.in_features = in_features
-        self.config = config
+        self.config, self.dtype = config, torch_dtype(config.dtype)
         ends = torch.tensor(outputs).cumsum(0).tolist()
         self.spans = [(end - count, end) for end, count in zip(ends, outputs, strict=True)]
         # What lies beyond an adapter's rank is never read.
         self.down = torch.empty(
-            config.max_adapters, len(outputs), config.max_rank, in_features, dtype=config.dtype, device=device
+            config.max_adapters, len(outputs), config.max_rank, in_features, dtype=self.dtype, device=device
         )
-        self.up = torch.empty(config.max_adapters, sum(outputs), config.max_rank, dtype=config.dtype, device=device)
+        self.up = torch.empty(config.max_adapters, sum(outputs), config.max_rank, dtype=self.dtype, device=device)
         self.ranks = torch.zeros(config.max_adapters, len(outputs), dtype=torch.int32, device=device)
         self.rounded_rank = max(16, triton.next_power_of_2(config.max_rank))
         spans = enumerate(self.spans)
@@ -132,7 +133,7 @@ def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMa
     splits, parts = triton.cdiv(lora.in_features, choice["SPLIT"]), len(lora.spans)
     shrunk = torch.empty(splits, num_tokens, parts, lora.rounded_rank, dtype=torch.float32, device=x.device)
     constants = {
-        "PRECISION": _precision(config.dtype),
+        "PRECISION": _precision(lora.dtype),
         "TOKENS": BLOCK_TOKENS,
         "RANK": lora.rounded_rank,
         "num_warps": choice.num_warps,
@@ -141,7 +142,7 @@ def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMa
     which, num_blocks = (adapted.tokens, adapted.blocks), len(adapted.blocks)
     _shrink[num_blocks, parts, splits](
         x, x.stride(0), *which, lora.down, lora.ranks, shrunk, lora.in_features, parts, config.max_rank, num_tokens,
-        INNER=_inner(lora.rounded_rank, config.dtype), SPLIT=choice["SPLIT"], **constants,
+        INNER=_inner(lora.rounded_rank, lora.dtype), SPLIT=choice["SPLIT"], **constants,
     )  # fmt: skip
     _expand[num_blocks, len(lora.tiles)](
         product, product.stride(0), *which, lora.up, lora.ranks, shrunk, lora.tiles, lora.up.shape[1], parts,

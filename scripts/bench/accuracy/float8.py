@@ -22,6 +22,7 @@ from torch import Tensor
 
 from penstock.frontend.models.model_names import BUNDLED
 from penstock.kernels import TorchOperations
+from penstock.kernels.arrays import DType
 from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.worker.backends.torch.backend import TorchBackend
 from penstock.worker.start import load
@@ -199,7 +200,7 @@ def with_float8_rows(folder: Path, group: int) -> Model:
     vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
     usual = load.select_backend
 
-    def backend(config: Any, device: torch.device, dtype: torch.dtype, ranks: Any, options: Any) -> TorchBackend:
+    def backend(config: Any, device: torch.device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
         made = TorchBackend.create(device, dtype, ranks, False, "")
         ops = Float8Rows(device, torch.float32, ranks, group=group, head=vocabulary)
         return TorchBackend(**(vars(made) | {"ops": ops}))

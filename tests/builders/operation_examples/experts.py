@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.kernels.arrays import FLOAT32
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.operands import DTYPES, WeightFormat
 from penstock.kernels.packed.gpu_experts import pack_experts
+from penstock.kernels.torch.arrays import torch_dtype
 
 _CPU = torch.device("cpu")
 
@@ -111,7 +113,7 @@ def gpu_expert_inputs(seed: int) -> Iterator[tuple[Tensor, Routes, ExpertWeights
     shapes = ((1, 2, 6, 0, 6, 72, 40), (9, 3, 5, 2, 3, 200, 48), (70, 2, 3, 0, 3, 64, 100))
     for number, forms in enumerate(_FORMS):
         tokens, top_k, total, first, here, hidden, width = shapes[(number + seed) % len(shapes)]
-        dtype = DTYPES.get(forms[0].kind, torch.float32)
+        dtype = torch_dtype(DTYPES.get(forms[0].kind, FLOAT32))
         gate_up, down = (
             pack_experts([[_small(generator, *shape)] for _ in range(here)], here, form, _CPU)
             for form, shape in zip(forms, ((2 * width, hidden), (hidden, width)), strict=True)

@@ -17,6 +17,7 @@ from penstock.kernels.packed.gpu_blocks import KINDS, RUN, pack_blocks
 from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.reference.lora import add_lora
 from penstock.kernels.stored.block_kinds import CODES
+from penstock.kernels.torch.arrays import numpy_dtype
 from penstock.kernels.torch.products import TorchLora
 
 
@@ -152,7 +153,9 @@ class AdaptedProduct:
         self, lora: LoraWeights | None, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype
     ) -> None:
         """Fills `lora` with an adapter of each rank; 0 stands for none."""
-        self.plain = TorchLora(in_features, outputs, LoraConfig(dtype, len(ranks), max(ranks)), torch.device("cpu"))
+        self.plain = TorchLora(
+            in_features, outputs, LoraConfig(numpy_dtype(dtype), len(ranks), max(ranks)), torch.device("cpu")
+        )
         generator = torch.Generator().manual_seed(in_features)
         for adapter, rank in enumerate(ranks):
             for part, out_features in enumerate(outputs):

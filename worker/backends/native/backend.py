@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 import torch
 
 from ....kernels import WeightFormat
+from ....kernels.arrays import FLOAT32, DType
 from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM, LARGEST_LATENT
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
@@ -49,10 +50,10 @@ class NativeBackend(Backend):
 
     @classmethod
     def create(
-        cls, library: Library, config: ModelConfig, device: torch.device, dtype: torch.dtype, ranks: Parallel
+        cls, library: Library, config: ModelConfig, device: torch.device, dtype: DType, ranks: Parallel
     ) -> "NativeBackend":
         _check_heads(config)
-        return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), torch.float32, library)
+        return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), FLOAT32, library)
 
     @property
     def kernels(self) -> str:

@@ -6,6 +6,8 @@ from typing import ClassVar
 import torch
 
 from ....kernels import DTYPES, TorchOperations, WeightFormat, multiplies_bfloat16
+from ....kernels.arrays import BFLOAT16, FLOAT32, DType
+from ....kernels.torch.arrays import torch_dtype
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import KVCache, KVShape
 from ...ranks.parallel import Parallel
@@ -19,16 +21,16 @@ class TorchBackend(Backend):
 
     @classmethod
     def create(
-        cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, deterministic: bool, missing: str
+        cls, device: torch.device, dtype: DType, ranks: Parallel, deterministic: bool, missing: str
     ) -> "TorchBackend":
         """On a CPU activations are float32, and so are matrices in a 16-bit format that the CPU can't multiply: torch
         multiplies those at a fraction of float32's speed.
         """
         activations = dtype
         if device.type == "cpu":
-            is_multiplied = dtype == torch.bfloat16 and multiplies_bfloat16()
-            dtype, activations = (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
-        ops = TorchOperations(device, activations, ranks, deterministic)
+            is_multiplied = dtype == BFLOAT16 and multiplies_bfloat16()
+            dtype, activations = (BFLOAT16 if is_multiplied else FLOAT32), FLOAT32
+        ops = TorchOperations(device, torch_dtype(activations), ranks, deterministic)
         return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
 
     def encoder_operations(self) -> TorchOperations:
@@ -51,7 +53,7 @@ class TorchBackend(Backend):
         return kind
 
     def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
-        return shape.bytes_per_token(DTYPES[kind])
+        return shape.bytes_per_token(torch_dtype(DTYPES[kind]))
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> KVCache:
-        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], self.device)
+        return KVCache.allocate(shape, num_blocks, block_size, torch_dtype(DTYPES[kind]), self.device)

@@ -6,7 +6,9 @@ from typing import ClassVar
 import torch
 
 from ....kernels import TorchOperations, WeightFormat
+from ....kernels.arrays import DType
 from ....kernels.paged import KV_DTYPES
+from ....kernels.torch.arrays import torch_dtype
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
@@ -53,10 +55,8 @@ class TritonBackend(Backend):
     options: BackendOptions = field(default_factory=BackendOptions)
 
     @classmethod
-    def create(
-        cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, options: BackendOptions
-    ) -> "TritonBackend":
-        ops = _operations(options.deterministic)(device, dtype, ranks, options.deterministic)
+    def create(cls, device: torch.device, dtype: DType, ranks: Parallel, options: BackendOptions) -> "TritonBackend":
+        ops = _operations(options.deterministic)(device, torch_dtype(dtype), ranks, options.deterministic)
         return cls(device, ops, WeightFormat.of(dtype), dtype, options=options)
 
     @property
@@ -95,7 +95,7 @@ class TritonBackend(Backend):
 
     def encoder_operations(self) -> TorchOperations:
         """Torch's operations, which compute the encoder from floats."""
-        return TorchOperations(self.device, self.activations, Parallel(), self.ops.is_invariant)
+        return TorchOperations(self.device, self.ops.activations, Parallel(), self.ops.is_invariant)
 
     def capture(
         self,
