@@ -10,6 +10,8 @@ import numpy
 
 Array: TypeAlias = numpy.ndarray[Any, numpy.dtype[Any]]
 DType: TypeAlias = numpy.dtype[Any]
+# An array on a device: numpy's or a tensor, used as both may be (indexing, assignment, arithmetic).
+DeviceArray: TypeAlias = Any
 
 FLOAT32 = numpy.dtype(numpy.float32)
 FLOAT16 = numpy.dtype(numpy.float16)

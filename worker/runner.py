@@ -15,7 +15,6 @@ from torch import Tensor
 from ..protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
-from .device import HostCopy, on_device
 from .kv.model_memory import ModelMemory
 from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
@@ -164,10 +163,10 @@ class Runner:
         is_searched = rows.is_searched[rows.wants_logits]
         if self.ranks.rank != 0:  # it may have no logits, and needs none
             return logits
-        own = logits[on_device(numpy.flatnonzero(is_searched), logits.device)]
+        own = logits[self.table.device.put(numpy.flatnonzero(is_searched))]
         counts = self.table.num_candidates[rows.slots[rows.is_searched]]
-        outcome.candidates = candidates(own, numpy.flatnonzero(rows.is_searched), counts)
-        return logits[on_device(numpy.flatnonzero(~is_searched), logits.device)]
+        outcome.candidates = candidates(self.table.device, own, numpy.flatnonzero(rows.is_searched), counts)
+        return logits[self.table.device.put(numpy.flatnonzero(~is_searched))]
 
     def _sample(self, outcome: Outcome, logits: Tensor, mask: Mask | None) -> None:
         rows = outcome.rows
@@ -178,11 +177,11 @@ class Runner:
         if self.ranks.rank == 0:
             sampled = self._draw(outcome, sampling, indices, logits, mask)
         else:
-            sampled = SamplerOutput(torch.zeros(len(slots), 2, dtype=torch.int64, device=self.table.device))
+            sampled = SamplerOutput(self.table.device.zeros((len(slots), 2), numpy.int64))
         self.ranks.broadcast(sampled.chosen)
         if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
             sampling.keep(sampled.token_ids)
-        outcome.sampled = HostCopy(sampled.chosen)
+        outcome.sampled = self.table.device.host_copy(sampled.chosen)
 
     def _draw(
         self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
@@ -196,14 +195,14 @@ class Runner:
         watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
         if not len(asking) and not len(watching):
             return self._sampled(logits, rows, mask)
-        index, watched = on_device(asking, logits.device), on_device(watching, logits.device)
+        index, watched = map(parameters.device.put, (asking, watching))
         raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
         sampled = self._sampled(logits, rows, mask)
         if len(asking):
             owners, num_top = indices[asking], parameters.logprobs[slots[asking]]
-            outcome.logprobs.append(logprobs_of_rows(raw, sampled.token_ids[index], owners, num_top))
+            outcome.logprobs.append(logprobs_of_rows(parameters.device, raw, sampled.token_ids[index], owners, num_top))
         if len(watching):
-            found = token_logprobs(raw_watched, sampled.token_ids[watched], 0)
+            found = token_logprobs(parameters.device, raw_watched, sampled.token_ids[watched], 0)
             outcome.certainty = certainty(found, indices[watching], parameters.least_logprob[slots[watching]])
         return sampled
 
@@ -220,7 +219,7 @@ class Runner:
         for row in asking.tolist():
             first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
             following = self.table.histories[int(slots[row]), int(rows.starts[row]) + 1 : int(lasts[row]) + 1]
-            positions = torch.arange(first, first + count, device=hidden.device)
+            positions = self.table.device.put(numpy.arange(first, first + count))
             pieces = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
             if pieces:
                 parts.append(logprobs_of_prompt(row, pieces))
@@ -233,7 +232,7 @@ class Runner:
         for start in range(0, len(following), length):
             logits = self.forward_pass.logits(hidden, positions[start : start + length])
             if self.ranks.rank == 0:
-                pieces.append(token_logprobs(logits, following[start : start + length], num_top))
+                pieces.append(token_logprobs(self.table.device, logits, following[start : start + length], num_top))
         return pieces
 
     @torch.inference_mode()
@@ -252,7 +251,7 @@ class Runner:
         for changes, memory in zip(plan.groups, self.memory.groups, strict=True):
             if changes.copies:
                 pairs = _pairs(changes.copies, (memory.num_blocks, memory.num_blocks), "copies")
-                sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
+                sources, targets = (self.table.device.put(pairs[:, side].copy()) for side in (0, 1))
                 memory.copy_blocks(sources, targets)
 
     def _mask(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Mask:

@@ -22,6 +22,7 @@ from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.start.load import load_model
@@ -53,7 +54,7 @@ class Drive:
     def __init__(self, setting: Setting, sizes: Sizes, model: Model) -> None:
         length = sizes.prompt + sizes.answer
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
-        device = torch.device(setting.device)
+        device = model.backend.device
         table = SlotTable(sizes.rows, length, [num_blocks], _BLOCK_SIZE, model.vocab_size, device)
         memory, ranks, trace = model.plain_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
         fast = model.fast_decode(memory, table, ranks, trace)
@@ -94,7 +95,8 @@ def loaded(setting: Setting, shape: str, quantization: str | None = None) -> Mod
     folder = setting.folder / f"{shape}-for-steps"
     folder.mkdir(exist_ok=True)
     write_config(folder, {**SHAPES[shape], "dtype": "bfloat16"})
-    return load_model(folder, device=setting.device, load_format="dummy", quantization=quantization)
+    device = TensorDevice(torch.device(setting.device))
+    return load_model(folder, device=device, load_format="dummy", quantization=quantization)
 
 
 def _prompt(number: int, sizes: Sizes) -> Prompt:

@@ -188,7 +188,8 @@ def started(card: Card, folder: Path, form: str) -> Any:
         for each in tuning._ALL.values():
             each._known.clear()
         with torch.inference_mode():
-            warm_up(model, Size(ROWS, BUDGET), model.plain_memory(1, 16), LONGEST, torch.device("cpu"), folder / "kept")
+            memory, kept = model.plain_memory(1, 16), folder / "kept"
+            warm_up(model, Size(ROWS, BUDGET), memory, LONGEST, model.backend.device, kept)
     return model
 
 

@@ -18,6 +18,7 @@ from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, StepPlan, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.description.groups import LayerGroup
 from penstock.worker.description.parts.mixers import StateShape
 from penstock.worker.kv.kv_cache import KVCache, KVShape
@@ -166,7 +167,7 @@ def state_runner() -> Runner:
     kv = [KVCache.allocate(KVShape(1, 1, 1), 40, SIZE, torch.float32, "cpu") for _ in range(2)]
     states = StateMemory.allocate(GROUPS[2].state, 1, STATES, "cpu")
     memory = ModelMemory.of([*kv, states], [group.layers for group in GROUPS], SIZE)
-    table = SlotTable(6, LENGTH, [40, 40, STATES], SIZE, VOCABULARY, torch.device("cpu"), groups=GROUPS)
+    table = SlotTable(6, LENGTH, [40, 40, STATES], SIZE, VOCABULARY, TensorDevice(torch.device("cpu")), groups=GROUPS)
     tiers = second_tiers(memory, [CELLS] * 3)
     return Runner(StateModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=tiers)
 

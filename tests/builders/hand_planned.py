@@ -13,6 +13,7 @@ from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.kv.second_tier import second_tiers
@@ -55,7 +56,7 @@ class ChainModel:
 def chain_runner(num_cells: int = 0) -> Runner:
     kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, "cpu")
     memory = ModelMemory.of_one(kv, BLOCK_SIZE)
-    table = SlotTable(6, MAX_MODEL_LEN, [NUM_BLOCKS], BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
+    table = SlotTable(6, MAX_MODEL_LEN, [NUM_BLOCKS], BLOCK_SIZE, VOCABULARY, TensorDevice(torch.device("cpu")))
     cells = second_tiers(memory, [num_cells])
     return Runner(ChainModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=cells)
 

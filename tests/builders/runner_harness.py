@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from penstock.engine.adapters import AdapterTable
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
@@ -58,7 +56,6 @@ def slotted_runner(
     num_slots: int = 16,
     num_states: int | None = None,
     num_cells: int = 0,
-    device: str = "cpu",
     gives_back: bool | None = None,
     num_media_rows: int = 512,
 ) -> SlottedRunner:
@@ -70,7 +67,7 @@ def slotted_runner(
     counts = [num_states or num_blocks if group.kind == "state" else num_blocks for group in groups]
     memory = model.memory(groups, counts, block_size)
     table = SlotTable(
-        num_slots, max_model_len, counts, block_size, model.vocab_size, torch.device(device),
+        num_slots, max_model_len, counts, block_size, model.vocab_size, model.backend.device,
         shifts_rotations=model.shifts_rotations, media_tokens=model.config.media_tokens, groups=groups,
     )  # fmt: skip
     ranks, trace = Parallel(), Trace(None, "test")

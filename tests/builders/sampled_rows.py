@@ -6,6 +6,7 @@ import numpy
 import torch
 
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.sampler import ParameterTable, SamplingRows
 
 HISTORY = 64
@@ -26,7 +27,7 @@ def sampled_rows(
     histories = histories or [[0]] * count
     num_prompt = num_prompt or [1] * count
     slots = slots or list(range(count))[::-1]
-    device = torch.device("cpu")
+    device = TensorDevice(torch.device("cpu"))
     table = ParameterTable(max(slots) + 1, vocab_size, device)
     stored = torch.full((max(slots) + 1, max(HISTORY, *map(len, histories))), vocab_size - 1, dtype=torch.int32)
     for row, slot in enumerate(slots):

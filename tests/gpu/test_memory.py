@@ -13,6 +13,7 @@ from builders.runner_harness import TinyEngine, prompt, slotted_runner
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.models.model_files import find_model
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.start.load import load_model
 
 GIB = 1 << 30
@@ -82,8 +83,8 @@ def held(device: str) -> int:
 @pytest.mark.parametrize("quantization", [None, "int8"])
 def test_five_hundred_steps_take_no_memory_once_all_sizes_were_met(device, quantization):
     folder = find_model("pocket").folder
-    model = load_model(folder, device=device, dtype="bfloat16", quantization=quantization)
-    runner = slotted_runner(model, num_blocks=512, max_model_len=256, num_slots=16, device=device)
+    model = load_model(folder, device=TensorDevice(torch.device(device)), dtype="bfloat16", quantization=quantization)
+    runner = slotted_runner(model, num_blocks=512, max_model_len=256, num_slots=16)
     engine = TinyEngine(runner)
 
     def once(first_id: int) -> None:

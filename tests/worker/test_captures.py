@@ -19,6 +19,7 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels.paged import DeviceRows, PromptRows
 from penstock.protocol.messages import ForcedTokens, StepPlan, column
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton import graph_capture
 from penstock.worker.backends.triton.decoder import all_contexts, all_sizes, fitting_context, fitting_size
 from penstock.worker.backends.triton.device_batch import DeviceBatch
@@ -194,7 +195,7 @@ def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
     [([1, 5, 1, 3], [40, 0, 7, 20], 1, 2), ([2, 1], [3, 4], 0, 1), ([1, 1, 1], [3, 4, 5], 3, 0)],
 )
 def test_prompts_are_the_rows_of_several_tokens(counts, starts, first, number):
-    table = SlotTable(len(counts), 100, [8], 16, 50, torch.device("cpu"))
+    table = SlotTable(len(counts), 100, [8], 16, 50, TensorDevice(torch.device("cpu")))
     num_tokens, start, nowhere = numpy.array(counts), numpy.array(starts), numpy.zeros(len(counts), bool)
     rows = StepRows(numpy.arange(len(counts)), num_tokens, start, start + num_tokens, nowhere, nowhere)
     assert DeviceBatch(table, rows, memory=None)._prompts() == PromptRows(first, number)

@@ -20,6 +20,7 @@ from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
 from penstock.protocol.processes.trace import Trace
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind
@@ -73,7 +74,7 @@ class TableDecoder:
 
 def runner_on(decoder: GraphedDecoder) -> Runner:
     memory = ModelMemory.of_one(DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST), 16)
-    table = SlotTable(SPARE + 1, 16, [16], 16, VOCABULARY, HOST)
+    table = SlotTable(SPARE + 1, 16, [16], 16, VOCABULARY, TensorDevice(HOST))
     sample = GraphedSampler(decoder, choose)
     return Runner(decoder, memory, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
 

@@ -13,6 +13,7 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import column
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.description.config import ModelConfig, read_config
 from penstock.worker.description.groups import groups_of
 from penstock.worker.description.parts.mixers import ShortConvolution
@@ -72,7 +73,7 @@ def test_heads_said_by_number_are_those_said_by_kind(tmp_path):
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
-CPU, SIZE, WINDOW = torch.device("cpu"), 16, 20
+CPU, SIZE, WINDOW = TensorDevice(torch.device("cpu")), 16, 20
 
 
 def rows(*spans: tuple[int, int, int]) -> StepRows:

@@ -25,6 +25,7 @@ from penstock.protocol.errors import AdapterError
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.start.model import Model
 from penstock.worker.steps.slots import SlotTable
 
@@ -195,7 +196,7 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, form):
 
 
 def test_a_fork_has_the_adapter_of_its_source():
-    table = SlotTable(4, 16, [8], 4, 100, torch.device("cpu"))
+    table = SlotTable(4, 16, [8], 4, 100, TensorDevice(torch.device("cpu")))
     entered = NewSlot(2, column([5, 6]), 2, 0, SamplingParams(), 0, 0, adapter=3)
     table.apply(StepPlan(0, column([2]), column([2]), [GroupChanges(column([1]), column([0, 1]))], new=[entered]))
     assert table.adapters.tolist() == [NO_ADAPTER, NO_ADAPTER, 3, NO_ADAPTER]

@@ -7,6 +7,7 @@ from builders.cases import for_each
 from builders.sampled_rows import HISTORY, logits_like
 
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.sampler import LogitsProcessors, ParameterTable, SamplingRows, sample
 
 VOCABULARY = 97
@@ -33,7 +34,7 @@ def always(step):
 
 
 def rows(processors: LogitsProcessors, params: list[SamplingParams]) -> SamplingRows:
-    table = ParameterTable(len(params), VOCABULARY, torch.device("cpu"), processors)
+    table = ParameterTable(len(params), VOCABULARY, TensorDevice(torch.device("cpu")), processors)
     stored = torch.zeros(len(params), HISTORY, dtype=torch.int32)
     for slot, each in enumerate(params):
         stored[slot, : len(TOKENS)] = torch.tensor(TOKENS)

@@ -14,6 +14,7 @@ from builders.sampling_rules import CASES, next_token
 from penstock.kernels.reference.sampling.uniform import uniform
 from penstock.kernels.sampling import most_likely, scan
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.sampler import Mask, sample
 from penstock.worker.sampler.adjustments import adjust, allow
 
@@ -82,7 +83,7 @@ def test_a_mask_leaves_the_tokens_whose_bit_is_set():
     bits = numpy.array([words], numpy.uint32).view(numpy.int32)
     expected = logits.clone()
     expected[1, [token for token in range(VOCABULARY) if token not in allowed]] = -math.inf
-    allow(logits, Mask(numpy.array([1]), bits))
+    allow(logits, Mask(numpy.array([1]), bits), TensorDevice(torch.device("cpu")))
     assert torch.equal(logits, expected)
 
 

@@ -28,6 +28,7 @@ from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
 from penstock.worker.backends.backend import BackendOptions
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton.backend import TritonBackend
 from penstock.worker.convert.convert import convert
 from penstock.worker.ranks.parallel import Parallel
@@ -93,7 +94,7 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
 def test_models_and_formats_that_a_gpu_has_no_kernels_for_are_refused_by_name(tmp_path, family, given, named):
     with pytest.raises(ConfigError, match=f"{family} .*{named}.* device='cpu'"):
         on_triton(tiny_model(tmp_path, family, **given))
-    backend = TritonBackend.create(torch.device("cpu"), BFLOAT16, Parallel(), BackendOptions())
+    backend = TritonBackend.create(TensorDevice(torch.device("cpu")), BFLOAT16, Parallel(), BackendOptions())
     assert backend.kv_kind("int8") == "int8"
     with pytest.raises(ConfigError, match="kv_cache_dtype='uint4' is for processors; a GPU has fp32, fp16, bf16, int8"):
         backend.kv_kind("uint4")

@@ -14,6 +14,7 @@ from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
 from ..description.config import ModelConfig
+from ..device import Device
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..kv.model_memory import ModelMemory
 from ..layers.decoder import Decoder
@@ -43,7 +44,7 @@ class BackendOptions:
 
 @dataclass(frozen=True)
 class Backend(ABC):
-    device: torch.device
+    device: Device
     ops: Operations[Any, Any]
     format: WeightFormat  # of unquantized matrices
     activations: DType  # between products

@@ -12,7 +12,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..device import kind_of, on_device
+from ..device import on_device
 from .host_memory import fresh_zeros, pinned_zeros
 from .kv_cache import Blocks
 from .model_memory import ModelMemory
@@ -30,8 +30,7 @@ def second_tiers(memory: ModelMemory, num_cells: Sequence[int]) -> "list[SecondT
 
 
 def _tier_of(blocks: Blocks, num_cells: int) -> "SecondTier":
-    streams = kind_of(blocks.tensors[0].device).is_asynchronous
-    return (StreamedTier if streams else SecondTier)(blocks, num_cells)
+    return (StreamedTier if blocks.tensors[0].is_cuda else SecondTier)(blocks, num_cells)
 
 
 class SecondTier:

@@ -17,7 +17,6 @@ from torch import Tensor
 from ...kernels.cpu.library import Library
 from ...kernels.cpu.shared_memory import Board
 from ...kernels.operands import PeerMemory
-from ..device import kind_of
 from .peer_memory import peer_memory
 
 _TIMEOUT = timedelta(minutes=10)
@@ -59,14 +58,13 @@ class Parallel:
     def meet(self, rendezvous: Path) -> None:
         # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-        kind = kind_of(self.device)
-        device = self.device if kind.is_asynchronous else None
+        is_gpu = self.device.type == "cuda"
         dist.init_process_group(
-            kind.collectives,
+            "nccl" if is_gpu else "gloo",
             store=dist.FileStore(str(rendezvous), self.size),
             rank=self.rank,
             world_size=self.size,
-            device_id=device,
+            device_id=self.device if is_gpu else None,
             timeout=_TIMEOUT,
         )
 

@@ -92,7 +92,7 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
     faults = is_broken.to(torch.int64)
     wants_adjustment = bool(rows.wants.any())
     if mask is not None:
-        allow(logits, mask)
+        allow(logits, mask, rows.parameters.device)
     if wants_adjustment:
         adjust(logits, rows)
     if wants_adjustment or mask is not None:
@@ -110,7 +110,7 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
 def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
     """Sample on a GPU without waiting for it; `choose` draws different tokens with the same probabilities."""
     if mask is not None:
-        allow(logits, mask)
+        allow(logits, mask, rows.parameters.device)
     if rows.wants.any():
         adjust(logits, rows)
     return SamplerOutput(choose(logits, rows.device_draws(), None))

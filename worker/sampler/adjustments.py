@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...kernels import sampling
 from ...kernels.sampling import Histories
-from ..device import on_device
+from ..device import Device
 from . import parameters
 from .parameters import Additions, SamplingRows, Sequences
 
@@ -30,8 +30,8 @@ class Mask(NamedTuple):
     bits: numpy.ndarray  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
 
 
-def allow(logits: Tensor, mask: Mask) -> None:
-    sampling.apply_mask(logits, *(on_device(part, logits.device) for part in mask))
+def allow(logits: Tensor, mask: Mask, device: Device) -> None:
+    sampling.apply_mask(logits, *map(device.put, mask))
 
 
 def are_adjusted(rows: SamplingRows) -> bool:
@@ -50,7 +50,7 @@ def adjust(logits: Tensor, rows: SamplingRows) -> None:
 def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """Add `logit_bias`, and minus infinity for bad words of one token."""
     biases = rows.parameters.rare.biases
-    _add(logits, indices, [biases[slot] for slot in rows.slots.tolist()])
+    _add(logits, rows, indices, [biases[slot] for slot in rows.slots.tolist()])
 
 
 def ban_bad_sequences(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -70,10 +70,11 @@ def _ban_where_rest_stands(
     length = sequences[0].rest.shape[1]
     counts = [len(of_row.last) for of_row in sequences]
     tails = rows.history(rows.positions - length, length)
-    tails = tails[on_device(numpy.repeat(numpy.arange(len(rows)), counts), logits.device)]
-    rest = on_device(numpy.concatenate([of_row.rest for of_row in sequences]), logits.device)
+    put = rows.parameters.device.put
+    tails = tails[put(numpy.repeat(numpy.arange(len(rows)), counts))]
+    rest = put(numpy.concatenate([of_row.rest for of_row in sequences]))
     last = numpy.concatenate([of_row.last for of_row in sequences])
-    flat = on_device(numpy.repeat(indices, counts) * logits.shape[1] + last, logits.device)
+    flat = put(numpy.repeat(indices, counts) * logits.shape[1] + last)
     added = torch.zeros(len(last), device=logits.device).masked_fill_((tails == rest).all(-1), -torch.inf)
     logits.view(-1).index_add_(0, flat, added)
 
@@ -100,7 +101,7 @@ def before_first_end(rows: SamplingRows) -> numpy.ndarray:
 def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`min_tokens`, `min_length`: mask EOS and stop tokens before the minimum."""
     ends = rows.parameters.rare.ends
-    _add(logits, indices, [ends[slot] for slot in rows.slots.tolist()])
+    _add(logits, rows, indices, [ends[slot] for slot in rows.slots.tolist()])
 
 
 def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -119,12 +120,12 @@ def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarr
 def penalize_generated(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """Apply `frequency_penalty` for each time that a token was generated, `presence_penalty` once."""
     penalties = rows.real("frequency_penalty"), rows.real("presence_penalty")
-    starts = on_device(rows.num_prompt, logits.device)
+    starts = rows.parameters.device.put(rows.num_prompt)
     sampling.penalize_generated(logits, _histories(rows, indices), starts, *penalties)
 
 
 def _histories(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
-    of_logits, lengths = (on_device(column, rows.parameters.device) for column in (indices, rows.positions))
+    of_logits, lengths = map(rows.parameters.device.put, (indices, rows.positions))
     return Histories(of_logits, rows.histories, rows.device_slots, lengths, int(rows.positions.max()))
 
 
@@ -136,15 +137,17 @@ def _answers(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
     last = rows.column(rows.positions - 1)
     positions = torch.minimum(rows.column(rows.num_prompt) + torch.arange(longest, device=last.device), last)
     tokens = rows.histories[rows.device_slots[:, None], positions]
-    of_logits, counts = (on_device(column, rows.parameters.device) for column in (indices, lengths))
+    of_logits, counts = map(rows.parameters.device.put, (indices, lengths))
     return Histories(of_logits, tokens, torch.arange(len(rows), device=last.device), counts, longest)
 
 
-def _add(logits: Tensor, indices: numpy.ndarray, additions: Sequence[Additions]) -> None:
-    rows = numpy.repeat(indices, [len(of_row.ids) for of_row in additions])
-    flat = rows * logits.shape[1] + numpy.concatenate([of_row.ids for of_row in additions])
+def _add(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray, additions: Sequence[Additions]) -> None:
+    put = rows.parameters.device.put
+    flat = numpy.repeat(indices, [len(of_row.ids) for of_row in additions]) * logits.shape[1] + numpy.concatenate(
+        [of_row.ids for of_row in additions]
+    )
     added = numpy.concatenate([of_row.added for of_row in additions])
-    logits.view(-1).index_add_(0, on_device(flat, logits.device), on_device(added, logits.device))
+    logits.view(-1).index_add_(0, put(flat), put(added))
 
 
 def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:

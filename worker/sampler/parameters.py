@@ -13,9 +13,10 @@ import numpy
 import torch
 from torch import Tensor
 
+from ...kernels.arrays import DeviceArray
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, REALS, WHOLES, Columns, DeviceDraws, Draws
 from ...protocol.parameters.sampling import PENALTIES, SamplingParams
-from ..device import kind_of, on_device
+from ..device import Device
 from .processors import LogitsProcessor, LogitsProcessors
 
 Entry = TypeVar("Entry")
@@ -62,7 +63,7 @@ class ParameterTable:
     """One line per slot; `enter` fills it, and a later `enter` overwrites it."""
 
     def __init__(
-        self, num_slots: int, vocab_size: int, device: torch.device, processors: LogitsProcessors | None = None
+        self, num_slots: int, vocab_size: int, device: Device, processors: LogitsProcessors | None = None
     ) -> None:
         self.vocab_size = vocab_size
         self.device = device
@@ -72,11 +73,11 @@ class ParameterTable:
         self.wholes = numpy.zeros((len(WHOLES), num_slots), numpy.int64).T
         # On a CPU the device's columns share the memory of these arrays. They are written in place and never replaced,
         # because captured graphs read them at fixed addresses.
-        self.device_reals = torch.from_numpy(self.reals).to(device)
-        self.device_wholes = torch.from_numpy(self.wholes).to(device)
+        self.device_reals = device.put(self.reals.T).T
+        self.device_wholes = device.put(self.wholes.T).T
         self.wants = numpy.zeros(num_slots, numpy.int64)
         self.kinds = numpy.zeros(num_slots, numpy.int64)  # how a token is chosen
-        self.device_kinds = torch.from_numpy(self.kinds).to(device)
+        self.device_kinds = device.put(self.kinds)
         self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
         self.ngram_sizes = numpy.zeros(num_slots, numpy.int64)
         self.spares_prompt = numpy.zeros(num_slots, bool)  # repetition_penalty ignores the prompt's tokens
@@ -149,7 +150,7 @@ class ParameterTable:
         return {"kinds": self.kinds, **dict(zip(REALS, self.reals.T)), **dict(zip(WHOLES, self.wholes.T))}
 
     def _to_device(self, slot: int) -> None:
-        if kind_of(self.device).is_asynchronous:  # else the same memory
+        if self.device.is_asynchronous:  # else the same memory
             self.device_reals[slot].copy_(torch.from_numpy(self.reals[slot]), non_blocking=True)
             self.device_wholes[slot].copy_(torch.from_numpy(self.wholes[slot]), non_blocking=True)
             self.device_kinds[slot] = int(self.kinds[slot])
@@ -212,15 +213,15 @@ class SamplingRows:
         columns = (self.slots[indices], self.positions[indices], self.num_prompt[indices])
         return SamplingRows(self.parameters, *columns, self.histories, self.errors)
 
-    def column(self, values: numpy.ndarray) -> Tensor:
+    def column(self, values: numpy.ndarray) -> DeviceArray:
         """Host values, one per row, shaped to broadcast over rows of logits."""
-        return on_device(values, self.parameters.device)[:, None]
+        return self.parameters.device.put(values)[:, None]
 
     @cached_property
-    def device_slots(self) -> Tensor:
-        return on_device(self.slots, self.parameters.device)
+    def device_slots(self) -> DeviceArray:
+        return self.parameters.device.put(self.slots)
 
-    def real(self, name: str) -> Tensor:
+    def real(self, name: str) -> DeviceArray:
         """A parameter, one per row."""
         return self.parameters.device_reals[self.device_slots, _REALS.index(name)]
 
@@ -234,18 +235,18 @@ class SamplingRows:
                 *table.device_reals.T[: len(REALS)].index_select(1, self.device_slots),
                 *table.device_wholes.T.index_select(1, self.device_slots),
             ),
-            positions=on_device(self.positions, table.device),
+            positions=table.device.put(self.positions),
         )
 
     def device_draws(self) -> DeviceDraws:
         """The rows' sampling parameters in tensors that the host does not read."""
         return self.parameters.device_draws(
-            self.histories, self.device_slots, on_device(self.positions, self.parameters.device), self.are_greedy
+            self.histories, self.device_slots, self.parameters.device.put(self.positions), self.are_greedy
         )
 
     def keep(self, token_ids: Tensor) -> None:
         """Write the rows' next tokens into their histories."""
-        self.histories[self.device_slots, on_device(self.positions, self.parameters.device)] = token_ids.to(torch.int32)
+        self.histories[self.device_slots, self.parameters.device.put(self.positions)] = token_ids.to(torch.int32)
 
     def history(self, start: numpy.ndarray, length: int) -> Tensor:
         """`length` tokens of every row's history, from `start` on, as int64 ids."""

@@ -16,7 +16,7 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of
-from ..device import card_names, device_name
+from ..device import Device
 from ..kv.host_memory import BackgroundTouch
 from ..kv.second_tier import STAGING_BYTES
 from ..ranks.affinity import pin
@@ -41,10 +41,10 @@ _HEAD_START = 1.0  # seconds for which a first request has the memory bandwidth 
 
 
 class DeviceMemory(ABC):
-    def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
+    def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
         self.config = config
         self.device = device
-        self.size = Size.of(config, device.type)
+        self.size = Size.of(config, device.kind)
         self.ranks = ranks
         self.reservation = Reservation(directory, ranks.rank)
         self.graph_bytes: int | None = None  # planned for captured steps; None: captured when first used
@@ -88,7 +88,7 @@ class DeviceMemory(ABC):
         kind = model.kv_kind(self.config.kv_cache_dtype)
         return MemoryProfile(
             device=str(self.device),
-            device_name=device_name(self.device),
+            device_name=self.device.name,
             weight_bytes=weight_bytes,
             activation_bytes=activation_bytes,
             available_bytes=0,
@@ -121,7 +121,7 @@ class DeviceMemory(ABC):
 class HostMemory(DeviceMemory):
     """The memory of a CPU, which is first touched long after it was planned."""
 
-    def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
+    def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
         self._touch: BackgroundTouch | None = None
         pin(ranks.rank, config.tensor_parallel_size, config.devices)
@@ -141,7 +141,7 @@ class HostMemory(DeviceMemory):
             return False
         if any(each[4] for each in fresh):
             reason = demand.not_mapped or "another rank's can't be"
-            check_weights(need, free, demand.kinds, device_name(self.device), self.config, reason)
+            check_weights(need, free, demand.kinds, self.device.name, self.config, reason)
             return False  # the rest is checked once they are loaded
         check_rest(largest + rest, free, self.config)
         return True
@@ -193,26 +193,28 @@ class HostMemory(DeviceMemory):
 class CardMemory(DeviceMemory):
     """The memory of a GPU; rank 0 holds the locks of all the tree's GPUs until their memory is taken."""
 
-    def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
+    def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
         self._locks: CardLocks | None = None
         if ranks.rank == 0:
+            from ..backends.torch.device import card_names  # imports torch
+
             self._locks = CardLocks(directory.parent, card_names(config))
         if ranks.size > 1:
             ranks.exchange([])  # nobody loads earlier
 
     def check_room(self, demand: Demand) -> bool:
         if self.ranks.rank == 0:
-            free, total = torch.cuda.mem_get_info(self.device)
+            free, total = torch.cuda.mem_get_info(self.device.torch_device)
             free = int(self.config.gpu_memory_utilization * total) - (total - free)
-            name = device_name(self.device)
-            check_weights(demand.weight_bytes, free, demand.kinds, name, self.config, demand.not_mapped)
+            kinds, name = demand.kinds, self.device.name
+            check_weights(demand.weight_bytes, free, kinds, name, self.config, demand.not_mapped)
         if self.ranks.size > 1:
             self.ranks.exchange([])  # nobody loads earlier, so that free memory stays free
         return False
 
     def used_bytes(self) -> int:
-        return torch.cuda.memory_allocated(self.device)
+        return torch.cuda.memory_allocated(self.device.torch_device)
 
     @torch.inference_mode()
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
@@ -227,7 +229,7 @@ class CardMemory(DeviceMemory):
             self.graph_bytes = needed.graphs
             del memory
         torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info(self.device)
+        free, total = torch.cuda.mem_get_info(self.device.torch_device)
         # Memory of other processes counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
         return replace(self._described(model, weight_bytes, activations), available_bytes=available)
@@ -247,8 +249,8 @@ class CardMemory(DeviceMemory):
 _MEMORIES: dict[str, type[DeviceMemory]] = {"cpu": HostMemory, "cuda": CardMemory}
 
 
-def memory_of(config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> DeviceMemory:
-    return _MEMORIES[device.type](config, device, ranks, directory)
+def memory_of(config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> DeviceMemory:
+    return _MEMORIES[device.kind](config, device, ranks, directory)
 
 
 def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:

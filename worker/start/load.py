@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ...kernels import DTYPES, LoraConfig
 from ...kernels.arrays import DType
 from ...protocol.conversion import read_record
@@ -20,6 +18,7 @@ from ..description.linked_files import linked_files
 from ..description.origin import origin_of
 from ..description.products import HEAD, expert_layers, quantized_kinds
 from ..description.split import check_split
+from ..device import Device, HostDevice
 from ..layers.decoder import Decoder
 from ..lora.adapters import AdapterBank
 from ..media.encoder import Encoder
@@ -44,7 +43,7 @@ _DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 def load_model(
     model_folder: Path,
     *,
-    device: torch.device | str = "cpu",
+    device: Device | None = None,
     dtype: str = "auto",
     ranks: Parallel | None = None,
     load_format: str = "auto",
@@ -69,9 +68,8 @@ def load_model(
     config = read_config(model_folder, sees, rope_scaling)
     ranks = ranks or Parallel()
     check_split(config, ranks.size, expert_parallel)
-    device = torch.device(device)
     number = resolve_dtype(dtype, config)
-    backend = select_backend(config, device, number, ranks, options or BackendOptions())
+    backend = select_backend(config, device or HostDevice(), number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)
@@ -81,14 +79,23 @@ def load_model(
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
     demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
     is_written_through = check_room is not None and check_room(demand)
-    source: Source = gguf or DummySource(device, _missing_tensors(config))
+    source: Source = gguf or DummySource(backend.device.torch_device, _missing_tensors(config))
     if gguf is None and load_format != "dummy":
         source, config = _opened(model_folder, config, ranks, expert_parallel)
     # Cached under the name of the model's own weights, as if they weren't quantized.
     lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     views = partial(views_of, config=config)
     adapters = AdapterBank(lora, backend.ops, own_layout(config), views) if max_loras else None
-    placement = Placement(device, formats, backend.activations, backend.ops, ranks, cache, adapters, expert_parallel)
+    placement = Placement(
+        backend.device.torch_device,
+        formats,
+        backend.activations,
+        backend.ops,
+        ranks,
+        cache,
+        adapters,
+        expert_parallel,
+    )
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)
     decoder, encoder, unread = _read(source, placement, backend, config, model_folder)

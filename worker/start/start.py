@@ -15,7 +15,7 @@ from ...protocol.processes.faults import point
 from ...protocol.processes.launch import Launch
 from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
-from ..device import chosen_device, kind_of
+from ..backends.select import chosen_device
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier, second_tiers
 from ..lora.lora_thread import AdapterThread
@@ -36,12 +36,13 @@ class Start:
         self.config = launch.config
         self.rank = rank
         self.device = chosen_device(self.config, rank)
-        is_ordered = kind_of(self.device).has_cheap_order or bool(self.config.deterministic)
+        # On a CPU summing in the order of the ranks costs nothing.
+        is_ordered = not self.device.is_asynchronous or bool(self.config.deterministic)
         self.ranks = Parallel.join(
             rank,
             self.config.tensor_parallel_size,
             directory / "ranks",
-            self.device,
+            self.device.torch_device,
             is_ordered,
             sees_peers=not is_ordered and not self.config.disable_custom_all_reduce,
         )
@@ -83,7 +84,7 @@ class Start:
     @property
     def is_asynchronous(self) -> bool:
         """Whether steps run in parallel with the host, which waits for them."""
-        return kind_of(self.device).is_asynchronous
+        return self.device.is_asynchronous
 
     def plan(self) -> MemoryPlan:
         """Make this rank's memory plan."""
@@ -99,7 +100,7 @@ class Start:
             num_blocks=allocate.num_blocks,
             block_size=self.config.block_size,
             vocab_size=self.model.vocab_size,
-            device=self.device,
+            device=self.model.backend.device,
             processors=self.processors,
             shifts_rotations=self.model.shifts_rotations,
             media_tokens=self.model.config.media_tokens,

@@ -19,7 +19,7 @@ from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import mask_bytes
 from ...protocol.parameters.sampling import SamplingParams
 from ..backends.triton.graph_capture import GraphCapture
-from ..device import on_device
+from ..device import Device
 from ..kv.model_memory import ModelMemory
 from ..ranks.parallel import Parallel
 from ..sampler import Mask, SamplingRows
@@ -51,7 +51,7 @@ def warm_up(
     size: Size,
     memory: ModelMemory,
     max_model_len: int,
-    device: torch.device,
+    device: Device,
     kept: Path,
     ranks: Parallel | None = None,
 ) -> StepMemory:
@@ -107,7 +107,7 @@ def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
     table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
     logits = _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
     for num_top in _NUM_TOP:
-        token_logprobs(logits, torch.zeros(1, dtype=torch.int64, device=table.device), num_top)
+        token_logprobs(table.device, logits, table.device.zeros((1,), numpy.int64), num_top)
     table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
     _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
 
@@ -121,7 +121,7 @@ def _see_ahead(model: Model, memory: ModelMemory, table: SlotTable) -> None:
 
 def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> int:
     """The peak memory of a step's tensors."""
-    device = table.device
+    device = table.device.torch_device
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -151,14 +151,14 @@ def _computed_with_all_logits(model: Model, rows: StepRows, memory: ModelMemory,
     batch = _batch(model, rows, memory, table)
     hidden = model.forward_pass.forward(batch)
     count = min(len(hidden), piece_length(model.vocab_size))
-    model.forward_pass.logits(hidden, torch.arange(count, device=table.device))
+    model.forward_pass.logits(hidden, table.device.put(numpy.arange(count)))
 
 
 def _batch(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) -> Batch:
     """Make a batch. In layers with states each row reads none and writes the same one."""
     count, starts = len(rows), numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     columns = (starts, numpy.full(count, NO_STATE), numpy.zeros(count), numpy.arange(count + 1))
-    segments = Segments(*(on_device(column.astype(numpy.int32), table.device) for column in columns))
+    segments = Segments(*(table.device.put(column.astype(numpy.int32)) for column in columns))
     rows.segments = tuple(segments if isinstance(group, StateTables) else None for group in table.groups)
     return model.backend.batch(table, rows, memory)
 

@@ -10,14 +10,13 @@ from functools import cached_property
 from typing import NamedTuple, Protocol, cast
 
 import numpy
-import torch
 from torch import Tensor
 
 from ...kernels import HostRows, LoraMapping, TokenRotation
+from ...kernels.arrays import DeviceArray
 from ...kernels.operands import PlacedRows
 from ...kernels.operations import LayerMemory, LayerRows, StepField
 from ...kernels.states import Segments
-from ..device import on_device
 from ..kv.kv_cache import KVCache
 from ..kv.model_memory import ModelMemory
 from .block_tables import BlockRows, BlockTables
@@ -111,11 +110,10 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
     row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
     positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]
 
-    slots = on_device(rows.slots[row_of_token], table.device)
-    device_positions = on_device(positions, table.device)
+    slots, device_positions = map(table.device.put, (rows.slots[row_of_token], positions))
     rotations = shifted_rotations(table, rows, row_of_token, positions)
     adapters = table.adapters[rows.slots]
-    token_ids = table.histories[slots, device_positions].long()
+    token_ids = table.device.cast(table.histories[slots, device_positions], numpy.int64)
     return Batch(
         token_ids=token_ids,
         positions=device_positions,
@@ -125,20 +123,21 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
             segments or cast(BlockTables, group).step_rows(rows, row_of_token, positions)
             for group, segments in zip(table.groups, rows.segments, strict=True)
         ],
-        logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
+        logit_rows=table.device.put(query_starts[1:][rows.wants_logits] - 1),
         memory=memory,
-        shifted_rotations=None if rotations is None else on_device(rotations, table.device),
+        shifted_rotations=None if rotations is None else table.device.put(rotations),
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,
-        adapted=LoraMapping.of(adapters, rows.num_tokens, table.device) if (adapters >= 0).any() else None,
+        adapted=LoraMapping.of(adapters, rows.num_tokens, table.device.torch_device) if (adapters >= 0).any() else None,
         token_kinds=token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),
     )
 
 
-def token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> Tensor | None:
+def token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> DeviceArray | None:
     """[T] int32; None if all are text. Generated tokens always count as text."""
     if table.media_tokens is None or not is_prompt.any():
         return None
-    return (torch.isin(token_ids, table.media_tokens) & on_device(is_prompt, table.device)).int()
+    is_media = (token_ids[:, None] == table.media_tokens).any(1) & table.device.put(is_prompt)
+    return table.device.cast(is_media, numpy.int32)
 
 
 def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, positions: Ints) -> Ints | None:

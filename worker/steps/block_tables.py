@@ -7,11 +7,10 @@ allocated: they are stored as 0, and no token of the slot sees them.
 from typing import NamedTuple
 
 import numpy
-import torch
-from torch import Tensor
 
+from ...kernels.arrays import DeviceArray
 from ...protocol.layer_groups import ABSENT, GroupChanges
-from ..device import on_device
+from ..device import Device
 from ..plan_error import PlanError, require
 from .step_rows import Ints, StepRows, all_within, column
 
@@ -19,8 +18,8 @@ from .step_rows import Ints, StepRows, all_within, column
 class BlockRows(NamedTuple):
     """The locations of a step's rows and tokens in the blocks of one group."""
 
-    block_tables: Tensor  # [R, max_blocks] int32, padded with 0
-    kv_slots: Tensor  # [T] int64: block × block_size + offset of each token's key and value
+    block_tables: DeviceArray  # [R, max_blocks] int32, padded with 0
+    kv_slots: DeviceArray  # [T] int64: block × block_size + offset of each token's key and value
 
 
 class BlockTables:
@@ -31,7 +30,7 @@ class BlockTables:
         num_blocks: int,
         block_size: int,
         window: int | None,
-        device: torch.device,
+        device: Device,
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -39,7 +38,7 @@ class BlockTables:
         self.device = device
         self.num_table = numpy.zeros(num_slots, numpy.int64)  # blocks in the table
         self.num_absent = numpy.zeros(num_slots, numpy.int64)  # absent ones at the beginning
-        self.tables = torch.zeros(num_slots, max_blocks, dtype=torch.int32, device=device)  # zeros beyond the count
+        self.tables = device.zeros((num_slots, max_blocks), numpy.int32)  # zeros beyond the count
 
     def empty(self, slot: int) -> None:
         self.num_table[slot] = self.num_absent[slot] = 0
@@ -57,11 +56,10 @@ class BlockTables:
     def step_rows(self, rows: StepRows, row_of_token: Ints, positions: Ints) -> BlockRows:
         """Locate the step's tokens, which have these `positions`."""
         size, width = self.block_size, -(-int(rows.ends.max()) // self.block_size)
-        slots = on_device(rows.slots, self.device)
-        of_tokens = on_device(rows.slots[row_of_token], self.device)
-        blocks = self.tables[of_tokens, on_device(positions // size, self.device)]
-        kv_slots = blocks.long() * size + on_device(positions % size, self.device)
-        return BlockRows(self.tables[slots, :width], kv_slots)
+        put = self.device.put
+        blocks = self.tables[put(rows.slots[row_of_token]), put(positions // size)]
+        kv_slots = self.device.cast(blocks, numpy.int64) * size + put(positions % size)
+        return BlockRows(self.tables[put(rows.slots), :width], kv_slots)
 
     def _append(self, slots: Ints, blocks: Ints, offsets: Ints) -> None:
         """Append blocks[offsets[r]:offsets[r + 1]] for each row r."""
@@ -79,8 +77,8 @@ class BlockTables:
             self._append_absent(slots, row, index, is_absent)
             blocks = numpy.where(is_absent, 0, blocks)
         require(all_within(blocks, self.num_blocks), f"names a block outside 0..{self.num_blocks - 1}")
-        where = (on_device(slots[row], self.device), on_device(index, self.device))
-        self.tables[where] = on_device(blocks.astype(numpy.int32), self.device)
+        put = self.device.put
+        self.tables[put(slots[row]), put(index)] = put(blocks.astype(numpy.int32))
         self.num_table[slots] += counts
 
     def _append_absent(self, slots: Ints, row: Ints, index: Ints, is_absent: Ints) -> None:

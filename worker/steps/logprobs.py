@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...kernels.sampling import ranked_logprobs, scan
 from ...protocol.messages import Candidates, FailedRow, Logprobs, column
-from ..device import HostCopy, on_device
+from ..device import Device
 from ..sampler import FAULTS
 
 # Bytes of logits and results at once: torch's operations temporarily take some five times that.
@@ -29,44 +29,44 @@ def piece_length(vocab_size: int, num_top: int = 0) -> int:
 class TokenLogprobs:
     """Log-probabilities being copied to the host. Rows are positions; column 0 is the chosen token, then the top."""
 
-    def __init__(self, columns: Tensor, width: int) -> None:
+    def __init__(self, columns: Tensor, width: int, device: Device) -> None:
         """`columns` hold ids, the bits of log-probabilities, and one column of ranks, so that one copy is enough."""
-        self._columns = HostCopy(columns)
+        self._columns = device.host_copy(columns)
         self._width = width
 
     @property
     def token_ids(self) -> numpy.ndarray:
         """[positions, 1 + most] int32"""
-        return self._columns.numpy()[:, : self._width]
+        return self._columns()[:, : self._width]
 
     @property
     def logprobs(self) -> numpy.ndarray:
         """[positions, 1 + most] float32"""
-        return self._columns.numpy()[:, self._width : 2 * self._width].copy().view(numpy.float32)
+        return self._columns()[:, self._width : 2 * self._width].copy().view(numpy.float32)
 
     @property
     def ranks(self) -> numpy.ndarray:
         """[positions] int32 ranks of the chosen tokens; 1 is the most likely."""
-        return self._columns.numpy()[:, -1]
+        return self._columns()[:, -1]
 
 
-def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
+def token_logprobs(device: Device, logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
     """Compute each row's log-probabilities of its chosen token and of the `num_top` most likely ones."""
     found = ranked_logprobs(logits, chosen, num_top)
     columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
-    return TokenLogprobs(torch.cat(columns, 1), 1 + num_top)
+    return TokenLogprobs(torch.cat(columns, 1), 1 + num_top, device)
 
 
 def logprobs_of_rows(
-    logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray
+    device: Device, logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray
 ) -> Callable[[], list[Logprobs]]:
     """Compute one part per row. Rows with equal counts are computed together, so that one with many slows no other."""
     found: list[tuple[numpy.ndarray, TokenLogprobs]] = []
     for most in numpy.unique(num_top).tolist():
         asking = numpy.flatnonzero(num_top == most)
-        index = on_device(asking, logits.device)
+        index = device.put(asking)
         of_rows = logits if len(asking) == len(logits) else logits[index]
-        found.append((owners[asking], token_logprobs(of_rows, chosen[index], most)))
+        found.append((owners[asking], token_logprobs(device, of_rows, chosen[index], most)))
     return lambda: [part for own, some in found for part in _a_row_each(own, some)]
 
 
@@ -92,7 +92,7 @@ def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -
 
 
 def candidates(
-    logits: Tensor, rows: numpy.ndarray, counts: numpy.ndarray
+    device: Device, logits: Tensor, rows: numpy.ndarray, counts: numpy.ndarray
 ) -> Callable[[], tuple[list[Candidates], list[FailedRow]]]:
     """The most likely next tokens of rows that sample nothing, as many as each asks for, or a row's error.
 
@@ -100,8 +100,8 @@ def candidates(
     """
     scanned = scan(logits)
     most = min(int(counts.max()), logits.shape[1])
-    found, are_finite = token_logprobs(logits, scanned.best, most), HostCopy(scanned.is_finite)
-    return lambda: _candidates_of(found, are_finite.numpy(), rows, numpy.minimum(counts, most))
+    found, are_finite = token_logprobs(device, logits, scanned.best, most), device.host_copy(scanned.is_finite)
+    return lambda: _candidates_of(found, are_finite(), rows, numpy.minimum(counts, most))
 
 
 def _a_row_each(owners: numpy.ndarray, found: TokenLogprobs) -> Iterator[Logprobs]:

@@ -30,7 +30,7 @@ class Outcome:
     def result(self, step: int) -> StepResult:
         """The step's result, without its time."""
         sampling = numpy.flatnonzero(self.rows.is_sampling)
-        token_ids, faults = (_NONE if self.sampled is None else self.sampled.numpy()).T
+        token_ids, faults = (_NONE if self.sampled is None else self.sampled()).T
         is_right = faults == 0
         num_sampled = numpy.zeros(len(self.rows), numpy.int32)
         num_sampled[sampling[is_right]] = 1

@@ -7,13 +7,12 @@ never waits for the device. A plan that breaks a rule of the stream is refused b
 from collections.abc import Sequence
 
 import numpy
-import torch
-from torch import Tensor
 
+from ...kernels.arrays import DeviceArray
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
 from ..description.groups import ONE_GROUP, LayerGroup
-from ..device import on_device
+from ..device import Device
 from ..plan_error import PlanError, require
 from ..sampler import LogitsProcessors, ParameterTable
 from .block_tables import BlockTables
@@ -29,7 +28,7 @@ class SlotTable:
         num_blocks: Sequence[int],
         block_size: int,
         vocab_size: int,
-        device: torch.device,
+        device: Device,
         processors: LogitsProcessors | None = None,
         shifts_rotations: bool = False,
         groups: Sequence[LayerGroup] = (ONE_GROUP,),
@@ -49,17 +48,17 @@ class SlotTable:
         # Offset from a position to its row in the rotary tables; negative after pictures.
         self.rotation_starts = numpy.zeros(num_slots, numpy.int64)
         # The same on the device, if it isn't 0 for all.
-        self.device_rotation_starts: Tensor | None = None
+        self.device_rotation_starts: DeviceArray | None = None
         if shifts_rotations:
-            self.device_rotation_starts = torch.zeros(num_slots, dtype=torch.int64, device=device)
+            self.device_rotation_starts = device.zeros((num_slots,), numpy.int64)
         # Which prompt tokens are media, if the model needs it.
-        self.media_tokens = torch.tensor(media_tokens, device=device) if media_tokens else None
+        self.media_tokens = device.put(numpy.array(media_tokens, numpy.int64)) if media_tokens else None
         # Rows for time, height and width of prompts that have them: [3, num_prompt].
         self.prompt_rotations: dict[int, Ints] = {}
         # Whether the row only wants its next token, from unadjusted logits.
         self.is_plain = numpy.zeros(num_slots, bool)
         # Beyond its count a history holds tokens of earlier sequences, which are never read.
-        self.histories = torch.zeros(num_slots, max_model_len, dtype=torch.int32, device=device)
+        self.histories = device.zeros((num_slots, max_model_len), numpy.int32)
         self.parameters = ParameterTable(num_slots, vocab_size, device, processors)
         self.groups = [self._table_of(*each) for each in zip(groups, num_blocks, strict=True)]
 
@@ -105,7 +104,7 @@ class SlotTable:
         self.adapters[new.slot] = new.adapter
         is_shifted = self._rotate(new)
         self._empty_tables(new.slot)
-        self.histories[new.slot, : len(tokens)] = on_device(tokens.copy(), self.device)
+        self.histories[new.slot, : len(tokens)] = self.device.put(tokens.copy())
         self.parameters.enter(new.slot, new.params, new.num_prompt, new.seed, new.sample)
         self.is_plain[new.slot] = (
             self.parameters.is_plain(new.slot)
@@ -143,7 +142,7 @@ class SlotTable:
             f"forces {len(tokens)} tokens on slot {forced.slot}, which has {start} of {self.max_model_len}",
         )
         self._check_tokens(tokens, forced.slot)
-        self.histories[forced.slot, start : start + len(tokens)] = on_device(tokens.copy(), self.device)
+        self.histories[forced.slot, start : start + len(tokens)] = self.device.put(tokens.copy())
         self.num_tokens[forced.slot] += len(tokens)
 
     def _rotate(self, new: NewSlot) -> bool:

@@ -7,11 +7,10 @@ tokens are divided into segments, each of which first reads one state and then w
 from dataclasses import dataclass, field
 
 import numpy
-import torch
 
 from ...kernels.states import NO_STATE, Segments
 from ...protocol.layer_groups import GroupChanges
-from ..device import on_device
+from ..device import Device
 from ..plan_error import require
 from .block_tables import check_offsets
 from .step_rows import Ints, StepRows, all_within, column
@@ -33,7 +32,7 @@ class _Columns:
 
 
 class StateTables:
-    def __init__(self, num_slots: int, num_states: int, device: torch.device) -> None:
+    def __init__(self, num_slots: int, num_states: int, device: Device) -> None:
         self.num_states = num_states
         self.device = device
         self.reads = numpy.full(num_slots, NO_STATE, numpy.int32)  # before the next token
@@ -63,7 +62,7 @@ class StateTables:
             first += end - start
         columns.starts.append(first)
         parts = (columns.starts, columns.reads, columns.writes, columns.of_rows)
-        return Segments(*(on_device(numpy.array(part, numpy.int32), self.device) for part in parts))
+        return Segments(*(self.device.put(numpy.array(part, numpy.int32)) for part in parts))
 
     def _add_row(
         self, columns: _Columns, slot: int, offset: int, span: tuple[int, int], appended: list[tuple[int, int]]

@@ -25,6 +25,8 @@ from penstock.kernels import TorchOperations
 from penstock.kernels.arrays import DType
 from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.worker.backends.torch.backend import TorchBackend
+from penstock.worker.backends.torch.device import TensorDevice
+from penstock.worker.device import Device
 from penstock.worker.start import load
 from penstock.worker.start.load import load_model
 from penstock.worker.start.model import Model
@@ -200,9 +202,9 @@ def with_float8_rows(folder: Path, group: int) -> Model:
     vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
     usual = load.select_backend
 
-    def backend(config: Any, device: torch.device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
-        made = TorchBackend.create(device, dtype, ranks, False, "")
-        ops = Float8Rows(device, torch.float32, ranks, group=group, head=vocabulary)
+    def backend(config: Any, device: Device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
+        made = TorchBackend.create(TensorDevice(device.torch_device), dtype, ranks, False, "")
+        ops = Float8Rows(device.torch_device, torch.float32, ranks, group=group, head=vocabulary)
         return TorchBackend(**(vars(made) | {"ops": ops}))
 
     load.select_backend = backend  # type: ignore[assignment]

@@ -29,6 +29,8 @@ from penstock.frontend.models.conversion import convert_model
 from penstock.frontend.models.model_files import find_model
 from penstock.kernels.arrays import FLOAT32, DType
 from penstock.worker.backends.torch.backend import TorchBackend
+from penstock.worker.backends.torch.device import TensorDevice
+from penstock.worker.device import Device
 from penstock.worker.start import load
 
 from ..formats.quantize_gguf import UD, WITHOUT_MATRIX
@@ -115,8 +117,8 @@ def widened_model(folder: Path) -> load.Model:
     """As where there are no native kernels: torch multiplies what the blocks mean, in float32."""
     usual = load.select_backend
 
-    def backend(config: Any, device: torch.device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
-        return TorchBackend.create(device, FLOAT32, ranks, False, "")
+    def backend(config: Any, device: Device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
+        return TorchBackend.create(TensorDevice(device.torch_device), FLOAT32, ranks, False, "")
 
     load.select_backend = backend  # type: ignore[assignment]
     try:

@@ -13,7 +13,6 @@ import torch
 from penstock.kernels.cpu.program import Program
 from penstock.protocol.media import Encode
 from penstock.protocol.messages import StepPlan
-from penstock.worker.device import device_name
 from penstock.worker.start.load import load_model
 from penstock.worker.start.model import Model
 
@@ -55,7 +54,7 @@ def run(
         if number:
             plan.dropped_entries = (number - 1).to_bytes(4, "little")
         times.append(seconds_of(lambda plan=plan: media.apply(plan)))
-    print(f"{device_name(model.backend.device)}, {threads} threads, {model.backend.kernels}")
+    print(f"{model.backend.device.name}, {threads} threads, {model.backend.kernels}")
     print(f"{shape}, {quantization}: {width} × {height}, {num_rows * vision.merge**2} patches, {num_rows} rows")
     print(f"first {times[0] * 1000:.0f} ms, then {min(times[1:4]) * 1000:.0f} ms; of which by kernel:")
     for kernel, seconds in sorted(kernels.seconds.items(), key=lambda each: -each[1]):

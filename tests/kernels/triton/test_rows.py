@@ -10,6 +10,7 @@ from builders.quantized_parts import draws
 
 from penstock.kernels.reference import pointwise, quantized
 from penstock.kernels.reference.step_inputs import step_inputs
+from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.steps.batch import step_batch
 from penstock.worker.steps.slots import SlotTable
 from penstock.worker.steps.step_rows import StepRows
@@ -80,7 +81,7 @@ def test_a_row_has_the_same_bits_in_any_company(name):
 
 
 def test_a_steps_inputs_are_what_the_worker_makes_of_its_slots_on_the_host():
-    table = SlotTable(6, 200, [500], 16, 1000, torch.device("cpu"))
+    table = SlotTable(6, 200, [500], 16, 1000, TensorDevice(torch.device("cpu")))
     generator = torch.Generator().manual_seed(2)
     table.histories.random_(0, 1000, generator=generator)
     table.groups[0].tables.random_(0, 500, generator=generator)

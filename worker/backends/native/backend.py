@@ -18,6 +18,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
 from ...description.config import ModelConfig
+from ...device import Device
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
@@ -50,7 +51,7 @@ class NativeBackend(Backend):
 
     @classmethod
     def create(
-        cls, library: Library, config: ModelConfig, device: torch.device, dtype: DType, ranks: Parallel
+        cls, library: Library, config: ModelConfig, device: Device, dtype: DType, ranks: Parallel
     ) -> "NativeBackend":
         _check_heads(config)
         return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), FLOAT32, library)

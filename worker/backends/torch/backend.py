@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
-
 from ....kernels import DTYPES, TorchOperations, WeightFormat, multiplies_bfloat16
 from ....kernels.arrays import BFLOAT16, FLOAT32, DType
 from ....kernels.torch.arrays import torch_dtype
@@ -12,6 +10,7 @@ from ....protocol.errors import ConfigError
 from ...kv.kv_cache import KVCache, KVShape
 from ...ranks.parallel import Parallel
 from ..backend import Backend
+from .device import TensorDevice
 
 
 @dataclass(frozen=True)
@@ -21,16 +20,16 @@ class TorchBackend(Backend):
 
     @classmethod
     def create(
-        cls, device: torch.device, dtype: DType, ranks: Parallel, deterministic: bool, missing: str
+        cls, device: TensorDevice, dtype: DType, ranks: Parallel, deterministic: bool, missing: str
     ) -> "TorchBackend":
         """On a CPU activations are float32, and so are matrices in a 16-bit format that the CPU can't multiply: torch
         multiplies those at a fraction of float32's speed.
         """
         activations = dtype
-        if device.type == "cpu":
+        if device.kind == "cpu":
             is_multiplied = dtype == BFLOAT16 and multiplies_bfloat16()
             dtype, activations = (BFLOAT16 if is_multiplied else FLOAT32), FLOAT32
-        ops = TorchOperations(device, torch_dtype(activations), ranks, deterministic)
+        ops = TorchOperations(device.torch_device, torch_dtype(activations), ranks, deterministic)
         return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
 
     def encoder_operations(self) -> TorchOperations:
@@ -56,4 +55,4 @@ class TorchBackend(Backend):
         return shape.bytes_per_token(torch_dtype(DTYPES[kind]))
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> KVCache:
-        return KVCache.allocate(shape, num_blocks, block_size, torch_dtype(DTYPES[kind]), self.device)
+        return KVCache.allocate(shape, num_blocks, block_size, torch_dtype(DTYPES[kind]), self.device.torch_device)

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import torch
-
 from ....kernels import TorchOperations, WeightFormat
 from ....kernels.arrays import DType
 from ....kernels.paged import KV_DTYPES
@@ -30,6 +28,7 @@ from ...weights.gguf.stored_kinds import with_kinds_of_blocks
 from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
+from ..torch.device import TensorDevice
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
@@ -55,8 +54,8 @@ class TritonBackend(Backend):
     options: BackendOptions = field(default_factory=BackendOptions)
 
     @classmethod
-    def create(cls, device: torch.device, dtype: DType, ranks: Parallel, options: BackendOptions) -> "TritonBackend":
-        ops = _operations(options.deterministic)(device, torch_dtype(dtype), ranks, options.deterministic)
+    def create(cls, device: TensorDevice, dtype: DType, ranks: Parallel, options: BackendOptions) -> "TritonBackend":
+        ops = _operations(options.deterministic)(device.torch_device, torch_dtype(dtype), ranks, options.deterministic)
         return cls(device, ops, WeightFormat.of(dtype), dtype, options=options)
 
     @property
@@ -85,7 +84,7 @@ class TritonBackend(Backend):
         return kind
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
-        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
+        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device.torch_device)
 
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)
@@ -95,7 +94,7 @@ class TritonBackend(Backend):
 
     def encoder_operations(self) -> TorchOperations:
         """Torch's operations, which compute the encoder from floats."""
-        return TorchOperations(self.device, self.ops.activations, Parallel(), self.ops.is_invariant)
+        return TorchOperations(self.device.torch_device, self.ops.activations, Parallel(), self.ops.is_invariant)
 
     def capture(
         self,

@@ -177,7 +177,7 @@ class GraphedDecoder:
 
     def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
-        device, dtype = table.device, self.ops.activations
+        device, dtype = table.device.torch_device, self.ops.activations
         # Columns for no rows: a replay makes the inputs from their contents at that time.
         blank = DeviceBatch(table, StepRows.none(), memory)
         columns = packed(blank.step_rows, size).to(device)

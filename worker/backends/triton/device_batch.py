@@ -16,12 +16,12 @@ from ....kernels.lora import DeviceLoraMapping
 from ....kernels.operands import PlacedRows
 from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
-from ...device import on_device, pinned
 from ...kv.model_memory import ModelMemory
 from ...steps.batch import LayerStep, shifted_rotations, token_kinds
 from ...steps.block_tables import BlockTables
 from ...steps.slots import SlotTable
 from ...steps.step_rows import Ints, StepRows
+from ..torch.device import pinned
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
@@ -147,7 +147,7 @@ class DeviceBatch:
         if not self.table.prompt_rotations:
             return None
         found = shifted_rotations(self.table, self.step_rows, *self._rows_and_positions)
-        return on_device(found, self.table.device) if found is not None and found.ndim == 2 else None
+        return self.table.device.put(found) if found is not None and found.ndim == 2 else None
 
     @cached_property
     def _rows_and_positions(self) -> tuple[Ints, Ints]:
@@ -166,19 +166,19 @@ class DeviceBatch:
     def logit_rows(self) -> Tensor:
         """[S] int64: the tokens whose hidden states go to the head."""
         if self.only_decodes:
-            return _numbers(len(self.table.is_taken), self.table.device)[: self.num_tokens]
+            return _numbers(len(self.table.is_taken), self.table.device.torch_device)[: self.num_tokens]
         ends = numpy.array(self.query_starts[1:], numpy.int64)
-        return on_device(ends[self.step_rows.wants_logits] - 1, self.table.device)
+        return self.table.device.put(ends[self.step_rows.wants_logits] - 1)
 
     def inputs(self, ops: "TritonOperations") -> Inputs:
-        count, device = len(self.step_rows), self.table.device
+        count, device = len(self.step_rows), self.table.device.torch_device
         columns = StepColumns.shaped(packed(self.step_rows, count).to(device, non_blocking=True), count)
         most, longest = int(self.step_rows.num_tokens.max()), int(self.step_rows.ends.max())
         adapted = None
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
             adapted = DeviceLoraMapping(*(part.to(device, non_blocking=True) for part in parts))
-        seen_ends = None if self.seen_ends is None else on_device(self.seen_ends.numpy(), device)
+        seen_ends = None if self.seen_ends is None else self.table.device.put(self.seen_ends.numpy())
         prompts, are_answers = self._prompts(), self.only_decodes
         return inputs_of(
             columns, self.table, ops, self.num_tokens, most, longest, adapted, are_answers, prompts, seen_ends

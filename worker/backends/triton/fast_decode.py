@@ -63,11 +63,11 @@ class GraphedFastDecode:
             logits[0] = torch.nan
         table = self.table
         sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
-        return HostCopy(self.sample(logits, sampling, None).chosen)
+        return table.device.host_copy(self.sample(logits, sampling, None).chosen)
 
     def _arriving(self, step: int, rows: StepRows, chosen: HostCopy) -> Callable[[], StepResult]:
         def result() -> StepResult:
-            token_ids, faults = chosen.numpy().T
+            token_ids, faults = chosen().T
             if faults.any():
                 return Outcome(rows, chosen).result(step)
             return StepResult(step, _ONE * len(rows), token_ids.astype(numpy.int32).tobytes(), 0.0)

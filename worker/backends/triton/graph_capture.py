@@ -41,7 +41,7 @@ class GraphCapture:
         decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return
-        start, taken = time.perf_counter(), MemoryMeter(self.table.device)
+        start, taken = time.perf_counter(), MemoryMeter(self.table.device.torch_device)
         keys = decoder.keys(self.table)
         for number, key in enumerate(keys):
             if number and self._is_any(taken.bytes >= most_bytes):
@@ -62,7 +62,7 @@ class GraphCapture:
         decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return 0
-        taken, (largest, *others) = MemoryMeter(self.table.device), decoder.keys(self.table)
+        taken, (largest, *others) = MemoryMeter(self.table.device.torch_device), decoder.keys(self.table)
         self._capture(decoder, largest)
         first = taken.bytes
         for key in others[:_MEASURED]:

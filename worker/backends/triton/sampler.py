@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from ....kernels.sampling import NO_ROW, DeviceMask
-from ...device import pinned, wait_for_host_copies
 from ...sampler import Choose, Mask, ParameterTable, SamplerOutput, SamplingRows, are_adjusted, sample_by_race
+from ..torch.device import pinned
 from .decoder import Graph, GraphedDecoder
 from .device_batch import StepColumns
 
@@ -48,7 +48,7 @@ class GraphedSampler:
         if mask is not None:
             self._take(mask, rows, graph.size)
         replay = self.captured(graph, rows.parameters, rows.histories, SamplingKind(rows.are_greedy, mask is not None))
-        wait_for_host_copies(logits.device)  # this replay overwrites the last one's tokens
+        rows.parameters.device.wait_for_host_copies()  # this replay overwrites the last one's tokens
         return SamplerOutput(replay()[: len(rows)])
 
     def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
@@ -66,7 +66,7 @@ class GraphedSampler:
     def _room_for(self, parameters: ParameterTable) -> DeviceMask:
         most = max(len(parameters.kinds), *self.decoder.sizes, 0)
         if self._room is None or len(self._room.lines) != most:  # graphs for another table are gone by now
-            self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
+            self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device.torch_device)
         return self._room
 
     def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
