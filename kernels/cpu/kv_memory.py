@@ -1,4 +1,4 @@
-"""How a processor's KV memory keeps keys and values: each format's sizes, and the way back to plain tensors.
+"""How a processor's KV memory keeps keys and values: each format's sizes, and the way back to plain arrays.
 
 All tokens of one block and one head lie together, interleaved as source/kv_layout.hpp shows; a GPU's are plain
 (`kernels/paged.py`). Integer formats have float16 scales: [blocks, heads, parts, block_size] with the scale
@@ -7,8 +7,9 @@ first and uint4's minimum second.
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
+
+from ..arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 
 
 class KVFormat(NamedTuple):
@@ -31,34 +32,38 @@ KV_FORMATS = {
 _KEY_ZERO = 128
 
 
-def plain_keys(stored: Tensor, scales: Tensor | None, kind: str, block_size: int) -> Tensor:
+def plain_keys(stored: Array, scales: Array | None, kind: str, block_size: int) -> Array:
     """float32 [blocks, heads, block_size, head_dim] from the bytes [blocks, heads, bytes] of keys."""
     numbers = _numbers(stored, kind)  # [blocks, heads, units of a token × block_size, per unit]
-    by_token = numbers.unflatten(2, (-1, block_size)).transpose(2, 3).flatten(3)
-    return _scaled(by_token - _KEY_ZERO if kind == "int8" else by_token, scales)
+    blocks, heads, _, per_unit = numbers.shape
+    by_token = numbers.reshape(blocks, heads, -1, block_size, per_unit).swapaxes(2, 3)
+    plain = by_token.reshape(blocks, heads, block_size, -1)
+    return _scaled(plain - _KEY_ZERO if kind == "int8" else plain, scales)
 
 
-def plain_values(stored: Tensor, scales: Tensor | None, kind: str, head_dim: int) -> Tensor:
+def plain_values(stored: Array, scales: Array | None, kind: str, head_dim: int) -> Array:
     """float32 [blocks, heads, block_size, head_dim] from the bytes [blocks, heads, bytes] of values."""
-    numbers = _numbers(stored.view(torch.int8) if kind == "int8" else stored, kind)
-    by_token = numbers.unflatten(2, (-1, head_dim)).transpose(3, 4).flatten(2, 3)
-    return _scaled(by_token, scales)
+    numbers = _numbers(stored.view(numpy.int8) if kind == "int8" else stored, kind)
+    blocks, heads, _, per_unit = numbers.shape
+    by_token = numbers.reshape(blocks, heads, -1, head_dim, per_unit).swapaxes(3, 4)
+    return _scaled(by_token.reshape(blocks, heads, -1, head_dim), scales)
 
 
-def _numbers(stored: Tensor, kind: str) -> Tensor:
+def _numbers(stored: Array, kind: str) -> Array:
     """The stored numbers as float32 [blocks, heads, units, per unit]."""
-    types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+    types = {"fp32": FLOAT32, "fp16": FLOAT16, "bf16": BFLOAT16}
     if kind == "uint4":
-        quads = stored.unflatten(2, (-1, 4))
-        return torch.cat((quads & 15, quads >> 4), -1).float()
-    return stored.view(types.get(kind, stored.dtype)).unflatten(2, (-1, KV_FORMATS[kind].per_unit)).float()
+        quads = stored.reshape(*stored.shape[:2], -1, 4)
+        return numpy.concatenate((quads & 15, quads >> 4), -1).astype(FLOAT32)
+    numbers = stored.view(types.get(kind, stored.dtype))
+    return numbers.reshape(*numbers.shape[:2], -1, KV_FORMATS[kind].per_unit).astype(FLOAT32)
 
 
-def _scaled(numbers: Tensor, scales: Tensor | None) -> Tensor:
+def _scaled(numbers: Array, scales: Array | None) -> Array:
     if scales is None:
         return numbers
-    scaled = numbers * scales[:, :, 0, :, None].float()
-    return scaled + scales[:, :, 1, :, None].float() if scales.shape[2] == 2 else scaled
+    scaled: Array = numbers * scales[:, :, 0, :, None].astype(FLOAT32)
+    return scaled + scales[:, :, 1, :, None].astype(FLOAT32) if scales.shape[2] == 2 else scaled
 
 
 HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 512  # kLargestQuery

@@ -12,11 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arrays import address
 from ..experts import ExpertWeights, Routing
 from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
 from ..operations import Operations, Ranks
 from ..stored.parts import WeightPart, format_of_parts
+from ..torch.arrays import tensor_of
 from . import structs
 from .calls import attention as attending
 from .calls import experts as mixing
@@ -341,7 +343,7 @@ class NativeOperations(RowOperations, StateOperations):
         # In turn, and the first one in an area of its own, because a step may end with either of the others.
         number = 2 if self._num_sums == 0 else self._num_sums % 2
         self._num_sums += 1
-        x.writer.output = self._shared.area(number).data_ptr()  # type: ignore[union-attr]
+        x.writer.output = address(self._shared.area(number))  # type: ignore[union-attr]
         total, parts = self.program.buffer(x.width), self._shared.parts(number)
         given = {"meeting": self._shared.meeting, "width": x.width, "parts": addressof(parts), "output": total}
         self._record("all_reduce", structs.AllReduce, None, (self._shared, parts), **given)
@@ -352,7 +354,7 @@ class NativeOperations(RowOperations, StateOperations):
         if self.ranks.size == 1:
             return x
         shared = self._shared_memory(1, 4 * total * self.program.capacity)
-        whole = self.program.buffer_in(shared.area(0, rank=0), total)
+        whole = self.program.buffer_in(tensor_of(shared.area(0, rank=0)), total)
         x.writer.output = whole.data_ptr() + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
         x.writer.output_stride = total  # type: ignore[union-attr]
         # Before anyone writes, rank 0 must have read what was written last.

@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable
 from ctypes import c_void_p
 
-import torch
-from torch import Tensor
+import numpy
 
+from ..arrays import Array, address
 from .structs import Meeting
 
 # From this rank's own numbers to those of all ranks, in their order.
@@ -36,18 +36,18 @@ class SharedMemory:
         self._maps = [_mapped(f"/proc/{process}/fd/{descriptor}", total) for process, descriptor in found]
         exchange([])  # everyone has mapped everyone's
         os.close(own)
-        self._memories = [torch.frombuffer(each, dtype=torch.uint8) for each in self._maps]
-        self._arrivals = (c_void_p * size)(*(memory.data_ptr() for memory in self._memories))
+        self._memories = [numpy.frombuffer(each, numpy.uint8) for each in self._maps]
+        self._arrivals = (c_void_p * size)(*map(address, self._memories))
         self.meeting = Meeting(rank, size, ctypes.addressof(self._arrivals))
 
-    def area(self, number: int, rank: int | None = None) -> Tensor:
+    def area(self, number: int, rank: int | None = None) -> Array:
         """An area's bytes in a rank's memory, its own if not said."""
         first = _PAGE + number * self.area_bytes
         return self._memories[self.rank if rank is None else rank][first : first + self.area_bytes]
 
     def parts(self, number: int) -> "ctypes.Array[c_void_p]":
         """The addresses of an area in all ranks' memories."""
-        return (c_void_p * self.size)(*(self.area(number, rank).data_ptr() for rank in range(self.size)))
+        return (c_void_p * self.size)(*(address(self.area(number, rank)) for rank in range(self.size)))
 
 
 def _mapped(path: str, total: int) -> mmap.mmap:
@@ -68,16 +68,17 @@ class Board:
         self._meet = meet
         self._turn = 0
 
-    def broadcast(self, x: Tensor) -> Tensor:
-        """Rank 0's `x`, in place, on every rank."""
-        flat = x.view(-1).view(torch.uint8)
-        for piece in flat.split(self._BYTES):
+    def broadcast(self, x: Array) -> Array:
+        """Rank 0's contiguous `x`, in place, on every rank."""
+        flat = x.reshape(-1, copy=False).view(numpy.uint8)
+        for start in range(0, len(flat), self._BYTES):
+            piece = flat[start : start + self._BYTES]
             # Two areas in turn: who meets here again has read what was said before.
             self._turn ^= 1
             said = self._memory.area(self._turn, rank=0)[: len(piece)]
             if self._memory.rank == 0:
-                said.copy_(piece)
+                said[:] = piece
             self._meet(ctypes.addressof(self._memory.meeting))
             if self._memory.rank > 0:
-                piece.copy_(said)
+                piece[:] = said
         return x

@@ -6,6 +6,7 @@ be longer, all together, than the pool. Nothing in a block has to be true.
 
 from pathlib import Path
 
+import numpy
 import torch
 
 from penstock.kernels.states import Segments
@@ -31,12 +32,15 @@ def dummy_model(folder: Path, quantization: str, threads: int) -> Model:
 def filled_memory(model: Model, tokens: int, kind: str) -> ModelMemory:
     """Memory on huge pages, as in a tree that has started, full of numbers that are neither NaN nor denormal."""
     memory = model.plain_memory(tokens // BLOCK_SIZE, BLOCK_SIZE, kind)
-    tensors = [each for group in memory.groups if not isinstance(group, StateMemory) for each in group.tensors]
-    touch = BackgroundTouch(tensors, lambda left: None)
+    kept = [each for group in memory.groups if not isinstance(group, StateMemory) for each in group.parts]
+    arrays = list(model.backend.on_host(kept))
+    touch = BackgroundTouch(arrays, lambda left: None)
     touch.start()
     touch.wait()
-    for tensor in tensors:
-        tensor.view(torch.uint8).random_(56, 62)
+    chance = numpy.random.default_rng(0)
+    for array in arrays:
+        octets = array.view(numpy.uint8)
+        octets[:] = chance.integers(56, 62, octets.shape, numpy.uint8)
     return memory
 
 

@@ -14,7 +14,8 @@ from penstock.kernels import triton
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import DeviceRows
 from penstock.kernels.registry import OPS
-from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
+from penstock.worker.kv.kv_cache import KVShape
+from penstock.worker.kv.tensor_cache import DeviceKVCache
 
 BLOCK_SIZE = 32
 
@@ -33,9 +34,9 @@ def version(name: str) -> Callable[..., Any]:
 def filled_memory(num_tokens: int, num_heads: int, head_dim: int, kind: str, device: str) -> DeviceKVCache:
     """One layer's keys and values of so many tokens, in numbers of usual size."""
     kv = DeviceKVCache.allocate(KVShape(1, num_heads, head_dim), num_tokens // BLOCK_SIZE, BLOCK_SIZE, kind, device)
-    for numbers in kv.tensors[:2]:
+    for numbers in kv.parts[:2]:
         numbers.random_(-127, 128) if kind == "int8" else numbers.normal_()
-    for scales in kv.tensors[2:]:
+    for scales in kv.parts[2:]:
         scales.uniform_(0.005, 0.01)
     return kv
 

@@ -14,17 +14,19 @@ from builders.hand_planned import VOCABULARY
 from builders.runner_harness import no_mask
 from torch import Tensor
 
+from penstock.kernels.arrays import FLOAT32
 from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, StepPlan, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.torch.device import TensorDevice
+from penstock.worker.backends.torch.staged_tier import second_tier
 from penstock.worker.description.groups import LayerGroup
 from penstock.worker.description.parts.mixers import StateShape
-from penstock.worker.kv.kv_cache import KVCache, KVShape
+from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.kv.model_memory import ModelMemory
-from penstock.worker.kv.second_tier import second_tiers
 from penstock.worker.kv.state_memory import StateMemory
+from penstock.worker.kv.tensor_cache import KVCache
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.steps.batch import Batch
@@ -164,11 +166,11 @@ def follower(tokens: list[int]) -> int:
 
 
 def state_runner() -> Runner:
-    kv = [KVCache.allocate(KVShape(1, 1, 1), 40, SIZE, torch.float32, "cpu") for _ in range(2)]
-    states = StateMemory.allocate(GROUPS[2].state, 1, STATES, "cpu")
+    kv = [KVCache.allocate(KVShape(1, 1, 1), 40, SIZE, FLOAT32, "cpu") for _ in range(2)]
+    states = StateMemory.allocate(GROUPS[2].state, 1, STATES, TensorDevice(torch.device("cpu")).zeros)
     memory = ModelMemory.of([*kv, states], [group.layers for group in GROUPS], SIZE)
     table = SlotTable(6, LENGTH, [40, 40, STATES], SIZE, VOCABULARY, TensorDevice(torch.device("cpu")), groups=GROUPS)
-    tiers = second_tiers(memory, [CELLS] * 3)
+    tiers = [second_tier(group.parts, CELLS) for group in memory.groups]
     return Runner(StateModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=tiers)
 
 

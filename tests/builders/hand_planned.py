@@ -9,14 +9,16 @@ import torch
 from builders.runner_harness import no_mask
 from torch import Tensor
 
+from penstock.kernels.arrays import FLOAT32
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.torch.device import TensorDevice
-from penstock.worker.kv.kv_cache import KVCache, KVShape
+from penstock.worker.backends.torch.staged_tier import second_tier
+from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.kv.model_memory import ModelMemory
-from penstock.worker.kv.second_tier import second_tiers
+from penstock.worker.kv.tensor_cache import KVCache
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.steps.batch import Batch
@@ -54,10 +56,10 @@ class ChainModel:
 
 
 def chain_runner(num_cells: int = 0) -> Runner:
-    kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, "cpu")
+    kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, FLOAT32, "cpu")
     memory = ModelMemory.of_one(kv, BLOCK_SIZE)
     table = SlotTable(6, MAX_MODEL_LEN, [NUM_BLOCKS], BLOCK_SIZE, VOCABULARY, TensorDevice(torch.device("cpu")))
-    cells = second_tiers(memory, [num_cells])
+    cells = [second_tier(kv.parts, num_cells)] if num_cells else []
     return Runner(ChainModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=cells)
 
 

@@ -3,6 +3,7 @@
 from ctypes import addressof
 from dataclasses import dataclass, field
 
+import numpy
 import torch
 from builders.quantized_parts import draws
 from torch import Tensor
@@ -11,6 +12,7 @@ from penstock.kernels.cpu.calls.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.structs import ROTATION, Attention, Quantized, RotaryTable, Step, StoreHeads
 from penstock.kernels.reference.attention import softmax_with
+from penstock.kernels.torch.arrays import tensor_of
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 
@@ -69,8 +71,8 @@ class Machine:
     def __post_init__(self) -> None:
         shape = KVShape(1, self.shape.heads, self.shape.head_dim)
         self.kv = NativeKVCache.allocate(shape, self.num_blocks, self.shape.block_size, self.shape.kind)
-        for tensor in self.kv.tensors:
-            tensor.view(torch.uint8).fill_(0xFF)
+        for part in self.kv.parts:
+            part.view(numpy.uint8).fill(0xFF)
 
     def step(self, rows: list[Row], quantized: Quantized | None = None) -> Tensor:
         """Stores and attends; [tokens, query heads × head_dim]."""
@@ -126,8 +128,8 @@ class Machine:
         """The formula in float64, on what the memory holds for this row."""
         shape = self.shape
         keys, values = (
-            stored.transpose(1, 2).flatten(0, 1)[: row.end].double()
-            for stored in self.kv.stored(0, torch.tensor(row.table))
+            tensor_of(stored).transpose(1, 2).flatten(0, 1)[: row.end].double()
+            for stored in self.kv.stored(0, numpy.array(row.table))
         )
         shared = shape.query_heads // shape.heads
         query = row.heads[:, shape.queries].double()

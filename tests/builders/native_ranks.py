@@ -16,6 +16,7 @@ from torch import Tensor
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.shared_memory import Board
 from penstock.kernels.cpu.weights.packed import pack
+from penstock.kernels.torch.arrays import array_of, tensor_of
 
 from .recorded_layers import OneCall
 
@@ -83,7 +84,7 @@ def all_gather(parts: Sequence[Tensor]) -> Tensor:
 def broadcast(parts: Sequence[Tensor]) -> Tensor:
     def told(rank: ThreadRank, part: Tensor) -> Tensor:
         board = Board(rank.rank, rank.size, rank.exchange, load().function("penstock_meet"))
-        return rank.in_turns(lambda scale: board.broadcast(part * scale) // scale)
+        return rank.in_turns(lambda scale: tensor_of(board.broadcast(array_of(part * scale))) // scale)
 
     return Group(len(parts)).given(told, parts)
 

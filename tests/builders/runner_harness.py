@@ -33,7 +33,6 @@ from penstock.protocol.messages import (
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.description.groups import groups_of
-from penstock.worker.kv.second_tier import second_tiers
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.start.model import Model
@@ -71,7 +70,7 @@ def slotted_runner(
         shifts_rotations=model.shifts_rotations, media_tokens=model.config.media_tokens, groups=groups,
     )  # fmt: skip
     ranks, trace = Parallel(), Trace(None, "test")
-    fast, cells = model.fast_decode(memory, table, ranks, trace), second_tiers(memory, [num_cells] * len(groups))
+    fast, cells = model.fast_decode(memory, table, ranks, trace), model.second_tiers(memory, [num_cells] * len(groups))
     runner = SlottedRunner(
         model.forward_pass, memory, table, ranks, trace=trace, fast_decode=fast, second_tiers=cells,
         media=model.kept_media(num_media_rows), batch=model.backend.batch, sample=model.sample,

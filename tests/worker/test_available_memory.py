@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 
+import numpy
 import pytest
-import torch
 from builders.cases import for_each
 
+from penstock.kernels.arrays import BFLOAT16, FLOAT32, address
 from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
 from penstock.worker.start.memory.available import Reservation, available_memory
 
@@ -112,28 +113,28 @@ def resident() -> int:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-@for_each("dtype", [torch.float32, torch.bfloat16])
+@for_each("dtype", [FLOAT32, BFLOAT16])
 def test_fresh_memory_is_zero_and_not_taken_yet(dtype):
     before = resident()
     memory = fresh_zeros((3, 1 << 26), dtype)
     assert resident() - before < 8 << 20
-    assert memory[2, -5:].tolist() == [0] * 5 and memory.data_ptr() % 4096 == 0
+    assert memory[2, -5:].tolist() == [0] * 5 and address(memory) % 4096 == 0
 
 
 def test_touching_takes_the_memory_changes_nothing_in_it_and_stops_when_told():
-    tensor, left = fresh_zeros((40, 1 << 20), torch.uint8), []
-    tensor[5, 5] = 1
+    memory, left = fresh_zeros((40, 1 << 20), numpy.dtype(numpy.uint8)), []
+    memory[5, 5] = 1
     before = resident()
-    touch = BackgroundTouch([tensor], left.append)
+    touch = BackgroundTouch([memory], left.append)
     touch.start()
     touch.wait()
     if not left:
         pytest.skip("this kernel cannot populate pages")
     assert left[-1] == 0 and sorted(left, reverse=True) == left
     assert resident() - before > 30 << 20
-    assert int(tensor.sum()) == 1
+    assert int(memory.sum()) == 1
     left.clear()
-    touch = BackgroundTouch([fresh_zeros((400 << 20,), torch.uint8)], left.append)
+    touch = BackgroundTouch([fresh_zeros((400 << 20,), numpy.dtype(numpy.uint8))], left.append)
     touch.start()
     touch.stop()
     assert 0 not in left

@@ -24,8 +24,9 @@ from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind
-from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
+from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.kv.model_memory import ModelMemory
+from penstock.worker.kv.tensor_cache import DeviceKVCache
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.steps.slots import SlotTable

@@ -162,6 +162,6 @@ def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
     [group] = model.groups(64)
     assert model.block_bytes(group, 16, "bf16") == 16 * 2 * (48 + 16) * 2
     memory = model.memory([group], [10], 16, "bf16")
-    assert sum(tensor.nbytes for tensor in memory.tensors) == 10 * model.block_bytes(group, 16, "bf16")
+    assert sum(part.nbytes for part in memory.parts) == 10 * model.block_bytes(group, 16, "bf16")
     with pytest.raises(ConfigError, match="keeps latents instead of keys and values .* Use fp32, fp16, bf16"):
         model.kv_kind("int8")

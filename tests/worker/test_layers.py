@@ -11,10 +11,11 @@ from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import TorchOperations, WeightFormat, multiplies_bfloat16
-from penstock.kernels.arrays import BFLOAT16
+from penstock.kernels.arrays import BFLOAT16, FLOAT32
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description.parts.rope import RopeConfig
-from penstock.worker.kv.kv_cache import KVCache, KVShape
+from penstock.worker.kv.kv_cache import KVShape
+from penstock.worker.kv.tensor_cache import KVCache
 from penstock.worker.layers.rope import CHUNK, Rope
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.load import load_model
@@ -85,13 +86,13 @@ def test_the_table_of_angles_grows_and_keeps_its_bits():
 
 
 def test_copying_blocks_copies_every_layer_of_keys_and_values():
-    kv = KVCache.allocate(KVShape(3, 2, 4), 5, 16, torch.float32, CPU)
+    kv = KVCache.allocate(KVShape(3, 2, 4), 5, 16, FLOAT32, CPU)
     kv.keys.copy_(torch.rand(kv.keys.shape))
     kv.values.copy_(torch.rand(kv.values.shape))
     kv.copy_blocks(torch.tensor([1, 2]), torch.tensor([4, 0]))
     for memory in (kv.keys, kv.values):
         assert torch.equal(memory[:, [4, 0]], memory[:, [1, 2]])
-    assert KVShape(3, 2, 4).bytes_per_token(torch.bfloat16) == 2 * 3 * 2 * 4 * 2
+    assert KVShape(3, 2, 4).bytes_per_token(BFLOAT16) == 2 * 3 * 2 * 4 * 2
 
 
 @for_each("is_invariant", [True, False])

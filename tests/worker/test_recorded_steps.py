@@ -118,7 +118,7 @@ def test_a_step_whose_plan_moves_blocks_is_taken_too(model):
     runner.step(plan(0, [(0, 11, [0])], new=[new(0, list(range(3, 14)))]), no_mask)
     runner.step(plan(1, [(0, 1, [])], saves=column([0, 1]), loads=column([1, 9])), no_mask)
     assert taken == [1]
-    assert all((tensor[:, 9, :, :11] == tensor[:, 0, :, :11]).all() for tensor in runner.memory.tensors[:1])
+    assert all((part[:, 9, :, :11] == part[:, 0, :, :11]).all() for part in runner.memory.parts[:1])
 
 
 BROKEN = {

@@ -8,45 +8,59 @@ from builders.hand_planned import NUM_BLOCKS, chain_runner, new, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import KV_DTYPES
+from penstock.kernels.torch.arrays import array_of, tensor_of
 from penstock.protocol.messages import column
-from penstock.worker.kv.kv_cache import Blocks, DeviceKVCache, KVCache, KVShape, NativeKVCache
-from penstock.worker.kv.second_tier import SecondTier, StagedTier, StreamedTier, _contiguous_cells
+from penstock.worker.backends.torch.staged_tier import StagedTier, _contiguous_cells, second_tier
+from penstock.worker.kv.kv_cache import Blocks, KVShape, NativeKVCache
+from penstock.worker.kv.second_tier import HostTier, SecondTier
+from penstock.worker.kv.tensor_cache import DeviceKVCache, KVCache
 from penstock.worker.plan_error import PlanError
 
 BLOCKS, CELLS = 12, 9
 SHAPE = KVShape(3, 2, 16)
 MEMORIES = {
-    "torch float32": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, torch.float32, "cpu"),
-    "torch bfloat16": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, torch.bfloat16, "cpu"),
-    "torch, odd bytes": lambda: KVCache.allocate(KVShape(2, 1, 3), BLOCKS, 1, torch.float16, "cpu"),
+    "torch float32": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, FLOAT32, "cpu"),
+    "torch bfloat16": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, BFLOAT16, "cpu"),
+    "torch, odd bytes": lambda: KVCache.allocate(KVShape(2, 1, 3), BLOCKS, 1, FLOAT16, "cpu"),
     **{kind: lambda kind=kind: NativeKVCache.allocate(SHAPE, BLOCKS, 16, kind) for kind in KV_FORMATS},
     **{f"GPU {kind}": lambda kind=kind: DeviceKVCache.allocate(SHAPE, BLOCKS, 16, kind, "cpu") for kind in KV_DTYPES},
 }
+CHANCE = numpy.random.default_rng(1)
 NONE = numpy.empty((0, 2), numpy.int64)
 
 
-def staged(kv: Blocks, num_cells: int) -> StagedTier:
+def direct(kv: Blocks, num_cells: int) -> SecondTier:
+    return HostTier(arrays(kv), num_cells)
+
+
+def staged(kv: Blocks, num_cells: int) -> SecondTier:
     """With room for three cells in its buffer."""
-    cell_bytes = sum(tensor[:, 0].nbytes for tensor in kv.tensors)
-    return StagedTier(kv, num_cells, staging_bytes=3 * cell_bytes)
+    parts = list(map(tensor_of, arrays(kv)))
+    return StagedTier(parts, num_cells, staging_bytes=3 * sum(part[:, 0].nbytes for part in parts))
 
 
-def scrambled(kv: Blocks) -> list[torch.Tensor]:
+def arrays(kv: Blocks) -> list[Array]:
+    return [part if isinstance(part, numpy.ndarray) else array_of(part) for part in kv.parts]
+
+
+def scrambled(kv: Blocks) -> list[Array]:
     """Fill it with random bytes; a copy of them."""
-    for tensor in kv.tensors:
-        tensor.view(torch.uint8).random_(256)
+    for part in arrays(kv):
+        octets = part.view(numpy.uint8)
+        octets[:] = CHANCE.integers(0, 256, octets.shape, numpy.uint8)
     return contents(kv)
 
 
-def contents(kv: Blocks) -> list[torch.Tensor]:
+def contents(kv: Blocks) -> list[Array]:
     """As bytes, [layers, blocks, …]."""
-    return [tensor.flatten(2).view(torch.uint8).clone() for tensor in kv.tensors]
+    return [part.reshape(*part.shape[:2], -1).view(numpy.uint8).copy() for part in arrays(kv)]
 
 
 @for_each("memory", MEMORIES)
-@for_each("tier", [SecondTier, staged])
+@for_each("tier", [direct, staged])
 def test_what_a_block_held_comes_back_bit_for_bit(memory, tier):
     kv = MEMORIES[memory]()
     cells, before = tier(kv, CELLS), scrambled(kv)
@@ -57,20 +71,20 @@ def test_what_a_block_held_comes_back_bit_for_bit(memory, tier):
     cells.move(NONE, numpy.array(list(zip(places, targets, strict=True))))
     untouched = [block for block in range(BLOCKS) if block not in targets]
     for old, middle, now in zip(before, overwritten, contents(kv), strict=True):
-        assert torch.equal(now[:, targets], old[:, saved])
-        assert torch.equal(now[:, untouched], middle[:, untouched])
-    block_bytes = sum(tensor[:, 0].nbytes for tensor in kv.tensors)
-    assert tier is staged or sum(each.nbytes for each in cells.tensors) == CELLS * block_bytes
+        assert numpy.array_equal(now[:, targets], old[:, saved])
+        assert numpy.array_equal(now[:, untouched], middle[:, untouched])
+    block_bytes = sum(part[:, 0].nbytes for part in kv.parts)
+    assert sum(each.nbytes for each in cells.cells) == CELLS * block_bytes
 
 
-@for_each("tier", [SecondTier, staged])
+@for_each("tier", [direct, staged])
 def test_saves_come_before_loads(tier):
     kv = MEMORIES["int8"]()
     cells, before = tier(kv, CELLS), scrambled(kv)
     # Block 4 is saved before it is loaded into, and from the cell that block 5 has just filled.
     cells.move(numpy.array([[4, 0], [5, 1]]), numpy.array([[1, 4], [0, 6]]))
     for old, now in zip(before, contents(kv), strict=True):
-        assert torch.equal(now[:, [4, 5, 6]], old[:, [5, 5, 4]])
+        assert numpy.array_equal(now[:, [4, 5, 6]], old[:, [5, 5, 4]])
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True))
@@ -85,8 +99,8 @@ def test_neighbours_move_in_one_copy(cells):
 
 @pytest.mark.gpu
 def test_on_a_card_a_save_waits_for_what_was_computed_and_what_is_computed_next_waits_for_it():
-    kv = KVCache.allocate(KVShape(8, 8, 128), 64, 32, torch.bfloat16, "cuda")
-    cells = StreamedTier(kv, 64)
+    kv = KVCache.allocate(KVShape(8, 8, 128), 64, 32, BFLOAT16, "cuda")
+    cells = second_tier(kv.parts, 64)
     torch.cuda._sleep(100_000_000)  # so that the host is far ahead
     kv.keys.copy_(torch.arange(64, device="cuda")[:, None, None, None].expand(kv.keys.shape))
     blocks = numpy.arange(64)

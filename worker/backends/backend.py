@@ -1,7 +1,7 @@
 """The interface between a model and the backend that computes it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -9,14 +9,15 @@ from typing import Any, ClassVar, cast
 import torch
 
 from ...kernels import Operations, WeightFormat
-from ...kernels.arrays import FLOAT32, DType
+from ...kernels.arrays import FLOAT32, Array, DType
 from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
 from ..description.config import ModelConfig
 from ..device import Device
-from ..kv.kv_cache import AnyKVCache, KVShape
+from ..kv.kv_cache import Blocks, KVShape
 from ..kv.model_memory import ModelMemory
+from ..kv.second_tier import HostTier, SecondTier
 from ..layers.decoder import Decoder
 from ..media.encoder import Encoder
 from ..media.encoder_pass import EncoderPass, TensorPass
@@ -110,7 +111,14 @@ class Backend(ABC):
         return shape.packed_bytes_per_token(kind)
 
     @abstractmethod
-    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
+    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> Blocks: ...
+
+    def on_host(self, memory: Iterable[Any]) -> Iterable[Array]:
+        """The parts of a CPU's memory as arrays."""
+        return memory
+
+    def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
+        return HostTier(blocks.parts, num_cells)
 
     def forward_pass(self, decoder: Decoder) -> ForwardPass:
         """The forward pass that computes batches of this model."""

@@ -12,28 +12,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-import torch
-from torch import Tensor
+import numpy
+
+from ...kernels.arrays import Array, DType, address
 
 _PIECE = 2 << 20  # a huge page
 _PAUSE = 9  # times as long as a piece took, while steps are running
 _HUGE_PAGES, _POPULATE_WRITE = 14, 23  # of madvise(2); the latter since Linux 5.14
 
 
-def fresh_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros whose pages the kernel allocates on first touch; `torch.zeros` would touch them all at once."""
-    memory = mmap.mmap(-1, math.prod(size) * dtype.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return torch.frombuffer(memory, dtype=dtype).view(size)
+def fresh_zeros(size: tuple[int, ...], dtype: DType) -> Array:
+    """Zeros from the beginning of a page on, which the kernel allocates on first touch."""
+    nbytes = math.prod(size) * dtype.itemsize
+    memory = mmap.mmap(-1, max(1, nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # there is none of no bytes
+    return numpy.ndarray(size, dtype, memory)
 
 
-def pinned_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Zeros that a GPU can read and write itself; torch's own function may take twice the memory."""
-    tensor = fresh_zeros(size, dtype)
-    _madvise(tensor.data_ptr(), tensor.nbytes, _HUGE_PAGES)
-    error = torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.nbytes, 0)
-    if int(error):
-        raise MemoryError(f"pinning failed with CUDA error {int(error)}")
-    return tensor
+def use_huge_pages(memory: Array) -> None:
+    _madvise(address(memory), memory.nbytes, _HUGE_PAGES)
 
 
 class BackgroundTouch:
@@ -45,7 +41,7 @@ class BackgroundTouch:
 
     def __init__(
         self,
-        stretches: Iterable[Tensor],
+        stretches: Iterable[Array],
         on_progress: Callable[[int], None],
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -95,9 +91,9 @@ class BackgroundTouch:
                     yield piece
 
 
-def _whole_pages(memory: Tensor) -> range:
+def _whole_pages(memory: Array) -> range:
     """The range's addresses without its partial pages, which others touch too."""
-    start = memory.data_ptr()
+    start = address(memory)
     begin, end = _page_at(start + mmap.PAGESIZE - 1), _page_at(start + memory.nbytes)
     return range(begin, max(begin, end))
 

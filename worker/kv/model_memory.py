@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from .kv_cache import Blocks
 
 
@@ -31,12 +29,12 @@ class ModelMemory:
     @classmethod
     def of_one(cls, memory: Blocks, block_size: int) -> "ModelMemory":
         """Memory with all layers in one group."""
-        return cls((memory,), tuple((0, layer) for layer in range(len(memory.tensors[0]))), block_size)
+        return cls((memory,), tuple((0, layer) for layer in range(len(memory.parts[0]))), block_size)
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of all groups, each [layers, blocks, …]."""
-        return tuple(tensor for memory in self.groups for tensor in memory.tensors)
+    def parts(self) -> tuple[Any, ...]:
+        """The arrays or tensors of all groups, each [layers, blocks, …]."""
+        return tuple(part for memory in self.groups for part in memory.parts)
 
     def group_of(self, layer: int) -> int:
         return self.places[layer][0]

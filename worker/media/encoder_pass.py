@@ -8,7 +8,8 @@ from torch import Tensor
 
 from ...kernels import HostRows, TokenRotation
 from ...kernels.torch.arrays import torch_dtype
-from ..kv.kv_cache import KVCache, KVShape
+from ..kv.kv_cache import KVShape
+from ..kv.tensor_cache import KVCache
 from ..steps.batch import LayerStep
 from ..weights.weights import Rows
 from .arrangement import Arrangement
@@ -95,7 +96,7 @@ class TensorPass(EncoderPass):
         if self._memory is None or self._memory.num_blocks < num_blocks:
             placement, config = self.encoder.placement, self.encoder.config
             shape = KVShape(1, config.num_heads, config.padded_head_dim)
-            self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, self._dtype, placement.device)
+            self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, placement.activations, placement.device)
 
     @torch.inference_mode()
     def _embedded(self, patches: Tensor) -> Tensor:

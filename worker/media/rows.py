@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from ...kernels.operands import PlacedRows
-from ...kernels.torch.arrays import torch_dtype
 from ...protocol.media import Encode, MediaRows
 from ...protocol.messages import StepPlan, values
 from ..device import on_device
-from ..kv.kv_cache import zeros
+from ..kv.tensor_cache import zeros
 from ..plan_error import PlanError, require
 from .arrangement import arrangement_of
 from .encoder_pass import EncoderPass
@@ -31,7 +30,7 @@ class KeptMedia:
         self.config = config
         self.device = placement.device
         self.rows = zeros(
-            (num_rows, config.row_parts * config.out_size), torch_dtype(placement.activations), placement.device
+            (num_rows, config.row_parts * config.out_size), placement.activations, placement.device
         )
         self._free = list(range(num_rows))[::-1]
         self._of_entries: dict[int, numpy.ndarray] = {}  # int64: rows by entry

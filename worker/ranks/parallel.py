@@ -17,6 +17,7 @@ from torch import Tensor
 from ...kernels.cpu.library import Library
 from ...kernels.cpu.shared_memory import Board
 from ...kernels.operands import PeerMemory
+from ...kernels.torch.arrays import array_of
 from .peer_memory import peer_memory
 
 _TIMEOUT = timedelta(minutes=10)
@@ -113,7 +114,8 @@ class Parallel:
     def broadcast(self, x: Tensor) -> Tensor:
         """Rank 0's `x`, in place, on every rank."""
         if self.board is not None:
-            return self.board.broadcast(x)
+            self.board.broadcast(array_of(x))
+            return x
         if self.size > 1:
             dist.broadcast(x, 0)
         return x

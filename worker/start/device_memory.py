@@ -11,14 +11,15 @@ from pathlib import Path
 import torch
 
 from ...kernels.cpu.calls.experts import pair_memory_bytes
+from ...kernels.torch.arrays import array_of
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
+from ..backends.torch.staged_tier import STAGING_BYTES
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of
 from ..device import Device
 from ..kv.host_memory import BackgroundTouch
-from ..kv.second_tier import STAGING_BYTES
 from ..ranks.affinity import pin
 from ..ranks.parallel import Parallel
 from ..runner import Runner
@@ -179,9 +180,10 @@ class HostMemory(DeviceMemory):
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
         adapters = () if model.adapters is None else model.adapters.tensors
-        cells = (tensor for tier in runner.second_tiers for tensor in tier.tensors)
-        layers = (layer for tensor in runner.memory.tensors for layer in tensor)
-        self._touch = BackgroundTouch((*layers, *adapters, *cells), self.reservation.hold, runner.is_busy)
+        cells = (each for tier in runner.second_tiers for each in tier.cells)
+        layers = (layer for part in model.backend.on_host(runner.memory.parts) for layer in part)
+        own = (*layers, *map(array_of, adapters), *cells)
+        self._touch = BackgroundTouch(own, self.reservation.hold, runner.is_busy)
         self._touch.start(after=_HEAD_START)
 
     def close(self) -> None:

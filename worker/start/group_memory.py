@@ -44,8 +44,7 @@ def allocated(
 
     def memory(group: LayerGroup, count: int) -> Blocks:
         if group.state is not None:
-            shape, device = state_shape(group.state, ranks), backend.device.torch_device
-            return StateMemory.allocate(shape, len(group.layers), count, device)
+            return StateMemory.allocate(state_shape(group.state, ranks), len(group.layers), count, backend.device.zeros)
         return backend.kv_memory(kv_shape(group, ranks), count, block_size, kind)
 
     memories = [memory(*each) for each in zip(groups, num_blocks, strict=True)]

@@ -10,6 +10,7 @@ from ..backends.backend import Backend
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of
 from ..kv.model_memory import ModelMemory
+from ..kv.second_tier import SecondTier
 from ..layers.decoder import Decoder
 from ..lora.adapters import AdapterBank
 from ..media.encoder_pass import EncoderPass
@@ -91,6 +92,12 @@ class Model:
         """The same number of blocks in each group, with windows keeping all tokens: for use without an engine."""
         groups = groups_of(self.config, self.max_position, gives_back=False)
         return self.memory(groups, [num_blocks] * len(groups), block_size, kind)
+
+    def second_tiers(self, memory: ModelMemory, num_cells: Sequence[int]) -> list[SecondTier]:
+        """Make a tier for each group of layers, or none if there are no cells."""
+        if not any(num_cells):
+            return []
+        return [self.backend.second_tier(*each) for each in zip(memory.groups, num_cells, strict=True)]
 
     def kept_media(self, num_rows: int) -> KeptMedia | None:
         """Memory for so many rows of media, if the model has vision."""

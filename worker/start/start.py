@@ -17,7 +17,7 @@ from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
 from ..backends.select import chosen_device
 from ..kv.model_memory import ModelMemory
-from ..kv.second_tier import SecondTier, second_tiers
+from ..kv.second_tier import SecondTier
 from ..lora.lora_thread import AdapterThread
 from ..ranks.parallel import Parallel
 from ..runner import Runner
@@ -162,7 +162,7 @@ class Start:
                 "kv_cache_memory."
             ) from error
         try:
-            return memory, second_tiers(memory, allocate.num_cpu_blocks)
+            return memory, self.model.second_tiers(memory, allocate.num_cpu_blocks)
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
                 f"{_counts(allocate.num_cpu_blocks)} KV blocks in CPU memory were planned and could not be allocated "

@@ -7,7 +7,7 @@ gathered on the device from the slot table.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy
 from torch import Tensor
@@ -17,7 +17,6 @@ from ...kernels.arrays import DeviceArray
 from ...kernels.operands import PlacedRows
 from ...kernels.operations import LayerMemory, LayerRows, StepField
 from ...kernels.states import Segments
-from ..kv.kv_cache import KVCache
 from ..kv.model_memory import ModelMemory
 from .block_tables import BlockRows, BlockTables
 from .slots import SlotTable
@@ -97,7 +96,7 @@ class Batch:
         return [
             each
             if isinstance(each, Segments)
-            else HostRows(self.query_starts, self.context_lengths, *each, cast(KVCache, memory).scratch, self.seen_ends)
+            else HostRows(self.query_starts, self.context_lengths, *each, cast(Any, memory).scratch, self.seen_ends)
             for each, memory in zip(self.groups, self.memory.groups, strict=True)
         ]
 

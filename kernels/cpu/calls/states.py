@@ -3,6 +3,7 @@
 A part of `../operations.py`.
 """
 
+import math
 from ctypes import addressof
 
 from torch import Tensor
@@ -44,7 +45,7 @@ class StateOperations:
             bias=bias,
             has_silu=activation == "silu",
             states=states.convolved,
-            state_stride=states.convolved.stride(0),
+            state_stride=math.prod(states.convolved.shape[1:]),
             output=output,
         )
         self.program.call("penstock_causal_convolution", arguments, output, keep=(by_tap, bias, states))
@@ -68,7 +69,7 @@ class StateOperations:
             key_dim=heads.key_dim,
             value_dim=heads.value_dim,
             states=states.recurrent,
-            state_stride=states.recurrent.stride(0),
+            state_stride=math.prod(states.recurrent.shape[1:]),
             output=output,
         )
         self.program.call("penstock_delta_net", arguments, output, keep=(decay, step_bias, states))

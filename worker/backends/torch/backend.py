@@ -1,16 +1,22 @@
 """The backend of torch's own operations, on any device: slower than the others, and for float weights only."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from ....kernels import DTYPES, TorchOperations, WeightFormat, multiplies_bfloat16
-from ....kernels.arrays import BFLOAT16, FLOAT32, DType
-from ....kernels.torch.arrays import torch_dtype
+from ....kernels.arrays import BFLOAT16, FLOAT32, Array, DType
+from ....kernels.torch.arrays import array_of, torch_dtype
 from ....protocol.errors import ConfigError
-from ...kv.kv_cache import KVCache, KVShape
+from ...kv.kv_cache import Blocks, KVShape
+from ...kv.second_tier import SecondTier
+from ...kv.tensor_cache import KVCache
 from ...ranks.parallel import Parallel
 from ..backend import Backend
 from .device import TensorDevice
+from .staged_tier import second_tier
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,13 @@ class TorchBackend(Backend):
         return kind
 
     def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
-        return shape.bytes_per_token(torch_dtype(DTYPES[kind]))
+        return shape.bytes_per_token(DTYPES[kind])
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> KVCache:
-        return KVCache.allocate(shape, num_blocks, block_size, torch_dtype(DTYPES[kind]), self.device.torch_device)
+        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], self.device.torch_device)
+
+    def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
+        return map(array_of, memory)
+
+    def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
+        return second_tier(blocks.parts, num_cells)

@@ -37,6 +37,8 @@ class TensorDevice:
         return pinned(tensor).to(self.torch_device, non_blocking=True) if self.is_asynchronous else tensor
 
     def zeros(self, shape: tuple[int, ...], dtype: DType | type) -> Tensor:
+        if not self.is_asynchronous:
+            return tensor_of(numpy.zeros(shape, dtype))  # pages are allocated on first touch
         return torch.zeros(shape, dtype=torch_dtype(numpy.dtype(dtype)), device=self.torch_device)
 
     def cast(self, array: Tensor, dtype: DType | type) -> Tensor:

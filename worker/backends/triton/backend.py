@@ -1,12 +1,15 @@
 """The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from ....kernels import TorchOperations, WeightFormat
-from ....kernels.arrays import DType
+from ....kernels.arrays import Array, DType
 from ....kernels.paged import KV_DTYPES
-from ....kernels.torch.arrays import torch_dtype
+from ....kernels.torch.arrays import array_of, torch_dtype
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
@@ -16,8 +19,10 @@ from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ...description.config import ModelConfig
-from ...kv.kv_cache import DeviceKVCache, KVShape
+from ...kv.kv_cache import Blocks, KVShape
 from ...kv.model_memory import ModelMemory
+from ...kv.second_tier import SecondTier
+from ...kv.tensor_cache import DeviceKVCache
 from ...layers.decoder import Decoder
 from ...ranks.parallel import Parallel
 from ...sampler import Sampler
@@ -29,6 +34,7 @@ from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
 from ..torch.device import TensorDevice
+from ..torch.staged_tier import second_tier
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
@@ -85,6 +91,12 @@ class TritonBackend(Backend):
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device.torch_device)
+
+    def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
+        return map(array_of, memory)
+
+    def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
+        return second_tier(blocks.parts, num_cells)
 
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)

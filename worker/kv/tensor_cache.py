@@ -1,0 +1,79 @@
+"""KV caches in tensors: plain ones for torch's operations, and those of a GPU's kernels."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...kernels import LayerKV, Scratch
+from ...kernels.arrays import FLOAT16, DType
+from ...kernels.paged import KV_DTYPES, PagedKV
+from ...kernels.torch.arrays import numpy_dtype, tensor_of, torch_dtype
+from .host_memory import fresh_zeros
+from .kv_cache import Blocks, KVShape
+
+
+@dataclass
+class KVCache(Blocks):
+    """The blocks of all layers; `keys[layer]` and `values[layer]` are views of one allocation each."""
+
+    keys: Tensor  # [layers, num_blocks, num_kv_heads, block_size, head_dim]
+    values: Tensor  # the keys themselves, if values are their beginnings
+    scratch: Scratch = field(default_factory=Scratch)
+
+    @classmethod
+    def allocate(
+        cls, shape: KVShape, num_blocks: int, block_size: int, dtype: DType, device: torch.device | str
+    ) -> "KVCache":
+        """Zeros for `num_blocks`; on a CPU the kernel allocates pages on first touch."""
+        size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
+        keys = zeros(size, dtype, device)
+        return cls(keys, zeros(size, dtype, device) if shape.has_values else keys)
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        return (self.keys,) if self.values is self.keys else (self.keys, self.values)
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[3]
+
+    def of_layer(self, layer: int) -> LayerKV:
+        return LayerKV(self.keys[layer], self.values[layer])
+
+
+@dataclass
+class DeviceKVCache(Blocks):
+    """The blocks of all layers in the layout of a GPU's kernels and of attention libraries."""
+
+    paged: tuple[Tensor, ...]  # the parts of `PagedKV`, each [layers, num_blocks, …]
+    has_values: bool = True  # False: the keys' parts are also the values'
+
+    @classmethod
+    def allocate(
+        cls, shape: KVShape, num_blocks: int, block_size: int, kind: str, device: torch.device | str
+    ) -> "DeviceKVCache":
+        """Zeros for `num_blocks`."""
+        heads, count = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads), 1 + shape.has_values
+        stored = [zeros((*heads, shape.head_dim), numpy_dtype(KV_DTYPES[kind]), device) for _ in range(count)]
+        scales = [zeros(heads, FLOAT16, device) for _ in range(count * (kind == "int8"))]
+        return cls((*stored, *scales), shape.has_values)
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        return self.paged
+
+    @property
+    def block_size(self) -> int:
+        return self.paged[0].shape[2]
+
+    def of_layer(self, layer: int) -> PagedKV:
+        parts = [tensor[layer] for tensor in self.paged]
+        return PagedKV(*(parts if self.has_values else (part for part in parts for _ in range(2))))
+
+
+def zeros(size: tuple[int, ...], dtype: DType, device: torch.device | str) -> Tensor:
+    """Zeros on the device; on a CPU the kernel allocates pages on first touch."""
+    if torch.device(device).type == "cpu":
+        return tensor_of(fresh_zeros(size, dtype))
+    return torch.zeros(size, dtype=torch_dtype(dtype), device=device)
