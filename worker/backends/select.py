@@ -21,7 +21,8 @@ from ..ranks.parallel import Parallel
 from .backend import Backend, BackendOptions
 from .native.backend import NativeBackend
 from .torch.backend import TorchBackend
-from .torch.device import TensorDevice, visible_cards
+from .torch.card import visible_cards
+from .torch.device import TensorDevice
 from .triton.unsupported import missing_kernels
 
 # A driver of GPUs makes one of these; the second is Windows' under WSL.

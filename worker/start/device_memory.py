@@ -1,4 +1,4 @@
-"""The memory that a model is loaded into, a CPU's or a GPU's: how much is used, free and reserved.
+"""The memory that a model is loaded into, a CPU's or a GPU's (`card_memory.py`): how much is used, free and reserved.
 
 It makes the memory plan of its rank, reserves the part that is not allocated yet against other processes, and then
 starts background work.
@@ -8,14 +8,10 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ...kernels.cpu.calls.experts import pair_memory_bytes
 from ...kernels.torch.arrays import array_of
-from ...protocol.files.cache_folder import cache_folder
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
-from ..backends.torch.staged_tier import STAGING_BYTES
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of
 from ..device import Device
@@ -25,7 +21,7 @@ from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..steps.logprobs import piece_length
 from .demand import Demand
-from .memory.available import CardLocks, Reservation, available_memory
+from .memory.available import Reservation, available_memory
 from .memory.media import encoder_bytes, kept_media_bytes, media_plan
 from .memory.plan import host_bytes_of, kv_bytes_at_least, memory_plan, shares_of, swap_bytes
 from .memory.profile import MemoryProfile, Size
@@ -33,9 +29,7 @@ from .memory.shares import GroupSize
 from .memory.weights_fit import check_rest, check_weights
 from .model import Model
 from .notes import notes_on_context, notes_on_experts, notes_on_weights, notes_on_windows, number_formats
-from .warm_up import warm_up
 
-_LIBRARIES = 256 << 20  # memory that a GPU's libraries take on first use
 _FLOAT = 4
 _LOGITS_AT_ONCE = 4  # copies: the model's, for log-probabilities, and weights and order while choosing a token
 _HEAD_START = 1.0  # seconds for which a first request has the memory bandwidth to itself
@@ -85,7 +79,7 @@ class DeviceMemory(ABC):
     def close(self) -> None:
         self.reservation.release()
 
-    def _described(self, model: Model, weight_bytes: int, activation_bytes: int) -> MemoryProfile:
+    def described(self, model: Model, weight_bytes: int, activation_bytes: int) -> MemoryProfile:
         kind = model.kv_kind(self.config.kv_cache_dtype)
         return MemoryProfile(
             device=str(self.device),
@@ -168,7 +162,7 @@ class HostMemory(DeviceMemory):
         activations = _estimated_activations(model.config, self.size, self.longest(model.config), self.config)
         mapped = 0 if model.cache is None else model.cache.mapped_bytes
         of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])] if self.ranks.size > 1 else [mapped]
-        profile = self._described(model, weight_bytes + mapped, activations)
+        profile = self.described(model, weight_bytes + mapped, activations)
         return replace(profile, mapped_bytes=mapped, other_mapped_bytes=sum(of_ranks) - mapped)
 
     def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile:
@@ -190,69 +184,6 @@ class HostMemory(DeviceMemory):
         if self._touch is not None:
             self._touch.stop()
         super().close()
-
-
-class CardMemory(DeviceMemory):
-    """The memory of a GPU; rank 0 holds the locks of all the tree's GPUs until their memory is taken."""
-
-    def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
-        super().__init__(config, device, ranks, directory)
-        self._locks: CardLocks | None = None
-        if ranks.rank == 0:
-            from ..backends.torch.device import card_names  # imports torch
-
-            self._locks = CardLocks(directory.parent, card_names(config))
-        if ranks.size > 1:
-            ranks.exchange([])  # nobody loads earlier
-
-    def check_room(self, demand: Demand) -> bool:
-        if self.ranks.rank == 0:
-            free, total = torch.cuda.mem_get_info(self.device.torch_device)
-            free = int(self.config.gpu_memory_utilization * total) - (total - free)
-            kinds, name = demand.kinds, self.device.name
-            check_weights(demand.weight_bytes, free, kinds, name, self.config, demand.not_mapped)
-        if self.ranks.size > 1:
-            self.ranks.exchange([])  # nobody loads earlier, so that free memory stays free
-        return False
-
-    def used_bytes(self) -> int:
-        return torch.cuda.memory_allocated(self.device.torch_device)
-
-    @torch.inference_mode()
-    def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
-        activations = _LIBRARIES + encoder_bytes(model.config.vision, model.backend.activations.itemsize)
-        activations += STAGING_BYTES if self.config.swap_space else 0
-        if self.config.use_warmup:
-            longest, kept = self.longest(model.config), cache_folder() / "triton"
-            groups, kind = model.groups(longest), model.kv_kind(self.config.kv_cache_dtype)
-            memory = model.memory(groups, [1] * len(groups), self.config.block_size, kind)
-            needed = warm_up(model, self.size, memory, longest, self.device, kept, self.ranks)
-            activations += sum(needed)
-            self.graph_bytes = needed.graphs
-            del memory
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info(self.device.torch_device)
-        # Memory of other processes counts as used, so that trees can share a card.
-        available = int(self.config.gpu_memory_utilization * total) - (total - free)
-        return replace(self._described(model, weight_bytes, activations), available_bytes=available)
-
-    def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile:
-        return replace(profile, host_bytes=free)
-
-    def on_allocated(self) -> None:
-        self.reservation.hold(0)  # pinned memory is taken at once
-        if self._locks is not None:
-            self._locks.release()
-
-    def begin_background_work(self, model: Model, runner: Runner) -> None:
-        pass  # a card's memory is used as soon as it is allocated
-
-
-_MEMORIES: dict[str, type[DeviceMemory]] = {"cpu": HostMemory, "cuda": CardMemory}
-
-
-def memory_of(config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> DeviceMemory:
-    return _MEMORIES[device.kind](config, device, ranks, directory)
 
 
 def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:

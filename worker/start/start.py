@@ -23,7 +23,7 @@ from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..sampler import LogitsProcessors
 from ..steps.slots import SlotTable
-from .device_memory import memory_of
+from .device_memory import DeviceMemory, HostMemory
 from .load import load_model
 from .memory.media import media_plan
 from .model import Model
@@ -46,7 +46,7 @@ class Start:
             is_ordered,
             sees_peers=not is_ordered and not self.config.disable_custom_all_reduce,
         )
-        self.memory = memory_of(self.config, self.device, self.ranks, directory)
+        self.memory = self._memory(directory)
         # Rank 0 samples for all.
         names = self.config.logits_processors if rank == 0 else None
         self.processors = LogitsProcessors.load(names) if names else None
@@ -57,6 +57,13 @@ class Start:
             self.ranks = self.ranks.through_memory(library)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
         self.groups = self.model.groups(self.memory.longest(self.model.config))  # groups of layers
+
+    def _memory(self, directory: Path) -> DeviceMemory:
+        if self.device.kind == "cpu":
+            return HostMemory(self.config, self.device, self.ranks, directory)
+        from .card_memory import CardMemory  # imports torch
+
+        return CardMemory(self.config, self.device, self.ranks, directory)
 
     def _load_model(self, launch: Launch) -> Model:
         return load_model(

@@ -14,10 +14,12 @@ import numpy
 import torch
 
 from ...kernels import triton
+from ...kernels.arrays import FLOAT32, DeviceArray
 from ...kernels.states import NO_STATE, Segments
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import mask_bytes
 from ...protocol.parameters.sampling import SamplingParams
+from ..backends.torch.card import peak_bytes
 from ..backends.triton.graph_capture import GraphCapture
 from ..device import Device
 from ..kv.model_memory import ModelMemory
@@ -77,7 +79,6 @@ def warm_up(
     table.num_prompt[:] = 1
     capture = GraphCapture(model.forward_pass, model.sample, table, memory, ranks or Parallel())
     graphs = capture.estimate_bytes()
-    torch.cuda.empty_cache()
     seconds = time.perf_counter() - tuned
     _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
     return StepMemory(peak + size.num_slots * max_model_len * _FLOAT, graphs)
@@ -121,23 +122,18 @@ def _see_ahead(model: Model, memory: ModelMemory, table: SlotTable) -> None:
 
 def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> int:
     """The peak memory of a step's tensors."""
-    device = table.device.torch_device
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    logits = _computed(model, _largest(size, table.max_model_len), memory, table)
     shape = (size.num_slots, model.vocab_size)
-    spare = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(_LOGITS_AT_ONCE)]
-    torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device) - before
-    del logits, spare
-    torch.cuda.empty_cache()
-    return peak
+
+    def compute() -> list[DeviceArray]:
+        logits = _computed(model, _largest(size, table.max_model_len), memory, table)
+        return [logits, *(table.device.zeros(shape, FLOAT32) for _ in range(_LOGITS_AT_ONCE))]
+
+    return peak_bytes(table.device.torch_device, compute)
 
 
 def _computed(
     model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable, mask: Mask | None = None
-) -> torch.Tensor:
+) -> DeviceArray:
     """Compute a step, sample its tokens, and return the logits."""
     batch = _batch(model, rows, memory, table)
     logits = model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ....kernels.arrays import Array, DType
 from ....kernels.torch.arrays import array_of, tensor_of, torch_dtype
-from ....protocol.options.config import EngineConfig
 from ...device import HostCopy, processor_name
 
 
@@ -70,16 +69,6 @@ class TensorDevice:
 def pinned(tensor: Tensor) -> Tensor:
     """The tensor in pinned memory: copies from other memory may wait for earlier work of the GPU."""
     return tensor.pin_memory() if torch.cuda.is_available() else tensor
-
-
-def visible_cards(config: EngineConfig) -> list[int]:
-    return config.devices or list(range(torch.cuda.device_count()))
-
-
-def card_names(config: EngineConfig) -> list[str]:
-    """The UUID of every rank's GPU, which is the same in every process."""
-    cards = visible_cards(config)[: config.tensor_parallel_size]
-    return [str(torch.cuda.get_device_properties(card).uuid) for card in cards]
 
 
 @cache
