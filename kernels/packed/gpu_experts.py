@@ -7,10 +7,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from ..arrays import FLOAT32
 from ..operands import Kind, WeightFormat
 from ..stored.ggml import GgmlPart
 from ..stored.parts import WeightPart
 from ..stored.quantized import MIDDLE
+from ..torch.parts import floats_of
 from .gpu_blocks import GpuBlocks, Planes, kind_of, pack_blocks
 from .gpu_weights import GpuWeight, pack
 
@@ -67,7 +69,7 @@ def _packed(parts: Sequence[WeightPart], format: WeightFormat, device: torch.dev
     if weight.order is None:
         return weight
     # Every expert would want its rows in another order. As with all that has no product of its own:
-    floats = [part if isinstance(part, Tensor) else part.dequantized() for part in parts]
+    floats = [floats_of(part, FLOAT32, device) for part in parts]
     return pack(floats, WeightFormat("int8"), device)
 
 

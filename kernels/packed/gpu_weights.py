@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..operands import DTYPES, Kind, WeightFormat
-from ..reference.quantized import quantize_int4, quantize_int8
+from ..reference.quantized import QuantizedTensor, quantize_int4, quantize_int8
 from ..stored.parts import WeightPart, format_of_parts
 from ..stored.quantized import MIDDLE, QuantizedPart
-from ..torch.arrays import torch_dtype
+from ..torch.parts import floats_of, pieces_of, quantized_tensor
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once
@@ -65,24 +65,24 @@ def pack(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device
     if not integers:
         return _packed_floats(parts, format_of_parts(parts, format), device)
     if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
-        return _packed_int8(integers, device)
+        return _packed_int8([quantized_tensor(part, device) for part in integers])
     if len(integers) == len(parts):
         nibbles = [each for part in integers if (each := part if part.bits == 4 else part.as_nibbles())]
         if len(nibbles) == len(parts) and _are_int4_in_groups(nibbles):
-            return _packed_int4(nibbles, device)
+            return _packed_int4([quantized_tensor(part, device) for part in nibbles])
     return _packed_floats(parts, WeightFormat("int8"), device)
 
 
-def unpacked(weight: GpuWeight) -> QuantizedPart:
+def unpacked(weight: GpuWeight) -> QuantizedTensor:
     """An integer weight in the layout of a checkpoint again."""
     scales = cast(Tensor, weight.scales)
     if weight.kind == "int8":
-        return QuantizedPart(weight.values, scales[:, None], None, weight.in_features)
+        return QuantizedTensor(weight.values, scales[:, None], None, weight.in_features)
     blocks = weight.values.unflatten(1, (-1, weight.half))
     values = torch.stack((blocks & 15, blocks >> 4), 2).flatten(1)[:, : weight.in_features].contiguous()
     num_groups = -(-weight.in_features // weight.group_size)
     zeros = None if weight.zeros is None else weight.zeros[:, :num_groups]
-    return QuantizedPart(values, scales[:, :num_groups], zeros, weight.group_size, weight.order)
+    return QuantizedTensor(values, scales[:, :num_groups], zeros, weight.group_size, weight.order)
 
 
 def half_block(group_size: int) -> int:
@@ -92,42 +92,38 @@ def half_block(group_size: int) -> int:
 
 def _packed_floats(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device) -> GpuWeight:
     if format.kind == "int8":
-        return _packed_int8(_quantized(parts, quantize_int8, device), device)
+        return _packed_int8(_quantized(parts, quantize_int8, device))
     if format.kind == "int4":
 
-        def quantize(rows: Tensor) -> QuantizedPart:
+        def quantize(rows: Tensor) -> QuantizedTensor:
             # Whole rows are one group, as long as the values with what pads them.
             return quantize_int4(rows, min(format.group_size, _padded(rows.shape[1], LARGEST_HALF)))
 
-        return _packed_int4(_quantized(parts, quantize, device), device)
-    values = torch.cat([part.to(device, torch_dtype(DTYPES[format.kind])) for part in parts])
+        return _packed_int4(_quantized(parts, quantize, device))
+    values = torch.cat([floats_of(part, DTYPES[format.kind], device) for part in parts])
     return GpuWeight(format.kind, values.shape[0], values.shape[1], 0, values)
 
 
 def _quantized(
-    parts: Sequence[WeightPart], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
-) -> list[QuantizedPart]:
+    parts: Sequence[WeightPart], quantize: Callable[[Tensor], QuantizedTensor], device: torch.device
+) -> list[QuantizedTensor]:
     """The same as if all rows were quantized at once: none looks at another."""
-    found: list[QuantizedPart] = []
-    for part in parts:
-        rows = part.dequantized() if isinstance(part, QuantizedPart) else part
-        found += [quantize(piece.to(device)) for piece in rows.split(_ROWS_AT_ONCE)]
-    return found
+    return [quantize(piece) for part in parts for piece in pieces_of(part, _ROWS_AT_ONCE, device)]
 
 
-def _packed_int8(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
-    values = torch.cat([part.values.to(device) for part in parts])
-    scales = torch.cat([part.scales[:, 0].to(device, torch.float32) for part in parts])
+def _packed_int8(parts: Sequence[QuantizedTensor]) -> GpuWeight:
+    values = torch.cat([part.values for part in parts])
+    scales = torch.cat([part.scales[:, 0].float() for part in parts])
     return GpuWeight("int8", values.shape[0], values.shape[1], 0, values, scales)
 
 
-def _packed_int4(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
+def _packed_int4(parts: Sequence[QuantizedTensor]) -> GpuWeight:
     in_features, group_size, order = parts[0].values.shape[1], parts[0].group_size, parts[0].order
     if group_size >= in_features:
         group_size = _padded(in_features, LARGEST_HALF)
-    values = torch.cat([_halves(part.values.to(device), half_block(group_size)) for part in parts])
-    scales = torch.cat([part.scales.to(device, _joint_dtype(parts)) for part in parts])
-    zeros = _joined_zeros(parts, device)
+    values = torch.cat([_halves(part.values, half_block(group_size)) for part in parts])
+    scales = torch.cat([part.scales.to(_joint_dtype(parts)) for part in parts])
+    zeros = _joined_zeros(parts)
     # What pads the inputs has groups too, of zeros.
     missing = -(-2 * values.shape[1] // group_size) - scales.shape[1]
     return GpuWeight(
@@ -138,7 +134,7 @@ def _packed_int4(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWei
         values,
         F.pad(scales, (0, missing)),
         None if zeros is None else F.pad(zeros, (0, missing)),
-        None if order is None else order.to(device),
+        order,
     )
 
 
@@ -149,17 +145,17 @@ def _halves(values: Tensor, half: int) -> Tensor:
     return (blocks[:, :, 0] | blocks[:, :, 1] << 4).flatten(1)
 
 
-def _joint_dtype(parts: Sequence[QuantizedPart]) -> torch.dtype:
+def _joint_dtype(parts: Sequence[QuantizedTensor]) -> torch.dtype:
     """The dtype of the parts' scales, or float32 where they differ."""
     dtypes = {part.scales.dtype for part in parts}
     return dtypes.pop() if len(dtypes) == 1 else torch.float32
 
 
-def _joined_zeros(parts: Sequence[QuantizedPart], device: torch.device) -> Tensor | None:
+def _joined_zeros(parts: Sequence[QuantizedTensor]) -> Tensor | None:
     if all(part.zeros is None for part in parts):
         return None
-    zeros = [torch.full(part.scales.shape, MIDDLE) if part.zeros is None else part.zeros for part in parts]
-    return torch.cat([each.to(device, torch.uint8) for each in zeros])
+    zeros = [torch.full_like(part.scales, MIDDLE) if part.zeros is None else part.zeros for part in parts]
+    return torch.cat([each.to(torch.uint8) for each in zeros])
 
 
 def _padded(in_features: int, half: int) -> int:

@@ -6,15 +6,44 @@ Rows are quantized as they come, each with a scale of its own. Sums within a gro
 the kernels' and only the last rounding of float32 may differ. Serves machines without native kernels too.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from ..registry import op
-from ..stored.quantized import MIDDLE, QuantizedPart
+from ..stored.quantized import MIDDLE
 
 SMALLEST = 1e-30  # kSmallest: a row with nothing above counts as zeros
 EXACT_INPUTS = 1024  # so many products of two 8-bit numbers add up to less than 2^24, exactly in float32
 RANGES = tuple(5.2 + 0.5 * step for step in range(10))  # what a group's extreme is laid onto, to be tried
+
+
+class QuantizedTensor(NamedTuple):
+    """As a `QuantizedPart` says, in tensors."""
+
+    values: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+    group_size: int
+    order: Tensor | None = None
+
+    @property
+    def middle(self) -> int:
+        """The zero of groups that have none of their own."""
+        return MIDDLE if self.values.dtype == torch.uint8 else 0
+
+    def dequantized(self) -> Tensor:
+        """float32 [out, in], the inputs in their natural order."""
+        zeros = torch.full_like(self.scales[:1], self.middle) if self.zeros is None else self.zeros
+        weight = (self.values.float() - self._by_input(zeros)) * self._by_input(self.scales)
+        if self.order is None:
+            return weight
+        inputs = weight.new_zeros(len(weight), int(self.order.max()) + 1)
+        return inputs.index_add_(1, self.order.long(), weight)
+
+    def _by_input(self, numbers: Tensor) -> Tensor:
+        return numbers.float().repeat_interleave(self.group_size, 1)[:, : self.values.shape[1]]
 
 
 @op(tolerance=0)
@@ -30,13 +59,13 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return values, torch.where(is_finite, scales, torch.full_like(scales, float("nan")))
 
 
-def quantize_int8(weight: Tensor) -> QuantizedPart:
+def quantize_int8(weight: Tensor) -> QuantizedTensor:
     """[N, K] with one scale for each output feature."""
     values, scales = quantize_rows(weight)
-    return QuantizedPart(values, scales[:, None], None, group_size=weight.shape[1])
+    return QuantizedTensor(values, scales[:, None], None, group_size=weight.shape[1])
 
 
-def quantize_int4(weight: Tensor, group_size: int) -> QuantizedPart:
+def quantize_int4(weight: Tensor, group_size: int) -> QuantizedTensor:
     """[N, K] in groups of inputs, each with the float16 scale that of `RANGES` fits it best."""
     rows, inputs = weight.shape
     padded = torch.nn.functional.pad(weight.float(), (0, -inputs % group_size))
@@ -45,14 +74,14 @@ def quantize_int4(weight: Tensor, group_size: int) -> QuantizedPart:
     inverse = torch.where(scales == 0, torch.zeros_like(scales, dtype=torch.float32), 1.0 / scales.float())
     levels = _levels(groups, inverse) + MIDDLE
     values = levels.to(torch.uint8).view(rows, -1)[:, :inputs].contiguous()
-    return QuantizedPart(values, scales, None, group_size)
+    return QuantizedTensor(values, scales, None, group_size)
 
 
-def linear_quantized(x: Tensor, weight: QuantizedPart, bias: Tensor | None) -> Tensor:
+def linear_quantized(x: Tensor, weight: QuantizedTensor, bias: Tensor | None) -> Tensor:
     """[M, K] × weightᵀ + bias in x's dtype."""
     values, scales = quantize_rows(x if weight.order is None else x[:, weight.order.long()])
     output = torch.zeros(x.shape[0], weight.values.shape[0])
-    middle = torch.tensor(float(MIDDLE if weight.bits == 4 else 0))
+    middle = torch.tensor(float(weight.middle))
     for group, start in enumerate(range(0, x.shape[1], weight.group_size)):
         end = min(start + weight.group_size, x.shape[1])
         zero = middle if weight.zeros is None else weight.zeros[:, group, None].float()

@@ -4,23 +4,23 @@ No kernel multiplies 8-bit floats: they become int8, int4 or wider floats when t
 product of value and scale. Until then the values may be a view of the file, and nothing is widened as a whole.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-import torch
-from torch import Tensor
+import numpy
 
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-_ROWS_AT_ONCE = 1024  # that are widened together, where torch does it
+from ..arrays import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, Array, DType
+
+FLOAT8 = (FLOAT8_E4M3, FLOAT8_E5M2)
+_NUMBERS_AT_ONCE = 1 << 17  # that are widened together, so that they stay in a processor's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Float8Part:
     """weight[n, k] = values[n, k] × scales[(first_row + n) // block_rows, (first_column + k) // block_columns]"""
 
-    values: Tensor  # [out, in] of one of FLOAT8
-    scales: Tensor  # float32 [blocks of rows, blocks of columns]
+    values: Array  # [out, in] of one of FLOAT8
+    scales: Array  # float32 [blocks of rows, blocks of columns]
     block: tuple[int, int]  # rows, columns
     offset: tuple[int, int] = (0, 0)  # where in its block the first value lies: row, column
 
@@ -34,40 +34,30 @@ class Float8Part:
 
     def transposed(self) -> "Float8Part":
         """[in, out]."""
-        return Float8Part(self.values.T.contiguous(), self.scales.T.contiguous(), self.block[::-1], self.offset[::-1])
+        values, scales = numpy.ascontiguousarray(self.values.T), numpy.ascontiguousarray(self.scales.T)
+        return Float8Part(values, scales, self.block[::-1], self.offset[::-1])
 
     @property
     def nbytes(self) -> int:
         return self.values.nbytes + self.scales.nbytes
 
-    def to(self, device: torch.device, dtype: torch.dtype, copy: bool = True) -> Tensor:
-        """As wider floats, on a device, like the tensor method of this name; always a copy."""
-        found = torch.empty(self.shape, dtype=dtype, device=device)
-        first = 0
-        for rows in self.split(_ROWS_AT_ONCE):
-            found[first : first + len(rows)] = rows.to(device)
-            first += len(rows)
-        return found
-
-    def split(self, num_rows: int) -> Iterator[Tensor]:
-        """float32 [num_rows, in] after another, like the tensor method of this name."""
-        for first in range(0, self.shape[0], num_rows):
-            yield self._widened(first, min(first + num_rows, self.shape[0]))
-
-    def dequantized(self) -> Tensor:
-        """[out, in] in float32."""
-        return self._widened(0, self.shape[0])
-
-    def _widened(self, first: int, last: int) -> Tensor:
+    def dequantized(self) -> Array:
+        """float32 [out, in]"""
         (block_rows, block_columns), (first_row, first_column) = self.block, self.offset
-        rows = torch.arange(first_row + first, first_row + last) // block_rows
-        columns = torch.arange(first_column, first_column + self.shape[1]) // block_columns
-        scales = self.scales[rows]
-        scales = scales if self.scales.shape[1] == 1 else scales[:, columns]
-        return self.values[first:last].float().mul_(scales)
+        rows = numpy.arange(first_row, first_row + self.shape[0]) // block_rows
+        columns = numpy.arange(first_column, first_column + self.shape[1]) // block_columns
+        found, step = numpy.empty(self.shape, FLOAT32), max(1, _NUMBERS_AT_ONCE // max(1, self.shape[1]))
+        codes, meanings = self.values.view(numpy.uint8), code_values(self.values.dtype)
+        for first in range(0, self.shape[0], step):
+            own = slice(first, first + step)
+            scales = self.scales[rows[own]]
+            meanings.take(codes[own], out=found[own], mode="clip")  # with another mode `out` is buffered
+            with numpy.errstate(over="ignore", invalid="ignore"):
+                found[own] *= scales if self.scales.shape[1] == 1 else scales.take(columns, 1)
+        return found
 
 
 @cache
-def code_values(dtype: torch.dtype) -> Tensor:
+def code_values(dtype: DType) -> Array:
     """float32 [256]: what each code of these 8-bit floats means."""
-    return torch.arange(256, dtype=torch.uint8).view(dtype).float()
+    return numpy.arange(256, dtype=numpy.uint8).view(dtype).astype(FLOAT32)

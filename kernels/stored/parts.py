@@ -6,6 +6,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..operands import WeightFormat
+from ..torch.arrays import tensor_of
 from .float8 import Float8Part
 from .ggml import GgmlPart
 from .mxfp4 import Mxfp4Part
@@ -20,3 +21,16 @@ def format_of_parts(parts: Sequence[WeightPart], format: WeightFormat) -> Weight
     if format.float8 is None or not all(isinstance(part, Float8Part) for part in parts):
         return format
     return replace(format, kind=format.float8, float8=None)
+
+
+def rows_of(part: WeightPart, first: int, end: int) -> WeightPart:
+    """Some of the outputs."""
+    return part[first:end] if isinstance(part, Tensor) else part.rows(first, end)
+
+
+def transposed(part: WeightPart) -> WeightPart:
+    """[in, out]"""
+    if isinstance(part, Tensor):
+        return part.T
+    turned = part.transposed()
+    return turned if isinstance(turned, Float8Part) else tensor_of(turned)

@@ -1,7 +1,5 @@
-"""Versions in torch's operations, for any device: each file has those of one formula; importing this registers them.
+"""Versions in torch's operations, for any device: each file has those of one formula.
 
-Open `operations.py` first: what layers call. `attention_invariant.py` and the tiles of `products.py` give a row the
-same bits in any company.
+Open `operations.py` first: what layers call; importing it registers them. `attention_invariant.py` and the tiles of
+`products.py` give a row the same bits in any company. `arrays.py` and `parts.py` make tensors of arrays.
 """
-
-from . import attention, attention_invariant, choice, order, pointwise, products

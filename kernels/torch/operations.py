@@ -35,7 +35,9 @@ from ..reference.products import linear
 from ..registry import Op
 from ..rows import HostRows
 from ..stored.parts import WeightPart
-from .arrays import torch_dtype
+from . import attention as _attention  # noqa: F401  registers versions
+from . import attention_invariant, choice, order, pointwise  # noqa: F401  so do these
+from .parts import floats_of
 from .products import TorchLora
 
 
@@ -48,14 +50,14 @@ class TorchOperations(TensorOperations):
         return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
     def pack(self, parts: list[WeightPart], format: WeightFormat) -> PackedWeight:
-        placed = [part.to(self.device, torch_dtype(DTYPES[format.kind])) for part in parts]
+        placed = [floats_of(part, DTYPES[format.kind], self.device) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
 
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> list[PackedWeight]:
         return [self.pack(each, format) for each in parts]
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
-        return part.to(self.device, torch_dtype(DTYPES[format.kind]), copy=True)
+        return floats_of(part, DTYPES[format.kind], self.device, copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> PackedWeight:
         return self.pack([table], format)

@@ -23,7 +23,8 @@ from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
-from ..torch.arrays import numpy_dtype, torch_dtype
+from ..torch.arrays import numpy_dtype
+from ..torch.parts import floats_of
 from . import is_interpreted
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
@@ -111,8 +112,8 @@ class TritonOperations(TensorOperations):
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
-        dtype = torch_dtype(DTYPES[format.kind]) if format.kind in DTYPES else self.activations
-        return part.to(self.device, dtype, copy=True)
+        dtype = DTYPES.get(format.kind, numpy_dtype(self.activations))
+        return floats_of(part, dtype, self.device, copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> Multiplier:
         return self.pack([table], format)

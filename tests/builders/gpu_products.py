@@ -10,6 +10,7 @@ from penstock.kernels.registry import Op
 from penstock.kernels.stored.ggml import GgmlPart
 from penstock.kernels.stored.ggml_blocks import TYPES
 from penstock.kernels.stored.quantized import QuantizedPart
+from penstock.kernels.torch.arrays import array_of
 
 # Where a block's floats lie, in octets; the rest of a block may be anything.
 HALVES = {
@@ -41,7 +42,7 @@ def random_part(type: str, outputs: int, inputs: int, seed: int = 0) -> GgmlPart
             octets[..., 49 + 2 * word] = (
                 octets[..., 49 + 2 * word] & 15 | (bits >> 4 * word & 15 << 0).to(torch.uint8) << 4
             )
-    return GgmlPart(type, octets.flatten(1))
+    return GgmlPart(type, array_of(octets.flatten(1)))
 
 
 CPU = torch.device("cpu")
@@ -63,7 +64,9 @@ def grouped(outputs: int, inputs: int, group: int, order: Tensor | None = None) 
     generator = torch.Generator().manual_seed(group)
     values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 16, (outputs, -(-inputs // group)), dtype=torch.uint8, generator=generator)
-    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group, order)
+    scales = torch.rand(zeros.shape, generator=generator).half() / 16
+    known = None if order is None else array_of(order)
+    part = QuantizedPart(array_of(values), array_of(scales), array_of(zeros), group, known)
     return pack([part], WeightFormat("bf16"), CPU)
 
 

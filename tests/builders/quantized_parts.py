@@ -5,9 +5,9 @@ import torch
 from hypothesis import settings
 from torch import Tensor
 
+from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
-
-Part = QuantizedPart | Tensor
+from penstock.kernels.torch.arrays import array_of, tensor_of
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -31,11 +31,12 @@ def part(
     values = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 2**bits, (outputs, groups), dtype=torch.uint8, generator=generator) if has_zeros else None
     scales = torch.rand(outputs, groups, generator=generator).to(dtype)
-    return QuantizedPart.of(bits, values, scales, zeros, group_size, order)
+    known, ordered = (None if each is None else array_of(each) for each in (zeros, order))
+    return QuantizedPart.of(bits, array_of(values), array_of(scales), known, group_size, ordered)
 
 
-def floats(*parts: Part) -> Tensor:
-    return torch.cat([each.dequantized() if isinstance(each, QuantizedPart) else each for each in parts])
+def floats(*parts: WeightPart) -> Tensor:
+    return torch.cat([each if isinstance(each, Tensor) else tensor_of(each.dequantized()) for each in parts])
 
 
 # Whatever the sizes of groups that products take.

@@ -31,6 +31,7 @@ from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.states import Segments
 from penstock.kernels.torch.arrays import numpy_dtype
+from penstock.kernels.torch.parts import quantized_part
 from penstock.kernels.torch.products import TorchLora
 
 from .operation_examples.table import EXAMPLES
@@ -116,7 +117,7 @@ def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
 
 def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
     is_float = weight.kind in DTYPES
-    return pack_parts([weight.values if is_float else unpacked(weight)], weight.kind, weight.group_size)
+    return pack_parts([weight.values if is_float else quantized_part(unpacked(weight))], weight.kind, weight.group_size)
 
 
 def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:

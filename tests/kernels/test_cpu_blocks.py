@@ -1,5 +1,6 @@
 """Native products with ggml's blocks and MXFP4: the numbers of the file, and the formula's bits in every variant."""
 
+import numpy
 import pytest
 import torch
 from builders.cases import for_each
@@ -7,7 +8,7 @@ from builders.gpu_products import HALVES, random_part
 from builders.mxfp4_model import random_blocks
 from builders.native_products import embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
-from builders.quantized_parts import draws
+from builders.quantized_parts import draws, floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -22,6 +23,7 @@ from penstock.kernels.stored.block_kinds import KINDS_OF_TYPES
 from penstock.kernels.stored.ggml import GgmlPart
 from penstock.kernels.stored.ggml_blocks import TYPES, GgmlBlocks
 from penstock.kernels.stored.mxfp4 import BLOCK, DOUBLED, Mxfp4Part
+from penstock.kernels.torch.arrays import array_of, tensor_of
 
 VARIANTS = available_variants()
 pytestmark = needs_variant
@@ -84,10 +86,10 @@ def test_the_largest_integers_do_not_overflow(library: Library, type: str) -> No
     """Every bit of a block set, or none, and inputs of the largest size with any signs."""
     for octet in (0, 255):
         part = random_part(type, 33, 512)
-        ordinary = part.octets.unflatten(1, (-1, part.block.nbytes))
-        floats = {place: ordinary[..., place : place + 2].clone() for place in HALVES.get(type, ())}
-        ordinary[torch.rand(ordinary.shape, generator=torch.Generator().manual_seed(1)) > 0.01] = octet
-        for place, halves in floats.items():
+        ordinary = part.octets.reshape(len(part.octets), -1, part.block.nbytes)
+        halves_at = {place: ordinary[..., place : place + 2].copy() for place in HALVES.get(type, ())}
+        ordinary[numpy.random.default_rng(1).random(ordinary.shape) > 0.01] = octet
+        for place, halves in halves_at.items():
             ordinary[..., place : place + 2] = halves
         x = torch.ones(3, 512) * torch.tensor([1.0, -1.0, 1.0])[:, None]
         x[2, 1::2] = -1
@@ -116,7 +118,7 @@ def test_what_is_no_number_spoils_its_row_alone(library: Library, type: str) -> 
 def test_a_table_gives_the_numbers_of_the_file(library: Library, type: str) -> None:
     part = random_part(type, 70, 768)
     table, ids = pack_blocks([part.rows(0, 37), part.rows(37, 70)]), torch.tensor([3, 69, 0, 70, 37])
-    expected = part.dequantized()[ids.clamp(max=69)]
+    expected = floats(part)[ids.clamp(max=69)]
     expected[3] = 0
     assert torch.equal(embedded(library, ids, table, 0, 768), expected)
 
@@ -128,7 +130,7 @@ def test_parts_pack_as_if_they_were_one(type: str) -> None:
     whole = pack_blocks([part])
     assert torch.equal(pack_blocks(pieces).data, whole.data)
     cut = part.columns(256, 512)
-    assert torch.equal(pack_blocks([cut]).data, pack_blocks([GgmlPart(type, cut.octets.clone())]).data)
+    assert torch.equal(pack_blocks([cut]).data, pack_blocks([GgmlPart(type, cut.octets.copy())]).data)
     bits, own_bits = 8 * whole.nbytes / (128 * 512), 8 * part.nbytes / (103 * 512)
     assert bits <= max(own_bits + 0.13, 5.2 if part.type == "Q2_K" else 4.6), f"{bits} bits a number"
 
@@ -137,7 +139,7 @@ def test_parts_pack_as_if_they_were_one(type: str) -> None:
 
 
 def mxfp4_of(outputs: int, blocks: int, seed: int = 0) -> Mxfp4Part:
-    return Mxfp4Part(*random_blocks((outputs, blocks), seed))
+    return Mxfp4Part(*map(array_of, random_blocks((outputs, blocks), seed)))
 
 
 def assert_mxfp4_has_the_bits_of_its_formula(library: Library, x: Tensor, part: Mxfp4Part, bias: Tensor | None) -> None:
@@ -149,9 +151,9 @@ def assert_mxfp4_has_the_bits_of_its_formula(library: Library, x: Tensor, part: 
 
 def mxfp4_formula(values: Tensor, scales: Tensor, part: Mxfp4Part, bias: Tensor | None) -> Tensor:
     """Block by block, each step rounded as a fused float32 product is."""
-    codes = torch.stack((part.codes & 15, part.codes >> 4), -1).flatten(2)
+    codes = tensor_of(numpy.stack((part.codes & 15, part.codes >> 4), -1)).flatten(2)
     doubled = torch.tensor(DOUBLED)[codes.long()].double()  # [out, blocks, 32]
-    powers = 2.0 ** (part.exponents.double() - 128)
+    powers = 2.0 ** (tensor_of(part.exponents).double() - 128)
     total = torch.zeros(len(values), len(codes), dtype=torch.float32)
     for block in range(codes.shape[1]):
         sums = values[:, block * BLOCK : (block + 1) * BLOCK].double() @ doubled[:, block].T  # exact
@@ -191,8 +193,8 @@ def test_mxfp4_is_taken_over_as_it_is_from_any_view() -> None:
     weight = pack_parts(parts, "mxfp4", BLOCK)
     assert weight.kind == "mxfp4"
     found = unpacked_mxfp4(weight)
-    assert torch.equal(found.codes, torch.cat([part.codes for part in parts]))
-    assert torch.equal(found.exponents, torch.cat([part.exponents for part in parts]))
+    assert numpy.array_equal(found.codes, numpy.concatenate([part.codes for part in parts]))
+    assert numpy.array_equal(found.exponents, numpy.concatenate([part.exponents for part in parts]))
     cut = Mxfp4Part(whole.codes[:, 2:5], whole.exponents[:, 2:5])
-    assert torch.equal(unpacked_mxfp4(pack_mxfp4([cut])).dequantized(), whole.dequantized()[:, 64:160])
+    assert torch.equal(floats(unpacked_mxfp4(pack_mxfp4([cut]))), floats(whole)[:, 64:160])
     assert pack_mxfp4([mxfp4_of(64, 4)]).nbytes == 64 * 128 * 17 // 32, "a number takes 4 and a quarter bits"

@@ -11,7 +11,7 @@ from builders.mxfp4_model import random_blocks
 from builders.native_products import assert_free_of_company, quantized
 from builders.native_variants import needs_variant
 from builders.operation_examples.experts import route_inputs, routes
-from builders.quantized_parts import draws, part
+from builders.quantized_parts import draws, floats, part
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from penstock.kernels.reference.experts import experts, route
 from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
+from penstock.kernels.torch.arrays import array_of
 
 pytestmark = needs_variant
 
@@ -91,7 +92,8 @@ def stored(kind: str, parts: list[Tensor]) -> list[WeightPart]:
     """The parts as a checkpoint holds them; random ones, where its format can't be rounded to."""
     if kind != "mxfp4":
         return list(parts)
-    return [Mxfp4Part(*random_blocks((len(part), part.shape[1] // BLOCK), seed)) for seed, part in enumerate(parts)]
+    blocks = [random_blocks((len(part), part.shape[1] // BLOCK), seed) for seed, part in enumerate(parts)]
+    return [Mxfp4Part(*map(array_of, each)) for each in blocks]
 
 
 def off_by(found: Tensor, expected: Tensor) -> float:
@@ -206,7 +208,7 @@ def test_experts_of_quantized_checkpoints_are_packed_into_one_form(name: str) ->
     given = [FORMS[name](seed) for seed in range(3)]
     packed = pack_experts([[each] for each in given], 3, WeightFormat("bf16"))
     held = unpack_experts(packed, 3, 40)
-    exact = torch.stack([each.dequantized() if isinstance(each, QuantizedPart) else each for each in given])
+    exact = torch.stack([floats(each) for each in given])
     rounds = packed.kind == "int8" and name != "8 bits"
     assert off_by(held, exact) < (0.02 if rounds else 1e-6)
     assert rounds == (name not in ("4 bits", "4 bits, zeros in one", "8 bits"))

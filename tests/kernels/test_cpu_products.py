@@ -10,7 +10,7 @@ import torch
 from builders.cases import for_each
 from builders.native_products import assert_free_of_company, embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
-from builders.quantized_parts import draws, part
+from builders.quantized_parts import draws, floats, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -22,6 +22,8 @@ from penstock.kernels.cpu.weights.quantized import unpacked
 from penstock.kernels.operands import Kind
 from penstock.kernels.reference.quantized import linear_quantized, quantize_int4, quantize_int8, quantize_rows
 from penstock.kernels.stored.quantized import QuantizedPart
+from penstock.kernels.torch.arrays import tensor_of
+from penstock.kernels.torch.parts import quantized_part, quantized_tensor
 
 pytestmark = needs_variant
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -45,10 +47,14 @@ def assert_floats_are_right(library: Library, kind: str, x: Tensor, weight: Tens
     assert worst <= 1e-5, f"{library.variant} {kind} {tuple(got.shape)} × {x.shape[1]}: off by {worst:.2e}"
 
 
+CPU = torch.device("cpu")
+
+
 def assert_close(got: Tensor, x: Tensor, part: QuantizedPart, bias: Tensor | None = None) -> None:
     """To 1e-5 of what the terms add up to in size."""
-    expected = linear_quantized(x, part, bias)
-    size = x.abs() @ part.dequantized().abs().T + (0 if bias is None else bias.abs()) + 1e-30
+    weight = quantized_tensor(part, CPU)
+    expected = linear_quantized(x, weight, bias)
+    size = x.abs() @ weight.dequantized().abs().T + (0 if bias is None else bias.abs()) + 1e-30
     worst = ((got - expected).abs() / size).max()
     assert worst <= 1e-5, f"{tuple(got.shape)} × {x.shape[1]}: off by {worst:.2e}"
 
@@ -147,7 +153,7 @@ def test_products_of_quantized_floats_are_right_for_every_shape(library: Library
         rows, out, inputs = shape
         x, weight = draws(rows, inputs), draws(out, inputs, seed=1).to(dtype)
         bias = draws(out, seed=2) if has_bias else None
-        assert_close(product(library, x, pack([weight], "int8"), bias), x, quantize_int8(weight), bias)
+        assert_close(product(library, x, pack([weight], "int8"), bias), x, quantized_part(quantize_int8(weight)), bias)
         four = pack([weight], "int4", group_size)
         assert_close(product(library, x, four, bias), x, unpacked(four), bias)
 
@@ -157,13 +163,14 @@ def test_products_of_quantized_floats_are_right_for_every_shape(library: Library
 def test_a_checkpoints_integers_are_multiplied_as_they_are(library: Library) -> None:
     def assert_right(four: QuantizedPart, x: Tensor) -> None:
         weight = pack_int4_from([(four.values, four.scales, four.zeros)], four.group_size)
-        assert_close(product(library, x, weight, order=four.order), x, four)
+        order = None if four.order is None else tensor_of(four.order)
+        assert_close(product(library, x, weight, order=order), x, four)
 
     @quick
     @given(shapes, groups, st.booleans())
     def check(shape: tuple[int, int, int], group_size: int, has_zeros: bool) -> None:
         rows, out, inputs = shape
-        x, eight = draws(rows, inputs), quantize_int8(draws(out, inputs))
+        x, eight = draws(rows, inputs), quantized_part(quantize_int8(draws(out, inputs)))
         assert_right(part(out, inputs, group_size, has_zeros=has_zeros), x)
         assert_close(product(library, x, pack_int8_from([(eight.values, eight.scales[:, 0])])), x, eight)
 
@@ -175,7 +182,7 @@ def test_a_checkpoints_integers_are_multiplied_as_they_are(library: Library) -> 
 @for_each("group_size", [32, 64, 128])
 def test_int4_scales_are_as_good_as_the_references(group_size: int) -> None:
     weight = draws(64, 1000) * torch.logspace(-4, 2, 64)[:, None]
-    error = (unpacked(pack([weight], "int4", group_size)).dequantized() - weight).square().sum(1)
+    error = (floats(unpacked(pack([weight], "int4", group_size))) - weight).square().sum(1)
     reference = (quantize_int4(weight, group_size).dequantized() - weight).square().sum(1)
     assert (error <= reference * 1.001).all(), (error / reference).max()
 

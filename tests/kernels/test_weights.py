@@ -31,6 +31,7 @@ from penstock.kernels.reference.quantized import quantize_int4, quantize_int8, q
 from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
+from penstock.kernels.torch.arrays import array_of, tensor_of
 
 pytestmark = needs_variant
 GROUPS = (32, 64, 128, 256, 384, 1000)  # that native kernels multiply
@@ -74,7 +75,7 @@ def test_four_bits_in_groups_are_taken_over_as_they_are(first, second, inputs, g
     assert torch.equal(gpu_weights.unpacked(weight).dequantized(), expected)
     if group_size in GROUPS:
         assert packed(*parts).kind == "int4"
-        assert torch.equal(unpacked(packed(*parts)).dequantized(), expected)
+        assert torch.equal(floats(unpacked(packed(*parts))), expected)
 
 
 @quick
@@ -92,8 +93,8 @@ def test_eight_bits_keep_their_groups_and_zeros(first, second, inputs, group_siz
         return
     assert isinstance(weight, OrderedWeight)
     held = unpacked(weight)
-    met = QuantizedPart(held.values, held.scales, held.zeros, held.group_size, weight.order)
-    assert torch.allclose(met.dequantized(), floats(*parts), rtol=1e-6, atol=1e-4)
+    met = QuantizedPart(held.values, held.scales, held.zeros, held.group_size, array_of(weight.order))
+    assert torch.allclose(floats(met), floats(*parts), rtol=1e-6, atol=1e-4)
 
 
 @quick
@@ -102,7 +103,7 @@ def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, secon
     parts = [part(each, inputs, inputs, 8) for each in (first, second)]
     native, weight, expected = packed(*parts), on_gpus(*parts), floats(*parts)
     assert (native.kind, weight.kind) == ("int8", "int8")
-    assert torch.equal(unpacked(native).dequantized(), expected)
+    assert torch.equal(floats(unpacked(native)), expected)
     assert torch.equal(gpu_weights.unpacked(weight).dequantized(), expected)
 
 
@@ -110,7 +111,7 @@ def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, secon
 def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
     native, weight, expected = packed(*parts), on_gpus(*parts), quantize_int8(floats(*parts))
     assert (native.kind, weight.kind) == ("int8", "int8")
-    assert torch.equal(unpacked(native).values, expected.values)
+    assert torch.equal(tensor_of(unpacked(native).values), expected.values)
     assert torch.equal(gpu_weights.unpacked(weight).values, expected.values)
 
 
@@ -120,7 +121,7 @@ def test_the_order_of_activations_stays_with_the_weight():
     weight, natural = packed(*parts), torch.empty(80, 128)
     assert isinstance(weight, OrderedWeight)
     assert torch.equal(weight.order, order)
-    natural[:, order.long()] = unpacked(weight).dequantized()
+    natural[:, order.long()] = floats(unpacked(weight))
     assert torch.equal(natural, floats(*parts))
 
 
@@ -164,8 +165,8 @@ def test_floats_become_the_reference_s_integers_on_gpus_or_stay_floats():
 def test_a_recorded_product_quantizes_rows_as_its_weight_wants_them(type: str) -> None:
     own, x = random_part(type, 70, 512), draws(9, 512)
     weight = packed(own)
-    assert weight.kind in BLOCK_KINDS and torch.equal(unpacked_blocks(weight), own.dequantized())
-    expected = in_8_bits(x, own.block.block) @ own.dequantized().T
+    assert weight.kind in BLOCK_KINDS and torch.equal(unpacked_blocks(weight), floats(own))
+    expected = in_8_bits(x, own.block.block) @ floats(own).T
     torch.testing.assert_close(linear(x, weight), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -195,7 +196,7 @@ def test_what_no_block_kernel_multiplies_is_packed_as_the_numbers_that_it_is() -
         assert weight.kind == "fp32"
         torch.testing.assert_close(linear(x, weight), x @ cut.T, rtol=1e-4, atol=1e-4)
     assert packed(published).kind == "mxfp4"
-    assert torch.equal(unpacked_mxfp4(packed(published)).dequantized(), published.dequantized()), "the published order"
+    assert torch.equal(floats(unpacked_mxfp4(packed(published))), floats(published)), "the published order"
 
 
 @for_each("types", [("Q4_K", "Q4_K"), ("Q4_K", "Q6_K"), ("Q8_0", "Q5_1"), ("MXFP4", "MXFP4")])
@@ -219,7 +220,7 @@ def test_a_gate_behind_a_product_takes_it_in_one_call(types: tuple[str, str]) ->
 
 
 def published_mxfp4(outputs: int, inputs: int, seed: int) -> Mxfp4Part:
-    return Mxfp4Part(*random_blocks((outputs, inputs // BLOCK), seed))
+    return Mxfp4Part(*map(array_of, random_blocks((outputs, inputs // BLOCK), seed)))
 
 
 @for_each(
@@ -255,9 +256,9 @@ def test_experts_of_two_kinds_compute_the_formula_on_rows_of_8_bits(kinds: tuple
     expected = torch.zeros_like(x)
     for token, rank in product_of(range(tokens), range(top_k)):
         expert = int(chosen[token, rank])
-        inner = in_8_bits(x[token], groups[0]) @ gate_up[expert].dequantized().T + biases[0][expert]
+        inner = in_8_bits(x[token], groups[0]) @ floats(gate_up[expert]).T + biases[0][expert]
         inner = in_8_bits(activate.reference(inner[None], activation)[0], groups[1])
-        expected[token] += routes.weights[token, rank] * (inner @ down[expert].dequantized().T + biases[1][expert])
+        expected[token] += routes.weights[token, rank] * (inner @ floats(down[expert]).T + biases[1][expert])
     assert isinstance(found, Tensor)
     # A number between two integers may be rounded to the other one.
     assert (found - expected).norm() < (1e-6 if is_published else 1e-3) * expected.norm()

@@ -12,6 +12,7 @@ from builders.cases import for_each
 from builders.compared_models import converted as converted_to
 from builders.compared_models import opened
 from builders.native_variants import available_variants
+from builders.quantized_parts import floats
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
@@ -54,7 +55,7 @@ def test_without_native_kernels_it_is_close_to_the_original_all_the_same(source,
 
     monkeypatch.setattr(convert, "load", no_library)
     weight = Checkpoint(source).matrix(PROJECTION, SHAPE).float()
-    assert (part_of(converted(source, kind)).dequantized() - weight).abs().max() < error * weight.abs().max()
+    assert (floats(part_of(converted(source, kind))) - weight).abs().max() < error * weight.abs().max()
 
 
 def test_all_that_is_no_projection_comes_along_as_it_is(source, tmp_path):

@@ -12,6 +12,7 @@ from builders.compared_models import logits_of, opened
 from builders.float8_forms import FLOAT8_FORMS, Float8Form
 from builders.native_variants import available_variants
 from builders.quantized_model import float8_model
+from builders.quantized_parts import floats
 from safetensors.torch import load_file, save_file
 
 from penstock.kernels import WeightFormat
@@ -46,27 +47,27 @@ def no_library() -> None:
 @each_form
 def test_a_matrix_means_what_its_tool_wrote_whole_and_cut_even_within_a_block(written, form):
     model, twin = written(form)
-    checkpoint, floats = opened(model), load_file(twin / "model.safetensors")
+    checkpoint, widened = opened(model), load_file(twin / "model.safetensors")
     for module, shape in MATRICES.items():
         name = f"model.layers.1.{module}.weight"
         part = checkpoint.matrix(name, shape)
         assert isinstance(part, Float8Part)
-        assert torch.equal(part.dequantized(), floats[name]), module
+        assert torch.equal(floats(part), widened[name]), module
     for share in ((0, 0, 37), (0, 37, 64), (1, 0, 56), (1, 56, 112), (1, 50, 51)):
         dim, first, last = share
         part = checkpoint.matrix(DOWN, DOWN_SHAPE, share)
-        assert torch.equal(part.dequantized(), floats[DOWN].narrow(dim, first, last - first)), share
-        assert part.nbytes < 2 * part.values.numel() + 512, share
+        assert torch.equal(floats(part), widened[DOWN].narrow(dim, first, last - first)), share
+        assert part.nbytes < 2 * part.values.size + 512, share
 
 
 def test_blocks_of_128_end_where_the_matrix_does(tmp_path):
     form = BY_NAME["deepseek-128"]
     model, twin = float8_model(tmp_path, form, hidden_size=160, intermediate_size=296)
-    floats = load_file(twin / "model.safetensors")[DOWN]
+    widened = load_file(twin / "model.safetensors")[DOWN]
     assert opened(model).stored(DOWN + "_scale_inv").get_shape() == [2, 3]
     for share in (None, (0, 100, 160), (1, 148, 296)):
-        expected = floats if share is None else floats.narrow(share[0], share[1], share[2] - share[1])
-        assert torch.equal(opened(model).matrix(DOWN, (160, 296), share).dequantized(), expected), share
+        expected = widened if share is None else widened.narrow(share[0], share[1], share[2] - share[1])
+        assert torch.equal(floats(opened(model).matrix(DOWN, (160, 296), share)), expected), share
 
 
 @each_form
@@ -108,9 +109,9 @@ def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, dtype, fo
 @for_each("kind", ["int8", "int4", "bf16"])
 def test_a_gpus_weights_are_those_of_the_floats(written, kind):
     model, twin = written(BY_NAME["deepseek"])
-    part, floats = opened(model).matrix(DOWN, DOWN_SHAPE), load_file(twin / "model.safetensors")[DOWN]
+    part, widened = opened(model).matrix(DOWN, DOWN_SHAPE), load_file(twin / "model.safetensors")[DOWN]
     format = WeightFormat(kind, 32 if kind == "int4" else 0)
-    ours, theirs = (gpu_pack([each], format, torch.device("cpu")) for each in (part, floats))
+    ours, theirs = (gpu_pack([each], format, torch.device("cpu")) for each in (part, widened))
     assert torch.equal(ours.values, theirs.values)
     if kind != "bf16":
         assert torch.equal(gpu_unpacked(ours).dequantized(), gpu_unpacked(theirs).dequantized())
@@ -124,9 +125,9 @@ def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kin
     """As weights of single heads are, which begin within a block."""
     model, twin = written(form)
     part = opened(model).matrix(DOWN, DOWN_SHAPE, (1, 7, 107)).rows(2, 63).rows(3, 59)
-    floats = load_file(twin / "model.safetensors")[DOWN][5:61, 7:107].contiguous()
-    for ours, theirs in ((part, floats), (part.transposed(), floats.T.contiguous())):
-        assert torch.equal(ours.dequantized(), theirs)
+    widened = load_file(twin / "model.safetensors")[DOWN][5:61, 7:107].contiguous()
+    for ours, theirs in ((part, widened), (part.transposed(), widened.T.contiguous())):
+        assert torch.equal(floats(ours), theirs)
         assert torch.equal(pack([ours], kind, 32).data, pack([theirs], kind, 32).data)
 
 

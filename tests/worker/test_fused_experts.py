@@ -13,6 +13,7 @@ from builders.compared_models import logits_of as computed
 from builders.compared_models import opened
 from builders.float8_forms import FLOAT8_FORMS
 from builders.quantized_model import float8_model
+from builders.quantized_parts import floats
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -106,9 +107,9 @@ def test_a_rank_reads_its_part_of_each_expert(is_transposed, tmp_path):
     checkpoint = opened(folder)
     for module, shape in {"gate_proj": (64, 64), "up_proj": (64, 64), "down_proj": (64, 64)}.items():
         name = f"model.layers.1.mlp.experts.3.{module}.weight"
-        whole = checkpoint.matrix(name, shape).dequantized()
+        whole = floats(checkpoint.matrix(name, shape))
         for part in ((0, 16, 48), (1, 32, 64)):
-            found = checkpoint.matrix(name, shape, part).dequantized()
+            found = floats(checkpoint.matrix(name, shape, part))
             assert torch.equal(found, whole.narrow(part[0], part[1], part[2] - part[1])), (module, part)
 
 

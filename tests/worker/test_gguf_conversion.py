@@ -10,11 +10,13 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
+from builders.quantized_parts import floats
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
 from penstock.frontend.models.gguf.config import config_of
 from penstock.kernels.stored.ggml import GgmlPart
+from penstock.kernels.torch.arrays import array_of
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.architectures.table import WRITTEN
@@ -54,7 +56,7 @@ def tensors_of(path: Path, header: Header) -> dict[str, torch.Tensor]:
             rows = octets.view(
                 -1, gguf.quants.quant_shape_to_byte_shape(each.shape, gguf.GGMLQuantizationType[each.type])[-1]
             )
-            numbers = GgmlPart(each.type, rows).dequantized()
+            numbers = floats(GgmlPart(each.type, array_of(rows)))
         found[each.name] = numbers.view(each.shape)
     return found
 
@@ -80,12 +82,12 @@ def test_blocks_of_32_are_those_that_ggufs_own_code_writes(kind):
 
 @for_each("kind, error", [("Q4_K", 0.12), ("Q5_K", 0.06), ("Q6_K", 0.035)])
 def test_blocks_of_256_are_close_to_the_weights_and_closer_than_plain_rounding(kind, error):
-    found = GgmlPart(kind, quantized_rows(rows(), kind)).dequantized()
+    found = floats(GgmlPart(kind, array_of(quantized_rows(rows(), kind))))
     distance = (found - rows()).norm(dim=1) / rows().norm(dim=1).clamp(min=1e-9)
     assert distance.max() < error, distance
     assert distance[0] == 0
     if kind == "Q4_K":
-        plain = GgmlPart("Q4_0", quantized_rows(rows(), "Q4_0")).dequantized()
+        plain = floats(GgmlPart("Q4_0", array_of(quantized_rows(rows(), "Q4_0"))))
         assert (distance[5:] < (plain - rows()).norm(dim=1)[5:] / rows().norm(dim=1)[5:]).all()
 
 

@@ -14,6 +14,7 @@ from builders.ggml_types import q4_k_m
 from builders.gguf_file import Octets, write_gguf, zeros
 from builders.gguf_models import as_gguf
 from builders.native_variants import available_variants
+from builders.quantized_parts import floats
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 
@@ -76,21 +77,21 @@ def opened(folder: Path) -> GgufCheckpoint:
     return GgufCheckpoint(folder, linked_files(folder), read_config(folder))
 
 
-def test_a_matrix_comes_in_blocks_and_a_cut_through_them_comes_as_numbers(tmp_path: Path):
+def test_a_matrix_comes_in_blocks_and_a_cut_through_them_comes_as_floats(tmp_path: Path):
     folder = as_gguf(tiny_model(tmp_path / "checkpoint", "llama", **K_SHAPES), tmp_path / "model", q4_k_m)
     checkpoint, name, shape = opened(folder), "model.layers.1.mlp.down_proj.weight", (256, 512)
     whole = checkpoint.matrix(name, shape)
     assert isinstance(whole, GgmlPart)
     half = checkpoint.matrix(name, shape, (1, 256, 512))
     assert isinstance(half, GgmlPart)
-    assert torch.equal(half.dequantized(), whole.dequantized()[:, 256:])
+    assert torch.equal(floats(half), floats(whole)[:, 256:])
     for first, last in ((0, 100), (200, 300), (300, 512)):
         cut = checkpoint.matrix(name, shape, (1, first, last))
         assert isinstance(cut, torch.Tensor)
-        assert torch.equal(cut, whole.dequantized()[:, first:last])
+        assert torch.equal(cut, floats(whole)[:, first:last])
     rows = checkpoint.matrix(name, shape, (0, 17, 40))
     assert isinstance(rows, GgmlPart)
-    assert torch.equal(rows.dequantized(), whole.dequantized()[17:40])
+    assert torch.equal(floats(rows), floats(whole)[17:40])
     assert checkpoint.group_size("model.layers.1.mlp.down_proj") == 256
     assert checkpoint.group_size("model.layers.1.input_layernorm") == 0
 

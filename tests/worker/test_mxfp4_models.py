@@ -7,8 +7,10 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import check_answers, drawn, logits_of
 from builders.mxfp4_model import mxfp4_model, random_blocks, widened
+from builders.quantized_parts import floats
 
 from penstock.kernels.stored.mxfp4 import Mxfp4Part
+from penstock.kernels.torch.arrays import array_of
 
 SHAPES = {
     "6 experts": {},
@@ -28,7 +30,7 @@ def test_every_code_and_exponent_is_widened_exactly():
     codes = torch.arange(256, dtype=torch.uint8).view(1, 16, 16)
     for first in range(0, 256, 16):
         exponents = torch.arange(first, first + 16).to(torch.uint8)[None]
-        found, expected = Mxfp4Part(codes, exponents).dequantized(), widened(codes, exponents)
+        found, expected = floats(Mxfp4Part(array_of(codes), array_of(exponents))), widened(codes, exponents)
         if first + 16 > 255:  # which is no number
             assert found[:, -32:].isnan().all()
             found, expected = found[:, :-32], expected[:, :-32]
@@ -41,7 +43,7 @@ def test_blocks_mean_what_transformers_says_they_mean():
     codes, exponents = random_blocks((3, 10, 4))
     expected = convert_moe_packed_tensors(codes, exponents, dtype=torch.float32).transpose(1, 2)
     for number in range(3):
-        assert torch.equal(Mxfp4Part(codes[number], exponents[number]).dequantized(), expected[number])
+        assert torch.equal(floats(Mxfp4Part(array_of(codes[number]), array_of(exponents[number]))), expected[number])
 
 
 QUICK = [*((name, "fast") for name in SHAPES), ("6 experts", "invariant"), ("6 experts", "native")]

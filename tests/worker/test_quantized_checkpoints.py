@@ -12,6 +12,7 @@ from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.native_variants import available_variants
 from builders.quantized_model import FORMS, Form, quantized_model
+from builders.quantized_parts import floats
 from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -40,13 +41,13 @@ def written(tmp_path_factory) -> Callable[[Form], tuple[Path, Path]]:
 @each_form
 def test_a_matrix_means_what_its_tool_wrote_and_symmetric_ones_bring_no_zeros(written, form):
     model, twin = written(form)
-    checkpoint, floats = opened(model), tensors_of(twin)
+    checkpoint, widened = opened(model), tensors_of(twin)
     for module, shape in MATRICES.items():
         name = f"model.layers.1.{module}.weight"
         part = checkpoint.matrix(name, shape)
         assert isinstance(part, QuantizedPart)
         assert (part.bits, part.zeros is None) == (form.bits, form.is_symmetric)
-        assert torch.equal(part.dequantized(), floats[name]), module
+        assert torch.equal(floats(part), widened[name]), module
 
 
 def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
@@ -61,16 +62,16 @@ def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
 @for_each("form, share", list(shares()))
 def test_a_ranks_share_is_what_slicing_the_whole_gives(written, form, share):
     checkpoint, (dim, first, last) = opened(written(form)[0]), share
-    whole = checkpoint.matrix(QUERY, QUERY_SHAPE).dequantized()
-    found = checkpoint.matrix(QUERY, QUERY_SHAPE, share).dequantized()
+    whole = floats(checkpoint.matrix(QUERY, QUERY_SHAPE))
+    found = floats(checkpoint.matrix(QUERY, QUERY_SHAPE, share))
     assert torch.equal(found, whole.narrow(dim, first, last - first))
 
 
 @for_each("layout", ["gptq", "awq", "pack-quantized"])
 def test_inputs_are_divided_between_groups_only_the_last_of_which_may_be_shorter(written, layout):
     checkpoint = opened(written(Form(layout))[0])
-    whole = checkpoint.matrix(DOWN, DOWN_SHAPE).dequantized()
-    assert torch.equal(checkpoint.matrix(DOWN, DOWN_SHAPE, (1, 64, 112)).dequantized(), whole[:, 64:])
+    whole = floats(checkpoint.matrix(DOWN, DOWN_SHAPE))
+    assert torch.equal(floats(checkpoint.matrix(DOWN, DOWN_SHAPE, (1, 64, 112))), whole[:, 64:])
     with pytest.raises(ConfigError, match=r"down_proj .* 32 inputs.* at 56 and 112, within such a group"):
         checkpoint.matrix(DOWN, DOWN_SHAPE, (1, 56, 112))
 
@@ -95,7 +96,7 @@ def test_a_file_of_its_own_as_the_first_tools_wrote_it_is_read_or_named(tmp_path
     for more in ({}, {"quant_method": "gptq"}):
         (model / "quantize_config.json").write_text(json.dumps(own | more))
         part = opened(model).matrix(name, DOWN_SHAPE)
-        assert torch.equal(part.dequantized(), tensors_of(twin)[name]), more
+        assert torch.equal(floats(part), tensors_of(twin)[name]), more
     for text in ("{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'):
         (model / "quantize_config.json").write_text(text)
         with pytest.raises(ConfigError):
@@ -107,12 +108,12 @@ def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
     """Its own file has no list of groups; `extra_config` names what has other groups, and what stays floats."""
     model, twin = quantized_model(tmp_path / "most", Form(layout, group_size=32))
     others, others_twin = quantized_model(tmp_path / "some", Form(layout, group_size=16))
-    written, floats = tensors_of(model), tensors_of(twin)
+    written, widened = tensors_of(model), tensors_of(twin)
     down, key = "model.layers.1.mlp.down_proj", "model.layers.1.self_attn.k_proj"
     kept = {name: each for name, each in written.items() if not name.startswith((down, key)) and "g_idx" not in name}
     kept |= {name: each for name, each in tensors_of(others).items() if name.startswith(down) and "g_idx" not in name}
-    floats[f"{down}.weight"] = tensors_of(others_twin)[f"{down}.weight"]
-    save_file(kept | {f"{key}.weight": floats[f"{key}.weight"]}, model / "model.safetensors")
+    widened[f"{down}.weight"] = tensors_of(others_twin)[f"{down}.weight"]
+    save_file(kept | {f"{key}.weight": widened[f"{key}.weight"]}, model / "model.safetensors")
     written_by = {
         "autoround_version": "0.14.2", "bits": 4, "data_type": "int", "group_size": 32, "iters": 200, "sym": True,
         "packing_format": f"auto_round:auto_{layout}", "quant_method": "auto-round",
@@ -122,8 +123,8 @@ def test_auto_round_packs_as_one_of_two_others(tmp_path, layout):
     checkpoint = opened(model)
     for module, shape in MATRICES.items():
         name = f"model.layers.1.{module}.weight"
-        assert torch.equal(checkpoint.matrix(name, shape).dequantized(), floats[name]), module
-    assert torch.equal(checkpoint.matrix(f"{key}.weight", (64, 64)), floats[f"{key}.weight"])
+        assert torch.equal(floats(checkpoint.matrix(name, shape)), widened[name]), module
+    assert torch.equal(checkpoint.matrix(f"{key}.weight", (64, 64)), widened[f"{key}.weight"])
 
 
 def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):

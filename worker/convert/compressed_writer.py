@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.stored.quantized import QuantizedPart
+from ...kernels.torch.arrays import tensor_of
 
 DtypeAndShape = tuple[torch.dtype, tuple[int, ...]]
 _VALUES_PER_WORD = 8
@@ -30,8 +31,8 @@ def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[
 def written_rows(part: QuantizedPart) -> dict[str, Tensor]:
     """Rows of those tensors, except `weight_shape`, which has none."""
     if part.bits == 8:
-        return {"weight": part.values, "weight_scale": part.scales.float()}
-    return {"weight_packed": packed_words(part.values), "weight_scale": part.scales.half()}
+        return {"weight": tensor_of(part.values), "weight_scale": tensor_of(part.scales).float()}
+    return {"weight_packed": packed_words(tensor_of(part.values)), "weight_scale": tensor_of(part.scales).half()}
 
 
 def packed_words(values: Tensor) -> Tensor:

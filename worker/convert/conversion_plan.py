@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 
 from ...kernels.stored.float8 import FLOAT8
+from ...kernels.torch.arrays import torch_dtype
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
@@ -56,7 +57,7 @@ class StoredTensor(NamedTuple):
     @property
     def is_rescaled(self) -> bool:
         """Whether it is read together with its scales, which are not kept."""
-        return self.dtype in FLOAT8 and (self.kind or self.widened) is not None
+        return self.dtype in map(torch_dtype, FLOAT8) and (self.kind or self.widened) is not None
 
     @property
     def is_linear(self) -> bool:
@@ -152,7 +153,7 @@ def with_scales_applied(
     stored: list[StoredTensor], kinds: dict[str, str | None], widened: torch.dtype
 ) -> list[StoredTensor]:
     """Convert 8-bit floats as loading does: layers that are not named become int8, others floats."""
-    matrices = {each.name for each in stored if each.dtype in FLOAT8 and _is_matrix(each)}
+    matrices = {each.name for each in stored if each.dtype in map(torch_dtype, FLOAT8) and _is_matrix(each)}
     scales = {f"{name.removesuffix('weight')}{companion}" for name in matrices for companion in COMPANIONS}
     found = []
     for each in stored:

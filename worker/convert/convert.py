@@ -14,12 +14,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from ...kernels.arrays import FLOAT32
 from ...kernels.cpu.library import LibraryError, load
 from ...kernels.cpu.weights.quantized import pack_parts, unpacked
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...kernels.stored.parts import WeightPart
 from ...kernels.stored.quantized import QuantizedPart
-from ...kernels.torch.arrays import torch_dtype
+from ...kernels.torch.arrays import numpy_dtype, torch_dtype
+from ...kernels.torch.parts import floats_of, quantized_part
 from ...protocol.conversion import (
     RECORD,
     Conversion,
@@ -130,12 +132,12 @@ def _quantizer(asked: Conversion) -> Quantize:
     try:
         load()
     except LibraryError:
-        return lambda rows, kind: _quantized(rows if isinstance(rows, Tensor) else rows.dequantized(), kind, asked)
+        return lambda rows, kind: _quantized(floats_of(rows, FLOAT32, _CPU), kind, asked)
     return lambda rows, kind: unpacked(pack_parts([rows], kind, asked.group_size))  # type: ignore[arg-type]
 
 
 def _quantized(rows: Tensor, kind: str, asked: Conversion) -> QuantizedPart:
-    return quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size)
+    return quantized_part(quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size))
 
 
 def _write_weights(
@@ -177,7 +179,11 @@ def _written_rows(
 ) -> Tensor | QuantizedPart:
     if source.is_rescaled:
         part = checkpoint.matrix(source.name, source.shape, (0, first, last))
-        return quantize(part, source.kind) if source.kind else part.to(_CPU, source.widened or source.dtype)
+        return (
+            quantize(part, source.kind)
+            if source.kind
+            else floats_of(part, numpy_dtype(source.widened or source.dtype), _CPU)
+        )
     # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
     with safe_open(source.file, framework="pt") as file:
         rows: Tensor = source.of(file)[first:last]

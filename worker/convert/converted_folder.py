@@ -10,6 +10,7 @@ from typing import overload
 
 from torch import Tensor
 
+from ...kernels.arrays import Array
 from ...kernels.stored.quantized import QuantizedPart
 from ..weights.files.cut_checkpoint import write_pieces
 from .compressed_writer import written_rows
@@ -80,13 +81,15 @@ class ConvertedFolder:
 
 
 @overload
+def cut(rows: Array, dim: int, first: int, last: int) -> Array: ...
+@overload
 def cut(rows: Tensor, dim: int, first: int, last: int) -> Tensor: ...
 @overload
 def cut(rows: QuantizedPart, dim: int, first: int, last: int) -> QuantizedPart: ...
-def cut(rows: Tensor | QuantizedPart, dim: int, first: int, last: int) -> Tensor | QuantizedPart:
+def cut(rows: Array | Tensor | QuantizedPart, dim: int, first: int, last: int) -> Array | Tensor | QuantizedPart:
     """Cut the entries from first to last + 1 of dimension `dim`; grouped inputs are cut only between groups."""
-    if isinstance(rows, Tensor):
-        return rows.narrow(dim, first, last - first)
+    if not isinstance(rows, QuantizedPart):
+        return rows[(slice(None),) * dim + (slice(first, last),)]
     group = rows.group_size if dim == 1 else 1
     scales = cut(rows.scales, dim, first // group, -(-last // group))
     return replace(rows, values=cut(rows.values, dim, first, last), scales=scales)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
 from ...kernels.operations import PackedExperts, Routes, StepField
 from ...kernels.stored.mxfp4 import BLOCK
-from ...kernels.stored.parts import WeightPart
+from ...kernels.stored.parts import transposed
 from ..description.config import ModelConfig
 from ..description.parts.mixtures import ExpertsConfig, NormsBeside, Stack
 from ..weights.piece import CheckpointPiece, Part
@@ -95,12 +95,8 @@ def _logits(weights: Weights, config: ExpertsConfig, hidden_size: int) -> Linear
     if not names.router_is_transposed:
         return exact_linear(weights, config.num_experts, hidden_size, names.router_has_bias)
     piece = CheckpointPiece(names.router_weight, (hidden_size, config.num_experts))
-    weight = weights.packed_of("transposed", [piece], _transposed, EXACT)
+    weight = weights.packed_of("transposed", [piece], transposed, EXACT)
     return Linear(weight, [], weights)
-
-
-def _transposed(matrix: WeightPart) -> WeightPart:
-    return matrix.T.contiguous() if isinstance(matrix, Tensor) else matrix.transposed()
 
 
 def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias: bool = False) -> Linear:

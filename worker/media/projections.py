@@ -6,12 +6,12 @@ Integers with a scale per output stay integers; if a change would split groups, 
 from dataclasses import replace
 from typing import TypeGuard
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels.stored.parts import WeightPart
 from ...kernels.stored.quantized import QuantizedPart
+from ...kernels.torch.arrays import array_of, tensor_of
 from ..description.vision_config import VisionConfig
 from ..layers.linear import Linear
 from ..weights.piece import CheckpointPiece
@@ -53,7 +53,8 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
         if not any(filled):
             return matrix
         if _has_a_scale_an_output(matrix):
-            return replace(matrix, values=of_rows(matrix.values), scales=of_rows(matrix.scales))
+            values, scales = (array_of(of_rows(tensor_of(each))) for each in (matrix.values, matrix.scales))
+            return replace(matrix, values=values, scales=scales)
         return of_rows(plain(matrix))
 
     biases = [
@@ -75,7 +76,7 @@ def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
         if not any(filled):
             return matrix
         if _has_a_scale_an_output(matrix):
-            values = of_columns(matrix.values)
+            values = array_of(of_columns(tensor_of(matrix.values)))
             return replace(matrix, values=values, group_size=values.shape[1])
         return of_columns(plain(matrix))
 
@@ -100,4 +101,4 @@ def _has_a_scale_an_output(matrix: WeightPart) -> TypeGuard[QuantizedPart]:
 
 
 def plain(matrix: WeightPart) -> Tensor:
-    return matrix if isinstance(matrix, Tensor) else matrix.to(torch.device("cpu"), torch.float32)
+    return matrix if isinstance(matrix, Tensor) else tensor_of(matrix.dequantized())

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from ...kernels.stored.parts import WeightPart
+from ...kernels.torch.arrays import array_of
 from ..description.parts.mixtures import Stack
 from .piece import CheckpointPiece, Part
 from .weights import Weights
@@ -48,7 +49,7 @@ class StackedMatrix:
     def matrices(self) -> Iterator[Tensor | Mxfp4Part]:
         """[outputs, inputs] for each expert in turn."""
         if self.is_mxfp4:
-            codes, exponents = (self.weights.octets(*piece) for piece in self.pieces)
+            codes, exponents = (array_of(self.weights.octets(*piece)) for piece in self.pieces)
             yield from map(Mxfp4Part, codes, exponents)
             return
         [piece] = self.pieces

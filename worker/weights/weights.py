@@ -19,8 +19,8 @@ from ...kernels.arrays import DType
 from ...kernels.operations import Adapters, PackedExperts, Table
 from ...kernels.packed.gpu_experts import UnlikeExperts
 from ...kernels.stored.ggml import GgmlPart
-from ...kernels.stored.parts import WeightPart
-from ...kernels.torch.arrays import torch_dtype
+from ...kernels.stored.parts import WeightPart, rows_of, transposed
+from ...kernels.torch.arrays import tensor_of, torch_dtype
 from ...protocol.errors import ConfigError
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
@@ -43,10 +43,8 @@ class RowCut(NamedTuple):
     is_transposed: bool = False  # transposed, with so many columns
 
     def of(self, matrix: WeightPart) -> WeightPart:
-        rows = matrix[self.first : self.end] if isinstance(matrix, Tensor) else matrix.rows(self.first, self.end)
-        if not self.is_transposed:
-            return rows
-        return rows.T if isinstance(rows, Tensor) else rows.transposed()
+        rows = rows_of(matrix, self.first, self.end)
+        return transposed(rows) if self.is_transposed else rows
 
 
 class Source(Protocol):
@@ -252,7 +250,7 @@ class Weights:
 
 def _fitting(matrix: WeightPart, format: WeightFormat) -> WeightPart:
     """Convert blocks to floats if float32 is requested, since products of blocks would round rows."""
-    return matrix.dequantized() if isinstance(matrix, GgmlPart) and format.kind == "fp32" else matrix
+    return tensor_of(matrix.dequantized()) if isinstance(matrix, GgmlPart) and format.kind == "fp32" else matrix
 
 
 def _described(pieces: list[CheckpointPiece]) -> str:

@@ -10,6 +10,7 @@ from ctypes import addressof, c_int32, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -42,8 +43,8 @@ def pack_blocks(parts: Sequence[GgmlPart]) -> NativeWeight:
         if part.type in SMALLER_TYPES:
             _pack_smaller(part, structure, first_row)
         else:
-            octets = part.octets if part.octets.stride(1) == 1 else part.octets.contiguous()
-            arguments = struct_of(PackBlocks, octets, octets.stride(0), len(octets), first_row, structure)
+            octets = part.octets if part.octets.strides[1] == 1 else numpy.ascontiguousarray(part.octets)
+            arguments = struct_of(PackBlocks, octets, octets.strides[0], len(octets), first_row, structure)
             library.call("penstock_pack_blocks", arguments)
         first_row += part.shape[0]
     return weight

@@ -8,6 +8,7 @@ each of them.
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from ...experts import ExpertWeights
 from ...operands import DTYPES, Kind, WeightFormat
 from ...stored.parts import WeightPart, format_of_parts
 from ...stored.quantized import MIDDLE
-from ...torch.arrays import torch_dtype
+from ...torch.arrays import array_of, tensor_of, torch_dtype
 from .blocks import JoinedWeight, unpacked_blocks
 from .packed import BLOCK_KINDS, PANEL, NativeWeight, empty, pack, pack_int4_from, padded
 from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
@@ -114,7 +115,7 @@ class _Experts:
         """The same numbers with zeros added, or rounded to 8 bits."""
         if self.whole.kind == "int4":
             part = unpacked(weight)
-            zeros = torch.full(part.scales.shape, MIDDLE, dtype=torch.uint8) if part.zeros is None else part.zeros
+            zeros = numpy.full(part.scales.shape, MIDDLE, numpy.uint8) if part.zeros is None else part.zeros
             return pack_int4_from([(part.values, part.scales, zeros)], weight.group_size)
         return pack([_floats(weight)], "int8")
 
@@ -124,10 +125,10 @@ def _floats(weight: NativeWeight) -> Tensor:
     if weight.kind in BLOCK_KINDS:
         return unpacked_blocks(weight)
     if weight.kind == "mxfp4":
-        return unpacked_mxfp4(weight).dequantized()
+        return tensor_of(unpacked_mxfp4(weight).dequantized())
     if weight.meets_integers:
-        order = weight.order if isinstance(weight, OrderedWeight) else None
-        return replace(unpacked(weight), order=order).dequantized()
+        order = array_of(weight.order) if isinstance(weight, OrderedWeight) else None
+        return tensor_of(replace(unpacked(weight), order=order).dequantized())
     depth = 2 if weight.kind == "bf16" else 1  # neighbours of one output that lie side by side
     panels = weight.data.view(torch_dtype(DTYPES[weight.kind])).view(
         -1, padded(weight.in_features) // depth, PANEL, depth

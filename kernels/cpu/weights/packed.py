@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import torch
+import numpy
 from torch import Tensor
 
+from ...arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 from ...operands import DTYPES, Kind
 from ...stored.float8 import FLOAT8, Float8Part, code_values
 from ...stored.mxfp4 import BLOCK, Mxfp4Part
+from ...torch.arrays import numpy_dtype, tensor_of
 from ..library import load, struct_of
 from ..structs import SOURCE_TYPE, Float8Blocks, Pack, PackMxfp4, PackValues, Weight
 from .huge_pages import zeroed
@@ -58,8 +60,10 @@ BLOCK_KINDS: dict[Kind, BlockLayout] = {
     "iq3_xxs": BlockLayout(15, 256, 1, 16, 4),
     "iq3_s": BlockLayout(16, 256, 1, 16, 4),
 }
-_SOURCE_TYPES = {torch.float32: SOURCE_TYPE["float32"], torch.float16: SOURCE_TYPE["float16"]} | {
-    torch.bfloat16: SOURCE_TYPE["bfloat16"],
+_SOURCE_TYPES = {
+    FLOAT32: SOURCE_TYPE["float32"],
+    FLOAT16: SOURCE_TYPE["float16"],
+    BFLOAT16: SOURCE_TYPE["bfloat16"],
     **dict.fromkeys(FLOAT8, SOURCE_TYPE["float8"]),
 }
 
@@ -139,9 +143,9 @@ def pack(parts: Sequence[Tensor | Float8Part], kind: Kind, group_size: int = DEF
     )
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
-        rows = part.values if isinstance(part, Float8Part) else part
+        rows = tensor_of(part.values) if isinstance(part, Float8Part) else part
         rows = rows if rows.stride(1) == 1 else rows.contiguous()
-        source = rows, _SOURCE_TYPES[rows.dtype], rows.stride(0), rows.shape[0]
+        source = rows, _SOURCE_TYPES[numpy_dtype(rows.dtype)], rows.stride(0), rows.shape[0]
         library.call(f"penstock_pack_{kind}", struct_of(Pack, *source, first_row, _blocks(part), structure))
         first_row += rows.shape[0]
     return weight
@@ -151,16 +155,16 @@ def _blocks(part: Tensor | Float8Part) -> Float8Blocks:
     """Valid as long as the part lives."""
     if isinstance(part, Tensor):
         return Float8Blocks()
-    scales = part.scales
-    return struct_of(Float8Blocks, code_values(part.values.dtype), scales, scales.stride(0), *part.block, *part.offset)
+    scales, meanings = part.scales, code_values(part.values.dtype)
+    return struct_of(Float8Blocks, meanings, scales, scales.strides[0] // 4, *part.block, *part.offset)
 
 
-def pack_int8_from(parts: Sequence[tuple[Tensor, Tensor]]) -> NativeWeight:
+def pack_int8_from(parts: Sequence[tuple[Array, Array]]) -> NativeWeight:
     """Pack integers that a checkpoint brings: (values s8 [out_i, in], scales [out_i]) a part."""
     return _pack_values("int8", [(values, scales, None) for values, scales in parts], group_size=0)
 
 
-def pack_int4_from(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], group_size: int) -> NativeWeight:
+def pack_int4_from(parts: Sequence[tuple[Array, Array, Array | None]], group_size: int) -> NativeWeight:
     """The same in groups: (values u8 0..15 [out_i, in], scales [out_i, groups], zeros u8 [out_i, groups]) a part.
 
     Zeros are None where they are all 8.
@@ -176,24 +180,24 @@ def pack_mxfp4(parts: Sequence[Mxfp4Part]) -> NativeWeight:
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
         codes, exponents = part.codes, part.exponents
-        codes = codes if codes.stride()[1:] == (BLOCK // 2, 1) else codes.contiguous()
-        exponents = exponents if exponents.stride(1) == 1 else exponents.contiguous()
-        strides = codes.stride(0), exponents.stride(0), len(codes)
+        codes = codes if codes.strides[1:] == (BLOCK // 2, 1) else numpy.ascontiguousarray(codes)
+        exponents = exponents if exponents.strides[1] == 1 else numpy.ascontiguousarray(exponents)
+        strides = codes.strides[0], exponents.strides[0], len(codes)
         library.call("penstock_pack_mxfp4", struct_of(PackMxfp4, codes, exponents, *strides, first_row, structure))
         first_row += len(codes)
     return weight
 
 
 def _pack_values(
-    kind: Literal["int8", "int4"], parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], group_size: int
+    kind: Literal["int8", "int4"], parts: Sequence[tuple[Array, Array, Array | None]], group_size: int
 ) -> NativeWeight:
     in_features = parts[0][0].shape[1]
     has_zeros = any(zeros is not None for _, _, zeros in parts)
     weight = empty(kind, sum(values.shape[0] for values, _, _ in parts), in_features, group_size, has_zeros)
     library, structure, first_row = load(), weight.structure(), 0
     for values, scales, zeros in parts:
-        values, scales = values.contiguous(), scales.float().contiguous()
-        zeros = None if zeros is None else zeros.contiguous()
+        values, scales = numpy.ascontiguousarray(values), numpy.ascontiguousarray(scales, FLOAT32)
+        zeros = None if zeros is None else numpy.ascontiguousarray(zeros)
         arguments = struct_of(PackValues, values, scales, zeros, values.shape[0], first_row, structure)
         library.call(f"penstock_pack_{kind}_from", arguments)
         first_row += values.shape[0]

@@ -11,16 +11,17 @@ from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any
 
-import torch
+import numpy
 from torch import Tensor
 
+from ...arrays import FLOAT16, FLOAT32, Array, DType
 from ...operands import Kind, WeightFormat
 from ...stored.float8 import Float8Part
 from ...stored.ggml import GgmlPart
 from ...stored.mxfp4 import BLOCK, Mxfp4Part
 from ...stored.parts import WeightPart
 from ...stored.quantized import MIDDLE, QuantizedPart
-from ...torch.arrays import numpy_dtype
+from ...torch.arrays import array_of, numpy_dtype, tensor_of
 from .blocks import JoinedWeight, kind_of, pack_blocks
 from .packed import (
     BLOCK_KINDS,
@@ -52,7 +53,7 @@ def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> Nati
     blocks = [part for part in parts if isinstance(part, Mxfp4Part)]
     if kind == "mxfp4" and len(blocks) == len(parts):
         return pack_mxfp4(blocks)
-    floats = [part.dequantized() if isinstance(part, Mxfp4Part) else part for part in parts]
+    floats = [tensor_of(part.dequantized()) if isinstance(part, Mxfp4Part) else part for part in parts]
     return _pack_others(floats, kind, group_size)  # type: ignore[arg-type]
 
 
@@ -73,7 +74,7 @@ def _fitting(part: WeightPart) -> WeightPart:
     """The same numbers as a part that some kernel multiplies."""
     if not isinstance(part, GgmlPart) or kind_of(part) is not None:
         return part
-    return part.as_mxfp4() if part.type == "MXFP4" else part.dequantized()
+    return part.as_mxfp4() if part.type == "MXFP4" else tensor_of(part.dequantized())
 
 
 def _own_kind(part: WeightPart, kind: Kind) -> Kind:
@@ -97,7 +98,7 @@ def _pack_others(parts: Sequence[Tensor | QuantizedPart | Float8Part], kind: Kin
         nibbles = [part for part in found if part is not None]
         if len(nibbles) == len(integers) and _have_int4_kernel(nibbles):
             return _packed_int4(nibbles)
-    floats = [part.dequantized() if isinstance(part, QuantizedPart) else part for part in parts]
+    floats = [tensor_of(part.dequantized()) if isinstance(part, QuantizedPart) else part for part in parts]
     return pack(floats, "int8")
 
 
@@ -110,44 +111,49 @@ def _unpacked_int8(weight: NativeWeight) -> QuantizedPart:
     width = padded(weight.in_features)
     values_end = -(-weight.out_features // PANEL) * PANEL * width
     # Four values of one output are neighbours, and move as one word.
-    words = weight.data[:values_end].view(torch.int32).view(-1, width // 4, PANEL)
-    values = words.transpose(1, 2).contiguous().view(torch.uint8).view(-1, width)
-    scales = weight.data[values_end:].view(torch.float32)[: weight.out_features, None]
+    data = array_of(weight.data)
+    words = data[:values_end].view(numpy.int32).reshape(-1, width // 4, PANEL)
+    values = numpy.ascontiguousarray(words.swapaxes(1, 2)).view(numpy.uint8).reshape(-1, width)
+    scales = data[values_end:].view(FLOAT32)[: weight.out_features, None]
     return QuantizedPart.of(8, values[: weight.out_features, : weight.in_features], scales, None, weight.in_features)
 
 
 def _unpacked_int4(weight: NativeWeight) -> QuantizedPart:
     header = 2 * PANEL * (2 if weight.has_zeros else 1)
     panels = -(-weight.out_features // PANEL)
-    groups = weight.data.view(panels, -1, header + weight.group_size * PANEL // 2)
-    words = groups[..., header:].view(torch.int32).unflatten(2, (-1, PANEL))
-    octets = words.permute(0, 3, 1, 2).contiguous().view(torch.uint8).unflatten(-1, (-1, 4))
+    groups = array_of(weight.data).reshape(panels, -1, header + weight.group_size * PANEL // 2)
+    words = groups[..., header:].view(numpy.int32).reshape(panels, groups.shape[1], -1, PANEL)
+    octets = numpy.ascontiguousarray(words.transpose(0, 3, 1, 2)).view(numpy.uint8).reshape(panels * PANEL, -1, 4)
     # Of four octets the low halves come first.
-    values = torch.stack((octets & 15, octets >> 4), -2).view(panels * PANEL, -1)
+    values = numpy.stack((octets & 15, octets >> 4), -2).reshape(panels * PANEL, -1)
     num_groups = -(-weight.in_features // weight.group_size)
     rows = slice(weight.out_features)
-    scales = _by_row(groups[..., : 2 * PANEL], torch.float16)[rows, :num_groups]
+    scales = _by_row(groups[..., : 2 * PANEL], FLOAT16)[rows, :num_groups]
     zeros = None
     if weight.has_zeros:
-        zeros = _by_row(groups[..., 2 * PANEL : header], torch.int16)[rows, :num_groups].to(torch.uint8)
+        zeros = _by_row(groups[..., 2 * PANEL : header], numpy.dtype(numpy.int16))[rows, :num_groups].astype(
+            numpy.uint8
+        )
     return QuantizedPart.of(4, values[rows, : weight.in_features], scales, zeros, weight.group_size)
 
 
 def unpacked_mxfp4(weight: NativeWeight) -> Mxfp4Part:
     """The same of one in MXFP4."""
-    pairs = weight.data.view(-(-weight.out_features // PANEL), -1, 2 * (1 + BLOCK // 2) * PANEL)
-    exponents = pairs[..., : 2 * PANEL].unflatten(2, (2, PANEL)).permute(0, 3, 1, 2).flatten(2).flatten(0, 1)
+    panels = -(-weight.out_features // PANEL)
+    pairs = array_of(weight.data).reshape(panels, -1, 2 * (1 + BLOCK // 2) * PANEL)
+    of_pairs = pairs[..., : 2 * PANEL].reshape(panels, -1, 2, PANEL)
+    exponents = of_pairs.transpose(0, 3, 1, 2).reshape(panels * PANEL, -1)
     # Of eight inputs, four lie in the low halves of four octets, the others in their high halves.
-    octets = pairs[..., 2 * PANEL :].unflatten(2, (-1, PANEL, 4)).permute(0, 3, 1, 2, 4).flatten(0, 1)
-    eights = torch.stack((octets & 15, octets >> 4), -2).flatten(1)  # [out, inputs]
-    codes = (eights[:, 0::2] | eights[:, 1::2] << 4).unflatten(1, (-1, BLOCK // 2))
+    octets = pairs[..., 2 * PANEL :].reshape(panels, pairs.shape[1], -1, PANEL, 4).transpose(0, 3, 1, 2, 4)
+    eights = numpy.stack((octets & 15, octets >> 4), -2).reshape(panels * PANEL, -1)  # [out, inputs]
+    codes = (eights[:, 0::2] | eights[:, 1::2] << 4).reshape(panels * PANEL, -1, BLOCK // 2)
     rows, blocks = slice(weight.out_features), slice(weight.in_features // BLOCK)
     return Mxfp4Part(codes[rows, blocks], exponents[rows, blocks])
 
 
-def _by_row(octets: Tensor, dtype: torch.dtype) -> Tensor:
+def _by_row(octets: Array, dtype: DType) -> Array:
     """[out, groups] from one number a lane in every group of every panel."""
-    return octets.contiguous().view(dtype).transpose(1, 2).flatten(0, 1)
+    return octets.view(dtype).swapaxes(1, 2).reshape(-1, octets.shape[1])
 
 
 def _has_int8_kernel(part: QuantizedPart) -> bool:
@@ -180,16 +186,17 @@ def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:
     )
     if parts[0].order is None:
         return packed
-    return OrderedWeight(**{field.name: getattr(packed, field.name) for field in fields(packed)}, order=parts[0].order)
+    order = tensor_of(parts[0].order)
+    return OrderedWeight(**{field.name: getattr(packed, field.name) for field in fields(packed)}, order=order)
 
 
-def _groups(per_group: Tensor, times: int, num_groups: int) -> Tensor:
+def _groups(per_group: Array, times: int, num_groups: int) -> Array:
     """One column for each group of the kernel's: what stands for several is repeated."""
-    return per_group.repeat_interleave(times, 1)[:, :num_groups]
+    return per_group.repeat(times, 1)[:, :num_groups]
 
 
-def _zeros(part: QuantizedPart, has_zeros: bool, times: int, num_groups: int) -> Tensor | None:
+def _zeros(part: QuantizedPart, has_zeros: bool, times: int, num_groups: int) -> Array | None:
     if not has_zeros:
         return None
-    zeros = part.zeros if part.zeros is not None else torch.full(part.scales.shape, MIDDLE, dtype=torch.uint8)
+    zeros = part.zeros if part.zeros is not None else numpy.full(part.scales.shape, MIDDLE, numpy.uint8)
     return _groups(zeros, times, num_groups)

@@ -7,6 +7,7 @@ from builders import interpreted  # isort: skip  before anything that imports tr
 
 from itertools import cycle, product
 
+import numpy
 import pytest
 import torch
 import triton
@@ -14,7 +15,7 @@ import triton.language as tl
 from builders.assembly import interprets_assembly  # noqa: F401  a fixture
 from builders.cases import for_each
 from builders.gpu_products import AROUND, CLOSE, CPU, assert_agrees, random_part
-from builders.quantized_parts import draws, quick
+from builders.quantized_parts import draws, floats, quick
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,13 +61,13 @@ def test_no_number_changes_when_blocks_are_taken_apart(type, first, second, leas
     parts = [random_part(type, first, inputs), random_part(type, second, inputs, seed=1)]
     weight = pack_blocks(parts, CPU)
     assert weight.kinds == (KINDS[type],) and (weight.out_features, weight.in_features) == (first + second, inputs)
-    assert torch.equal(unpacked_blocks(weight), torch.cat([part.dequantized() for part in parts]))
+    assert torch.equal(unpacked_blocks(weight), floats(*parts))
 
 
 def test_rows_are_taken_apart_some_after_another(monkeypatch):
     parts = [random_part("Q5_K", outputs, 512, seed=outputs) for outputs in (7, 1, 12)]
     monkeypatch.setattr("penstock.kernels.packed.gpu_blocks._NUMBERS_AT_ONCE", 5 * 512)
-    assert torch.equal(unpacked_blocks(pack_blocks(parts, CPU)), torch.cat([part.dequantized() for part in parts]))
+    assert torch.equal(unpacked_blocks(pack_blocks(parts, CPU)), floats(*parts))
 
 
 # Bits of a weight, and of what the file has otherwise: scales of 6 bits get 8, a power of 2 gets 16.
@@ -99,10 +100,10 @@ def test_a_tile_s_numbers_are_those_of_the_blocks_rounded_once(kinds, least_inpu
 
 def test_extreme_scales_and_powers_are_exact():
     part = random_part("MXFP4", 16, 1024)
-    part.octets.view(-1, 17)[:, 0] = torch.arange(512) % 250  # beyond, products of float32 are infinite
+    part.octets.reshape(-1, 17)[:, 0] = numpy.arange(512) % 250  # beyond, products of float32 are infinite
     weight = pack_blocks([part], CPU)
     found = dequantized.linear_dequantized(torch.eye(1024), weight, None).T
-    assert torch.equal(found, part.dequantized())
+    assert torch.equal(found, floats(part))
     assert found[found != 0].abs().min() < torch.finfo(torch.float32).tiny
 
 
@@ -159,12 +160,12 @@ def test_parts_of_unlike_types_are_one_product(form, rows):
     assert isinstance(weight.weight, JoinedWeight)
     assert weight.kinds == ("q4_k", "q6_k", "q8_0", "fp32", "mxfp4")
     x, bias = draws(rows, 256), draws(sum(part.shape[0] for part in parts), seed=1)
-    expected = x @ torch.cat([part.dequantized() for part in parts]).T + bias
+    expected = x @ floats(*parts).T + bias
     stream, unit = draws(rows, 256, seed=2), torch.ones(256)
     torch.testing.assert_close(ops.linear(x, weight, bias), expected, rtol=1e-4, atol=1e-4)
     normed = ops.add_rms_norm(stream.clone(), None, unit, 1e-6)
     found = ops.linear(normed, weight, None)
-    expected = torch.nn.functional.rms_norm(stream, (256,)) @ torch.cat([part.dequantized() for part in parts]).T
+    expected = torch.nn.functional.rms_norm(stream, (256,)) @ floats(*parts).T
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
@@ -172,7 +173,7 @@ def test_numbers_beside_blocks_are_floats_of_the_rows_format():
     ops = TritonOperations(CPU, torch.bfloat16, Parallel(), False)
     assert ops.pack([draws(20, 96)], WeightFormat("q5_0")).weight.kind == "bf16"
     assert ops.pack([draws(20, 96), random_part("Q5_0", 9, 96)], WeightFormat("q5_0")).kinds == ("bf16", "q5_0")
-    part = QuantizedPart(torch.zeros(20, 96, dtype=torch.int8), torch.ones(20, 1), None, 96)
+    part = QuantizedPart(numpy.zeros((20, 96), numpy.int8), numpy.ones((20, 1), numpy.float32), None, 96)
     assert ops.pack([part], WeightFormat("bf16")).kinds == ("int8",)
 
 

@@ -159,7 +159,7 @@ def test_what_a_checkpoint_holds_of_each_expert_is_taken_over_as_it_is():
     found = packed(parts)
     assert isinstance(found.weight, GpuBlocks) and found.kinds == ("q5_k",)
     for number, of_expert in enumerate(parts):
-        assert torch.equal(unpacked_blocks(found.of(number)), torch.cat([each.dequantized() for each in of_expert]))
+        assert torch.equal(unpacked_blocks(found.of(number)), floats(*of_expert))
 
 
 def test_inputs_in_an_order_of_their_own_become_int8_and_gates_in_unlike_blocks_floats():

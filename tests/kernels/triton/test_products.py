@@ -11,7 +11,7 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.gpu_products import AROUND, CLOSE, CPU, DTYPES, FORMATS, assert_agrees, grouped, weight_of
-from builders.quantized_parts import draws, part
+from builders.quantized_parts import draws, floats, part
 from torch import Tensor
 
 from penstock.kernels.operands import Norm, WeightFormat
@@ -160,7 +160,7 @@ def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
     x, norm = draws(3, 192), Norm(draws(192, seed=1), 1e-6)
     found = few_rows.multiply_few(x, pack([ordered], WeightFormat("bf16"), CPU), None, norm)
     normed = torch.nn.functional.rms_norm(x, (192,), norm.weight, norm.epsilon)
-    torch.testing.assert_close(found, normed @ ordered.dequantized().T, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, normed @ floats(ordered).T, rtol=1e-4, atol=1e-4)
 
 
 def test_a_stream_whose_numbers_are_large_stays_finite_in_float16():

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ....kernels.stored.ggml import GgmlPart
 from ....kernels.stored.ggml_blocks import TYPES
+from ....kernels.torch.arrays import array_of, tensor_of
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.header import read_header
@@ -42,7 +43,7 @@ class StoredTensor:
         """[rows, inputs] of these rows; all dimensions but the last count as rows."""
         octets = self.octets[chosen]
         if self.in_blocks:
-            return GgmlPart(self.type, octets)
+            return GgmlPart(self.type, array_of(octets))
         if self.type not in FLOATS:
             raise ConfigError(
                 f"{self.name} is stored as {self.type}, which no weights are read from. Use a file with "
@@ -54,7 +55,7 @@ class StoredTensor:
     def floats(self) -> Tensor:
         """The whole tensor as floats, in its own shape."""
         found = self.rows(slice(None))
-        return (found.dequantized() if isinstance(found, GgmlPart) else found).view(self.shape)
+        return (tensor_of(found.dequantized()) if isinstance(found, GgmlPart) else found).view(self.shape)
 
 
 class GgufTensors:

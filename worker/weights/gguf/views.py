@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ....kernels.stored.ggml import GgmlPart
+from ....kernels.torch.arrays import tensor_of
 from ..piece import Part
 from .tensors import StoredTensor
 
@@ -102,7 +103,7 @@ def _columns(rows: Tensor | GgmlPart, first: int, last: int) -> Tensor | GgmlPar
     if first % size == 0 and last % size == 0:
         return rows.columns(first, last)
     begin = first // size * size
-    return rows.columns(begin, -(-last // size) * size).dequantized()[:, first - begin : last - begin]
+    return tensor_of(rows.columns(begin, -(-last // size) * size).dequantized()[:, first - begin : last - begin])
 
 
 # --- orders of rows ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ....kernels.stored.quantized import QuantizedPart
 from ....protocol.errors import ConfigError
-from .module import Module, Share
+from .module import Module, Share, part_of
 
 _CHUNK = 32  # fewest values that share a scale, if it divides the group
 
@@ -38,7 +38,7 @@ def ordered_part(
     own = group_of[slice(*share.inputs)]
     order = torch.argsort(own, stable=True)
     if share.has_all_inputs:
-        return QuantizedPart.of(bits, values[:, order], scales, zeros, group_size, order.to(torch.int32))
+        return part_of(bits, values[:, order], scales, zeros, group_size, order.to(torch.int32))
     chunk = _CHUNK if group_size % _CHUNK == 0 else group_size
     counts = torch.bincount(own, minlength=scales.shape[1])
     num_chunks = (counts + chunk - 1) // chunk
@@ -53,7 +53,7 @@ def ordered_part(
     filled[:, slots] = values[:, order]
     met = torch.zeros(len(group_of_place), dtype=torch.int32)
     met[slots] = order.to(torch.int32)
-    return QuantizedPart.of(
+    return part_of(
         bits,
         filled,
         scales[:, group_of_chunk],

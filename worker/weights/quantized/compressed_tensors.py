@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from ....kernels.stored.quantized import QuantizedPart
+from ....kernels.torch.arrays import array_of
 from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
-from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked_span
+from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, part_of, unpacked_span
 
 
 def is_compressed(module: Module) -> bool:
@@ -41,7 +42,7 @@ def _packed(module: Module, share: Share, group_size: int) -> QuantizedPart:
     scales, zeros = _spread(module, "weight_scale", share, groups), _packed_zeros(module, share, groups, bits)
     if group_of is not None:
         return ordered_part(bits, values, scales, zeros, group_of, share, group_size)
-    return QuantizedPart.of(bits, values, scales, zeros, group_size)
+    return part_of(bits, values, scales, zeros, group_size)
 
 
 def _integers(module: Module, share: Share, group_size: int) -> QuantizedPart:
@@ -49,8 +50,12 @@ def _integers(module: Module, share: Share, group_size: int) -> QuantizedPart:
     groups = share.groups(group_size, module)
     zeros = _spread(module, "weight_zero_point", share, groups) if module.has("weight_zero_point") else None
     zeros = zeros.to(torch.int16) if zeros is not None and zeros.any() else None
-    values = module.tensor("weight", share.outputs, share.inputs)
-    return QuantizedPart(values, _spread(module, "weight_scale", share, groups), zeros, group_size)
+    values, scales = (
+        module.tensor("weight", share.outputs, share.inputs),
+        _spread(module, "weight_scale", share, groups),
+    )
+    known = None if zeros is None else array_of(zeros)
+    return QuantizedPart(array_of(values), array_of(scales), known, group_size)
 
 
 def _group_size(module: Module, share: Share, quantization: Quantization) -> int:

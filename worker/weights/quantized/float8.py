@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ....kernels.stored.float8 import FLOAT8, Float8Part
+from ....kernels.torch.arrays import array_of, torch_dtype
 from ....protocol.errors import ConfigError
 from ...description.quantization import Quantization
 from .module import Module, Share, check_outputs
@@ -21,7 +22,7 @@ _USUAL_BLOCKS = (128, 64, 32, 16)  # rows or columns, if config.json has no size
 
 
 def is_float8(module: Module) -> bool:
-    return module.has("weight") and module.tensor("weight", (0, 0)).dtype in FLOAT8
+    return module.has("weight") and module.tensor("weight", (0, 0)).dtype in map(torch_dtype, FLOAT8)
 
 
 def read_float8(module: Module, share: Share, quantization: Quantization | None) -> Float8Part:
@@ -33,8 +34,8 @@ def read_float8(module: Module, share: Share, quantization: Quantization | None)
     first_row, first_column = share.outputs[0] // rows, share.inputs[0] // columns
     own = scales[first_row : -(-share.outputs[1] // rows), first_column : -(-share.inputs[1] // columns)]
     return Float8Part(
-        module.tensor("weight", share.outputs, share.inputs),
-        own.contiguous(),
+        array_of(module.tensor("weight", share.outputs, share.inputs)),
+        array_of(own.contiguous()),
         (rows, columns),
         (share.outputs[0] - first_row * rows, share.inputs[0] - first_column * columns),
     )

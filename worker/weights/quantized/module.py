@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ....kernels.stored.quantized import QuantizedPart
+from ....kernels.torch.arrays import array_of
 from ....protocol.errors import ConfigError
 
 Span = tuple[int, int]  # first, last + 1
@@ -70,6 +72,18 @@ def unpacked(words: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return octets
     return torch.stack((octets & 15, octets >> 4), -1).flatten(1)
+
+
+def part_of(
+    bits: int,
+    values: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    group_size: int,
+    order: Tensor | None = None,
+) -> QuantizedPart:
+    known, order_known = (None if each is None else array_of(each) for each in (zeros, order))
+    return QuantizedPart.of(bits, array_of(values), array_of(scales), known, group_size, order_known)
 
 
 def unpacked_span(read: Callable[[Span], Tensor], span: Span, bits: int) -> Tensor:

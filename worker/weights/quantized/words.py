@@ -17,7 +17,7 @@ from torch import Tensor
 from ....kernels.stored.quantized import QuantizedPart
 from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
-from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked, unpacked_span
+from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, part_of, unpacked, unpacked_span
 
 _AWQ_BITS, _PER_WORD = 4, 8
 # Index of output 0, 1, 2, … within a word.
@@ -46,7 +46,7 @@ def _read_gptq(module: Module, share: Share, quantization: Quantization, zero_of
     zeros = (zeros + zero_offset) & (2**bits - 1)
     if group_of is not None:
         return ordered_part(bits, values, scales, zeros, group_of, share, group_size)
-    return QuantizedPart.of(bits, values, scales, zeros, group_size)
+    return part_of(bits, values, scales, zeros, group_size)
 
 
 def read_awq(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
@@ -54,7 +54,7 @@ def read_awq(module: Module, share: Share, quantization: Quantization) -> Quanti
     said = quantization.group_size_of(module.name)
     group_size = checked_groups(module.shape("scales")[0], share.in_features, said, module)
     groups = share.groups(group_size, module)
-    return QuantizedPart.of(
+    return part_of(
         _AWQ_BITS,
         _awq_outputs(module, "qweight", share.inputs, share.outputs).t(),
         module.tensor("scales", groups, share.outputs).t(),
