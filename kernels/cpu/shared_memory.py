@@ -8,7 +8,7 @@ them divides among its calls.
 import ctypes
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ctypes import c_void_p
 
 import numpy
@@ -59,26 +59,47 @@ def _mapped(path: str, total: int) -> mmap.mmap:
 
 
 class Board:
-    """What rank 0 says and all others read."""
+    """Memory in which ranks show one another an array, piece by piece."""
 
-    _BYTES = 64 << 10
+    _BYTES = 1 << 20  # of a piece; memory that no array reaches is never touched
 
-    def __init__(self, rank: int, size: int, exchange: Exchange, meet: Callable[[int], None]) -> None:
+    def __init__(self, rank: int, size: int, exchange: Exchange, meet: Callable[[int], object]) -> None:
+        """`meet` waits for the other ranks; it gets the address of the memory's `Meeting`."""
         self._memory = SharedMemory(rank, size, exchange, 2, self._BYTES)
-        self._meet = meet
+        self.meet = meet
         self._turn = 0
 
-    def broadcast(self, x: Array) -> Array:
-        """Rank 0's contiguous `x`, in place, on every rank."""
-        flat = x.reshape(-1, copy=False).view(numpy.uint8)
-        for start in range(0, len(flat), self._BYTES):
-            piece = flat[start : start + self._BYTES]
-            # Two areas in turn: who meets here again has read what was said before.
+    def broadcast(self, x: Array) -> None:
+        """Rank 0's `x`, in place, on every rank."""
+        for piece, of_ranks in self._pieces(x):
+            piece[:] = of_ranks[0]
+
+    def all_reduce(self, x: Array) -> None:
+        """The sum over the ranks, in place, added in their order."""
+        for piece, of_ranks in self._pieces(x):
+            total, parts = piece.view(x.dtype), [part.view(x.dtype) for part in of_ranks]
+            total[:] = parts[0]
+            for part in parts[1:]:
+                total += part
+
+    def all_gather(self, x: Array) -> list[Array]:
+        """Every rank's array, all of one shape, in the order of the ranks."""
+        found = numpy.empty((self._memory.size, x.nbytes), numpy.uint8)
+        first = 0
+        for piece, of_ranks in self._pieces(x):
+            for octets, part in zip(found, of_ranks, strict=True):
+                octets[first : first + len(piece)] = part
+            first += len(piece)
+        return [octets.view(x.dtype).reshape(x.shape) for octets in found]
+
+    def _pieces(self, x: Array) -> Iterator[tuple[Array, list[Array]]]:
+        """Pieces of a contiguous array, as octets, and what every rank has there."""
+        octets = x.reshape(-1).view(numpy.uint8)
+        memory, ranks = self._memory, range(self._memory.size)
+        for first in range(0, len(octets), self._BYTES):
+            piece = octets[first : first + self._BYTES]
+            # Two areas in turn: who meets here again has read what was shown before.
             self._turn ^= 1
-            said = self._memory.area(self._turn, rank=0)[: len(piece)]
-            if self._memory.rank == 0:
-                said[:] = piece
-            self._meet(ctypes.addressof(self._memory.meeting))
-            if self._memory.rank > 0:
-                piece[:] = said
-        return x
+            memory.area(self._turn)[: len(piece)] = piece
+            self.meet(ctypes.addressof(memory.meeting))
+            yield piece, [memory.area(self._turn, rank)[: len(piece)] for rank in ranks]

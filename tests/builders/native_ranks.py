@@ -16,7 +16,7 @@ from torch import Tensor
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.shared_memory import Board
 from penstock.kernels.cpu.weights.packed import pack
-from penstock.kernels.torch.arrays import array_of, tensor_of
+from penstock.kernels.torch.arrays import array_of
 
 from .recorded_layers import OneCall
 
@@ -84,7 +84,13 @@ def all_gather(parts: Sequence[Tensor]) -> Tensor:
 def broadcast(parts: Sequence[Tensor]) -> Tensor:
     def told(rank: ThreadRank, part: Tensor) -> Tensor:
         board = Board(rank.rank, rank.size, rank.exchange, load().function("penstock_meet"))
-        return rank.in_turns(lambda scale: tensor_of(board.broadcast(array_of(part * scale))) // scale)
+
+        def turn(scale: int) -> Tensor:
+            found = part * scale
+            board.broadcast(array_of(found))
+            return found // scale
+
+        return rank.in_turns(turn)
 
     return Group(len(parts)).given(told, parts)
 

@@ -8,14 +8,13 @@ import torch.distributed as dist
 from builders.on_card import generated, mixed_prompts, pocket, usable
 
 from penstock import SamplingParams
-from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.backends.triton.card_ranks import CardRanks
 
 
 @pytest.fixture
-def ranks(card, tmp_path) -> Iterator[Parallel]:
+def ranks(card, tmp_path) -> Iterator[CardRanks]:
     """One rank, which has met itself."""
-    found = Parallel(device=torch.device("cuda", 0))
-    found.meet(tmp_path / "ranks")
+    found = CardRanks.meet(0, 1, tmp_path / "ranks", torch.device("cuda", 0), is_ordered=True, sees_peers=False)
     yield found
     found.leave()
 
@@ -28,13 +27,15 @@ def test_one_rank_meets_itself(ranks):
     assert torch.equal(found, x)
     assert torch.equal(ranks.all_reduce(x.clone()), x)
     assert torch.equal(ranks.all_gather(x, 7), x)
-    assert torch.equal(ranks.broadcast(x.clone()), x)
+    found = x.clone()
+    ranks.broadcast(found)
+    assert torch.equal(found, x)
 
 
 def test_memory_that_cards_share_holds_a_sum(ranks):
     from penstock.kernels.reference.ranks import add_norm_of_ranks
     from penstock.kernels.triton.unproven.sum_of_ranks import sum_and_norm
-    from penstock.worker.ranks.peer_memory import _adds_up, _shared
+    from penstock.worker.backends.triton.peer_memory import _adds_up, _shared
 
     peers = _shared(0, ranks.device)
     assert _adds_up(peers, ranks.device)

@@ -36,11 +36,11 @@ import torch
 from builders.hand_driven import HandDriven
 from builders.native_variants import forced
 from penstock.worker.start.load import load_model
-from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.ranks.host_ranks import HostRanks
 
 rank, size, rendezvous, jobs = json.loads(sys.argv[1])
 torch.set_num_threads(1)
-ranks = Parallel.join(rank, size, Path(rendezvous), torch.device("cpu"))
+ranks = HostRanks.meet(rank, size, Path(rendezvous))
 found = []
 for job in jobs:
     with forced("none") if job["is_plain"] else nullcontext():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from penstock.kernels.triton.launch.switches import Switch
-from penstock.worker.ranks import peer_memory as module
+from penstock.worker.backends.triton import peer_memory as module
 
 pytestmark = pytest.mark.long  # as of all that is unproven
 

@@ -1,4 +1,4 @@
-"""The ranks of a model: collectives between them, memory that GPUs share, and the cores that each computes on.
+"""The ranks of a model: what they exchange on a CPU, and the cores that each computes on.
 
-Begin with `parallel.py`.
+Begin with `parallel.py`; `host_ranks.py` is a CPU's, and GPUs have theirs in `worker/backends/triton/card_ranks.py`.
 """

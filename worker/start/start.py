@@ -19,6 +19,7 @@ from ..backends.select import chosen_device
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
 from ..lora.lora_thread import AdapterThread
+from ..ranks.host_ranks import HostRanks
 from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..sampler import LogitsProcessors
@@ -36,16 +37,7 @@ class Start:
         self.config = launch.config
         self.rank = rank
         self.device = chosen_device(self.config, rank)
-        # On a CPU summing in the order of the ranks costs nothing.
-        is_ordered = not self.device.is_asynchronous or bool(self.config.deterministic)
-        self.ranks = Parallel.join(
-            rank,
-            self.config.tensor_parallel_size,
-            directory / "ranks",
-            self.device.torch_device,
-            is_ordered,
-            sees_peers=not is_ordered and not self.config.disable_custom_all_reduce,
-        )
+        self.ranks = self._met(directory / "ranks")
         self.memory = self._memory(directory)
         # Rank 0 samples for all.
         names = self.config.logits_processors if rank == 0 else None
@@ -53,10 +45,20 @@ class Start:
         before = self.memory.used_bytes()
         self.model = self._load_model(launch)
         self.weight_bytes = max(0, self.memory.used_bytes() - before)
-        if (library := self.model.backend.library) is not None:
-            self.ranks = self.ranks.through_memory(library)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
         self.groups = self.model.groups(self.memory.longest(self.model.config))  # groups of layers
+
+    def _met(self, path: Path) -> Parallel:
+        """Meet the other ranks, if there are any."""
+        size, is_ordered = self.config.tensor_parallel_size, bool(self.config.deterministic)
+        if size == 1:
+            return Parallel()
+        if not self.device.is_asynchronous:
+            return HostRanks.meet(self.rank, size, path)
+        from ..backends.triton.card_ranks import CardRanks  # imports torch
+
+        sees_peers = not is_ordered and not self.config.disable_custom_all_reduce
+        return CardRanks.meet(self.rank, size, path, self.device.torch_device, is_ordered, sees_peers)
 
     def _memory(self, directory: Path) -> DeviceMemory:
         if self.device.kind == "cpu":

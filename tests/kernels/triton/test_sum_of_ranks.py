@@ -15,7 +15,7 @@ from builders.operation_examples.table import EXAMPLES
 from penstock.kernels.reference.ranks import add_norm_of_ranks
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton.unproven.operations import UnprovenOperations
-from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.backends.triton.card_ranks import CardRanks
 
 pytestmark = pytest.mark.long  # as of all that is unproven
 
@@ -78,15 +78,16 @@ def test_every_rank_has_the_sum_of_all_step_after_step(tmp_path, size, steps):
 
 def test_a_sum_waits_for_the_norm_behind_it_and_what_is_large_goes_another_way(monkeypatch):
     """One of two ranks has all the memory, so the sum is its own part."""
+    cpu = torch.device("cpu")
     room, flags = torch.empty(1 << 12, dtype=torch.uint8), torch.zeros(4, 1, dtype=torch.int32)
-    ranks = Parallel(0, 2, is_ordered=False, peers=memory_of(0, [room], [flags]))
-    ops = UnprovenOperations(torch.device("cpu"), torch.float32, ranks, False)
+    ranks = CardRanks(0, 2, device=cpu, is_ordered=False, peers=memory_of(0, [room], [flags]))
+    ops = UnprovenOperations(cpu, torch.float32, ranks, False)
     part, stream, weight = torch.randn(3, 40), torch.randn(3, 40), torch.rand(40)
     expected = add_norm_of_ranks.reference(part, ranks.peers, stream.clone(), weight, 1e-6)
     summed = stream + part
     torch.testing.assert_close(ops.add_rms_norm(stream, ops.all_reduce(part), weight, 1e-6), expected)
     torch.testing.assert_close(stream, summed)
-    monkeypatch.setattr(Parallel, "all_reduce", lambda self, x: x + 1)
+    monkeypatch.setattr(CardRanks, "all_reduce", lambda self, x: x + 1)
     for rows, width in ((5, 8), (4, 200)):
         assert torch.equal(ops.all_reduce(torch.zeros(rows, width)), torch.ones(rows, width))
 

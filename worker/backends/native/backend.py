@@ -23,6 +23,7 @@ from ...kv.kv_cache import KVShape, NativeKVCache
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...media.encoder import Encoder
+from ...ranks.host_ranks import HostRanks
 from ...ranks.parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
@@ -54,6 +55,8 @@ class NativeBackend(Backend):
         cls, library: Library, config: ModelConfig, device: Device, dtype: DType, ranks: Parallel
     ) -> "NativeBackend":
         _check_heads(config)
+        if isinstance(ranks, HostRanks):
+            ranks.use_kernels(library)
         return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), FLOAT32, library)
 
     @property

@@ -16,6 +16,7 @@ from ...kv.tensor_cache import KVCache
 from ...ranks.parallel import Parallel
 from ..backend import Backend
 from .device import TensorDevice
+from .host_ranks import for_tensors
 from .staged_tier import second_tier
 
 
@@ -35,7 +36,7 @@ class TorchBackend(Backend):
         if device.kind == "cpu":
             is_multiplied = dtype == BFLOAT16 and multiplies_bfloat16()
             dtype, activations = (BFLOAT16 if is_multiplied else FLOAT32), FLOAT32
-        ops = TorchOperations(device.torch_device, torch_dtype(activations), ranks, deterministic)
+        ops = TorchOperations(device.torch_device, torch_dtype(activations), for_tensors(ranks), deterministic)
         return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
 
     def encoder_operations(self) -> TorchOperations:

@@ -34,6 +34,7 @@ from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
 from ..torch.device import TensorDevice
+from ..torch.host_ranks import for_tensors
 from ..torch.staged_tier import second_tier
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
@@ -61,7 +62,8 @@ class TritonBackend(Backend):
 
     @classmethod
     def create(cls, device: TensorDevice, dtype: DType, ranks: Parallel, options: BackendOptions) -> "TritonBackend":
-        ops = _operations(options.deterministic)(device.torch_device, torch_dtype(dtype), ranks, options.deterministic)
+        form = _operations(options.deterministic)
+        ops = form(device.torch_device, torch_dtype(dtype), for_tensors(ranks), options.deterministic)
         return cls(device, ops, WeightFormat.of(dtype), dtype, options=options)
 
     @property

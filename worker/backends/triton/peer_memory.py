@@ -12,9 +12,9 @@ from typing import cast
 import torch
 import torch.distributed as dist
 
-from ...kernels import triton
-from ...kernels.operands import ROOMS, PeerMemory
-from ...kernels.triton.launch.switches import PEER_MEMORY
+from ....kernels import triton
+from ....kernels.operands import ROOMS, PeerMemory
+from ....kernels.triton.launch.switches import PEER_MEMORY
 
 _LOG = logging.getLogger(__name__)
 _ROWS = 64  # beyond this, every rank reading all others costs more than NCCL's algorithms
@@ -59,7 +59,7 @@ def _shared(rank: int, device: torch.device) -> PeerMemory:
 
 def _adds_up(memory: PeerMemory, device: torch.device) -> bool:
     """Whether trial sums over all ranks come out right, round after round."""
-    from ...kernels.triton.unproven.sum_of_ranks import sum_and_norm  # imports triton
+    from ....kernels.triton.unproven.sum_of_ranks import sum_and_norm  # imports triton
 
     own = torch.full((_ROWS, 256), memory.rank + 1.0, dtype=torch.bfloat16, device=device)
     stream, weight = torch.zeros_like(own), torch.ones(256, dtype=torch.bfloat16, device=device)

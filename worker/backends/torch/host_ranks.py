@@ -1,0 +1,27 @@
+"""A CPU's ranks for operations on tensors, whose memory its arrays share."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ....kernels.torch.arrays import array_of, tensor_of
+from ...ranks.host_ranks import HostRanks
+from ...ranks.parallel import Parallel
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorRanks(Parallel):
+    host: HostRanks
+
+    def exchange(self, numbers: list[int]) -> list[list[int]]:
+        return self.host.exchange(numbers)
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return tensor_of(self.host.all_reduce(array_of(x)))
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor:
+        return tensor_of(self.host.all_gather(array_of(x), total))
+
+
+def for_tensors(ranks: Parallel) -> Parallel:
+    return TensorRanks(ranks.rank, ranks.size, host=ranks) if isinstance(ranks, HostRanks) else ranks

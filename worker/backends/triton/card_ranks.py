@@ -1,0 +1,80 @@
+"""The ranks of GPUs, which communicate through NCCL on the loopback interface and find each other through a file.
+
+Sums are added in the order of the ranks, so that a row's bits don't depend on the number of rows, unless the options
+prefer speed: then NCCL chooses its own order, and kernels may do small all-reduces themselves (`peers`).
+"""
+
+import os
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ....kernels.operands import PeerMemory
+from ...ranks.parallel import Parallel
+from .peer_memory import peer_memory
+
+_TIMEOUT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardRanks(Parallel):
+    device: torch.device
+    is_ordered: bool  # add in the order of the ranks, whatever that costs
+    peers: PeerMemory | None = None  # if cards see each other's memory
+
+    @classmethod
+    def meet(
+        cls, rank: int, size: int, path: Path, device: torch.device, is_ordered: bool, sees_peers: bool
+    ) -> "CardRanks":
+        """Meet the other ranks at a file in a folder that only this tree can write.
+
+        `sees_peers`: they may add up in each other's memory if they can.
+        """
+        # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
+        os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group(
+            "nccl",
+            store=dist.FileStore(str(path), size),
+            rank=rank,
+            world_size=size,
+            device_id=device,
+            timeout=_TIMEOUT,
+        )
+        ranks = cls(rank, size, device=device, is_ordered=is_ordered)
+        return replace(ranks, peers=peer_memory(rank, device, ranks.exchange)) if sees_peers else ranks
+
+    def exchange(self, numbers: list[int]) -> list[list[int]]:
+        own = torch.tensor(numbers + [0], device=self.device)  # never empty: some callers only want to synchronize
+        found = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(found, own)
+        return [each.tolist()[:-1] for each in found]
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        if self.size == 2 or not self.is_ordered:  # a + b needs no order; the collective may add in place
+            dist.all_reduce(x)
+            return x
+        parts = self._parts(x.contiguous())
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        return total
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor:
+        parts = self._parts(torch.nn.functional.pad(x, (0, self._padding(x, total))).contiguous())
+        return torch.cat([part[..., :width] for part, width in zip(parts, self._widths(total), strict=True)], -1)
+
+    def broadcast(self, x: Tensor) -> None:
+        dist.broadcast(x, 0)
+
+    def leave(self) -> None:
+        dist.destroy_process_group()
+
+    def _parts(self, x: Tensor) -> list[Tensor]:
+        """Every rank's `x`."""
+        parts = [torch.empty_like(x) for _ in range(self.size)]
+        dist.all_gather(parts, x)
+        return parts
