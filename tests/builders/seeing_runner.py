@@ -12,6 +12,7 @@ from builders.runner_harness import SlottedRunner, no_mask, slotted_runner
 from builders.seeing_scenes import Scene
 from torch import Tensor
 
+from penstock.kernels.torch.arrays import tensor_of
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.media import Encode, MediaRows
 from penstock.protocol.messages import NewSlot, StepPlan, column, float_values, values
@@ -77,7 +78,7 @@ class SeeingRunner:
     def rows_of(self, seen: Seen) -> list[Tensor]:
         """Return the encoded rows of each of its media."""
         media = self.runner.media
-        return [media.rows[media._of_entries[entry]] for entry in seen.entries]
+        return [_tensor(media.rows[media._of_entries[entry]]) for entry in seen.entries]
 
     def step(self, rows: list[tuple[Seen, int]], encodes: list[Encode] = [], dropped: list[int] = []) -> None:  # noqa: B006
         """So many tokens of each."""
@@ -165,3 +166,7 @@ def logits_behind(reference: Any, model: Model, scene: Scene, answer: list[int])
 def colours_of(model: Model) -> Any:
     """Return the mean and deviation by which pixels are scaled."""
     return model.config.vision.image_colours
+
+
+def _tensor(rows: Any) -> Tensor:
+    return rows if isinstance(rows, Tensor) else tensor_of(rows)

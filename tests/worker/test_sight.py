@@ -128,14 +128,14 @@ def test_one_medium_is_encoded_at_a_time_and_leaves_its_memory_when_it_is_droppe
     [begun], [other, *_] = first.scene.media, second.scene.media
     media = runner.runner.media
     runner.step([], [begun.encode(0, 0, 2, 5)])
-    assert media.encoding.stream.numel()
+    assert media.encoding.stream.size
     with pytest.raises(PlanError, match="amid another"):
         runner.step([], [other.encode(1, 0, 1, 5)])
     for encode in (begun.encode(0, 3, 1, 5), begun.encode(0, 2, 4, 5)):
         with pytest.raises(PlanError, match="with 2 done"):
             runner.step([], [encode])
     runner.step([], dropped=[0])
-    assert not media.encoding.stream.numel() and len(media._free) == len(media.rows)
+    assert not media.encoding.stream.size and len(media._free) == len(media.rows)
     with pytest.raises(PlanError, match="hasn't begun"):
         runner.step([], [begun.encode(0, 2, 1, 5)])
     runner.encode(second, 3)

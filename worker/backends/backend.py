@@ -20,7 +20,7 @@ from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import HostTier, SecondTier
 from ..layers.decoder import Decoder
 from ..media.encoder import Encoder
-from ..media.encoder_pass import EncoderPass, TensorPass
+from ..media.encoder_pass import EncoderPass
 from ..ranks.parallel import Parallel
 from ..sampler import Sampler, sample
 from ..steps.batch import step_batch
@@ -132,9 +132,9 @@ class Backend(ABC):
     def encoder_operations(self) -> Operations[Any, Any]:
         """Operations of a single rank."""
 
+    @abstractmethod
     def encoder_pass(self, encoder: Encoder) -> EncoderPass:
         """The pass that computes the encoder's stages."""
-        return TensorPass(encoder)
 
     def sample(self, forward_pass: ForwardPass) -> Sampler:
         """The sampler of tokens from the forward pass's logits."""

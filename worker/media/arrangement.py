@@ -7,9 +7,9 @@ too; their order is kept, to put the rows back.
 
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy
 
+from ...kernels.arrays import Array
 from ..description.vision_config import VisionConfig
 from ..plan_error import require
 
@@ -21,12 +21,12 @@ class Arrangement:
     """The arrangement of one medium's patches."""
 
     grid: tuple[int, int]  # patches of a frame: down, across
-    heights: Tensor  # int64 [P]: coordinates of each patch in its frame
-    widths: Tensor
+    heights: Array  # int64 [P]: coordinates of each patch in its frame
+    widths: Array
     layouts: list[list[int]]  # sizes of runs of patches that attend to one another: by frame, maybe by window
     num_rows: int
     row_frames: int  # frames of one row
-    order: Tensor | None  # int64 [groups]: the medium's group for each of the encoder's; None: the same order
+    order: Array | None  # int64 [groups]: the medium's group for each of the encoder's; None: the same order
 
     @property
     def num_patches(self) -> int:
@@ -36,12 +36,12 @@ class Arrangement:
         """The coordinates of these patches only."""
         return replace(self, heights=self.heights[first:end], widths=self.widths[first:end])
 
-    def groups_of_rows(self, first: int, end: int) -> Tensor:
+    def groups_of_rows(self, first: int, end: int) -> Array:
         """int64 [rows × row_frames]: the groups that become these rows, row by row."""
-        rows = torch.arange(first, end)
+        rows = numpy.arange(first, end)
         of_frame = self.num_rows * self.row_frames // len(self.layouts[FRAMES])
         firsts = rows + rows // of_frame * of_frame * (self.row_frames - 1)
-        return (firsts[:, None] + of_frame * torch.arange(self.row_frames)).flatten()
+        return (firsts[:, None] + of_frame * numpy.arange(self.row_frames)).flatten()
 
 
 def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrangement:
@@ -66,11 +66,11 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
         of_frame, counts = _windows(down, across, config.window)
         heights, widths = heights[of_frame], widths[of_frame]
         layouts.append([count * config.merge**2 for count in counts] * num_frames)
-        order = (of_frame + down * across * torch.arange(num_frames)[:, None]).flatten()
+        order = (of_frame + down * across * numpy.arange(num_frames)[:, None]).flatten()
     return Arrangement(
         grid=grid,
-        heights=heights.flatten().repeat(num_frames),
-        widths=widths.flatten().repeat(num_frames),
+        heights=numpy.tile(heights.flatten(), num_frames),
+        widths=numpy.tile(widths.flatten(), num_frames),
         layouts=layouts,
         num_rows=-(-num_frames // pair) * down * across,
         row_frames=min(pair, num_frames),
@@ -78,15 +78,15 @@ def arrangement_of(shape: tuple[int, int, int], config: VisionConfig) -> Arrange
     )
 
 
-def _coordinates(down: int, across: int, merge: int) -> tuple[Tensor, Tensor]:
+def _coordinates(down: int, across: int, merge: int) -> tuple[Array, Array]:
     """Coordinates of one frame's patches, those of a row adjacent."""
-    row, column = torch.arange(down * across) // across, torch.arange(down * across) % across
-    inner = torch.arange(merge * merge)
+    row, column = numpy.arange(down * across) // across, numpy.arange(down * across) % across
+    inner = numpy.arange(merge * merge)
     return row[:, None] * merge + inner // merge, column[:, None] * merge + inner % merge
 
 
-def _windows(down: int, across: int, side: int) -> tuple[Tensor, list[int]]:
+def _windows(down: int, across: int, side: int) -> tuple[Array, list[int]]:
     """A frame's rows in the order of windows, and the number in each window."""
-    row, column = torch.arange(down * across) // across, torch.arange(down * across) % across
+    row, column = numpy.arange(down * across) // across, numpy.arange(down * across) % across
     window = row // side * -(-across // side) + column // side
-    return window.argsort(stable=True), window.bincount().tolist()
+    return window.argsort(kind="stable"), numpy.bincount(window).tolist()

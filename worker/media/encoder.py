@@ -5,9 +5,8 @@ a medium may be computed in several steps. A merger makes a part of the rows: af
 replaces embeddings, after earlier layers those for DeepStack.
 """
 
-from torch import Tensor
-
 from ...kernels import HeadLayout
+from ...kernels.arrays import DeviceArray
 from ..description.vision_config import VisionConfig
 from ..layers.mlp import MLP
 from ..layers.norm import Norm
@@ -15,7 +14,7 @@ from ..steps.batch import LayerStep
 from ..weights.weights import Rows, Weights
 from .arrangement import FRAMES, WINDOWS, Arrangement
 from .mergers import MERGERS, Merger, MLPMerger
-from .positions import PLACES
+from .positions import PLACES, TableEntries
 from .projections import from_heads, patch_projection, to_heads
 
 
@@ -78,7 +77,7 @@ class Encoder:
         self.placement = weights.placement
         inner, names = weights.at("visual"), config.family.names
         self.patch = patch_projection(inner, names.patch, config)
-        self.table: Tensor | None = None
+        self.table: DeviceArray | None = None  # [side², hidden]
         if config.table_side is not None:
             self.table = inner.vector(f"{names.table}.weight", (config.table_side**2, config.hidden_size))
         self.layers = [EncoderLayer(inner.at(names.blocks).at(n), config, n) for n in range(config.num_layers)]
@@ -92,9 +91,7 @@ class Encoder:
         last = [0] if layer == self.config.num_layers - 1 else []
         return [part for part, tap in enumerate(self.config.taps, 1) if tap == layer] + last
 
-    def positions(self, arrangement: Arrangement) -> Tensor | None:
-        """[P, hidden], added to the embedded patches."""
+    def entries(self, arrangement: Arrangement) -> TableEntries | None:
+        """The entries of the table whose sum is added to each embedded patch."""
         side, places = self.config.table_side, self.config.family.places
-        if self.table is None or side is None or places is None:
-            return None
-        return PLACES[places](self.table, side, arrangement)
+        return None if side is None or places is None else PLACES[places](side, arrangement)

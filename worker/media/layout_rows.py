@@ -3,10 +3,8 @@
 from typing import NamedTuple
 
 import numpy
-import torch
-from torch import Tensor
 
-from ..steps.block_tables import BlockRows
+from ...kernels.arrays import Array
 
 BLOCK_SIZE = 32  # patches
 
@@ -14,21 +12,22 @@ BLOCK_SIZE = 32  # patches
 class LayoutRows(NamedTuple):
     """R rows of patches, each a run of neighbours; the first and last row may be partial."""
 
-    query_starts: numpy.ndarray  # int32 [R + 1]
-    context_lengths: numpy.ndarray  # int32 [R]
-    blocks: BlockRows
-    lasts: Tensor  # int64 [P]: index within the row of the last patch that each patch sees: the row's last
+    query_starts: Array  # int32 [R + 1]
+    context_lengths: Array  # int32 [R]
+    block_tables: Array  # int32 [R, most blocks]
+    kv_slots: Array  # int64 [P]
+    lasts: Array  # int64 [P]: index within the row of the last patch that each patch sees: the row's last
     num_blocks: int
 
     def between(self, first: int, end: int) -> "LayoutRows":
         """The rows of these patches only; each sees as many patches as before."""
         begin = numpy.searchsorted(self.query_starts, first, "right") - 1
         until = numpy.searchsorted(self.query_starts, end, "left")
-        tables, slots = self.blocks
         return LayoutRows(
             query_starts=numpy.clip(self.query_starts[begin : until + 1], first, end) - numpy.int32(first),
             context_lengths=self.context_lengths[begin:until],
-            blocks=BlockRows(tables[begin:until], slots[first:end]),
+            block_tables=self.block_tables[begin:until],
+            kv_slots=self.kv_slots[first:end],
             lasts=self.lasts[first:end],
             num_blocks=self.num_blocks,
         )
@@ -46,7 +45,8 @@ def layout_rows(lengths: list[int]) -> LayoutRows:
     return LayoutRows(
         query_starts=numpy.append(starts, len(row)).astype(numpy.int32),
         context_lengths=counts.astype(numpy.int32),
-        blocks=BlockRows(torch.from_numpy(tables), torch.from_numpy(first_blocks[row] * BLOCK_SIZE + index)),
-        lasts=torch.from_numpy(counts[row] - 1),
+        block_tables=tables,
+        kv_slots=first_blocks[row] * BLOCK_SIZE + index,
+        lasts=counts[row] - 1,
         num_blocks=int(blocks.sum()),
     )

@@ -1,13 +1,13 @@
 """The encoding of one medium: how far it is, and what computes the next stretch of the work on it."""
 
 from collections.abc import Callable
+from math import prod
 
 import numpy
-import torch
-from torch import Tensor
 
+from ...kernels.arrays import FLOAT32, Array, DeviceArray
 from ...protocol.media import Encode
-from ..description.vision_config import Colours, VisionConfig
+from ..description.vision_config import VisionConfig
 from .arrangement import Arrangement
 from .encoder import Encoder
 from .encoder_pass import EncoderPass
@@ -25,21 +25,23 @@ class MediumEncoding:
         encode: Encode,
         arrangement: Arrangement,
         encoding: EncoderPass,
-        keep: Callable[[int, Tensor, Tensor], None],
+        keep: Callable[[int, Array, DeviceArray], None],
     ) -> None:
-        config, device = encoding.encoder.config, encoding.encoder.placement.device
-        pixels = torch.frombuffer(bytearray(encode.pixels), dtype=torch.uint8).view(*encode.shape, 3)
+        config = encoding.encoder.config
+        pixels = numpy.frombuffer(encode.pixels, numpy.uint8).reshape(*encode.shape, 3)
         self.entry = encode.entry
         self.done = 0
-        self._config = config
         self._encoding = encoding
         self._arrangement = arrangement
         self._keep = keep
-        self._pixels = _whole_frames(pixels.to(device), config)
-        self._colours = config.image_colours if encode.kind == "image" else config.video_colours
+        self._pixels = encoding.device.put(_by_patch(pixels, config))
+        colours = config.image_colours if encode.kind == "image" else config.video_colours
+        self._mean, self._deviation = (
+            encoding.device.put(_scaled(each, colours.scale)) for each in (colours.mean, colours.deviation)
+        )
         self._group = config.merge**2  # patches
         self._work = Work(_stages(arrangement, encoding.encoder), encode.work, self._group * arrangement.row_frames)
-        encoding.begin(arrangement, rotation_of(arrangement, config, device))
+        encoding.begin(arrangement, rotation_of(arrangement, config))
 
     @property
     def work(self) -> int:
@@ -54,9 +56,9 @@ class MediumEncoding:
 
     def _embed(self, _: int, first: int, end: int) -> None:
         """Embed these groups."""
-        patches = _patches_of(self._pixels, self._arrangement, self._config, self._colours, first, end)
-        own = self._arrangement.between(first * self._group, end * self._group)
-        self._encoding.embed(first * self._group, patches, self._encoding.encoder.positions(own))
+        first, end = first * self._group, end * self._group
+        entries = self._encoding.encoder.entries(self._arrangement.between(first, end))
+        self._encoding.embed(first, self._patches(first, end), entries)
 
     def _project(self, layer: int, first: int, end: int) -> None:
         self._encoding.project(layer, first * self._group, end * self._group)
@@ -67,10 +69,22 @@ class MediumEncoding:
     def _merge(self, part: int, first: int, end: int) -> None:
         """Merge these rows."""
         arrangement, stream = self._arrangement, self._encoding.stream
-        groups = arrangement.groups_of_rows(first, end).to(stream.device)
-        x = stream.view(-1, self._group * stream.shape[1])[groups].view(-1, stream.shape[1])
-        rows = torch.arange(first, end) if arrangement.order is None else arrangement.order[first:end]
+        groups = arrangement.groups_of_rows(first, end)
+        x = stream.reshape(-1, self._group * stream.shape[1])[groups].reshape(-1, stream.shape[1])
+        rows = numpy.arange(first, end) if arrangement.order is None else arrangement.order[first:end]
         self._keep(part, rows, self._encoding.merged(part, x, arrangement.row_frames))
+
+    def _patches(self, first: int, end: int) -> DeviceArray:
+        """float32 [P, colours × frames × patch × patch]: the normalized pixels of these patches."""
+        own, frames = self._arrangement.between(first, end), numpy.arange(first, end) // prod(self._arrangement.grid)
+        found = self._pixels[frames, :, own.heights, :, own.widths]  # [P, frames, patch, patch, colours]
+        *sizes, num_colours = found.shape[1:]
+        normal = self._encoding.device.zeros((end - first, num_colours, *sizes), FLOAT32)
+        for colour in range(num_colours):
+            normal[:, colour] = found[..., colour]
+        normal -= self._mean
+        normal /= self._deviation
+        return normal.reshape(end - first, -1)
 
 
 def _stages(arrangement: Arrangement, encoder: Encoder) -> list[Stage]:
@@ -94,30 +108,17 @@ def _mean_keys(lengths: list[int]) -> float:
     return float((counts**2).sum() / counts.sum())
 
 
-def _whole_frames(pixels: Tensor, config: VisionConfig) -> Tensor:
-    """The pixels with the last frame repeated to fill the last patches: a picture counts as two equal frames."""
-    if missing := -len(pixels) % config.num_frames:
-        pixels = torch.cat((pixels, pixels[-1:].expand(missing, -1, -1, -1)))
-    return pixels
+def _by_patch(pixels: Array, config: VisionConfig) -> Array:
+    """uint8 [frames of patches, frames, down, patch, across, patch, colours] of [frames, height, width, colours].
 
-
-def _patches_of(
-    pixels: Tensor, arrangement: Arrangement, config: VisionConfig, colours: Colours, first: int, end: int
-) -> Tensor:
-    """float32 [P, colours × frames × patch × patch] of uint8 [frames, height, width, colours], which are whole.
-
-    These are the normalized patches of the groups from first to end.
+    The last frame is repeated to fill the last patches: a picture counts as two equal frames.
     """
-    merge, patch = config.merge, config.patch_size
-    down, across = (side // merge for side in arrangement.grid)
-    whole = pixels[:, : down * merge * patch, : across * merge * patch]
-    cut = whole.view(-1, config.num_frames, down, merge, patch, across, merge, patch, pixels.shape[-1])
-    # [frames, down, across, merge, merge, colours, frames of a patch, patch, patch]
-    by_position = cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)
-    groups = torch.arange(first, end) if arrangement.order is None else arrangement.order[first:end]
-    groups = groups.to(pixels.device)
-    found = by_position[groups // (down * across), groups // across % down, groups % across]
-    by_colour = found.reshape((end - first) * merge * merge, pixels.shape[-1], -1).float()
-    mean, deviation = (torch.tensor(each, device=pixels.device) for each in (colours.mean, colours.deviation))
-    normal = (by_colour - (mean / colours.scale)[:, None]) / (deviation / colours.scale)[:, None]
-    return normal.flatten(1)
+    pixels = numpy.concatenate((pixels, pixels[-1:].repeat(-len(pixels) % config.num_frames, 0)))
+    down, across = (side // config.patch_size for side in pixels.shape[1:3])
+    whole = pixels[:, : down * config.patch_size, : across * config.patch_size]
+    return whole.reshape(-1, config.num_frames, down, config.patch_size, across, config.patch_size, pixels.shape[3])
+
+
+def _scaled(colours: tuple[float, ...], scale: float) -> Array:
+    """float32 [colours, 1, 1, 1], for bytes instead of numbers that were scaled."""
+    return (numpy.array(colours, FLOAT32) / scale)[:, None, None, None]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-import torch
-from torch import Tensor
+import numpy
 
+from ...kernels.arrays import DeviceArray
 from ..description.families.vision import Merging
 from ..description.parts.norms import RMS, NormForm
 from ..description.vision_config import VisionConfig
@@ -22,7 +22,7 @@ _LESS_ONE = NormForm(is_stored_less_one=True)
 
 
 class MergeStage(NamedTuple):
-    join: Callable[[Tensor, int], Tensor]  # concatenates so many frames' values in each row
+    join: Callable[[DeviceArray, int], DeviceArray]  # concatenates so many frames' values in each row
     width: int  # of its output
     compute: Callable[[Rows], Rows]
 
@@ -41,19 +41,20 @@ class Merger(Protocol):
         """The first stage's output per patch, [P, hidden], which the first join reads."""
 
 
-def side_by_side(x: Tensor, _: int, count: int) -> Tensor:
+def side_by_side(x: DeviceArray, _: int, count: int) -> DeviceArray:
     """[n / count, count × width]"""
     return x.reshape(len(x) // count, -1)
 
 
-def averaged(x: Tensor, _: int, count: int) -> Tensor:
+def averaged(x: DeviceArray, _: int, count: int) -> DeviceArray:
     """[n / count, width]"""
-    return x.view(-1, count, x.shape[1]).mean(1)
+    return x.reshape(-1, count, x.shape[1]).mean(1)
 
 
-def paired(x: Tensor, num_frames: int) -> Tensor:
+def paired(x: DeviceArray, num_frames: int) -> DeviceArray:
     """[rows, 2 × width]: each frame joined with the next one, a single one with itself."""
-    return torch.cat((x, x), 1) if num_frames == 1 else x.reshape(len(x) // 2, -1)
+    pairs = x[numpy.arange(len(x)).repeat(2)] if num_frames == 1 else x
+    return pairs.reshape(len(pairs) // 2, -1)
 
 
 class MLPMerger:

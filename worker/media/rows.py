@@ -5,16 +5,15 @@ dropped.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy
-import torch
-from torch import Tensor
 
+from ...kernels.arrays import Array, DeviceArray
 from ...kernels.operands import PlacedRows
+from ...kernels.torch.arrays import tensor_of
 from ...protocol.media import Encode, MediaRows
 from ...protocol.messages import StepPlan, values
-from ..device import on_device
-from ..kv.tensor_cache import zeros
 from ..plan_error import PlanError, require
 from .arrangement import arrangement_of
 from .encoder_pass import EncoderPass
@@ -28,19 +27,11 @@ class KeptMedia:
         config, placement = encoding.encoder.config, encoding.encoder.placement
         self.encoding = encoding
         self.config = config
-        self.device = placement.device
-        self.rows = zeros(
-            (num_rows, config.row_parts * config.out_size), placement.activations, placement.device
-        )
+        self.rows = encoding.device.zeros((num_rows, config.row_parts * config.out_size), placement.activations)
         self._free = list(range(num_rows))[::-1]
-        self._of_entries: dict[int, numpy.ndarray] = {}  # int64: rows by entry
+        self._of_entries: dict[int, Array] = {}  # int64: rows by entry
         self._begun: MediumEncoding | None = None
 
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return (self.rows,)
-
-    @torch.inference_mode()
     def apply(self, plan: StepPlan) -> None:
         """Drop and encode entries as planned."""
         for entry in values(plan.dropped_entries):
@@ -70,12 +61,11 @@ class KeptMedia:
             start = query_starts[each.row] + each.offset
             tokens.append(numpy.arange(start, start + each.count))
             rows.append(own[each.first : each.first + each.count])  # type: ignore[index]
-        on_host = numpy.concatenate(tokens), numpy.concatenate(rows)
-        return PlacedRows(self.rows, *(on_device(each, self.device) for each in on_host))
+        put = self.encoding.device.put
+        found = self.rows, put(numpy.concatenate(tokens)), put(numpy.concatenate(rows))
+        return PlacedRows(*(tensor_of(each) if isinstance(each, numpy.ndarray) else each for each in found))
 
-    def seen_ends(
-        self, media: Sequence[MediaRows], query_starts: Sequence[int], context_lengths: Sequence[int]
-    ) -> Tensor | None:
+    def seen_ends(self, media: Sequence[MediaRows], query_starts: Sequence[int], context_lengths: Sequence[int]) -> Any:
         """[T] int64: ends of what tokens see. Tokens with rows of one span see its end, if the model wants that."""
         if not self.config.family.has_whole_spans:
             return None
@@ -85,7 +75,7 @@ class KeptMedia:
         for each in media:
             start = query_starts[each.row] + each.offset
             ends[start : start + each.count] = ends[start + each.count - 1]
-        return torch.from_numpy(ends)
+        return tensor_of(ends)
 
     def _encode(self, encode: Encode) -> None:
         if encode.first == 0:
@@ -118,9 +108,9 @@ class KeptMedia:
         )
         own = numpy.array([self._free.pop() for _ in range(num_rows)], numpy.int64)
         self._of_entries[encode.entry] = own
-        rows, width = torch.from_numpy(own).to(self.device), self.config.out_size
+        width = self.config.out_size
 
-        def keep(part: int, numbers: Tensor, merged: Tensor) -> None:
-            self.rows[rows[numbers.to(self.device)], part * width : (part + 1) * width] = merged.to(self.rows.dtype)
+        def keep(part: int, numbers: Array, merged: DeviceArray) -> None:
+            self.rows[own[numbers], part * width : (part + 1) * width] = merged
 
         self._begun = MediumEncoding(encode, arrangement, self.encoding, keep)

@@ -9,19 +9,20 @@ from ctypes import addressof, c_int32
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
-from torch import Tensor
+import numpy
 
-from ....kernels import TokenRotation
+from ....kernels.arrays import FLOAT32, Array, address
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
+from ....kernels.torch.arrays import array_of
+from ...device import HostDevice
 from ...kv.kv_cache import KVShape, NativeKVCache
-from ...media.arrangement import Arrangement
 from ...media.encoder import Encoder
 from ...media.encoder_pass import EncoderPass
 from ...media.layout_rows import BLOCK_SIZE
 from ...media.mergers import Merger
+from ...media.positions import PatchRotation
 from ...media.work import MOST_PATCHES
 from ...steps.batch import LayerStep
 from ...weights.weights import Rows
@@ -36,18 +37,18 @@ Stage = Callable[[], None]
 class RecordedMerge:
     """A stage of a merger, for the number of rows in its count."""
 
-    join: Callable[[Tensor, int], Tensor]
+    join: Callable[[Array, int], Array]
     counted: c_int32
     joined: Buffer
     compute: Stage
     found: Buffer
 
-    def of(self, x: Tensor, num_frames: int) -> Tensor:
+    def of(self, x: Array, num_frames: int) -> Array:
         joined = self.join(x, num_frames)
         self.counted.value = len(joined)
-        self.joined.rows(len(joined)).copy_(joined)
+        _rows(self.joined, len(joined))[:] = joined
         self.compute()
-        return self.found.rows(len(joined))
+        return _rows(self.found, len(joined))
 
 
 @dataclass
@@ -56,9 +57,9 @@ class RecordedMerger:
     patches: Buffer
     stages: list[RecordedMerge]
 
-    def merged(self, num_patches: int, num_frames: int) -> Tensor:
+    def merged(self, num_patches: int, num_frames: int) -> Array:
         self.of_patches()
-        x = self.patches.rows(num_patches)
+        x = _rows(self.patches, num_patches)
         for stage in self.stages:
             x = stage.of(x, num_frames)
         return x
@@ -113,60 +114,59 @@ class RecordedPass(EncoderPass):
     """Replaces the encoder whose stages it records."""
 
     record: EncoderRecord
+    _rotation: PatchRotation | None
 
     def __init__(self, encoder: Encoder, ops: NativeOperations, kind: str) -> None:
         """`kind` is the number format of keys and values."""
         self.ops = ops
         self.kind = kind
         self._table = RotaryTable()
-        self._own = torch.empty(0, dtype=torch.int64)  # each patch has its own row in the rotary table
         self._step = Step()
         self._num_blocks = 0  # of the record, if any
         self._references: list[Any] = []  # keeps alive what the step points to
-        super().__init__(encoder, torch.float32)
+        encoder.table = None if encoder.table is None else array_of(encoder.table)
+        super().__init__(encoder, HostDevice(), FLOAT32)
 
-    def begin(self, arrangement: Arrangement, rotation: TokenRotation | None) -> None:
-        super().begin(arrangement, rotation)
-        self._own = torch.arange(arrangement.num_patches)
-        if rotation is not None:
-            cos, sin = rotation.cos.contiguous(), rotation.sin.contiguous()
-            self._rotation = TokenRotation(cos, sin)
-            self._table.cosines, self._table.sines = cos.data_ptr(), sin.data_ptr()
-
-    def merged(self, part: int, x: Tensor, row_frames: int) -> Tensor:
+    def merged(self, part: int, x: Array, row_frames: int) -> Array:
         self._step.num_tokens = len(x)
-        self.record.stream.rows(len(x)).copy_(x)
+        _rows(self.record.stream, len(x))[:] = x
         return self.record.mergers[part].merged(len(x), row_frames)
 
-    def _embedded(self, patches: Tensor) -> Tensor:
-        self._step.num_tokens = len(patches)
-        self.record.patches.rows(len(patches)).copy_(patches)
-        self.record.embed()
-        return self.record.stream.rows(len(patches))
+    def _rotate_by(self, rotation: PatchRotation | None) -> None:
+        self._rotation = rotation
+        if rotation is not None:
+            self._table.cosines, self._table.sines = map(address, rotation)
 
-    def _projected(self, layer: int, first: int, end: int) -> Tensor:
+    def _embedded(self, patches: Array) -> Array:
+        self._step.num_tokens = len(patches)
+        _rows(self.record.patches, len(patches))[:] = patches
+        self.record.embed()
+        return _rows(self.record.stream, len(patches))
+
+    def _projected(self, layer: int, first: int, end: int) -> Array:
         recorded = self.record.layers[layer]
         self._bring(layer, first, end)
         recorded.project()
-        return recorded.heads.rows(end - first)[:, : self.record.queries.width]
+        return _rows(recorded.heads, end - first)[:, : self.record.queries.width]
 
-    def _attended(self, layer: int, first: int, end: int) -> Tensor:
+    def _attended(self, layer: int, first: int, end: int) -> Array:
         self._bring(layer, first, end)
-        self.record.queries.rows(end - first).copy_(self.queries[first:end])
+        _rows(self.record.queries, end - first)[:] = self.queries[first:end]
         self.record.plan()
         self.record.layers[layer].attend()
-        return self.record.stream.rows(end - first)
+        return _rows(self.record.stream, end - first)
 
     def _bring(self, layer: int, first: int, end: int) -> None:
         """Copy these patches' stream into the record, and set their slots in a layer's memory."""
-        self.record.stream.rows(end - first).copy_(self.stream[first:end])
+        _rows(self.record.stream, end - first)[:] = self.stream[first:end]
         layout = self._layouts[self.encoder.layers[layer].layout].between(first, end)
-        own, step, (tables, slots) = self._own[first:end], self._step, layout.blocks
+        own, step = numpy.arange(first, end), self._step  # each patch has its own row in the rotary table
         self._references = [layout, own]
         step.num_tokens, step.num_rows = end - first, len(layout.context_lengths)
-        step.positions, step.rotations = layout.lasts.data_ptr(), own.data_ptr()
-        step.query_starts, step.context_lengths = layout.query_starts.ctypes.data, layout.context_lengths.ctypes.data
-        step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), slots.data_ptr()
+        step.positions, step.rotations = address(layout.lasts), address(own)
+        step.query_starts, step.context_lengths = address(layout.query_starts), address(layout.context_lengths)
+        step.table_width, step.block_tables = layout.block_tables.shape[1], address(layout.block_tables)
+        step.kv_slots = address(layout.kv_slots)
 
     def _make_room(self, num_blocks: int) -> None:
         """Record again if keys and values need more memory."""
@@ -203,3 +203,7 @@ class RecordedPass(EncoderPass):
 def _buffer(rows: Rows) -> Buffer:
     """View rows as the buffer that they are while calls are recorded."""
     return cast(Buffer, rows)
+
+
+def _rows(buffer: Buffer, count: int) -> Array:
+    return array_of(buffer.rows(count))

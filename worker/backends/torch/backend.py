@@ -13,9 +13,11 @@ from ....protocol.errors import ConfigError
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.second_tier import SecondTier
 from ...kv.tensor_cache import KVCache
+from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ..backend import Backend
 from .device import TensorDevice
+from .encoder import TensorPass
 from .host_ranks import for_tensors
 from .staged_tier import second_tier
 
@@ -41,6 +43,9 @@ class TorchBackend(Backend):
 
     def encoder_operations(self) -> TorchOperations:
         return replace(self.ops, ranks=Parallel())
+
+    def encoder_pass(self, encoder: Encoder) -> TensorPass:
+        return TensorPass(encoder, self.device)
 
     @property
     def kernels(self) -> str:

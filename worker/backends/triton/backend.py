@@ -24,6 +24,7 @@ from ...kv.model_memory import ModelMemory
 from ...kv.second_tier import SecondTier
 from ...kv.tensor_cache import DeviceKVCache
 from ...layers.decoder import Decoder
+from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ...sampler import Sampler
 from ...steps.forward_pass import ForwardPass
@@ -34,6 +35,7 @@ from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
 from ..torch.device import TensorDevice
+from ..torch.encoder import TensorPass
 from ..torch.host_ranks import for_tensors
 from ..torch.staged_tier import second_tier
 from .decoder import GraphedDecoder
@@ -109,6 +111,9 @@ class TritonBackend(Backend):
     def encoder_operations(self) -> TorchOperations:
         """Torch's operations, which compute the encoder from floats."""
         return TorchOperations(self.device.torch_device, self.ops.activations, Parallel(), self.ops.is_invariant)
+
+    def encoder_pass(self, encoder: Encoder) -> TensorPass:
+        return TensorPass(encoder, self.device)
 
     def capture(
         self,
