@@ -3,6 +3,8 @@
 torch's tensors are made of them where its operations or a GPU's kernels take them over (`torch/arrays.py`).
 """
 
+import math
+import mmap
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -24,3 +26,10 @@ def address(array: Array) -> int:
     """Where the array's first number lies; the array has to outlive whoever reads it there."""
     found: int = array.__array_interface__["data"][0]
     return found
+
+
+def fresh_zeros(size: tuple[int, ...], dtype: DType) -> Array:
+    """Zeros from the beginning of a page on, which the kernel allocates on first touch."""
+    nbytes = math.prod(size) * dtype.itemsize
+    memory = mmap.mmap(-1, max(1, nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # there is none of no bytes
+    return numpy.ndarray(size, dtype, memory)

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..arrays import Array
 from ..lora import LoraConfig, LoraMapping
 from ..packed.torch_weights import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
 from ..reference.products import linear, linear_invariant
-from .arrays import torch_dtype
+from .arrays import tensor_of, torch_dtype
 
 TILE = 16
 
@@ -57,12 +58,11 @@ class TorchLora:
         ]
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def untouched(self) -> tuple[Array, ...]:
         return ()
 
-    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
-        """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
-        placed = (weight.to(self.device, torch_dtype(self.config.dtype)) for weight in (down, up))
+    def put(self, adapter: int, part: int, down: Array, up: Array) -> None:
+        placed = (tensor_of(weight, self.device).to(torch_dtype(self.config.dtype)) for weight in (down, up))
         self._weights[adapter][part] = tuple(map(pack, placed))  # type: ignore[assignment]
 
     def remove(self, adapter: int) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
-from ..lora import DeviceLoraMapping
 from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
 from ..packed.gpu_weights import GpuWeight
 from ..paged import DeviceRows, PagedKV, Rotation
@@ -18,7 +17,7 @@ from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows.choice import NORMED_ROWS
-from .products.lora import TritonLora
+from .products.lora import DeviceLoraMapping, TritonLora
 from .products.tiles.tiles import FEW_ROWS
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
-from ..lora import DeviceLoraMapping, LoraConfig
+from ..lora import LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
 from ..operations import TensorOperations
 from ..packed.gpu_blocks import kind_of, pack_blocks
@@ -38,7 +38,7 @@ from .products.joined import JoinedWeight, Product, linear_joined
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
 from .products.linear_blocks import linear_blocks, linear_blocks_invariant
 from .products.linear_int4 import linear_wint4, linear_wint4_invariant
-from .products.lora import TritonLora, add_lora
+from .products.lora import DeviceLoraMapping, TritonLora, add_lora
 from .rms_norm import add_layer_norm, add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
 from .states import causal_convolution, delta_net, gated_norm

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from penstock.kernels import LoraMapping
 from penstock.kernels.states import NO_STATE, Segments
+from penstock.kernels.torch.arrays import tensor_of
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.worker.kv.state_memory import StateMemory
 from penstock.worker.start.model import Model
@@ -65,7 +66,9 @@ class HandDriven:
             logit_rows=torch.tensor(asked),
             memory=self.memory,
             adapted=LoraMapping.of(
-                numpy.array([self.adapters[row] for row, _ in plan]), numpy.array([count for _, count in plan])
+                numpy.array([self.adapters[row] for row, _ in plan]),
+                numpy.array([count for _, count in plan]),
+                tensor_of,
             ),
         )
         # A copy: the next step may write its own in the same place.

@@ -30,7 +30,7 @@ from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightForm
 from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.states import Segments
-from penstock.kernels.torch.arrays import numpy_dtype
+from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from penstock.kernels.torch.parts import quantized_part
 from penstock.kernels.torch.products import TorchLora
 
@@ -127,13 +127,13 @@ def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
     parts = {sum(lora.outputs[:part]): part for part in range(len(lora.outputs))}  # by their first output
     for adapter in range(lora.config.max_adapters):
         for first, down, up in lora.parts_of(adapter):
-            native.put(adapter, parts[first], down.plain(), up.plain())
+            native.put(adapter, parts[first], array_of(down.plain()), array_of(up.plain()))
     return native
 
 
 def _adapted(call: OneCall, adapted: LoraMapping) -> None:
     call.step.num_adapted = len(adapted.blocks)
-    call.point(adapted=adapted.blocks, adapted_tokens=adapted.tokens)
+    call.point(adapted=tensor_of(adapted.blocks), adapted_tokens=adapted.tokens)
 
 
 def _routes(call: OneCall, routes: Routes) -> NativeRoutes:

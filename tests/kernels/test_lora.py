@@ -3,7 +3,7 @@
 Quick on processors; in Triton's interpreter with `-m long`, since test_every_kernel.py tries it in every run.
 """
 
-from penstock.kernels.torch.arrays import numpy_dtype
+from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels import LoraConfig, LoraMapping, WeightFormat
+from penstock.kernels.arrays import address
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.structs import Linear, Lora, Step
 from penstock.kernels.cpu.weights.lora import NativeLora
-from penstock.kernels.lora import DeviceLoraMapping
-from penstock.kernels.triton.products.lora import TritonLora, add_lora
+from penstock.kernels.triton.products.lora import DeviceLoraMapping, TritonLora, add_lora
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 MOST, CPU = 5, torch.device("cpu")  # adapters; where the GPU's kernel is interpreted
@@ -36,6 +36,10 @@ MOST, CPU = 5, torch.device("cpu")  # adapters; where the GPU's kernel is interp
 def mapping_of(adapters: list[int]) -> LoraMapping | None:
     """The mapping of rows of one token each."""
     return LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
+
+
+def in_tensors(adapted: LoraMapping | None) -> DeviceLoraMapping | None:
+    return None if adapted is None else DeviceLoraMapping(tensor_of(adapted.tokens), tensor_of(adapted.blocks))
 
 
 class NativeProduct(AdaptedProduct):
@@ -52,7 +56,7 @@ class NativeProduct(AdaptedProduct):
         step, parts = Step(), self.lora.structures()
         if adapted is not None:
             step.num_adapted = len(adapted.blocks)
-            step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+            step.adapted, step.adapted_tokens = address(adapted.blocks), address(adapted.tokens)
         product = Linear(output=output.data_ptr(), output_stride=output.stride(0))
         shrunk = torch.full((len(adapters), self.lora.shrunk_width()), torch.nan)
         config = self.lora.config
@@ -70,14 +74,14 @@ class TritonProduct(AdaptedProduct):
             dtype,
             TritonLora(in_features, outputs, LoraConfig(numpy_dtype(dtype), MOST, max(ranks)), CPU),
         )
-        for tensor in self.lora.tensors:
+        for tensor in (self.lora.down, self.lora.up):
             tensor.fill_(torch.nan)  # as memory may be found
         super().__init__(self.lora, in_features, outputs, ranks, dtype)
 
     def added(self, x: Tensor, adapters: list[int], start: Tensor, room: int = 0) -> Tensor:
         """The same, in a step of that size at least; rows are of the weights' format."""
         adapted = DeviceLoraMapping.room(max(room, len(adapters)), MOST, CPU)
-        adapted.take(mapping_of(adapters))
+        adapted.take(in_tensors(mapping_of(adapters)))
         return add_lora(start.to(self.dtype, copy=True), x.to(self.dtype), self.lora, adapted).to(start.dtype)
 
 
@@ -150,7 +154,7 @@ def test_a_place_is_used_again_by_an_adapter_of_another_rank(made):
     product.lora.remove(0)
     assert torch.equal(product.added(x, [0, 0], start), start)
     down, up = draws(5, 64), draws(48, 5)
-    product.lora.put(0, 0, down, up)
+    product.lora.put(0, 0, array_of(down), array_of(up))
     found = product.added(x, [0, 0], start)
     torch.testing.assert_close(found, start + x @ down.T @ up.T, rtol=1e-4, atol=1e-4)
 
@@ -168,6 +172,6 @@ def test_tokens_of_a_step_are_ordered_by_adapter_in_blocks_of_one_each():
 def test_there_is_room_for_the_blocks_of_any_step(counts):
     adapters, num_tokens = numpy.array(counts).T
     room, adapted = DeviceLoraMapping.room(int(num_tokens.sum()), 6, CPU), LoraMapping.of(adapters, num_tokens)
-    room.take(adapted)
+    room.take(in_tensors(adapted))
     blocks = [] if adapted is None else adapted.blocks.tolist()
     assert [block for block in room.blocks.tolist() if block[2]] == blocks

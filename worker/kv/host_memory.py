@@ -5,27 +5,17 @@ background thread writes nothing; it asks the kernel to populate the pages, so t
 """
 
 import ctypes
-import math
 import mmap
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-import numpy
-
-from ...kernels.arrays import Array, DType, address
+from ...kernels.arrays import Array, address
 
 _PIECE = 2 << 20  # a huge page
 _PAUSE = 9  # times as long as a piece took, while steps are running
 _HUGE_PAGES, _POPULATE_WRITE = 14, 23  # of madvise(2); the latter since Linux 5.14
-
-
-def fresh_zeros(size: tuple[int, ...], dtype: DType) -> Array:
-    """Zeros from the beginning of a page on, which the kernel allocates on first touch."""
-    nbytes = math.prod(size) * dtype.itemsize
-    memory = mmap.mmap(-1, max(1, nbytes), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # there is none of no bytes
-    return numpy.ndarray(size, dtype, memory)
 
 
 def use_huge_pages(memory: Array) -> None:

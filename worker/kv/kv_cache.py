@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy
 
-from ...kernels.arrays import FLOAT16, Array, DType
+from ...kernels.arrays import FLOAT16, Array, DType, fresh_zeros
 from ...kernels.cpu.kv_memory import KV_FORMATS, plain_keys, plain_values
 from ...kernels.cpu.library import struct_of
 from ...kernels.cpu.structs import KV_FORMAT, KVMemory
-from .host_memory import fresh_zeros
 
 
 class KVShape(NamedTuple):

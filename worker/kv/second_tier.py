@@ -9,8 +9,7 @@ from typing import Protocol
 
 import numpy
 
-from ...kernels.arrays import Array
-from .host_memory import fresh_zeros
+from ...kernels.arrays import Array, fresh_zeros
 
 Pairs = Array  # int64 [moves, 2]
 

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from ...kernels import LayerKV, Scratch
-from ...kernels.arrays import FLOAT16, DType
+from ...kernels.arrays import FLOAT16, DType, fresh_zeros
 from ...kernels.paged import KV_DTYPES, PagedKV
 from ...kernels.torch.arrays import numpy_dtype, tensor_of, torch_dtype
-from .host_memory import fresh_zeros
 from .kv_cache import Blocks, KVShape
 
 

@@ -10,10 +10,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy
 
 from ...kernels import LoraConfig, LoraWeights, Operations
+from ...kernels.arrays import Array
 from ..weights.layouts.layout import Layout
 from ..weights.piece import CheckpointPiece
 from .gguf_lora import FindViews, GgufAdapter
@@ -30,7 +30,7 @@ class _Room:
 
     def put(self, adapter: int, files: AdapterFiles | GgufAdapter, name: str) -> None:
         downs, ups = zip(*(files.read(name, piece.part) for piece in self.pieces), strict=True)
-        self.weights.put(adapter, self.part, downs[0], torch.cat(ups))
+        self.weights.put(adapter, self.part, downs[0], numpy.concatenate(ups))
 
 
 class AdapterBank:
@@ -48,9 +48,9 @@ class AdapterBank:
         return sum(product.nbytes for product in self._products)
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Memory that was allocated and not touched yet."""
-        return tuple(tensor for product in self._products for tensor in product.tensors)
+    def untouched(self) -> tuple[Array, ...]:
+        """The host's memory that was allocated and not touched yet."""
+        return tuple(array for product in self._products for array in product.untouched)
 
     def room_for(self, pieces: list[CheckpointPiece]) -> LoraWeights:
         """Reserve memory for adapters of a product that computes these projections, or this rank's part of them."""

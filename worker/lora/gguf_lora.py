@@ -9,13 +9,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
-from torch import Tensor
+import numpy
 
+from ...kernels.arrays import FLOAT32, Array
+from ...kernels.torch.arrays import array_of
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.refusals import file_name
 from ..description.linked_files import LinkedFiles
-from ..weights.gguf.tensors import GgufTensors
+from ..weights.gguf.tensors import GgufTensors, StoredTensor
 from ..weights.gguf.text_views import TensorNames
 from ..weights.gguf.views import Columns, Rows, View
 from ..weights.piece import Part
@@ -66,10 +68,10 @@ class GgufAdapter:
     def __exit__(self, *exception: object) -> None:
         """Close the file unless it is still in use."""
 
-    def read(self, module: str, part: Part | None) -> tuple[Tensor, Tensor]:
+    def read(self, module: str, part: Part | None) -> tuple[Array, Array]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
         view = self._views[module]
-        down, up = (self._tensors.stored(view.tensor + half).floats().float() for half in (_DOWN, _UP))
+        down, up = (_floats(self._tensors.stored(view.tensor + half)) for half in (_DOWN, _UP))
         if isinstance(view, Columns):
             down = down[:, view.order]
         else:
@@ -77,7 +79,7 @@ class GgufAdapter:
         dim, *span = part or (None,)
         down = down[:, slice(*span)] if dim == 1 else down
         up = up[slice(*span)] if dim == 0 else up
-        return down, up * self._scale(len(down))
+        return down, up * numpy.float32(self._scale(len(down)))
 
     def _scale(self, rank: int) -> float:
         alpha: float = self._tensors.metadata.get(_ALPHA, 0.0)
@@ -112,6 +114,11 @@ class GgufAdapter:
                 "files",
             )
         return found
+
+
+def _floats(tensor: StoredTensor) -> Array:
+    found = tensor.floats()
+    return (found if isinstance(found, numpy.ndarray) else array_of(found)).astype(FLOAT32, copy=False)
 
 
 def _opened(path: Path) -> GgufTensors:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import numpy
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
+from ...kernels.arrays import FLOAT32, Array
+from ...kernels.torch.arrays import array_of
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, require_regular
@@ -55,14 +57,15 @@ class AdapterFiles:
     def __exit__(self, *exception: object) -> None:
         self._stored.__exit__(*exception)
 
-    def read(self, module: str, part: Part | None) -> tuple[Tensor, Tensor]:
+    def read(self, module: str, part: Part | None) -> tuple[Array, Array]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
         down, up = (self._matrix(module, matrix) for matrix in "AB")
         rank = down.get_shape()[0]
         dim, *span = part or (None,)
         down = down[:, slice(*span)] if dim == 1 else down[:]
         up = up[slice(*span)] if dim == 0 else up[:]
-        return down.float(), up.float() * self._scale(module, rank)
+        down, up = (array_of(half).astype(FLOAT32) for half in (down, up))
+        return down, up * numpy.float32(self._scale(module, rank))
 
     def _matrix(self, module: str, matrix: str) -> Any:
         stored = self._stored.get_slice(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")

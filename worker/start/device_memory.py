@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...kernels.cpu.calls.experts import pair_memory_bytes
-from ...kernels.torch.arrays import array_of
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..description.config import ModelConfig
@@ -173,10 +172,10 @@ class HostMemory(DeviceMemory):
         pass  # it is touched later, so it stays reserved
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
-        adapters = () if model.adapters is None else model.adapters.tensors
+        adapters = () if model.adapters is None else model.adapters.untouched
         cells = (each for tier in runner.second_tiers for each in tier.cells)
         layers = (layer for part in model.backend.on_host(runner.memory.parts) for layer in part)
-        own = (*layers, *map(array_of, adapters), *cells)
+        own = (*layers, *adapters, *cells)
         self._touch = BackgroundTouch(own, self.reservation.hold, runner.is_busy)
         self._touch.start(after=_HEAD_START)
 

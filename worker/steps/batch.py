@@ -126,7 +126,7 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
         memory=memory,
         shifted_rotations=None if rotations is None else table.device.put(rotations),
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,
-        adapted=LoraMapping.of(adapters, rows.num_tokens, table.device.torch_device) if (adapters >= 0).any() else None,
+        adapted=LoraMapping.of(adapters, rows.num_tokens, table.device.put) if (adapters >= 0).any() else None,
         token_kinds=token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),
     )
 

@@ -4,14 +4,12 @@ Memory is taken once, for the most adapters of the largest rank, and used again 
 """
 
 from collections.abc import Sequence
-from ctypes import Array
+from ctypes import Array as Structs
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy
 
+from ...arrays import Array, fresh_zeros
 from ...lora import LoraConfig
-from ...torch.arrays import torch_dtype
 from ..library import struct_of
 from ..structs import LoraPart
 from .packed import PANEL
@@ -30,22 +28,22 @@ class NativeLora:
         down = _rounded(config.max_rank, QUAD) * _rounded(in_features, INPUTS)
         ups = [_rounded(out_features, PANEL) * config.max_rank for out_features in outputs]
         # Never filled here, so that what no adapter uses takes no memory.
-        self._downs = [torch.empty(config.max_adapters, down, dtype=torch_dtype(config.dtype)) for _ in outputs]
-        self._ups = [torch.empty(config.max_adapters, up, dtype=torch_dtype(config.dtype)) for up in ups]
-        self._ranks = torch.zeros(len(self.outputs), config.max_adapters, dtype=torch.int32)
+        self._downs = [fresh_zeros((config.max_adapters, down), config.dtype) for _ in outputs]
+        self._ups = [fresh_zeros((config.max_adapters, up), config.dtype) for up in ups]
+        self._ranks = numpy.zeros((len(self.outputs), config.max_adapters), numpy.int32)
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def untouched(self) -> tuple[Array, ...]:
         return *self._downs, *self._ups
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors)
+        return sum(array.nbytes for array in self.untouched)
 
-    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
-        """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
+    def put(self, adapter: int, part: int, down: Array, up: Array) -> None:
         for held, packed in ((self._downs[part], _packed_down(down)), (self._ups[part], _packed_up(up))):
-            held[adapter, : packed.numel()] = packed.flatten()
+            with numpy.errstate(over="ignore"):  # what float16 doesn't hold is infinite
+                held[adapter, : packed.size] = packed.reshape(-1)
         self._ranks[part, adapter] = down.shape[0]
 
     def remove(self, adapter: int) -> None:
@@ -55,7 +53,7 @@ class NativeLora:
         """Numbers that a token is shrunk to, over all parts."""
         return len(self.outputs) * _rounded(self.config.max_rank, QUAD)
 
-    def structures(self) -> Array[LoraPart]:
+    def structures(self) -> Structs[LoraPart]:
         """One for each part; valid as long as this object lives."""
         firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
         return (LoraPart * len(self.outputs))(
@@ -66,15 +64,17 @@ class NativeLora:
         )
 
 
-def _packed_down(down: Tensor) -> Tensor:
+def _packed_down(down: Array) -> Array:
     rank, in_features = down.shape
-    filled = F.pad(down, (0, -in_features % INPUTS, 0, -rank % QUAD))
-    return filled.unflatten(1, (-1, INPUTS)).unflatten(0, (-1, QUAD)).transpose(1, 2)
+    filled = numpy.pad(down, ((0, -rank % QUAD), (0, -in_features % INPUTS)))
+    quads = filled.reshape(-(-rank // QUAD), QUAD, -(-in_features // INPUTS), INPUTS)
+    return quads.swapaxes(1, 2)
 
 
-def _packed_up(up: Tensor) -> Tensor:
-    filled = F.pad(up, (0, 0, 0, -up.shape[0] % PANEL))
-    return filled.unflatten(0, (-1, PANEL)).transpose(1, 2)
+def _packed_up(up: Array) -> Array:
+    out_features, rank = up.shape
+    filled = numpy.pad(up, ((0, -out_features % PANEL), (0, 0)))
+    return filled.reshape(-(-out_features // PANEL), PANEL, rank).swapaxes(1, 2)
 
 
 def _rounded(value: int, multiple: int) -> int:

@@ -6,14 +6,16 @@ and adds. Sizes of blocks depend on the product alone, so a token's bits don't d
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...lora import BLOCK_TOKENS, DeviceLoraMapping, LoraConfig
-from ...torch.arrays import torch_dtype
+from ...arrays import Array
+from ...lora import BLOCK_TOKENS, LoraConfig
+from ...torch.arrays import tensor_of, torch_dtype
 from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
 
@@ -109,22 +111,44 @@ class TritonLora:
         self.tiles = torch.tensor(tiles, dtype=torch.int32, device=device)
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.down, self.up
+    def untouched(self) -> tuple[Array, ...]:
+        return ()
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensor in self.tensors)
+        return self.down.nbytes + self.up.nbytes
 
-    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
-        """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
+    def put(self, adapter: int, part: int, down: Array, up: Array) -> None:
         rank = down.shape[0]
-        self.down[adapter, part, :rank] = down
-        self.up[adapter, slice(*self.spans[part]), :rank] = up
+        self.down[adapter, part, :rank] = tensor_of(down)
+        self.up[adapter, slice(*self.spans[part]), :rank] = tensor_of(up)
         self.ranks[adapter, part] = rank
 
     def remove(self, adapter: int) -> None:
         self.ranks[adapter] = 0
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceLoraMapping:
+    """`LoraMapping` in a device's tensors, whose sizes stay: a captured step is replayed with other numbers in them."""
+
+    tokens: Tensor  # int32 [N]
+    blocks: Tensor  # int32 [B, 3]; one of no tokens is not there
+
+    @classmethod
+    def room(cls, num_tokens: int, max_adapters: int, device: torch.device | str) -> "DeviceLoraMapping":
+        """Room for any step of so many tokens; at first none of them has an adapter."""
+        # Those that are full, and one for each adapter that is not.
+        most_blocks = num_tokens // BLOCK_TOKENS + min(max_adapters, num_tokens)
+        sizes = ((num_tokens,), (most_blocks, 3))
+        return cls(*(torch.zeros(size, dtype=torch.int32, device=device) for size in sizes))
+
+    def take(self, adapted: "DeviceLoraMapping | None") -> None:
+        """Copy a step's mapping from pinned memory into it, without waiting for a launch."""
+        self.blocks.zero_()
+        if adapted is not None:
+            for room, taken in ((self.tokens, adapted.tokens), (self.blocks, adapted.blocks)):
+                room[: len(taken)].copy_(taken, non_blocking=True)
 
 
 def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping) -> Tensor:

@@ -17,7 +17,7 @@ from penstock.kernels.packed.gpu_blocks import KINDS, RUN, pack_blocks
 from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.reference.lora import add_lora
 from penstock.kernels.stored.block_kinds import CODES
-from penstock.kernels.torch.arrays import numpy_dtype
+from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from penstock.kernels.torch.products import TorchLora
 
 
@@ -165,11 +165,11 @@ class AdaptedProduct:
                     up = torch.randn(out_features, rank, generator=generator) / rank**0.5
                     for weights in (self.plain, lora):
                         if weights is not None:
-                            weights.put(adapter, part, down, up)
+                            weights.put(adapter, part, array_of(down), array_of(up))
 
     def expected(self, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
         """`start` with what the formula adds to it for rows of one token each."""
-        adapted = LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
+        adapted = LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64), tensor_of)
         return start if adapted is None else add_lora.reference(start.clone(), x, self.plain, adapted)
 
 
@@ -186,7 +186,7 @@ def lora_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, TorchLora, LoraMapp
     for in_features, outputs, ranks, adapters in _ADAPTED:
         lora = AdaptedProduct(None, in_features, outputs, ranks, torch.float32).plain
         counts = numpy.arange(len(adapters)) % 3 + 1
-        adapted = LoraMapping.of(numpy.array(adapters), counts)
+        adapted = LoraMapping.of(numpy.array(adapters), counts, tensor_of)
         assert adapted is not None
         total = int(counts.sum())
         product = torch.randn(total, sum(outputs), generator=generator)

@@ -14,6 +14,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from ....kernels.arrays import address
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
@@ -160,7 +161,7 @@ class RecordedDecoder:
         step.num_adapted = 0
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)
-            step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+            step.adapted, step.adapted_tokens = address(adapted.blocks), address(numpy.asarray(adapted.tokens))
         step.token_kinds = None if batch.token_kinds is None else batch.token_kinds.data_ptr()
         step.num_placed = 0
         if (placed := batch.placed) is not None:

@@ -11,10 +11,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from ....kernels.arrays import Array, DType, address
+from ....kernels.arrays import Array, DType, address, fresh_zeros
 from ....kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from ...device import on_device
-from ...kv.host_memory import fresh_zeros, use_huge_pages
+from ...kv.host_memory import use_huge_pages
 from ...kv.second_tier import HostTier, Pairs, SecondTier
 
 STAGING_BYTES = 64 << 20  # on the card; a bus copies them in milliseconds

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ....kernels.lora import DeviceLoraMapping
 from ....kernels.paged import Rotation
+from ....kernels.triton.products.lora import DeviceLoraMapping
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.slots import SlotTable

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ....kernels import LoraMapping
-from ....kernels.lora import DeviceLoraMapping
 from ....kernels.operands import PlacedRows
 from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
+from ....kernels.torch.arrays import tensor_of
+from ....kernels.triton.products.lora import DeviceLoraMapping
 from ...kv.model_memory import ModelMemory
 from ...steps.batch import LayerStep, shifted_rotations, token_kinds
 from ...steps.block_tables import BlockTables
@@ -217,5 +218,7 @@ def _numbers(count: int, device: torch.device) -> Tensor:
     return torch.arange(count, device=device)
 
 
-def _pinned(adapted: LoraMapping | None) -> LoraMapping | None:
-    return None if adapted is None else LoraMapping(pinned(adapted.tokens), pinned(adapted.blocks))
+def _pinned(adapted: LoraMapping | None) -> DeviceLoraMapping | None:
+    if adapted is None:
+        return None
+    return DeviceLoraMapping(*(pinned(tensor_of(part)) for part in (adapted.tokens, adapted.blocks)))
