@@ -8,10 +8,8 @@ torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 from .lora import LoraConfig, LoraMapping, LoraWeights
 from .operands import DTYPES, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from .operations import LayerKV, Operations
-from .packed.torch_weights import PackedWeight, multiplies_bfloat16, pack
 from .rows import HostRows, Scratch
 from .states import DeltaHeads, LayerStates, Segments
-from .torch.operations import TorchOperations
 
 __all__ = [
     "DTYPES",
@@ -25,11 +23,7 @@ __all__ = [
     "LoraMapping",
     "LoraWeights",
     "Operations",
-    "PackedWeight",
     "Scratch",
     "Segments",
-    "TorchOperations",
     "WeightFormat",
-    "multiplies_bfloat16",
-    "pack",
 ]

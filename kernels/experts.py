@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from torch import Tensor
+from .arrays import DeviceArray
+from .operands import Vector
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,8 @@ class GatedActivation:
 class Routes(NamedTuple):
     """The experts of each token, best first, and what their outputs are multiplied by."""
 
-    experts: Tensor  # int32 [T, top_k]
-    weights: Tensor  # float32 [T, top_k]
+    experts: DeviceArray  # int32 [T, top_k]
+    weights: DeviceArray  # float32 [T, top_k]
 
 
 class ExpertBlocks(NamedTuple):
@@ -55,8 +56,8 @@ class ExpertBlocks(NamedTuple):
     nobody has to look at the routes; those that are left over are empty.
     """
 
-    experts: Tensor  # int32 [blocks]: the expert, counted from the first one here; -1: none
-    pairs: Tensor  # int32 [blocks, size]: in ascending order; -1: none
+    experts: DeviceArray  # int32 [blocks]: the expert, counted from the first one here; -1: none
+    pairs: DeviceArray  # int32 [blocks, size]: in ascending order; -1: none
 
     @staticmethod
     def num_blocks(num_pairs: int, num_experts: int, size: int) -> int:
@@ -71,8 +72,8 @@ class ExpertWeights:
 
     gate_up: Any  # packed, of each expert [2 × width, hidden]: the gate's outputs, then the up's
     down: Any  # packed, of each expert [hidden, width]
-    gate_up_bias: Tensor | None  # [experts, 2 × width]
-    down_bias: Tensor | None  # [experts, hidden]
+    gate_up_bias: Vector | None  # [experts, 2 × width]
+    down_bias: Vector | None  # [experts, hidden]
     first: int  # the number of the first expert here; what other ranks have adds nothing
     num_experts: int  # here
     width: int  # of the inner layer, here

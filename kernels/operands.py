@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from torch import Tensor
+from .arrays import BFLOAT16, FLOAT16, FLOAT32, DeviceArray, DType
 
-from .arrays import BFLOAT16, FLOAT16, FLOAT32, DType
+# Numbers that a model stores and that are no matrix (a norm's weight, a bias), as `Operations.vector` returns them.
+Vector: TypeAlias = DeviceArray
 
 FloatKind = Literal["fp32", "fp16", "bf16"]
 # Types of ggml's blocks by their own names in small letters, or the name of several that are stored alike.
@@ -42,9 +43,9 @@ class HeadLayout:
     head_dim: int
     rotates_pairs: bool
     # Of query and key heads: [head_dim], or [heads, head_dim]. Where no keys are projected there are none of keys.
-    norms: tuple[Tensor, Tensor | None] | None = None
+    norms: tuple[Vector, Vector | None] | None = None
     epsilon: float = 0.0
-    sinks: Tensor | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
+    sinks: Vector | None = None  # float32 [num_queries]: of each head a score more, of a value that is 0
     rotary_dim: int = 0  # numbers of a head that are rotated, the first ones; 0: all
     is_gated: bool = False  # behind each projected query stands a gate for what its head attended to
     norms_have_mean: bool = False  # which they take off first
@@ -68,33 +69,35 @@ class HeadLayout:
         """Heads that are projected: queries, their gates if there are any, and mostly keys and values."""
         return self.num_queries * (1 + self.is_gated) + self.num_projected_keys * self.num_keys
 
-    def split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def split(self, projected: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
         """Queries, keys and values of [T, num_projected × head_dim], [T, heads, head_dim] each."""
-        by_head = projected.unflatten(1, (self.num_projected, self.head_dim))
-        num_queries = self.num_queries * (1 + self.is_gated)
-        query, kept = by_head.split((num_queries, self.num_projected - num_queries), 1)
+        by_head, step = self._by_head(projected), 1 + self.is_gated
+        kept = by_head[:, self.num_queries * step :]
         # Where keys serve as values these are the same.
-        return query[:, :: 1 + self.is_gated], kept[:, : self.num_keys], kept[:, -self.num_keys :]
+        return by_head[:, : self.num_queries * step : step], kept[:, : self.num_keys], kept[:, -self.num_keys :]
 
-    def gates(self, projected: Tensor) -> Tensor:
+    def gates(self, projected: DeviceArray) -> DeviceArray:
         """[T, queries, head_dim] of the same, where it is gated."""
-        return projected.unflatten(1, (self.num_projected, self.head_dim))[:, 1 : 2 * self.num_queries : 2]
+        return self._by_head(projected)[:, 1 : 2 * self.num_queries : 2]
+
+    def _by_head(self, projected: DeviceArray) -> DeviceArray:
+        return projected.reshape(len(projected), self.num_projected, self.head_dim)
 
 
 class TokenRotation(NamedTuple):
     """How the heads of a step's tokens are rotated, as `rotate_halves` and `rotate_pairs` want it."""
 
-    cos: Tensor  # [T, 1, head_dim]
-    sin: Tensor  # the same, with the rotation's sign
-    query_scales: Tensor | None = None  # [T, 1, 1]: what queries are multiplied by
+    cos: DeviceArray  # [T, 1, head_dim]
+    sin: DeviceArray  # the same, with the rotation's sign
+    query_scales: DeviceArray | None = None  # [T, 1, 1]: what queries are multiplied by
 
 
 class PlacedRows(NamedTuple):
     """Rows that were made elsewhere, and the tokens of a step that get them."""
 
-    kept: Tensor  # [any, parts × width]
-    tokens: Tensor  # int64 [N]: in the step
-    rows: Tensor  # int64 [N]: of those that are kept
+    kept: DeviceArray  # [any, parts × width]
+    tokens: DeviceArray  # int64 [N]: in the step
+    rows: DeviceArray  # int64 [N]: of those that are kept
 
 
 class Scoring(NamedTuple):
@@ -102,7 +105,7 @@ class Scoring(NamedTuple):
 
     scale: float
     window: int | None = None  # keys that a query sees, its own included
-    sinks: Tensor | None = None  # float32 [heads]
+    sinks: Vector | None = None  # float32 [heads]
     softcap: float | None = None  # a score s becomes softcap × tanh(s / softcap)
 
 
@@ -121,7 +124,7 @@ class LatentLayout:
     value_dim: int  # of a head's output
     rotates_pairs: bool
     scale: float  # of scores
-    norm: Tensor  # of latents, [rank]
+    norm: Vector  # of latents, [rank]
     epsilon: float
 
     @property
@@ -142,7 +145,7 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu", "relu2
 class Norm(NamedTuple):
     """x / sqrt(mean(x²) + ε) × weight, of each row."""
 
-    weight: Tensor  # [in]
+    weight: Vector  # [in]
     epsilon: float
 
 
@@ -150,8 +153,8 @@ class Norm(NamedTuple):
 class ProjectionNorm:
     """A norm of all query heads of a token together, and one of all its key heads."""
 
-    query_weight: Tensor  # [queries], of this rank's heads
-    key_weight: Tensor  # [keys]
+    query_weight: Vector  # [queries], of this rank's heads
+    key_weight: Vector  # [keys]
     query_total: int  # of how many numbers the sums over all ranks are; what ranks share counts for each
     key_total: int
     epsilon: float
@@ -161,7 +164,7 @@ class ProjectionNorm:
     def widths(self) -> tuple[int, int]:
         return len(self.query_weight), len(self.key_weight)
 
-    def parts(self, heads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def parts(self, heads: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
         """Queries, keys and values of [T, queries + keys + values]."""
         query, key = self.widths
         return heads[:, :query], heads[:, query : query + key], heads[:, query + key :]
@@ -175,14 +178,14 @@ class PeerMemory:
     """One rank's view of all ranks' rooms and flags."""
 
     rank: int
-    rooms: Tensor  # int64 [ranks]: addresses of their ROOMS rooms, one behind another
-    flags: Tensor  # int64 [ranks]: addresses of their int32 [rows, ranks], in which others say how far they are
-    rounds: Tensor  # int32 [rows]: how often a row has been added up, on this rank
+    rooms: DeviceArray  # int64 [ranks]: addresses of their ROOMS rooms, one behind another
+    flags: DeviceArray  # int64 [ranks]: addresses of their int32 [rows, ranks], in which others say how far they are
+    rounds: DeviceArray  # int32 [rows]: how often a row has been added up, on this rank
     room_bytes: int
 
     @property
     def size(self) -> int:
         return len(self.rooms)
 
-    def holds(self, x: Tensor) -> bool:
+    def holds(self, x: DeviceArray) -> bool:
         return 0 < len(x) <= len(self.rounds) and x.nbytes <= self.room_bytes

@@ -6,24 +6,17 @@ can't tell the difference.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import torch
-from torch import Tensor
-
+from .arrays import Array, DeviceArray
 from .experts import ExpertWeights, Routing
 from .lora import LoraConfig
-from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, PlacedRows, ProjectionNorm, WeightFormat
-from .reference.pointwise import add, add_part_norms, add_rows, cap, gate_heads, gather_rows, multiply, put_rows
-from .reference.projection_norm import norm_projections, square_sums
-from .reference.states import causal_convolution, delta_net, gated_norm
-from .states import DeltaHeads, LayerStates, Segments, StateActivation
+from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, Vector, WeightFormat
+from .states import DeltaHeads, LayerStates, StateActivation
 from .stored.parts import WeightPart
 
 Rows = TypeVar("Rows")  # [tokens, width]: tensors, or what will be one
 Weight = TypeVar("Weight")  # [out, in], packed for products
-Vector = Tensor  # a norm's weight, a bias: numbers that a model stores and that are no matrix
 
 # What layers hand on as they got it. Each way of computing has its own, which its operations name.
 StepField = Any  # what a step says of its tokens: a tensor and the like, or an address in a recorded step
@@ -38,8 +31,8 @@ Adapters = Any  # of one product
 class LayerKV(NamedTuple):
     """One layer's part of the KV memory."""
 
-    keys: Tensor
-    values: Tensor
+    keys: DeviceArray
+    values: DeviceArray
 
 
 class Ranks(Protocol):
@@ -55,9 +48,9 @@ class Ranks(Protocol):
     def peers(self) -> PeerMemory | None:
         """Memory that the kernels of all ranks read and write, where there is any."""
 
-    def all_reduce(self, x: Tensor) -> Tensor: ...
+    def all_reduce(self, x: DeviceArray) -> DeviceArray: ...
 
-    def all_gather(self, x: Tensor, total: int) -> Tensor: ...
+    def all_gather(self, x: DeviceArray, total: int) -> DeviceArray: ...
 
     def span(self, total: int) -> tuple[int, int]: ...
 
@@ -85,6 +78,12 @@ class Operations(Protocol[Rows, Weight]):
 
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> Adapters:
         """Allocate adapters of one product, whose outputs are parts side by side."""
+
+    def vector(self, array: Array) -> Vector:
+        """Copy numbers that a model stores and that are no matrix, in the format of activations."""
+
+    def exact_vector(self, array: Array) -> Vector:
+        """Copy them in float32, whatever the activations' format is."""
 
     def embedding(self, token_ids: StepField, table: Table, first: int, scale: float) -> Rows: ...
 
@@ -206,70 +205,3 @@ class Operations(Protocol[Rows, Weight]):
 
     def all_gather(self, x: Rows, total: int) -> Rows:
         """[rows, total] in float32 from every rank's share of it; rank 0 at least has it all."""
-
-
-@dataclass(frozen=True)
-class TensorOperations:
-    """Operations shared by all implementations that compute on tensors at once."""
-
-    device: torch.device
-    activations: torch.dtype
-    ranks: Ranks
-
-    def fitting_experts(self, weights: ExpertWeights, hidden: int) -> ExpertWeights:
-        return weights
-
-    def add(self, stream: Tensor, update: Tensor, scale: float = 1.0, factor: float = 1.0) -> Tensor:
-        return add(stream, update, scale, factor)
-
-    def add_part_norms(self, total: Tensor, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        return add_part_norms(total, x, weight, epsilon)
-
-    def cap(self, product: Tensor, limit: float) -> Tensor:
-        return cap(product, limit)
-
-    def multiply(self, x: Tensor, y: Tensor, part: int = 0) -> Tensor:
-        return multiply(x, y, part)
-
-    def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
-        return gather_rows(x, indices)
-
-    def put_rows(self, stream: Tensor, placed: PlacedRows | None, part: int = 0) -> Tensor:
-        return stream if placed is None else put_rows(stream, placed, part)
-
-    def add_rows(self, stream: Tensor, placed: PlacedRows | None, part: int = 0) -> Tensor:
-        return stream if placed is None else add_rows(stream, placed, part)
-
-    def square_sums(self, heads: Tensor, norm: ProjectionNorm) -> Tensor:
-        return square_sums(heads, norm)
-
-    def norm_projections(self, product: Tensor, sums: Tensor, norm: ProjectionNorm) -> Tensor:
-        return norm_projections(product, sums, norm)
-
-    def gate_heads(self, attended: Tensor, heads: Tensor, layout: HeadLayout) -> Tensor:
-        return gate_heads(attended, heads, layout)
-
-    def causal_convolution(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        activation: StateActivation,
-        states: LayerStates,
-        segments: Segments,
-    ) -> Tensor:
-        return causal_convolution(x, weight, bias, activation, states, segments)
-
-    def delta_net(
-        self, convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
-    ) -> Tensor:
-        return delta_net(convolved, b, a, heads, states, segments)
-
-    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
-        return gated_norm(x, gate, weight, epsilon, num_heads)
-
-    def all_reduce(self, x: Tensor) -> Tensor:
-        return self.ranks.all_reduce(x)
-
-    def all_gather(self, x: Tensor, total: int) -> Tensor:
-        return self.ranks.all_gather(x.float(), total)

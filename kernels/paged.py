@@ -8,26 +8,27 @@ what is computed for them is never read.
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
+from .arrays import BFLOAT16, FLOAT16, FLOAT32, DeviceArray
 from .operands import TokenRotation
 
-KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
+KV_DTYPES = {"fp32": FLOAT32, "fp16": FLOAT16, "bf16": BFLOAT16, "int8": numpy.dtype(numpy.int8)}
 
 
 @dataclass(frozen=True, eq=False)
 class PagedKV:
     """One layer's memory, laid out as libraries for attention read theirs."""
 
-    keys: Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]: floats, or int8 around 0
-    values: Tensor
-    key_scales: Tensor | None = None  # of int8: float16 [num_blocks, block_size, num_kv_heads]
-    value_scales: Tensor | None = None
+    keys: DeviceArray  # [num_blocks, block_size, num_kv_heads, head_dim]: floats, or int8 around 0
+    values: DeviceArray
+    key_scales: DeviceArray | None = None  # of int8: float16 [num_blocks, block_size, num_kv_heads]
+    value_scales: DeviceArray | None = None
 
     @property
     def kind(self) -> str:
-        return next(kind for kind, dtype in KV_DTYPES.items() if dtype == self.keys.dtype)
+        name = str(self.keys.dtype).removeprefix("torch.")
+        return next(kind for kind, dtype in KV_DTYPES.items() if dtype.name == name)
 
     @property
     def block_size(self) -> int:
@@ -42,7 +43,7 @@ class PagedKV:
         return self.keys.shape[3]
 
     @property
-    def plain(self) -> tuple[Tensor, Tensor]:
+    def plain(self) -> tuple[DeviceArray, DeviceArray]:
         """Keys and values in float32, of the same shape."""
         if self.key_scales is None or self.value_scales is None:
             return self.keys.float(), self.values.float()
@@ -60,16 +61,16 @@ class PromptRows(NamedTuple):
 class DeviceRows:
     """One step: R rows, T tokens, the rows one after another."""
 
-    query_starts: Tensor  # int32 [R + 1]: the tokens of row r are query_starts[r]:query_starts[r + 1]
-    context_lengths: Tensor  # int32 [R]: tokens that the row's last query sees, itself included; 0: no row
-    block_tables: Tensor  # int32 [R, blocks]
-    kv_slots: Tensor  # int64 [T]: block × block_size + offset where a token's key and value go; below 0: nowhere
+    query_starts: DeviceArray  # int32 [R + 1]: the tokens of row r are query_starts[r]:query_starts[r + 1]
+    context_lengths: DeviceArray  # int32 [R]: tokens that the row's last query sees, itself included; 0: no row
+    block_tables: DeviceArray  # int32 [R, blocks]
+    kv_slots: DeviceArray  # int64 [T]: block × block_size + offset where a token's key and value go; below 0: nowhere
     max_queries: int  # no row has more
     max_context: int  # no context is longer
     are_answers: bool = False  # each has one query, and none reads what another one stores in this step
     prompts: PromptRows | None = None  # None: it is not known which rows are
     # int64 [T]: the end of the keys that each query sees, which never falls within a row; None: each sees itself last.
-    seen_ends: Tensor | None = None
+    seen_ends: DeviceArray | None = None
 
     @property
     def num_rows(self) -> int:
@@ -100,12 +101,12 @@ class Rotation(NamedTuple):
     Sines carry the rotation's sign, as `rotate_halves` and `rotate_pairs` want them.
     """
 
-    cos: Tensor  # float32 [positions, head_dim]
-    sin: Tensor
-    positions: Tensor  # int64 [T]
-    query_scales: Tensor | None = None  # float32 [positions]: what queries are multiplied by
+    cos: DeviceArray  # float32 [positions, head_dim]
+    sin: DeviceArray
+    positions: DeviceArray  # int64 [T]
+    query_scales: DeviceArray | None = None  # float32 [positions]: what queries are multiplied by
 
     @property
     def of_tokens(self) -> TokenRotation:
-        scales = None if self.query_scales is None else self.query_scales[self.positions].view(-1, 1, 1)
+        scales = None if self.query_scales is None else self.query_scales[self.positions][:, None, None]
         return TokenRotation(self.cos[self.positions][:, None], self.sin[self.positions][:, None], scales)

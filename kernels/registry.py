@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
-
 # The device on which a backend's version is used; "torch" serves all that have none. "cuda" is for torch's operations,
 # too, where a GPU wants them in another way.
 _DEVICE_OF_BACKEND = {"triton": "cuda", "cuda": "cuda", "cpu": "cpu"}
@@ -30,7 +28,7 @@ class Op:
     row_invariant: "Op | None" = None  # where some version's rows depend on their company
     _chosen: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by device type
 
-    def __call__(self, first: Tensor, *rest: Any) -> Any:
+    def __call__(self, first: Any, *rest: Any) -> Any:
         return self._chosen.get(first.device.type, self.in_torch)(first, *rest)
 
     @property

@@ -9,22 +9,21 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
+from .arrays import DeviceArray
 
 
 @dataclass
 class Scratch:
     """Memory that gathered keys and values pass through. Kept, because touching fresh pages costs more than copying."""
 
-    buffers: dict[tuple[int, torch.dtype, torch.device], Tensor] = field(default_factory=dict)
+    buffers: dict[Hashable, DeviceArray] = field(default_factory=dict)
 
-    def take(self, number: int, rows: int, width: int, like: Tensor) -> Tensor:
+    def take(self, number: int, rows: int, width: int, like: DeviceArray) -> DeviceArray:
         """A [rows, width] buffer; the next call with the same number overwrites it."""
         key = (number, like.dtype, like.device)
         held = self.buffers.get(key)
         if held is None or held.numel() < rows * width:
-            held = self.buffers[key] = torch.empty(rows * width, dtype=like.dtype, device=like.device)
+            held = self.buffers[key] = like.new_empty(rows * width)
         return held[: rows * width].view(rows, width)
 
 
@@ -34,12 +33,12 @@ class HostRows:
 
     query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]
     context_lengths: list[int]  # R: tokens that the row's last query sees, itself included
-    block_tables: Tensor  # [R, max_blocks] int32, padded with 0
-    kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
+    block_tables: DeviceArray  # [R, max_blocks] int32, padded with 0
+    kv_slots: DeviceArray  # [T] int64: block × block_size + offset where each token's key and value go
     scratch: Scratch = field(default_factory=Scratch)
     # T int64, on the host: the end of the keys that each query sees, which never falls within a row and for its last
     # query is the context; None: each sees itself last.
-    seen_ends: Tensor | None = None
+    seen_ends: DeviceArray | None = None
     plans: dict[Hashable, Any] = field(default_factory=dict)
 
     def plan(self, key: Hashable, build: Callable[[], Any]) -> Any:
@@ -51,10 +50,3 @@ class HostRows:
 
     def num_queries(self, row: int) -> int:
         return self.query_starts[row + 1] - self.query_starts[row]
-
-    def ends_of(self, row: int) -> Tensor:
-        """The end of the keys that each of the row's queries sees."""
-        if self.seen_ends is not None:
-            return self.seen_ends[self.query_starts[row] : self.query_starts[row + 1]]
-        context = self.context_lengths[row]
-        return torch.arange(context - self.num_queries(row), context) + 1

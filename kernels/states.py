@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-import torch
-from torch import Tensor
+from .arrays import DeviceArray
+from .operands import Vector
 
 NO_STATE = -1  # of `Segments.reads`: nothing comes before, the state is zeros
 
@@ -21,8 +21,8 @@ StateActivation = Literal["silu"] | None
 class LayerStates(NamedTuple):
     """One layer's part of the memory of states; what a layer lacks is empty."""
 
-    convolved: Tensor = torch.empty(0)  # float32 [num_states, width - 1, channels]: a convolution's last inputs
-    recurrent: Tensor = torch.empty(0)  # float32 [num_states, heads, key_dim, value_dim]: a delta net's matrices
+    convolved: DeviceArray  # float32 [num_states, width - 1, channels]: a convolution's last inputs
+    recurrent: DeviceArray  # float32 [num_states, heads, key_dim, value_dim]: a delta net's matrices
 
 
 class Segment(NamedTuple):
@@ -37,10 +37,10 @@ class Segment(NamedTuple):
 class Segments:
     """One step's segments, in the order of its tokens: S segments, R rows."""
 
-    starts: Tensor  # int32 [S + 1]: segment i is tokens starts[i]:starts[i + 1]
-    reads: Tensor  # int32 [S]: NO_STATE or the state that is read first
-    writes: Tensor  # int32 [S]: the state that is written; it holds all tokens up to the segment's end
-    of_rows: Tensor  # int32 [R + 1]: row r's segments are of_rows[r]:of_rows[r + 1]
+    starts: DeviceArray  # int32 [S + 1]: segment i is tokens starts[i]:starts[i + 1]
+    reads: DeviceArray  # int32 [S]: NO_STATE or the state that is read first
+    writes: DeviceArray  # int32 [S]: the state that is written; it holds all tokens up to the segment's end
+    of_rows: DeviceArray  # int32 [R + 1]: row r's segments are of_rows[r]:of_rows[r + 1]
 
     @cached_property
     def listed(self) -> list[Segment]:
@@ -63,8 +63,8 @@ class DeltaHeads:
     num_value_heads: int
     key_dim: int
     value_dim: int
-    log_decay: Tensor  # float32 [num_value_heads]: A_log
-    step_bias: Tensor  # float32 [num_value_heads]: dt_bias
+    log_decay: Vector  # float32 [num_value_heads]: A_log
+    step_bias: Vector  # float32 [num_value_heads]: dt_bias
 
     @property
     def num_shared(self) -> int:
@@ -76,17 +76,8 @@ class DeltaHeads:
         """Of a token's queries, keys and values."""
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
-    def parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def parts(self, x: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
         """Queries, keys [T, key heads, key_dim] and values [T, value heads, value_dim] of [T, width]."""
         keys = self.num_key_heads * self.key_dim
-        query, key, value = x.split((keys, keys, self.num_value_heads * self.value_dim), 1)
-        return (
-            query.unflatten(1, (self.num_key_heads, self.key_dim)),
-            key.unflatten(1, (self.num_key_heads, self.key_dim)),
-            value.unflatten(1, (self.num_value_heads, self.value_dim)),
-        )
-
-
-def state_before(memory: Tensor, segment: Segment) -> Tensor:
-    """A copy of the state that a segment begins with."""
-    return torch.zeros_like(memory[0]) if segment.read is None else memory[segment.read].clone()
+        query, key = (x[:, first : first + keys].reshape(len(x), -1, self.key_dim) for first in (0, keys))
+        return query, key, x[:, 2 * keys :].reshape(len(x), -1, self.value_dim)

@@ -56,11 +56,12 @@ def fields_of_annotations(kind: type[StructKind]) -> type[StructKind]:
 
 def struct_of(kind: type[StructKind], *values: Any, **fields: Any) -> StructKind:
     """A struct of these values. An array's is its address, so it has to outlive the struct; None is null."""
-    given = {name: _address(value) for name, value in fields.items()}
-    return kind(*map(_address, values), **given)
+    given = {name: pointer_to(value) for name, value in fields.items()}
+    return kind(*map(pointer_to, values), **given)
 
 
-def _address(value: Any) -> Any:
+def pointer_to(value: Any) -> Any:
+    """Where an array's numbers lie; any other value as it is."""
     if isinstance(value, numpy.ndarray):
         return address(value)
     return value.data_ptr() if hasattr(value, "data_ptr") else value

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from ctypes import addressof
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
-from ..arrays import address
+from ..arrays import FLOAT32, Array, address
 from ..experts import ExpertWeights, Routing
 from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
@@ -79,6 +80,11 @@ class NativeOperations(RowOperations, StateOperations):
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> NativeLora:
         return NativeLora(in_features, outputs, config)
 
+    def vector(self, array: Array) -> Array:
+        return numpy.array(array, FLOAT32, order="C")
+
+    exact_vector = vector
+
     # --- what layers call, while a step is recorded -------------------------------------------------------------------
 
     def embedding(self, token_ids: int, table: NativeWeight, first: int, scale: float = 1.0) -> Buffer:
@@ -88,7 +94,7 @@ class NativeOperations(RowOperations, StateOperations):
         self.program.call("penstock_embedding", arguments, found, keep=table)
         return found
 
-    def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
+    def linear(self, x: Buffer, weight: NativeWeight, bias: Array | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
         if isinstance(weight, JoinedWeight):
             self._record_joined(x, weight, bias, product)
@@ -104,7 +110,7 @@ class NativeOperations(RowOperations, StateOperations):
             return {"input": x}
         return {"quantized_input": self._in_order(x, weight) or self._quantized(x, weight.row_group)}
 
-    def _record_joined(self, x: Buffer, weight: JoinedWeight, bias: Tensor | None, product: Buffer) -> None:
+    def _record_joined(self, x: Buffer, weight: JoinedWeight, bias: Array | None, product: Buffer) -> None:
         """Each part is a product of its own kind, beginning where the one before it ends."""
         weights, num_rows, first = weight.parts(), self.program.num_rows, 0
         parts = (structs.JoinedPart * len(weights))()
@@ -171,7 +177,7 @@ class NativeOperations(RowOperations, StateOperations):
             num_projected=layout.num_projected_keys,
             query_norm=query_norm,
             key_norm=key_norm,
-            norm_stride=0 if query_norm is None or query_norm.dim() == 1 else layout.head_dim,
+            norm_stride=0 if query_norm is None or query_norm.ndim == 1 else layout.head_dim,
             norms_have_mean=layout.norms_have_mean,
             norms_follow=layout.norms_follow,
             norms_values=layout.norms_values,
@@ -280,15 +286,14 @@ class NativeOperations(RowOperations, StateOperations):
     def route(
         self,
         logits: Buffer,
-        bias: Tensor | None,
+        bias: Array | None,
         routing: Routing,
-        factors: Tensor | None = None,
+        factors: Array | None = None,
         token_kinds: int | None = None,
         kind: int = 0,
     ) -> mixing.NativeRoutes:
         """`token_kinds` is the address of that field of the step."""
         found = mixing.NativeRoutes(self.program.buffer(routing.top_k), self.program.buffer(routing.top_k))
-        bias, factors = (None if each is None else each.float().contiguous() for each in (bias, factors))
         given = mixing.routing_fields(routing) | {"experts": found.experts, "weights": found.weights}
         self._record(
             "route",
@@ -309,13 +314,12 @@ class NativeOperations(RowOperations, StateOperations):
         memory_bytes = mixing.memory_bytes(weights, x.width, top_k, self.program.capacity)
         # Free again when the routes are, which is before another layer's experts.
         memory = self.program.arena.lend(routes.experts, memory_bytes)
-        gate_up_bias, down_bias = mixing.biases(weights)
         given = self._met_by(x, weights.gate_up)
         self._record(
             f"experts_{kind}",
             structs.Experts,
             output,
-            (weights, gate_up_bias, down_bias),
+            weights,
             **given,
             experts=routes.experts,
             weights=routes.weights,
@@ -326,8 +330,8 @@ class NativeOperations(RowOperations, StateOperations):
             width=weights.width,
             gate_up=weights.gate_up.structure(),
             down=weights.down.structure(),
-            gate_up_bias=gate_up_bias,
-            down_bias=down_bias,
+            gate_up_bias=weights.gate_up_bias,
+            down_bias=weights.down_bias,
             gating=mixing.gating_of(weights.activation),
             memory=memory,
             memory_bytes=memory_bytes,

@@ -36,12 +36,20 @@ def attention(
         own = slice(rows.query_starts[row], rows.query_starts[row + 1])
         table = rows.block_tables[row, : -(-context // keys.shape[2])].long()
         own_keys, own_values = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
-        ends = rows.ends_of(row).to(query.device)
+        ends = ends_of(rows, row).to(query.device)
         attended[own] = attend(query[own], own_keys, own_values, scale, window, sinks, softcap, ends)
     return attended
 
 
 attention_invariant = attention.invariant()
+
+
+def ends_of(rows: HostRows, row: int) -> Tensor:
+    """The end of the keys that each of the row's queries sees."""
+    if rows.seen_ends is not None:
+        return rows.seen_ends[rows.query_starts[row] : rows.query_starts[row + 1]]
+    context = rows.context_lengths[row]
+    return torch.arange(context - rows.num_queries(row), context) + 1
 
 
 def of_context(blocks: Tensor, context: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..registry import op
-from ..states import DeltaHeads, LayerStates, Segments, StateActivation, state_before
+from ..states import DeltaHeads, LayerStates, Segment, Segments, StateActivation
 
 SMALLEST_SQUARE = 1e-6  # added to the sum of a query's or a key's squares
 LINEAR_FROM = 20.0  # log(1 + e^x) is x above
@@ -30,7 +30,7 @@ def causal_convolution(
     convolved, width = torch.empty_like(x), weight.shape[1]
     for segment in segments:
         own = x[segment.tokens].float()
-        inputs = torch.cat((state_before(states.convolved, segment), own))  # [width - 1 + n, channels]
+        inputs = torch.cat((_state_before(states.convolved, segment), own))  # [width - 1 + n, channels]
         total = torch.zeros_like(own) if bias is None else bias.float().expand_as(own)
         for tap in range(width):
             total = total + inputs[tap : tap + len(own)] * weight[:, tap].float()
@@ -50,7 +50,7 @@ def delta_net(
     attended = convolved.new_empty(len(convolved), heads.num_value_heads, heads.value_dim)
     query, key, value = heads.parts(convolved)
     for segment in segments:
-        state = state_before(states.recurrent, segment)
+        state = _state_before(states.recurrent, segment)
         for token in range(segment.tokens.start, segment.tokens.stop):
             state, attended[token] = _step(state, query[token], key[token], value[token], b[token], a[token], heads)
         states.recurrent[segment.write] = state
@@ -94,3 +94,8 @@ def gated_norm(x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_head
 def silu(x: Tensor) -> Tensor:
     """In steps that have one result wherever in a tensor a number stands; torch's own has not."""
     return x / (1 + x.neg().exp())
+
+
+def _state_before(memory: Tensor, segment: Segment) -> Tensor:
+    """A copy of the state that a segment begins with."""
+    return torch.zeros_like(memory[0]) if segment.read is None else memory[segment.read].clone()

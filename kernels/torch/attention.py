@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..operands import Scoring
-from ..reference.attention import attention, capped, softmax_with, write_kv
+from ..reference.attention import attention, capped, ends_of, softmax_with, write_kv
 from ..rows import HostRows
 from .paging import block_rows, kept_rows, on_device, slot_rows
 
@@ -205,7 +205,7 @@ def _group(
     )
     if num_queries > 1:
         if rows.seen_ends is not None or num_queries < max(contexts) or (window and window < num_queries):
-            ends = torch.stack([rows.ends_of(row) for row in members])
+            ends = torch.stack([ends_of(rows, row) for row in members])
             ends -= block_size * torch.tensor(start_blocks)[:, None]
             hidden = _hidden(on_device(counts, device), num_queries, 0, most, window, on_device(ends, device))
             group.is_causal = bool(hidden.any())

@@ -87,6 +87,7 @@ def add_lora_by_tile(product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraM
 
 def _added(linear: Callable[..., Tensor], product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping) -> Tensor:
     for adapter, tokens in adapted.groups:
+        tokens = tokens.long()
         inputs = x[tokens]
         for first, down, up in lora.parts_of(adapter):
             added = linear(linear(inputs, down, None), up, None)

@@ -20,8 +20,6 @@ from importlib.util import find_spec
 from pkgutil import walk_packages
 from types import ModuleType
 
-import torch
-
 
 def is_interpreted() -> bool:
     """Whether kernels are to run in Triton's interpreter, on tensors of the CPU."""
@@ -38,6 +36,8 @@ def lack() -> str:
     """Why these kernels cannot run on a GPU here; "" if they can."""
     if find_spec("triton") is None:
         return "there is no triton here; install it (pip install triton), as torch's CUDA builds do."
+    import torch  # only where these kernels are asked for
+
     if not is_interpreted() and not torch.cuda.is_available():
         return "torch finds no CUDA device here."
     return ""

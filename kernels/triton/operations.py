@@ -15,7 +15,6 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
-from ..operations import TensorOperations
 from ..packed.gpu_blocks import kind_of, pack_blocks
 from ..packed.gpu_experts import GpuExperts, pack_experts
 from ..packed.gpu_weights import GpuWeight, pack
@@ -25,6 +24,7 @@ from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
 from ..torch.arrays import numpy_dtype
 from ..torch.parts import floats_of
+from ..torch.tensor_operations import TensorOperations
 from . import is_interpreted
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads

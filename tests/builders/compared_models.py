@@ -13,10 +13,12 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from builders.hand_driven import HandDriven
 from safetensors.torch import load_file
 
+from penstock.kernels.torch.arrays import tensor_of
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.protocol.conversion import Conversion
 from penstock.worker.convert import convert
@@ -75,6 +77,8 @@ def kept_tensors(value: Any, path: str = "decoder") -> Iterator[tuple[str, torch
     """Every tensor that a loaded model keeps, with the way to it."""
     if isinstance(value, torch.Tensor):
         yield path, value.to_dense() if value.is_mkldnn else value
+    elif isinstance(value, numpy.ndarray):
+        yield path, tensor_of(value)
     elif isinstance(value, (list, tuple)):
         for number, each in enumerate(value):
             yield from kept_tensors(each, f"{path}[{number}]")

@@ -8,13 +8,14 @@ parameter; so a new kernel whose method is called as its operation is held witho
 import inspect
 from collections.abc import Callable
 from ctypes import addressof
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from penstock.kernels import LoraMapping, PackedWeight
+from penstock.kernels import LoraMapping
 from penstock.kernels.cpu.calls.experts import NativeRoutes
 from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS
 from penstock.kernels.cpu.library import load
@@ -28,8 +29,9 @@ from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.experts import ExpertWeights, Routes
 from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightFormat
 from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
+from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
-from penstock.kernels.states import Segments
+from penstock.kernels.states import DeltaHeads, Segments
 from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from penstock.kernels.torch.parts import quantized_part
 from penstock.kernels.torch.products import TorchLora
@@ -79,7 +81,7 @@ class OneCall:
             return pack([argument], "fp32")
         if _is_buffer(parameter, argument):
             return self.buffer(parameter.name, argument)
-        return argument
+        return self.ops.vector(array_of(argument))
 
     def buffer(self, name: str, x: Tensor) -> Buffer:
         found = self.buffers[name] = self.program.buffer(x[0].numel())
@@ -87,10 +89,10 @@ class OneCall:
         found.writer = Quantize(num_rows=self.program.num_rows, input=found.data_ptr(), width=found.width)
         return found
 
-    def point(self, **fields: Tensor) -> int:
+    def point(self, **fields: Any) -> int:
         """Lets fields of the step point to these; the address of the last one."""
-        for field, tensor in fields.items():
-            self.kept.append(tensor.contiguous())
+        for field, given in fields.items():
+            self.kept.append(torch.as_tensor(given).contiguous())
             setattr(self.step, field, self.kept[-1].data_ptr())
         return self.step.address_of(field)
 
@@ -164,6 +166,10 @@ def _rows(call: OneCall, rows: DeviceRows) -> Step:
     return call.step
 
 
+def _heads(call: OneCall, heads: DeltaHeads) -> DeltaHeads:
+    return replace(heads, log_decay=array_of(heads.log_decay), step_bias=array_of(heads.step_bias))
+
+
 def _segments(call: OneCall, segments: Segments) -> Step:
     call.step.num_rows, call.step.num_segments = len(segments.of_rows) - 1, len(segments.reads)
     call.point(segment_starts=segments.starts, segments_of_rows=segments.of_rows)
@@ -224,6 +230,7 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     Rotation: _rotation,
     DeviceRows: _rows,
     Segments: _segments,
+    DeltaHeads: _heads,
     PagedKV: _memory,
 }
 

@@ -3,8 +3,6 @@
 Quick on processors; in Triton's interpreter with `-m long`, since test_every_kernel.py tries it in every run.
 """
 
-from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
-
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
 from collections.abc import Callable
@@ -27,6 +25,7 @@ from penstock.kernels.arrays import address
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.structs import Linear, Lora, Step
 from penstock.kernels.cpu.weights.lora import NativeLora
+from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from penstock.kernels.triton.products.lora import DeviceLoraMapping, TritonLora, add_lora
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}

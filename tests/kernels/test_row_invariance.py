@@ -9,8 +9,9 @@ import torch
 from builders.cases import for_each
 from builders.operation_examples.attention import Form, Requests, paged_rows
 
-from penstock.kernels import HostRows, pack
+from penstock.kernels import HostRows
 from penstock.kernels.operands import Activation
+from penstock.kernels.packed.torch_weights import pack
 from penstock.kernels.reference.attention import attention, attention_invariant
 from penstock.kernels.reference.pointwise import (
     apply_activation_invariant,

@@ -64,7 +64,7 @@ def _cases():
         yield f"net {shape}", _net, torch.cat((b, a, x), 1), states, heads
     for channels, width, activation in ((300, 4, "silu"), (19, 3, None), (64, 2, "silu"), (33, 8, "silu")):
         x, weight = (torch.randn(*each, generator=generator) for each in ((TOKENS, channels), (channels, width)))
-        states = LayerStates(torch.randn(5, width - 1, channels, generator=generator))
+        states = LayerStates(torch.randn(5, width - 1, channels, generator=generator), torch.empty(0))
         yield f"convolution {channels} × {width}", _convolution, x, states, (weight, None, activation)
 
 
@@ -164,7 +164,7 @@ def test_the_delta_net_gives_what_both_forms_of_transformers_give(form, read):
 
 def test_the_convolution_gives_what_transformers_gives_and_keeps_the_newest_inputs():
     x, weight, bias = _draws(TOKENS, 19), _draws(19, 4, seed=1), _draws(19, seed=2)
-    states = LayerStates(torch.full((1, 3, 19), torch.nan))
+    states = LayerStates(torch.full((1, 3, 19), torch.nan), torch.empty(0))
     found = causal_convolution(x, weight, bias, "silu", states, segments_of([[(TOKENS, -1, 0)]]))
     torch.testing.assert_close(found, theirs().causal_conv1d_fn(x.T[None], weight, bias, activation="silu")[0].T)
     assert torch.equal(states.convolved[0], x[-3:])

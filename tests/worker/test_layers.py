@@ -10,8 +10,10 @@ from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
-from penstock.kernels import TorchOperations, WeightFormat, multiplies_bfloat16
+from penstock.kernels import WeightFormat
 from penstock.kernels.arrays import BFLOAT16, FLOAT32
+from penstock.kernels.packed.torch_weights import multiplies_bfloat16
+from penstock.kernels.torch.operations import TorchOperations
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description.parts.rope import RopeConfig
 from penstock.worker.kv.kv_cache import KVShape

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import torch
 from torch import Tensor
 
-from ...kernels import TorchOperations, WeightFormat
-from ...kernels.arrays import FLOAT32
+from ...kernels import WeightFormat
+from ...kernels.arrays import FLOAT32, Array
+from ...kernels.torch.operations import TorchOperations
 from ..description.config import ModelConfig
 from ..description.origin import origin_of
 from ..description.split import check_split
@@ -73,14 +75,21 @@ class _RecordingSource:
     def has(self, name: str) -> bool:
         return self.checkpoint.has(name)
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
+        return numpy.broadcast_to(FLOAT32.type(0), self._recorded(name, shape, part))
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        return torch.empty(self._recorded(name, shape, part), device=_NOWHERE)
+
+    def _recorded(self, name: str, shape: tuple[int, ...], part: Part | None) -> tuple[int, ...]:
+        """Record what is read, and return its shape."""
         self.checkpoint.shaped(name, shape)  # raises if it is missing or has another shape
         piece = CheckpointPiece(name, shape, part)
         # Tensors that are read in several parts are kept whole.
         self.pieces[name] = piece if self.pieces.get(name, piece) == piece else CheckpointPiece(name, shape)
-        return torch.empty(piece.part_shape, device=_NOWHERE)
+        return piece.part_shape
 
-    matrix = octets = read
+    octets = matrix
 
     def group_size(self, module: str) -> int:
         """Ranks divide evenly; the new groups must divide each share (`check_groups`)."""

@@ -7,11 +7,10 @@ Attention reads only the KV memory, even for the step's own tokens, so the chunk
 
 import math
 
-import torch
-from torch import Tensor
+import numpy
 
 from ...kernels import HeadLayout
-from ...kernels.operands import ProjectionNorm
+from ...kernels.operands import ProjectionNorm, Vector
 from ..description.config import ModelConfig
 from ..description.families.family import QKV
 from ..description.parts.heads import LayerHeads
@@ -60,10 +59,10 @@ class Attention:
         span = first * heads.head_dim, last * heads.head_dim
         self.output = RowLinear(weights.at(config.family.names.attention_output), width, config.hidden_size, span)
 
-    def _sinks(self, weights: Weights, config: ModelConfig) -> Tensor:
+    def _sinks(self, weights: Weights, config: ModelConfig) -> Vector:
         """The sinks of this rank's heads."""
         first, last = weights.placement.ranks.span(config.num_heads)
-        return weights.vector("sinks", (config.num_heads,), (0, first, last)).float()
+        return weights.exact_vector("sinks", (config.num_heads,), (0, first, last))
 
     def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
         return self.ops.all_reduce(self.of_rank(x, batch))  # [T, hidden]
@@ -82,7 +81,7 @@ class Attention:
         return self.output.of_rank(attended, batch.adapted)  # [T, hidden]
 
 
-def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tuple[Tensor, Tensor | None] | None:
+def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tuple[Vector, Vector | None] | None:
     """The norms of queries and keys: one weight for all heads, [head_dim], or one for each, [heads, head_dim]."""
     if config.qk_norm in (None, "together"):
         return None
@@ -101,14 +100,14 @@ def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tup
     return query_norms, key_norms
 
 
-def _norms_of_heads(weights: Weights, shape: tuple[int, int], span: tuple[int, int], config: ModelConfig) -> Tensor:
+def _norms_of_heads(weights: Weights, shape: tuple[int, int], span: tuple[int, int], config: ModelConfig) -> Vector:
     """This rank's [heads, head_dim], from one tensor for all heads or one per head."""
     if config.qk_norm == "each head its own":
         return weights.vector("weight", shape, (0, *span))
-    heads = [weights.at("norms").at(head).vector("weight", shape[1:]) for head in range(*span)]
+    heads = [weights.at("norms").at(head).read("weight", shape[1:]) for head in range(*span)]
     for head in {*range(shape[0])} - {*range(*span)}:
         weights.at("norms").at(head).pass_over("weight")
-    return torch.stack(heads)
+    return weights.ops.vector(numpy.stack(heads))
 
 
 def _joint_norm(weights: Weights, config: ModelConfig, heads: LayerHeads) -> ProjectionNorm:

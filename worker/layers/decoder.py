@@ -1,7 +1,6 @@
 """The decoder of most families, dense or with sparse layers, built from a config's description."""
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -68,12 +67,7 @@ class ScaledLayer(DecoderLayer):
         if (inputs := config.token_inputs) is not None:
             self.own_input = TokenInputLayer(weights, inputs, layer, config.hidden_size, config.activation)
             self.after_input = _norm_behind(weights, "post_per_layer_input_norm", config)
-        self.scalar = weights.exact_vector("layer_scalar", (1,))
-
-    @cached_property
-    def factor(self) -> float:
-        """Read the factor at the first step: during a conversion the weights have no values."""
-        return self.scalar.item()
+        self.factor = float(weights.read("layer_scalar", (1,))[0])
 
     def __call__(  # type: ignore[override]  # returns no update
         self, stream: Rows, update: Rows | None, batch: LayerInputs

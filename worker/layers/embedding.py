@@ -60,7 +60,7 @@ class Head:
             piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
             weight = weights.packed([piece])
         # A tied head may have one too, like ERNIE's with use_bias.
-        biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
+        biases = [weights.read("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 
     def __call__(self, hidden: Rows) -> Rows:

@@ -6,10 +6,10 @@ each token's sum, and the ranks' parts are added up.
 
 from dataclasses import dataclass, replace
 
-import torch
-from torch import Tensor
+import numpy
 
 from ...kernels.experts import ExpertWeights, GatedActivation, Routing
+from ...kernels.operands import Vector
 from ...kernels.operations import PackedExperts, Routes, StepField
 from ...kernels.stored.mxfp4 import BLOCK
 from ...kernels.stored.parts import transposed
@@ -102,7 +102,7 @@ def _logits(weights: Weights, config: ExpertsConfig, hidden_size: int) -> Linear
 def exact_linear(weights: Weights, out_features: int, in_features: int, has_bias: bool = False) -> Linear:
     """Load a small float32 product, whole on each rank, whatever the format of the others."""
     weight = weights.packed_as(EXACT, [CheckpointPiece("weight", (out_features, in_features))])
-    biases = [weights.vector("bias", (out_features,))] if has_bias else []
+    biases = [weights.read("bias", (out_features,))] if has_bias else []
     return Linear(weight, biases, weights)
 
 
@@ -154,7 +154,7 @@ class _Share:
 def expert_weights(weights: Weights, hidden_size: int, config: ExpertsConfig) -> ExpertWeights:
     share = _Share.of(weights, config)
     first, last = share.experts
-    biases: tuple[Tensor | None, Tensor | None] = (None, None)
+    biases: tuple[Vector | None, Vector | None] = (None, None)
     stack = config.names.stack
     if stack is not None and is_stacked(weights, stack):
         matrices = _stacked_matrices(weights, hidden_size, config, stack, share)
@@ -206,12 +206,12 @@ def _stacked_matrices(
 
 def _stacked_biases(
     weights: Weights, hidden_size: int, config: ExpertsConfig, stack: Stack, share: _Share
-) -> tuple[Tensor | None, Tensor | None]:
+) -> tuple[Vector | None, Vector | None]:
     """Load the biases of gate and up, [experts, 2 × width], the gate's first, and of down, [experts, hidden]."""
     gate_up_bias = down_bias = None
     if weights.has(name := f"{stack.gate_up}_bias"):
-        alternating = weights.vector(name, (config.num_experts, 2 * config.width), share.part(1, 2))
-        gate_up_bias = torch.cat((alternating[:, 0::2], alternating[:, 1::2]), 1)
+        alternating = weights.read(name, (config.num_experts, 2 * config.width), share.part(1, 2))
+        gate_up_bias = weights.ops.vector(numpy.concatenate((alternating[:, 0::2], alternating[:, 1::2]), 1))
     if weights.has(name := f"{stack.down}_bias"):
         # It belongs to an expert's sum over the ranks, so one rank adds it.
         if share.is_by_expert or weights.placement.ranks.rank == 0:

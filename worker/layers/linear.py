@@ -5,10 +5,10 @@ inputs and adds up the ranks' sums. A layer has a bias if the checkpoint has one
 the number of ranks.
 """
 
-import torch
-from torch import Tensor
+import numpy
 
 from ...kernels import WeightFormat
+from ...kernels.arrays import Array
 from ...kernels.operations import Adapters, StepField
 from ...protocol.errors import ConfigError
 from ..weights.piece import CheckpointPiece, Part
@@ -20,10 +20,10 @@ EXACT = WeightFormat("fp32")  # for products whose rounding would change choices
 class Linear:
     """One product with a packed weight, plus the LoRA adapters of its tokens."""
 
-    def __init__(self, weight: Weight, biases: list[Tensor], weights: Weights, lora: Adapters | None = None) -> None:
+    def __init__(self, weight: Weight, biases: list[Array], weights: Weights, lora: Adapters | None = None) -> None:
         self.ops = weights.ops
         self.weight = weight  # [out, in]
-        self.bias = torch.cat(biases) if biases else None  # [out]
+        self.bias = self.ops.vector(numpy.concatenate(biases)) if biases else None  # [out]
         self.lora = lora
 
     def __call__(self, x: Rows, adapted: StepField | None = None) -> Rows:
@@ -51,7 +51,7 @@ class MergedLinear(Linear):
             rows: Part = (0, first, last)
             pieces.append(CheckpointPiece(f"{name}.weight", (total, in_features), rows))
             if weights.has(f"{name}.bias"):
-                biases.append(weights.vector(f"{name}.bias", (total,), rows))
+                biases.append(weights.read(f"{name}.bias", (total,), rows))
         if biases and len(biases) < len(names):
             raise ConfigError(f"{weights.prefix}: of {', '.join(names)} only {len(biases)} have a bias, not all.")
         weight = weights.packed(pieces) if format is None else weights.packed_as(format, pieces)
@@ -106,7 +106,7 @@ class RowLinear:
         # The bias belongs to the sum, so one rank adds it.
         biases = []
         if weights.has("bias") and placement.ranks.rank == 0:
-            biases.append(weights.vector("bias", (out_features,)))
+            biases.append(weights.read("bias", (out_features,)))
         else:
             weights.pass_over("bias")
         self.own = Linear(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))

@@ -18,10 +18,10 @@ of fixed size: the convolution's last inputs, and the matrices.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
 from ...kernels import DeltaHeads, WeightFormat
+from ...kernels.operands import Vector
 from ..description.config import ModelConfig
 from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import LayerInputs
@@ -120,12 +120,12 @@ def _merged(
     return MergedLinear(weights, [projection.name] * len(parts), in_features, parts, format)
 
 
-def _convolution(weights: Weights, net: DeltaNet, first: int, last: int) -> Tensor:
+def _convolution(weights: Weights, net: DeltaNet, first: int, last: int) -> Vector:
     """Load the convolution weights of these key heads, in the order of queries, keys and values."""
     of_part = _apart(net, first, last)["qkv"]
     shape = of_part.total, 1, net.conv_width
-    taps = [weights.exact_vector("conv1d.weight", shape, (0, *span)) for span in of_part.spans]
-    return torch.cat([each.view(-1, net.conv_width) for each in taps])
+    taps = [weights.read("conv1d.weight", shape, (0, *span))[:, 0] for span in of_part.spans]
+    return weights.ops.exact_vector(numpy.concatenate(taps))
 
 
 class ConvolutionLayer:
@@ -141,8 +141,9 @@ class ConvolutionLayer:
             MergedLinear(weights, ["in_proj"], size, [(3 * total, third * total + first, third * total + last)])
             for third in range(3)
         )
-        taps, part = weights.at("conv"), (0, first, last)
-        self.taps = taps.exact_vector("weight", (total, 1, convolution.conv_width), part).view(last - first, -1)
+        taps, part = weights.at("conv"), (0, *span)
+        stored = taps.read("weight", (total, 1, convolution.conv_width), part)
+        self.taps = self.ops.exact_vector(stored[:, 0])  # [channels, width]
         self.bias = taps.exact_vector("bias", (total,), part) if taps.has("bias") else None
         self.output = RowLinear(weights.at("out_proj"), total, size, span)
 

@@ -1,9 +1,7 @@
 """Norms of the stream, and of the updates that parts add to it."""
 
-import torch
-from torch import Tensor
-
-from ...kernels.torch.arrays import torch_dtype
+from ...kernels.arrays import FLOAT32
+from ...kernels.operands import Vector
 from ..description.parts.norms import NormForm
 from ..weights.weights import Rows, Weights
 
@@ -47,10 +45,9 @@ class PlainStream:
         return stream if update is None else self.ops.add(stream, update, self.update_scale)
 
 
-def norm_vector(weights: Weights, name: str, shape: tuple[int, ...], is_less_one: bool, scale: float = 1.0) -> Tensor:
+def norm_vector(weights: Weights, name: str, shape: tuple[int, ...], is_less_one: bool, scale: float = 1.0) -> Vector:
     """A norm's weight or bias, times the scale. After adding 1 it stays float32: 16 bits would lose much of it."""
-    if not is_less_one and scale == 1.0:
-        return weights.vector(name, shape)
-    exact = weights.read(name, shape, None).to(weights.placement.device, torch.float32)
-    whole = (exact + 1.0 if is_less_one else exact) * scale
-    return whole if is_less_one else whole.to(torch_dtype(weights.placement.activations))
+    exact = weights.read(name, shape).astype(FLOAT32)
+    if is_less_one:
+        return weights.ops.exact_vector((exact + 1.0) * scale)
+    return weights.ops.vector(exact * scale)

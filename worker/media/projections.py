@@ -19,7 +19,7 @@ from ..weights.weights import Weights
 
 
 def projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
-    biases = [weights.vector(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
+    biases = [weights.read(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
     return Linear(weights.packed([CheckpointPiece(f"{name}.weight", shape)]), biases, weights)
 
 
@@ -37,7 +37,7 @@ def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linea
     elif config.family.patch_dims == 2:
         sides = [config.patch_numbers]
     piece = CheckpointPiece(f"{name}.weight", (config.hidden_size, *sides))
-    biases = [weights.vector(f"{name}.bias", (config.hidden_size,))] if weights.has(f"{name}.bias") else []
+    biases = [weights.read(f"{name}.bias", (config.hidden_size,))] if weights.has(f"{name}.bias") else []
     return Linear(weights.packed_of("patches", [piece], lambda matrix: plain(matrix).flatten(1)), biases, weights)
 
 
@@ -58,7 +58,11 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
         return of_rows(plain(matrix))
 
     biases = [
-        F.pad(weights.vector(f"{name}.bias", shape[:1]).unflatten(0, (outputs, *by_head)), filled).flatten()
+        array_of(
+            F.pad(
+                tensor_of(weights.read(f"{name}.bias", shape[:1])).unflatten(0, (outputs, *by_head)), filled
+            ).flatten()
+        )
         for name in names
         if weights.has(f"{name}.bias")
     ]
@@ -80,7 +84,7 @@ def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
             return replace(matrix, values=values, group_size=values.shape[1])
         return of_columns(plain(matrix))
 
-    biases = [weights.vector(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
+    biases = [weights.read(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
     weight = weights.packed_of(_use(config), [CheckpointPiece(f"{name}.weight", shape)], widened)
     return Linear(weight, biases, weights)
 

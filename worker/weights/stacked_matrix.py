@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from ...kernels.stored.parts import WeightPart
-from ...kernels.torch.arrays import array_of
+from ...kernels.torch.arrays import array_of, tensor_of
 from ..description.parts.mixtures import Stack
 from .piece import CheckpointPiece, Part
 from .weights import Weights
@@ -53,7 +53,7 @@ class StackedMatrix:
             yield from map(Mxfp4Part, codes, exponents)
             return
         [piece] = self.pieces
-        for matrix in self.weights.read(*piece):
+        for matrix in tensor_of(self.weights.read(*piece)):
             yield matrix.T if self.is_transposed else matrix
 
 

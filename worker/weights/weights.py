@@ -11,16 +11,18 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
+import numpy
 import torch
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
-from ...kernels.arrays import DType
+from ...kernels.arrays import Array, DeviceArray, DType
+from ...kernels.operands import Vector
 from ...kernels.operations import Adapters, PackedExperts, Table
 from ...kernels.packed.gpu_experts import UnlikeExperts
 from ...kernels.stored.ggml import GgmlPart
 from ...kernels.stored.parts import WeightPart, rows_of, transposed
-from ...kernels.torch.arrays import tensor_of, torch_dtype
+from ...kernels.torch.arrays import array_of, tensor_of
 from ...protocol.errors import ConfigError
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
@@ -58,7 +60,7 @@ class Source(Protocol):
 
     def has(self, name: str) -> bool: ...
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor: ...
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> DeviceArray: ...
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> WeightPart:
         """Like `read`, but returns stored integers or 8-bit floats with their scales."""
@@ -209,20 +211,19 @@ class Weights:
     def _format_of(self, piece: CheckpointPiece) -> WeightFormat:
         return self.placement.formats.of((self.prefix + piece.name).removesuffix(".weight"))
 
-    def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Vector:
         """Copy a vector applied to activations (a norm's weight, a bias), since the file may be replaced while the
         model runs."""
-        return self.read(name, shape, part).to(
-            self.placement.device, torch_dtype(self.placement.activations), copy=True
-        )
+        return self.ops.vector(self.read(name, shape, part))
 
-    def exact_vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def exact_vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Vector:
         """Copy a vector in float32, whatever the activations' format."""
-        return self.read(name, shape, part).to(self.placement.device, torch.float32, copy=True).flatten()
+        return self.ops.exact_vector(self.read(name, shape, part).reshape(-1))
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
-        """Read a tensor in its own number format. It may be a view of the file."""
-        return self.source.read(self.prefix + name, shape, part)
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
+        """Read an array in its own number format. It may be a view of the file."""
+        found = self.source.read(self.prefix + name, shape, part)
+        return found if isinstance(found, numpy.ndarray) else array_of(found)
 
     def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         """Read a tensor of bytes that encode something else. It may be a view of the file."""

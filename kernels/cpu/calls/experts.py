@@ -5,8 +5,6 @@ Memory for what lies between an expert's two products is that of some tokens; a 
 
 from typing import NamedTuple
 
-from torch import Tensor
-
 from ...experts import ExpertWeights, GatedActivation, Routing
 from ..program import Buffer
 from ..structs import SCORE, Gating
@@ -42,14 +40,6 @@ def routing_fields(routing: Routing) -> dict[str, float]:
 
 def gating_of(activation: GatedActivation) -> Gating:
     return Gating(activation.slope, activation.shift, activation.limit, activation.cubic)
-
-
-def biases(weights: ExpertWeights) -> tuple[Tensor | None, Tensor | None]:
-    """Those of both products, as the kernels read them."""
-    gate_up, down = (
-        None if each is None else each.float().contiguous() for each in (weights.gate_up_bias, weights.down_bias)
-    )
-    return gate_up, down
 
 
 def memory_bytes(weights: ExpertWeights, hidden: int, top_k: int, capacity: int) -> int:

@@ -6,8 +6,7 @@ A part of `../operations.py`, which has those that multiply, attend and meet oth
 from ctypes import addressof
 from typing import Any
 
-from torch import Tensor
-
+from ...arrays import Array
 from ...operands import Activation, ProjectionNorm
 from .. import structs
 from ..library import Struct, struct_of
@@ -22,7 +21,7 @@ class RowOperations:
     step: Step  # of its rows
 
     def add_rms_norm(
-        self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float, scale: float = 1.0
+        self, stream: Buffer, update: Buffer | None, weight: Array, epsilon: float, scale: float = 1.0
     ) -> Buffer:
         return self._add_norm("add_rms_norm", structs.AddRmsNorm, stream, update, scale, weight=weight, epsilon=epsilon)
 
@@ -30,8 +29,8 @@ class RowOperations:
         self,
         stream: Buffer,
         update: Buffer | None,
-        weight: Tensor,
-        bias: Tensor | None,
+        weight: Array,
+        bias: Array | None,
         epsilon: float,
         scale: float = 1.0,
     ) -> Buffer:
@@ -92,7 +91,7 @@ class RowOperations:
         self._record("multiply", structs.Multiply, product, **given)
         return product
 
-    def add_part_norms(self, total: Buffer, x: Buffer, weight: Tensor, epsilon: float) -> Buffer:
+    def add_part_norms(self, total: Buffer, x: Buffer, weight: Array, epsilon: float) -> Buffer:
         given = {"total": total, "x": x, "weight": weight, "epsilon": epsilon, "part": len(weight)}
         self._record("add_part_norms", structs.AddPartNorms, total, weight, **given, width=total.width)
         total.forget_integers()

@@ -6,8 +6,9 @@ A part of `../operations.py`.
 import math
 from ctypes import addressof
 
-from torch import Tensor
+import numpy
 
+from ...arrays import FLOAT32, Array
 from ...operands import HeadLayout
 from ...states import DeltaHeads, LayerStates, StateActivation
 from ..library import struct_of
@@ -25,16 +26,15 @@ class StateOperations:
     def causal_convolution(
         self,
         x: Buffer,
-        weight: Tensor,
-        bias: Tensor | None,
+        weight: Array,
+        bias: Array | None,
         activation: StateActivation,
         states: LayerStates,
         segments: Step,
     ) -> Buffer:
         if weight.shape[1] > WIDEST_CONVOLUTION:
             raise ValueError(f"A convolution of {weight.shape[1]} tokens is wider than {WIDEST_CONVOLUTION}.")
-        output, by_tap = self.program.buffer(x.width), weight.float().t().contiguous()
-        bias = None if bias is None else bias.float().contiguous()
+        output, by_tap = self.program.buffer(x.width), numpy.ascontiguousarray(weight.T)
         arguments = struct_of(
             CausalConvolution,
             step=addressof(segments),
@@ -55,7 +55,8 @@ class StateOperations:
         self, convolved: Buffer, b: Buffer, a: Buffer, heads: DeltaHeads, states: LayerStates, segments: Step
     ) -> Buffer:
         output = self.program.buffer(heads.num_value_heads * heads.value_dim)
-        decay, step_bias = heads.log_decay.float().exp(), heads.step_bias.float().contiguous()
+        # In float64, whose exponentials agree on all machines once they are rounded.
+        decay = numpy.exp(heads.log_decay.astype(numpy.float64)).astype(FLOAT32)
         arguments = struct_of(
             DeltaNet,
             step=addressof(segments),
@@ -63,7 +64,7 @@ class StateOperations:
             b=b,
             a=a,
             decay=decay,
-            step_bias=step_bias,
+            step_bias=heads.step_bias,
             num_key_heads=heads.num_key_heads,
             num_value_heads=heads.num_value_heads,
             key_dim=heads.key_dim,
@@ -72,11 +73,11 @@ class StateOperations:
             state_stride=math.prod(states.recurrent.shape[1:]),
             output=output,
         )
-        self.program.call("penstock_delta_net", arguments, output, keep=(decay, step_bias, states))
+        self.program.call("penstock_delta_net", arguments, output, keep=(decay, heads, states))
         return output
 
-    def gated_norm(self, x: Buffer, gate: Buffer, weight: Tensor, epsilon: float, num_heads: int) -> Buffer:
-        output, weight = self.program.buffer(x.width), weight.float().contiguous()
+    def gated_norm(self, x: Buffer, gate: Buffer, weight: Array, epsilon: float, num_heads: int) -> Buffer:
+        output = self.program.buffer(x.width)
         arguments = struct_of(
             GatedNorm,
             num_rows=self.program.num_rows,

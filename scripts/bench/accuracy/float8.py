@@ -21,9 +21,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.frontend.models.model_names import BUNDLED
-from penstock.kernels import TorchOperations
 from penstock.kernels.arrays import DType
 from penstock.kernels.packed.torch_weights import PackedWeight
+from penstock.kernels.torch.operations import TorchOperations
 from penstock.worker.backends.torch.backend import TorchBackend
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.device import Device

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, PromptRows, Rotation
+from penstock.kernels.reference.attention import ends_of
 from penstock.kernels.reference.paged_attention import in_8_bits
 from penstock.kernels.rows import HostRows
+from penstock.kernels.torch.arrays import torch_dtype
 
 QUERY_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
 # (queries, context) of each row, query heads, key heads, head_dim, block size, window, whether heads have sinks
@@ -63,12 +65,12 @@ def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, HostRo
 
 def _whole_contexts(rows: HostRows) -> Tensor:
     """Every query sees its row's whole context."""
-    return torch.cat([torch.full_like(rows.ends_of(row), n) for row, n in enumerate(rows.context_lengths)])
+    return torch.cat([torch.full_like(ends_of(rows, row), n) for row, n in enumerate(rows.context_lengths)])
 
 
 def spans_of_three(rows: HostRows) -> Tensor:
     """Tokens that see the others of a span, cut where their rows end."""
-    ends = [(-(-rows.ends_of(row) // 3) * 3).clamp(max=n) for row, n in enumerate(rows.context_lengths)]
+    ends = [(-(-ends_of(rows, row) // 3) * 3).clamp(max=n) for row, n in enumerate(rows.context_lengths)]
     return torch.cat(ends)
 
 
@@ -96,7 +98,7 @@ def empty_memory(kind: str, num_blocks: int, num_heads: int, block_size: int, he
     """All NaN, or integers with scales that are."""
     heads = (num_blocks, block_size, num_heads)
     if kind != "int8":
-        return PagedKV(*torch.full((2, *heads, head_dim), torch.nan, dtype=KV_DTYPES[kind]))
+        return PagedKV(*torch.full((2, *heads, head_dim), torch.nan, dtype=torch_dtype(KV_DTYPES[kind])))
     numbers = torch.full((2, *heads, head_dim), -1, dtype=torch.int8)
     return PagedKV(*numbers, *torch.full((2, *heads), torch.nan, dtype=torch.float16))
 
@@ -104,7 +106,7 @@ def empty_memory(kind: str, num_blocks: int, num_heads: int, block_size: int, he
 def memory_of(keys: Tensor, values: Tensor, kind: str) -> PagedKV:
     """From float32 [blocks, block_size, heads, head_dim] each."""
     if kind != "int8":
-        return PagedKV(keys.to(KV_DTYPES[kind]), values.to(KV_DTYPES[kind]))
+        return PagedKV(*(each.to(torch_dtype(KV_DTYPES[kind])) for each in (keys, values)))
     (keys, key_scales), (values, value_scales) = in_8_bits(keys), in_8_bits(values)
     return PagedKV(keys, values, key_scales, value_scales)
 

@@ -44,7 +44,7 @@ def convolution_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(seed)
     for number, (channels, width) in enumerate(_CONVOLUTIONS):
         segments, num_states = drawn_segments(seed + number, 1 + number % 3)
-        states = LayerStates(convolved=torch.randn(num_states, width - 1, channels, generator=generator))
+        states = LayerStates(torch.randn(num_states, width - 1, channels, generator=generator), torch.empty(0))
         bias = torch.randn(channels, generator=generator) if number % 2 else None
         x = torch.randn(int(segments.starts[-1]), channels, generator=generator)
         weight = torch.randn(channels, width, generator=generator)
@@ -67,7 +67,7 @@ def delta_inputs(
     states = torch.randn(num_states, heads.num_value_heads, heads.key_dim, heads.value_dim, generator=generator)
     b, a = (torch.randn(tokens, heads.num_value_heads, generator=generator) * 2 for _ in range(2))
     x = torch.randn(tokens, heads.width, generator=generator)
-    return x, b, a, heads, LayerStates(recurrent=states / 8), segments
+    return x, b, a, heads, LayerStates(torch.empty(0), states / 8), segments
 
 
 def net_inputs(seed: int) -> Iterator[tuple[Any, ...]]:

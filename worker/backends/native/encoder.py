@@ -124,7 +124,6 @@ class RecordedPass(EncoderPass):
         self._step = Step()
         self._num_blocks = 0  # of the record, if any
         self._references: list[Any] = []  # keeps alive what the step points to
-        encoder.table = None if encoder.table is None else array_of(encoder.table)
         super().__init__(encoder, HostDevice(), FLOAT32)
 
     def merged(self, part: int, x: Array, row_frames: int) -> Array:

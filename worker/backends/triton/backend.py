@@ -6,10 +6,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ....kernels import TorchOperations, WeightFormat
+from ....kernels import WeightFormat
 from ....kernels.arrays import Array, DType
 from ....kernels.paged import KV_DTYPES
 from ....kernels.torch.arrays import array_of, torch_dtype
+from ....kernels.torch.operations import TorchOperations
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
