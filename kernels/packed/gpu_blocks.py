@@ -17,20 +17,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ..arrays import BFLOAT16, FLOAT16, Array, DType
 from ..operands import Kind
 from ..stored.block_kinds import CODES, KINDS_OF_TYPES, BlockCodes
 from ..stored.ggml import GgmlPart
 from ..stored.parts import WeightPart
+from ..torch.arrays import tensor_of, torch_dtype
 from .gpu_weights import GpuWeight
 
 RUN, SPAN = 32, 128  # inputs
 LOOKED_UP_ZERO = 128  # of bytes that stand for looked up numbers
 KINDS: dict[str, Kind] = {**KINDS_OF_TYPES, "MXFP4": "mxfp4"}  # by ggml's types
-_NUMBERS_AT_ONCE = 1 << 22  # that are taken apart together
+_NUMBERS_AT_ONCE = 1 << 18  # that are taken apart together, so that they stay in a processor's cache
 
 
 class Planes(NamedTuple):
@@ -72,11 +74,11 @@ def pack_blocks(parts: Sequence[GgmlPart], device: torch.device) -> GpuBlocks:
     first, num_rows = 0, max(1, _NUMBERS_AT_ONCE // in_features)
     for part in parts:
         for start in range(0, part.shape[0], num_rows):
-            own = _taken_apart(part.rows(start, start + num_rows), codes)
+            own = _planes(part.rows(start, start + num_rows), codes)
             found = found or tuple(_room(each, out_features, device) for each in own)
             for room, rows in zip(found, own, strict=True):
                 if room is not None and rows is not None:
-                    room[first : first + len(rows)] = rows
+                    room[first : first + len(rows)] = tensor_of(rows)
             first += min(num_rows, part.shape[0] - start)
     values, *planes = found
     return GpuBlocks(
@@ -86,21 +88,23 @@ def pack_blocks(parts: Sequence[GgmlPart], device: torch.device) -> GpuBlocks:
         group_size=codes.group,
         values=values,  # type: ignore[arg-type]
         planes=Planes(*planes),  # type: ignore[arg-type]
-        table=_table(codes).to(device) if codes.values else None,
+        table=tensor_of(_table(codes), device) if codes.values else None,
     )
 
 
-def _room(rows: Tensor | None, count: int, device: torch.device) -> Tensor | None:
-    return None if rows is None else torch.empty(count, *rows.shape[1:], dtype=rows.dtype, device=device)
+def _room(rows: Array | None, count: int, device: torch.device) -> Tensor | None:
+    return None if rows is None else torch.empty(count, *rows.shape[1:], dtype=torch_dtype(rows.dtype), device=device)
 
 
-def _taken_apart(part: GgmlPart, codes: BlockCodes) -> tuple[Tensor | None, ...]:
+def _planes(part: GgmlPart, codes: BlockCodes) -> tuple[Array | None, ...]:
     """Values, and what belongs to them."""
     blocks = part.blocks()
-    runs = _padded(codes.of(blocks.values).flatten(1), SPAN).unflatten(1, (-1, RUN))  # [out, runs, RUN]
+    runs = _padded(codes.of(blocks.values).reshape(len(part.octets), -1), SPAN)
+    runs = runs.reshape(len(runs), -1, RUN)  # [out, runs, RUN]
+    values = runs if codes.bits == 8 else runs[:, ::2] & 15 | runs[:, 1::2] << 4
     scales, mins = blocks.scales, blocks.mins
     return (
-        runs.flatten(1) if codes.bits == 8 else (runs[:, ::2] & 15 | runs[:, 1::2] << 4).flatten(1),
+        values.reshape(len(runs), -1),
         _plane(runs >> 4, codes.bits - 4) if codes.bits in (5, 6) else None,
         _floats(blocks.d / codes.unit, codes),
         _floats(blocks.dmin, codes) if blocks.dmin is not None else None,
@@ -109,39 +113,40 @@ def _taken_apart(part: GgmlPart, codes: BlockCodes) -> tuple[Tensor | None, ...]
     )
 
 
-def _padded(numbers: Tensor, multiple: int) -> Tensor:
-    return F.pad(numbers, (0, -numbers.shape[1] % multiple))
+def _padded(numbers: Array, multiple: int) -> Array:
+    missing = -numbers.shape[1] % multiple
+    return numpy.pad(numbers, ((0, 0), (0, missing))) if missing else numbers
 
 
-def _plane(high: Tensor, width: int) -> Tensor:
+def _plane(high: Array, width: int) -> Array:
     """Of so many runs together, of each input as many bits of one byte."""
     together = 8 // width
-    runs = _padded(high.flatten(1), together * RUN).unflatten(1, (-1, together, RUN))
-    bytes = torch.zeros_like(runs[:, :, 0])
-    for run in range(together):
-        bytes |= runs[:, :, run] << width * run
-    return bytes.flatten(1)
+    runs = _padded(high.reshape(len(high), -1), together * RUN).reshape(len(high), -1, together, RUN)
+    shifts = numpy.arange(0, 8, width, dtype=numpy.uint8)[:, None]
+    bytes: Array = numpy.bitwise_or.reduce(runs << shifts, 2)
+    return bytes.reshape(len(high), -1)
 
 
-def _floats(d: Tensor, codes: BlockCodes) -> Tensor:
+def _floats(d: Array, codes: BlockCodes) -> Array:
     """[out, blocks, 1] in 16 bits; of blocks of 32 four together."""
-    floats = d.flatten(1).to(float_type(codes))
-    return floats if codes.block > RUN else _padded(floats, SPAN // RUN).view(torch.int64)
+    with numpy.errstate(over="ignore"):
+        floats = d.reshape(len(d), -1).astype(float_type(codes))
+    return floats if codes.block > RUN else _padded(floats, SPAN // RUN).view(numpy.int64)
 
 
-def _words(numbers: Tensor, codes: BlockCodes) -> Tensor:
+def _words(numbers: Array, codes: BlockCodes) -> Array:
     """[out, spans] of int8 [out, blocks, groups]."""
-    return numbers.flatten(1).contiguous().view(torch.int32 if codes.group == RUN else torch.int64)
+    return numbers.reshape(len(numbers), -1).view(numpy.int32 if codes.group == RUN else numpy.int64)
 
 
-def float_type(codes: BlockCodes) -> torch.dtype:
+def float_type(codes: BlockCodes) -> DType:
     """Of d and dmin."""
-    return torch.bfloat16 if codes is CODES["mxfp4"] else torch.float16
+    return BFLOAT16 if codes is CODES["mxfp4"] else FLOAT16
 
 
-def _table(codes: BlockCodes) -> Tensor:
-    values = torch.tensor([*codes.values, *[0] * (16 - len(codes.values))])
-    return (values + LOOKED_UP_ZERO).to(torch.uint8).view(torch.int32)
+def _table(codes: BlockCodes) -> Array:
+    values = numpy.array([*codes.values, *[0] * (16 - len(codes.values))])
+    return (values + LOOKED_UP_ZERO).astype(numpy.uint8).view(numpy.int32)
 
 
 def unpacked_blocks(weight: GpuBlocks) -> Tensor:
@@ -160,12 +165,12 @@ def unpacked_blocks(weight: GpuBlocks) -> Tensor:
         values = found - codes.zero
     else:
         values = weight.table.view(torch.uint8)[found.long()].int() - LOOKED_UP_ZERO
-    scales = _of_inputs(planes.d.view(float_type(codes)), codes.block, inputs) * codes.unit
+    scales = _of_inputs(planes.d.view(torch_dtype(float_type(codes))), codes.block, inputs) * codes.unit
     if planes.scales is not None:
         scales = scales * _of_inputs(planes.scales.view(torch.int8), codes.group, inputs)
     if planes.dmin is None:
         return values * scales
-    mins = _of_inputs(planes.dmin.view(float_type(codes)), codes.block, inputs)
+    mins = _of_inputs(planes.dmin.view(torch_dtype(float_type(codes))), codes.block, inputs)
     if planes.mins is not None:
         mins = mins * _of_inputs(planes.mins.view(torch.int8), codes.group, inputs)
     return values * scales - mins

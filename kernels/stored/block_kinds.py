@@ -8,9 +8,9 @@ codes lie in memory is each device's own business.
 
 from typing import NamedTuple, get_args
 
-import torch
-from torch import Tensor
+import numpy
 
+from ..arrays import Array
 from ..operands import BlockKind, Kind
 from .ggml_blocks import IQ4_VALUES, TYPES
 from .mxfp4 import DOUBLED
@@ -25,22 +25,22 @@ class BlockCodes(NamedTuple):
     has_mins: bool = False
     unit: float = 1.0  # what the file's d is multiplied by
 
-    def of(self, values: Tensor) -> Tensor:
+    def of(self, values: Array) -> Array:
         """uint8: the codes of int8 values."""
         if not self.values:
-            return values.view(torch.uint8) + self.zero
-        codes = torch.zeros(256, dtype=torch.uint8)
+            return values.view(numpy.uint8) + numpy.uint8(self.zero)
+        codes = numpy.zeros(256, numpy.uint8)
         # Where several codes stand for one value, as two of MXFP4 do for 0, it is the first of them.
         for code, value in reversed([*enumerate(self.values)]):
             codes[value & 255] = code
-        return codes[values.view(torch.uint8).int()]
+        return codes.take(values.view(numpy.uint8))
 
-    def of_groups(self, numbers: Tensor | None, blocks: Tensor) -> Tensor:
+    def of_groups(self, numbers: Array | None, blocks: Array) -> Array:
         """int8 [out, blocks, groups]: scales or mins of these blocks [out, blocks, …]; a type may have fewer."""
         num_groups = self.block // self.group
         if numbers is None:
-            return torch.ones(*blocks.shape[:2], num_groups, dtype=torch.int8)
-        return numbers.to(torch.int8).repeat_interleave(num_groups // numbers.shape[2], 2).contiguous()
+            return numpy.ones((*blocks.shape[:2], num_groups), numpy.int8)
+        return numbers.astype(numpy.int8).repeat(num_groups // numbers.shape[2], 2)
 
 
 CODES: dict[Kind, BlockCodes] = {

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy
 
-from ..arrays import Array
-from ..torch.arrays import array_of, tensor_of
+from ..arrays import FLOAT32, Array
 from .ggml_blocks import TYPES, GgmlBlocks, GgmlType
 from .mxfp4 import Mxfp4Part
+
+_NUMBERS_AT_ONCE = 1 << 16  # that are widened together, so that they stay in a processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,14 @@ class GgmlPart:
 
     def blocks(self) -> GgmlBlocks:
         """[out, blocks of a row]"""
-        return self.block.read(tensor_of(self.octets).unflatten(1, (-1, self.block.nbytes)))
+        with numpy.errstate(invalid="ignore"):  # bytes may be floats that are no numbers
+            return self.block.read(self.octets.reshape(len(self.octets), -1, self.block.nbytes))
 
     def dequantized(self) -> Array:
         """float32 [out, in]"""
-        return array_of(self.blocks().floats().flatten(1))
+        found, step = numpy.empty(self.shape, FLOAT32), max(1, _NUMBERS_AT_ONCE // max(1, self.shape[1]))
+        for first in range(0, len(found), step):
+            rows = found[first : first + step]
+            with numpy.errstate(over="ignore", invalid="ignore"):
+                self.rows(first, first + step).blocks().write_floats(rows.reshape(len(rows), -1, self.block.block))
+        return found

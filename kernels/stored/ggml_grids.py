@@ -7,8 +7,9 @@ import base64
 from functools import cache
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
+
+from ..arrays import Array
 
 
 class Grid(NamedTuple):
@@ -20,13 +21,13 @@ class Grid(NamedTuple):
 
 
 @cache
-def grid(type: str) -> Tensor:
+def grid(type: str) -> Array:
     """int8 [vectors, width]"""
     found = _GRIDS[type]
-    octets = torch.frombuffer(bytearray(base64.b85decode(found.indices)), dtype=torch.uint8)
+    octets = numpy.frombuffer(base64.b85decode(found.indices), numpy.uint8)
     bits = 2 if len(found.values) <= 4 else 4
-    indices = octets[:, None] >> torch.arange(0, 8, bits, dtype=torch.uint8) & (1 << bits) - 1
-    return torch.tensor(found.values, dtype=torch.int8)[indices.long()].view(-1, found.width)
+    indices = octets[:, None] >> numpy.arange(0, 8, bits, dtype=numpy.uint8) & (1 << bits) - 1
+    return numpy.array(found.values, numpy.int8)[indices].reshape(-1, found.width)
 
 
 _GRIDS = {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
 from bench.models import SHAPES
 from torch import Tensor
@@ -117,7 +118,7 @@ def _packed(kind: str, group_size: int, shape: tuple[int, int], device: torch.de
     if kind.upper() not in TYPES:
         return pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device)
     block, nbytes, _ = TYPES[kind.upper()]
-    octets = torch.randint(0, 256, (shape[0], shape[1] // block * nbytes), dtype=torch.uint8)
+    octets = numpy.random.default_rng(0).integers(0, 256, (shape[0], shape[1] // block * nbytes), numpy.uint8)
     return pack_blocks([GgmlPart(kind.upper(), octets)], device)
 
 

@@ -1,5 +1,7 @@
 """Native products with ggml's blocks and MXFP4: the numbers of the file, and the formula's bits in every variant."""
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 import torch
@@ -33,7 +35,7 @@ WITH_KERNELS = list(KINDS_OF_TYPES)
 
 def formula(x: Tensor, part: GgmlPart, bias: Tensor | None = None) -> Tensor:
     """Block by block: what is whole is exact, and each step behind it rounded as a fused float32 product is."""
-    blocks, size = part.blocks(), part.block.block
+    blocks, size = _as_tensors(part.blocks()), part.block.block
     values, scales = quantize_rows(x.view(-1, size))
     values, scales = values.view(len(x), -1, size).double(), scales.view(len(x), -1)
     total = torch.zeros(len(x), len(part.octets))
@@ -42,7 +44,11 @@ def formula(x: Tensor, part: GgmlPart, bias: Tensor | None = None) -> Tensor:
     return total if bias is None else total + bias
 
 
-def _with_block(total: Tensor, x: Tensor, scales: Tensor, blocks: GgmlBlocks, index: int) -> Tensor:
+def _as_tensors(blocks: GgmlBlocks) -> SimpleNamespace:
+    return SimpleNamespace(**{name: each if each is None else tensor_of(each) for name, each in vars(blocks).items()})
+
+
+def _with_block(total: Tensor, x: Tensor, scales: Tensor, blocks: SimpleNamespace, index: int) -> Tensor:
     codes, d = blocks.values[:, index].double(), blocks.d[:, index, 0]
     if blocks.scales is not None:
         codes = (codes.unflatten(1, (blocks.scales.shape[2], -1)) * blocks.scales[:, index, :, None]).flatten(1)

@@ -14,6 +14,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from ...arrays import FLOAT16
 from ...operands import BlockKind
 from ...stored.block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES
 from ...stored.ggml import GgmlPart
@@ -56,8 +57,9 @@ def _pack_smaller(part: GgmlPart, structure: Weight, first_row: int) -> None:
     for first in range(0, part.shape[0], num_rows):
         blocks = part.rows(first, first + num_rows).blocks()
         codes = stored.of(blocks.values)
-        d = (blocks.d / stored.unit).half()
-        dmin = None if blocks.dmin is None else blocks.dmin.half()
+        with numpy.errstate(over="ignore"):
+            d = (blocks.d / stored.unit).astype(FLOAT16)
+        dmin = None if blocks.dmin is None else blocks.dmin.astype(FLOAT16)
         scales = stored.of_groups(blocks.scales, codes)
         mins = None if blocks.mins is None else stored.of_groups(blocks.mins, codes)
         target = len(codes), first_row + first, structure

@@ -12,6 +12,7 @@ from ctypes import addressof, c_int32
 from dataclasses import dataclass
 from functools import partial
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -114,7 +115,7 @@ def _random(shape: tuple[int, int], kind: Kind, group_size: int) -> NativeWeight
     if kind not in BLOCK_KINDS:
         return pack([torch.randn(shape).to(SOURCE_DTYPE)], kind, group_size)
     (rows, inputs), type = shape, TYPES[kind.upper()]
-    octets = torch.randint(0, 256, (rows, inputs // type.block * type.nbytes), dtype=torch.uint8)
+    octets = numpy.random.default_rng(0).integers(0, 256, (rows, inputs // type.block * type.nbytes), numpy.uint8)
     return pack_blocks([GgmlPart(kind.upper(), octets)])
 
 

@@ -7,11 +7,11 @@ fuses it with what is taken off.
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ....arrays import BFLOAT16
 from ....packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
 from ....stored.block_kinds import CODES, BlockCodes
 from .fused_norm import factors_of, weighed
@@ -65,7 +65,7 @@ def block_types(codes: BlockCodes, scales: str = "scales", mins: str = "mins") -
 def constants(codes: BlockCodes) -> dict[str, int | float | bool]:
     """Of a kind, for kernels."""
     zero = LOOKED_UP_ZERO if codes.values else codes.zero
-    is_power = float_type(codes) == torch.bfloat16
+    is_power = float_type(codes) == BFLOAT16
     sizes = {"BITS": codes.bits, "BLOCK": codes.block, "GROUP": codes.group}
     return {**sizes, "ZERO": zero, "UNIT": codes.unit, "IS_POWER": is_power}
 
