@@ -32,8 +32,7 @@ class CardMemory(DeviceMemory):
         self._locks: CardLocks | None = None
         if ranks.rank == 0:
             self._locks = CardLocks(directory.parent, card_names(config))
-        if ranks.size > 1:
-            ranks.exchange([])  # nobody loads earlier
+        ranks.exchange([])  # nobody loads earlier
 
     def check_room(self, demand: Demand) -> bool:
         if self.ranks.rank == 0:
@@ -41,8 +40,7 @@ class CardMemory(DeviceMemory):
             free = int(self.config.gpu_memory_utilization * total) - (total - free)
             kinds, name = demand.kinds, self.device.name
             check_weights(demand.weight_bytes, free, kinds, name, self.config, demand.not_mapped)
-        if self.ranks.size > 1:
-            self.ranks.exchange([])  # nobody loads earlier, so that free memory stays free
+        self.ranks.exchange([])  # nobody loads earlier, so that free memory stays free
         return False
 
     def used_bytes(self) -> int:

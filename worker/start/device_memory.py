@@ -127,7 +127,7 @@ class HostMemory(DeviceMemory):
             with self.reservation.turn() as set_aside:
                 free = max(0, available_memory() - set_aside)
         of_rank = [free, demand.is_kept, demand.weight_bytes, demand.largest_bytes, bool(demand.not_mapped)]
-        found = self.ranks.exchange([int(each) for each in of_rank]) if self.ranks.size > 1 else [of_rank]
+        found = self.ranks.exchange([int(each) for each in of_rank])
         free, fresh = found[0][0], [each for each in found if not each[1]]
         need, largest = sum(each[2] for each in fresh), sum(each[3] for each in fresh)
         rest = self.ranks.size * self._bytes_beside_weights(demand, free)
@@ -160,7 +160,7 @@ class HostMemory(DeviceMemory):
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
         activations = _estimated_activations(model.config, self.size, self.longest(model.config), self.config)
         mapped = 0 if model.cache is None else model.cache.mapped_bytes
-        of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])] if self.ranks.size > 1 else [mapped]
+        of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])]
         profile = self.described(model, weight_bytes + mapped, activations)
         return replace(profile, mapped_bytes=mapped, other_mapped_bytes=sum(of_ranks) - mapped)
 

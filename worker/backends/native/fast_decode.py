@@ -88,8 +88,7 @@ class RecordedFastDecode:
             if self._may_break and point("worker.logits") == "nan":
                 head.output.rows(1)[0] = torch.nan
             broken = self._decode.choose()
-        if self.ranks.size > 1:
-            self.ranks.broadcast(self._decode.token_ids)
+        self.ranks.broadcast(self._decode.token_ids)
         return broken
 
 

@@ -83,7 +83,7 @@ class GraphCapture:
             sample.captured(graph, self.table.parameters, self.table.histories, kind)
 
     def _is_any(self, mine: bool) -> bool:
-        return any(flag for (flag,) in self.ranks.exchange([mine])) if self.ranks.size > 1 else mine
+        return any(flag for (flag,) in self.ranks.exchange([mine]))
 
 
 class MemoryMeter:
