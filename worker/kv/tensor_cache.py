@@ -8,7 +8,7 @@ from torch import Tensor
 from ...kernels import LayerKV, Scratch
 from ...kernels.arrays import FLOAT16, DType, fresh_zeros
 from ...kernels.paged import KV_DTYPES, PagedKV
-from ...kernels.torch.arrays import numpy_dtype, tensor_of, torch_dtype
+from ...kernels.torch.arrays import tensor_of, torch_dtype
 from .kv_cache import Blocks, KVShape
 
 
@@ -54,7 +54,7 @@ class DeviceKVCache(Blocks):
     ) -> "DeviceKVCache":
         """Zeros for `num_blocks`."""
         heads, count = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads), 1 + shape.has_values
-        stored = [zeros((*heads, shape.head_dim), numpy_dtype(KV_DTYPES[kind]), device) for _ in range(count)]
+        stored = [zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(count)]
         scales = [zeros(heads, FLOAT16, device) for _ in range(count * (kind == "int8"))]
         return cls((*stored, *scales), shape.has_values)
 
