@@ -36,10 +36,10 @@ class GpuSurvey(msgspec.Struct):
 
 
 class TorchSurvey(msgspec.Struct):
-    """If torch cannot be imported, `error` says why and the rest is empty."""
+    """If torch cannot be imported, `error` says why; without torch the rest is empty."""
 
     error: str | None = None
-    version: str = ""
+    version: str = ""  # "" if it isn't installed
     cuda: str | None = None  # the version that torch is built for
     triton: str | None = None
     cards: list[GpuSurvey] = msgspec.field(default_factory=list)
@@ -59,4 +59,4 @@ class Survey(msgspec.Struct):
     families: list[str]  # architectures that can be loaded
     models: list[ModelSurvey]  # in the order of the folders asked for
     torch: TorchSurvey | None = None  # if asked for
-    native: NativeSurvey | None = None  # if asked for, and if torch can be imported
+    native: NativeSurvey | None = None  # if torch was asked for

@@ -8,6 +8,7 @@ import shutil
 import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -48,7 +49,7 @@ def survey(folders: list[str], *, with_torch: bool, without_weights: bool = Fals
         families=list(FAMILIES),
         models=[_identified(Path(folder), without_weights) for folder in folders],
         torch=torch,
-        native=_native() if torch is not None and torch.error is None else None,
+        native=_native() if with_torch else None,
     )
 
 
@@ -144,6 +145,8 @@ def _cpu_flags() -> set[str]:
 
 
 def _torch() -> TorchSurvey:
+    if find_spec("torch") is None:
+        return TorchSurvey()
     try:
         import torch
 

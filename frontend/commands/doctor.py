@@ -18,7 +18,7 @@ from ...protocol.files.cache_folder import cache_place
 from ...protocol.files.sizes import size
 from ...protocol.files.user_folders import UserFolder
 from ...protocol.processes.runtime_directory import runtime_base
-from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
+from ...protocol.survey import NativeSurvey, TorchSurvey
 from .. import machine
 from ..console.logs import log_place
 from ..machine import ask_survey
@@ -32,6 +32,7 @@ _PYTHONS = ((3, 11), (3, 12))  # tested versions; pyproject.toml has the lower b
 _TORCHES = ((2, 11), (2, 13))
 _LITTLE_MEMORY = 1 << 30
 _SLOWLY = "models run on torch's operations, several times slower"
+_TORCH, _GPU = "pip install 'penstock[torch]'", "pip install 'penstock[gpu]'"
 _BUILD = "python -m penstock.kernels.cpu.build"
 
 
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Print lines as they are found: importing torch takes a while."""
+    """Print lines as they are found: importing torch, where it is installed, takes a while."""
     failed = 0
     is_coloured = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in _findings():
@@ -72,12 +73,13 @@ def _findings() -> Iterator[Finding]:
     try:
         survey = ask_survey(with_torch=True)
     except PenstockError as error:
-        yield Finding(FAIL, "worker", str(error), "reinstall Penstock and torch in this environment")
+        yield Finding(FAIL, "worker", str(error), "reinstall Penstock in this environment")
     else:
         yield _memory(survey.available_bytes, machine.total_memory(), machine.memory_limit())
-        yield from _torch_and_cards(survey)
-        if survey.native is not None:
-            yield _kernels(survey.native)
+        native = survey.native or NativeSurvey(problem="the worker didn't report them")
+        torch = survey.torch or TorchSurvey(error="the worker didn't report it")
+        yield _kernels(native, has_torch=bool(torch.version))
+        yield from _torch_and_cards(torch)
     yield _compiler(machine.compiler())
     yield from _folders()
     yield _bundled()
@@ -116,21 +118,20 @@ def _memory(available: int, total: int, limit: int | None) -> Finding:
     return Finding(OK, "memory", found)
 
 
-def _torch_and_cards(survey: Survey) -> Iterator[Finding]:
-    torch = survey.torch or TorchSurvey(error="the worker didn't report it")
+def _torch_and_cards(torch: TorchSurvey) -> Iterator[Finding]:
     if torch.error is not None:
-        yield Finding(FAIL, "torch", torch.error, "pip install 'torch>=2.11,<2.14' in this environment")
-        return
-    build = f"built for CUDA {torch.cuda}" if torch.cuda else "a CPU build"
-    number = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2])
-    is_tested = _TORCHES[0] <= number <= _TORCHES[1]
-    advice = "" if is_tested else "it is tested on torch 2.11 to 2.13; install one of them if something fails"
-    yield Finding(OK if is_tested else WARN, "torch", f"{torch.version}, {build}", advice)
-    yield _cards(torch)
-    if torch.triton is None and torch.cards:
-        yield Finding(WARN, "triton", "none", "GPU kernels need it: pip install triton")
+        yield Finding(WARN, "torch", torch.error, f"it can't be used; {_TORCH}, or pip uninstall torch")
+    elif not torch.version:
+        yield Finding(OK, "torch", "none; only needed with a GPU or without native kernels")
     else:
-        yield Finding(OK, "triton", torch.triton or "none; only needed with a GPU")
+        build = f"built for CUDA {torch.cuda}" if torch.cuda else "a CPU build"
+        number = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2])
+        is_tested = _TORCHES[0] <= number <= _TORCHES[1]
+        advice = "" if is_tested else "it is tested on torch 2.11 to 2.13; install one of them if something fails"
+        yield Finding(OK if is_tested else WARN, "torch", f"{torch.version}, {build}", advice)
+    yield _cards(torch)
+    if torch.cards and torch.triton is None:
+        yield Finding(WARN, "triton", "none", f"GPU kernels need it: {_GPU}")
 
 
 def _cards(torch: TorchSurvey) -> Finding:
@@ -142,28 +143,28 @@ def _cards(torch: TorchSurvey) -> Finding:
         advice = "the driver is loaded, but no GPU responds; see nvidia-smi" if machine.has_driver() else ""
         return Finding(WARN if advice else OK, "GPU", "none; models run on the CPU", advice)
     names = ", ".join(card.name for card in seen)
+    if not torch.version:
+        return Finding(WARN, "GPU", names, f"models run on the CPU; to use it: {_GPU}")
     if torch.cuda is None:
         return Finding(WARN, "GPU", names, "this torch cannot use it; install a CUDA build of torch")
     advice = f"torch finds no device; the driver may be older than CUDA {torch.cuda}, or CUDA_VISIBLE_DEVICES hides it"
     return Finding(WARN, "GPU", names, advice)
 
 
-def _kernels(native: NativeSurvey) -> Finding:
-    """Check for native kernels; without them a model still runs on the processor, at a fraction of the speed."""
-    if native.problem is not None:
-        return Finding(WARN, "kernels", f"NO native kernels: {native.problem}", _SLOWLY)
+def _kernels(native: NativeSurvey, has_torch: bool) -> Finding:
+    """Check for native kernels; a model runs on torch's operations without them, at a fraction of the speed."""
     if native.is_compiled:
         return Finding(OK, "kernels", f"native, {native.variant}")
-    if native.can_compile:
+    if native.problem is None and native.can_compile:
         return Finding(WARN, "kernels", f"not compiled yet ({native.variant})", f"the first start does, or: {_BUILD}")
-    missing = f"NO native kernels: not compiled ({native.variant}), and no compiler"
-    return Finding(WARN, "kernels", missing, f"{_SLOWLY}; install g++ (Debian: apt install g++), then {_BUILD}")
+    lacking = native.problem or f"not compiled ({native.variant}), and no compiler"
+    advice = [] if native.problem else [f"install g++ (Debian: apt install g++), then {_BUILD}"]
+    advice.insert(0, _SLOWLY if has_torch else f"no model runs on this processor without them or torch: {_TORCH}")
+    return Finding(WARN if has_torch else FAIL, "kernels", f"NO native kernels: {lacking}", "; ".join(advice))
 
 
 def _compiler(found: str | None) -> Finding:
-    if found is None:
-        return Finding(WARN, "compiler", "none", "native CPU kernels can't be compiled here; install g++")
-    return Finding(OK, "compiler", found)
+    return Finding(OK, "compiler", found or "none; only needed to compile native kernels")
 
 
 def _folders() -> Iterator[Finding]:

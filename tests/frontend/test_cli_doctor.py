@@ -76,7 +76,6 @@ def test_pythons_processors_and_compilers_are_judged():
         lines = list(doctor._processor(machine.Processor("A processor", 8, 2, features)))
         assert lines[0].found == "A processor, 2 of 8 cores"
         assert (lines[1].verdict, bool(lines[1].advice)) == (verdict, verdict == "warn")
-    assert (doctor._compiler(None).verdict, doctor._compiler("g++ 12").verdict) == ("warn", "ok")
 
 
 def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
@@ -91,22 +90,24 @@ def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
 @for_each(
     "torch, seen, verdicts",
     [
-        (TorchSurvey(error="ModuleNotFoundError: No module named 'torch'"), [], {"torch": "FAIL"}),
-        (TORCH, [], {"torch": "ok", "GPU": "ok", "triton": "ok"}),
-        (TORCH, [CARD], {"torch": "ok", "GPU": "warn", "triton": "ok"}),
-        (TorchSurvey(version="2.13.0", cuda="12.8"), [CARD], {"torch": "ok", "GPU": "warn", "triton": "ok"}),
+        (TorchSurvey(error="OSError: libtorch.so: cannot open"), [], {"torch": "warn", "GPU": "ok"}),
+        (TorchSurvey(), [], {"torch": "ok", "GPU": "ok"}),
+        (TorchSurvey(), [CARD], {"torch": "ok", "GPU": "warn"}),
+        (TORCH, [], {"torch": "ok", "GPU": "ok"}),
+        (TORCH, [CARD], {"torch": "ok", "GPU": "warn"}),
+        (TorchSurvey(version="2.13.0", cuda="12.8"), [CARD], {"torch": "ok", "GPU": "warn"}),
         (TorchSurvey(version="2.13.0", cuda="12.8", cards=[CARD]), [], {"torch": "ok", "GPU": "ok", "triton": "warn"}),
         (
             TorchSurvey(version="2.15.0a0+git1", cuda="12.8", cards=[CARD], triton="3.5"),
             [],
-            {"torch": "warn", "GPU": "ok", "triton": "ok"},
+            {"torch": "warn", "GPU": "ok"},
         ),
     ],
 )
 def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     monkeypatch.setattr(machine, "cards", lambda: seen)
     monkeypatch.setattr(machine, "has_driver", lambda: False)
-    lines = list(doctor._torch_and_cards(Survey(available_bytes=0, families=[], models=[], torch=torch)))
+    lines = list(doctor._torch_and_cards(torch))
     assert {line.name: line.verdict for line in lines} == verdicts
     assert all(line.advice for line in lines if line.verdict != "ok")
     monkeypatch.setattr(machine, "has_driver", lambda: True)
@@ -114,17 +115,19 @@ def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
 
 
 @for_each(
-    "native, verdict, found, advice",
+    "native, with_torch, without, found, advice",
     [
-        (NATIVE, "ok", "avx2", ""),
-        (NativeSurvey("avx2", can_compile=True), "warn", "not compiled yet", "penstock.kernels.cpu.build"),
-        (NativeSurvey("avx2"), "warn", "NO native", "install g++"),
-        (NativeSurvey(problem="It is too old."), "warn", "NO native kernels: It is too", "slower"),
+        (NATIVE, "ok", "ok", "avx2", ""),
+        (NativeSurvey("avx2", can_compile=True), "warn", "warn", "not compiled yet", "penstock.kernels.cpu.build"),
+        (NativeSurvey("avx2"), "warn", "FAIL", "NO native", "install g++"),
+        (NativeSurvey(problem="It is too old."), "warn", "FAIL", "NO native kernels: It is too", ""),
     ],
 )
-def test_a_processor_without_kernels_of_our_own_is_told_loudly(native, verdict, found, advice):
-    line = doctor._kernels(native)
-    assert line.verdict == verdict and found in line.found and advice in line.advice
+def test_a_processor_without_native_kernels_needs_torch(native, with_torch, without, found, advice):
+    lines = {has_torch: doctor._kernels(native, has_torch) for has_torch in (True, False)}
+    assert (lines[True].verdict, lines[False].verdict) == (with_torch, without)
+    assert all(found in line.found and advice in line.advice for line in lines.values())
+    assert without != "FAIL" or ("slower" in lines[True].advice and "penstock[torch]" in lines[False].advice)
 
 
 def test_a_processor_is_read_from_the_kernels_list(tmp_path):

@@ -4,6 +4,7 @@ Also the pool of threads that kernels share, through a small program of its own,
 under ThreadSanitizer.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -168,6 +169,13 @@ def test_every_variant_that_this_processor_can_execute_loads(library):
         library.function("penstock_perpetuum_mobile")
     with pytest.raises(LibraryError, match="no variant 'sse2'"):
         load("sse2")
+
+
+@needs_variant
+def test_a_library_needs_no_runtime_of_a_compiler_and_no_glibc_younger_than_2018(library):
+    content = library.path.read_bytes()
+    assert b"libstdc++" not in content and b"libgcc_s" not in content
+    assert max(map(int, re.findall(rb"GLIBC_2\.(\d+)", content)), default=0) <= 28
 
 
 def test_without_a_compiler_the_errors_say_what_is_missing_and_what_to_install(folders, tmp_path, monkeypatch):

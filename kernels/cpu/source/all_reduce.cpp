@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <climits>
 
+#include "clock.hpp"
 #include "pool.hpp"
 #include "vector.hpp"
 
@@ -33,15 +33,15 @@ struct AllReduce {
 };
 
 constexpr int64_t kChunk = 16 << 10;    // elements that one chunk adds up
-constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr int64_t kSpin = 50'000;       // nanoseconds
 
 void wait_for(std::atomic<uint32_t>& counter, uint32_t wanted) {
     const auto has_arrived = [&](uint32_t seen) { return static_cast<int32_t>(seen - wanted) >= 0; };
-    const auto until = std::chrono::steady_clock::now() + kSpin;
+    const int64_t until = steady_nanoseconds() + kSpin;
     do {
         for (int i = 0; i < 64; ++i)
             if (has_arrived(counter.load(std::memory_order_acquire))) return;
-    } while (std::chrono::steady_clock::now() < until);
+    } while (steady_nanoseconds() < until);
     for (uint32_t seen; !has_arrived(seen = counter.load(std::memory_order_acquire));)
         syscall(SYS_futex, &counter, FUTEX_WAIT, seen, nullptr, nullptr, 0);
 }

@@ -13,24 +13,25 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
+#include "clock.hpp"
+#include "old_glibc.hpp"
+
 namespace penstock {
 namespace {
 
 using Task = void (*)(void*, int64_t);
-constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr int64_t kSpin = 50'000;  // nanoseconds
 // Longer than a step's share of Python: a helper that sleeps between two steps comes late to the next one.
-constexpr auto kYield = std::chrono::microseconds(2000);
+constexpr int64_t kYield = 2'000'000;
 constexpr int64_t kMaxThreads = 1024;
 constexpr int64_t kMaxChunks = UINT32_MAX;
 
@@ -76,14 +77,14 @@ inline void pause() {
 
 // Whether it came true in that time; `looks` times between two looks at the clock, with a rest after each.
 template <int looks, class Condition, class Rest>
-bool watch(std::chrono::microseconds time, const Condition& condition, const Rest& rest) {
-    const auto until = std::chrono::steady_clock::now() + time;
+bool watch(int64_t nanoseconds, const Condition& condition, const Rest& rest) {
+    const int64_t until = steady_nanoseconds() + nanoseconds;
     do {
         for (int i = 0; i < looks; ++i) {
             if (condition()) return true;
             rest();
         }
-    } while (std::chrono::steady_clock::now() < until);
+    } while (steady_nanoseconds() < until);
     return condition();
 }
 
@@ -185,10 +186,26 @@ void forget_threads() {
 }
 
 struct Scratch {
-    void* memory = nullptr;
-    size_t size = 0;
-    ~Scratch() { std::free(memory); }
+    void* memory;
+    size_t size;
 };
+thread_local Scratch of_chunk, of_region;
+
+void free_scratch(void*) {
+    std::free(of_chunk.memory);
+    std::free(of_region.memory);
+}
+
+// Registered while the library is loaded; frees the scratch memory of each thread that has set the key and ends.
+const pthread_key_t at_thread_end = [] {
+    pthread_key_t key;
+    if (pthread_key_create(&key, free_scratch) != 0) {
+        std::fprintf(stderr, "penstock: this process has no key for memory of threads left\n");
+        std::abort();
+    }
+    pthread_atfork(nullptr, nullptr, forget_threads);
+    return key;
+}();
 
 }  // namespace
 
@@ -207,6 +224,7 @@ void run_chunks(int64_t count, void (*task)(void*, int64_t), void* context) {
 
 static void* grown(Scratch& scratch, size_t bytes) {
     if (scratch.size < bytes) {
+        pthread_setspecific(at_thread_end, &pool);  // anything but null
         std::free(scratch.memory);
         scratch.size = (bytes + 4095) / 4096 * 4096;
         scratch.memory = std::aligned_alloc(64, scratch.size);
@@ -218,15 +236,9 @@ static void* grown(Scratch& scratch, size_t bytes) {
     return scratch.memory;
 }
 
-void* thread_scratch(size_t bytes) {
-    static thread_local Scratch scratch;
-    return grown(scratch, bytes);
-}
+void* thread_scratch(size_t bytes) { return grown(of_chunk, bytes); }
 
-void* region_scratch(size_t bytes) {
-    static thread_local Scratch scratch;
-    return grown(scratch, bytes);
-}
+void* region_scratch(size_t bytes) { return grown(of_region, bytes); }
 
 int num_threads() { return pool.threads.load(std::memory_order_relaxed); }
 
@@ -234,8 +246,6 @@ int num_threads() { return pool.threads.load(std::memory_order_relaxed); }
 
 extern "C" void penstock_set_threads(int64_t count) {
     using namespace penstock;
-    static std::once_flag is_registered;
-    std::call_once(is_registered, [] { pthread_atfork(nullptr, nullptr, forget_threads); });
     while (pool.is_taken.exchange(true, std::memory_order_acquire)) sched_yield();
     const auto wanted = static_cast<int32_t>(count < 1 ? 1 : count < kMaxThreads ? count : kMaxThreads);
     const int32_t before = pool.threads.exchange(wanted);

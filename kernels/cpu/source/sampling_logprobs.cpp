@@ -4,6 +4,7 @@
 //     rank    = 1 + tokens with a larger logit + tokens with an equal one and a lower id
 //
 // Both are summed block by block, pieces shared among the threads; blocks' sums are added in float64, in order.
+#include "old_glibc.hpp"
 #include "sampling.hpp"
 
 namespace penstock {
