@@ -10,8 +10,6 @@ from ctypes import addressof
 from typing import Any
 
 import numpy
-import torch
-from torch import Tensor
 
 from ..arrays import FLOAT32, Array, address
 from ..experts import ExpertWeights, Routing
@@ -19,7 +17,6 @@ from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
 from ..operations import Operations, Ranks
 from ..stored.parts import WeightPart, format_of_parts
-from ..torch.arrays import tensor_of
 from . import structs
 from .calls import attention as attending
 from .calls import experts as mixing
@@ -27,7 +24,7 @@ from .calls import latents
 from .calls.rows import RowOperations
 from .calls.states import StateOperations
 from .layer import embedding_of
-from .library import Library, struct_of
+from .library import Library, pointer_to, struct_of
 from .program import Buffer, Program
 from .shared_memory import SharedMemory
 from .structs import KVMemory, Quantized, Step
@@ -48,7 +45,7 @@ class NativeOperations(RowOperations, StateOperations):
         self.ranks = ranks
         self.step: Step
         self._plans: dict[tuple[int | None, ...], attending.PlanMemory] = {}
-        self._parts: Tensor | None = None
+        self._parts: Array | None = None
         self._shared: SharedMemory | None = None
         self._num_sums = 0
 
@@ -155,7 +152,7 @@ class NativeOperations(RowOperations, StateOperations):
         if not isinstance(weight, OrderedWeight):
             return None
         quantized = x.another_quantized(weight.in_features)
-        quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
+        quantized.order, quantized.num_ordered = pointer_to(weight.order), weight.in_features
         return self._record_quantize(x, quantized)
 
     def _record_quantize(self, x: Buffer, quantized: Quantized) -> Quantized:
@@ -237,7 +234,7 @@ class NativeOperations(RowOperations, StateOperations):
         plan = self._plan_of(rows, num_heads, num_queries, kv.block_size, scoring.window)
         num_floats = attending.num_part_floats(num_queries, kv.value_dim)
         if self._parts is None or len(self._parts) < num_floats:
-            self._parts = torch.empty(num_floats)
+            self._parts = numpy.empty(num_floats, FLOAT32)
         arguments = struct_of(
             structs.Attention,
             plan=plan.address,
@@ -358,7 +355,7 @@ class NativeOperations(RowOperations, StateOperations):
         if self.ranks.size == 1:
             return x
         shared = self._shared_memory(1, 4 * total * self.program.capacity)
-        whole = self.program.buffer_in(tensor_of(shared.area(0, rank=0)), total)
+        whole = self.program.buffer_in(shared.area(0, rank=0), total)
         x.writer.output = whole.data_ptr() + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
         x.writer.output_stride = total  # type: ignore[union-attr]
         # Before anyone writes, rank 0 must have read what was written last.

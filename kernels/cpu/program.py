@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from ctypes import addressof
 from functools import partial
 
-import torch
-from torch import Tensor
+import numpy
 
+from ..arrays import FLOAT32, Array, address
 from .layer import quantized_sizes
 from .library import Library, Struct
 from .structs import Call, Quantized, Recording
@@ -24,16 +24,16 @@ class Arena:
     """Memory for buffers, lent and taken back; it is never touched here, so what no step uses costs nothing."""
 
     def __init__(self) -> None:
-        self._free: list[Tensor] = []
+        self._free: list[Array] = []
 
-    def lend(self, owner: object, num_bytes: int) -> Tensor:
+    def lend(self, owner: object, num_bytes: int) -> Array:
         """At least so many bytes, 64-byte aligned, until `owner` is dropped."""
-        fitting = [memory for memory in self._free if num_bytes <= memory.numel() <= 2 * num_bytes]
+        fitting = [memory for memory in self._free if num_bytes <= memory.nbytes <= 2 * num_bytes]
         if fitting:
-            memory = min(fitting, key=Tensor.numel)
+            memory = min(fitting, key=len)
             self._free[:] = [other for other in self._free if other is not memory]
         else:
-            memory = zeroed(num_bytes)
+            memory = numpy.asarray(zeroed(num_bytes))
         weakref.finalize(owner, self._free.append, memory).atexit = False
         return memory
 
@@ -41,7 +41,7 @@ class Arena:
 class Buffer:
     """Rows of float32 between two kernels."""
 
-    def __init__(self, program: "Program", width: int, memory: Tensor | None = None) -> None:
+    def __init__(self, program: "Program", width: int, memory: Array | None = None) -> None:
         self.program = program
         self.width = width
         self.memory = program.arena.lend(self, 4 * width * program.capacity) if memory is None else memory
@@ -53,11 +53,11 @@ class Buffer:
         self._forgotten: dict[int, Quantized] = {}
 
     def data_ptr(self) -> int:
-        return self.memory.data_ptr()
+        return address(self.memory)
 
-    def rows(self, count: int) -> Tensor:
+    def rows(self, count: int) -> Array:
         """The first rows, in place."""
-        return self.memory[: 4 * count * self.width].view(torch.float32).view(count, self.width)
+        return self.memory[: 4 * count * self.width].view(FLOAT32).reshape(count, self.width)
 
     def quantized(self, group: int = 0) -> Quantized:
         """The same rows as 8-bit integers, which the writer makes as well from now on."""
@@ -91,7 +91,7 @@ class Buffer:
         """Memory for rows of so many 8-bit integers, for as long as this buffer is in use."""
         (width, num_scales, num_sums), capacity = quantized_sizes(num_values, group), self.program.capacity
         sizes = (capacity * width, 4 * capacity * num_scales, 4 * capacity, 4 * capacity * num_sums)
-        parts = [self.program.arena.lend(self, size).data_ptr() for size in sizes]
+        parts = [address(self.program.arena.lend(self, size)) for size in sizes]
         return Quantized(*parts, width, group=group)
 
 
@@ -109,7 +109,7 @@ class Program:
     def buffer(self, width: int) -> Buffer:
         return Buffer(self, width)
 
-    def buffer_in(self, memory: Tensor, width: int) -> Buffer:
+    def buffer_in(self, memory: Array, width: int) -> Buffer:
         """A buffer in memory that others share."""
         return Buffer(self, width, memory)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from ctypes import addressof, c_int32
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,10 +11,17 @@ from penstock.kernels.cpu.layer import QuantizedRows, embedding_of, linear_argum
 from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.structs import Quantize
 from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.kernels.torch.arrays import array_of, tensor_of
+
+
+def empty_rows(rows: int, features: int, group: int = 0) -> QuantizedRows:
+    """Memory for quantized rows, in tensors."""
+    made = QuantizedRows.empty(rows, features, group)
+    return replace(made, **{name: tensor_of(getattr(made, name)) for name in ("values", "scales", "totals", "sums")})
 
 
 def quantized(library: Library, x: Tensor, group: int = 0, order: Tensor | None = None) -> QuantizedRows:
-    rows, count = QuantizedRows.empty(*x.shape, group), c_int32(len(x))
+    rows, count = empty_rows(*x.shape, group), c_int32(len(x))
     library.call("penstock_quantize", Quantize(addressof(count), x.data_ptr(), x.shape[1], rows.structure(order)))
     return rows
 
@@ -24,7 +32,7 @@ def product(
     """The kernel's output, within a frame that nobody may write to."""
     framed, count = torch.full((len(x), weight.out_features + 3), 7.0), c_int32(len(x))
     rows = quantized(library, x, weight.row_group, order)
-    arguments = linear_arguments(addressof(count), x, rows.structure(order), weight, bias, framed)
+    arguments = linear_arguments(addressof(count), x, rows.structure(order), weight, bias, array_of(framed))
     library.call(f"penstock_linear_{weight.family}", arguments)
     assert (framed[:, weight.out_features :] == 7).all(), "columns beyond the output were written"
     return framed[:, : weight.out_features].contiguous()
@@ -33,7 +41,8 @@ def product(
 def embedded(library: Library, token_ids: Tensor, table: Tensor | NativeWeight, first: int, width: int) -> Tensor:
     output, count = torch.full((len(token_ids), width), torch.nan), c_int32(len(token_ids))
     ids = torch.tensor([token_ids.data_ptr()])
-    arguments = embedding_of(addressof(count), ids.data_ptr(), first, table, output.data_ptr())
+    stored = array_of(table) if isinstance(table, Tensor) else table
+    arguments = embedding_of(addressof(count), ids.data_ptr(), first, stored, output.data_ptr())
     library.call("penstock_embedding", arguments)
     return output
 

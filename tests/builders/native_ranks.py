@@ -16,7 +16,7 @@ from torch import Tensor
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.shared_memory import Board
 from penstock.kernels.cpu.weights.packed import pack
-from penstock.kernels.torch.arrays import array_of
+from penstock.kernels.torch.arrays import array_of, tensor_of
 
 from .recorded_layers import OneCall
 
@@ -103,11 +103,11 @@ def _recorded(rank: ThreadRank, part: Tensor, method: str, *arguments: int) -> T
             found = getattr(call.ops, method)(call.ops.linear(x, identity, None), *arguments)
 
     def turn(scale: int) -> Tensor:
-        x.rows(len(part)).copy_(part * scale)
+        tensor_of(x.rows(len(part))).copy_(part * scale)
         call.program.replay()
         if rank.rank == 0:
             sleep(_LATE)
-        return found.rows(len(part)) / scale
+        return tensor_of(found.rows(len(part))) / scale
 
     return rank.in_turns(turn)
 

@@ -85,7 +85,7 @@ class OneCall:
 
     def buffer(self, name: str, x: Tensor) -> Buffer:
         found = self.buffers[name] = self.program.buffer(x[0].numel())
-        found.rows(len(x)).copy_(x.reshape(len(x), -1))
+        tensor_of(found.rows(len(x))).copy_(x.reshape(len(x), -1))
         found.writer = Quantize(num_rows=self.program.num_rows, input=found.data_ptr(), width=found.width)
         return found
 
@@ -108,9 +108,9 @@ class OneCall:
         if found is None:
             return self.memories[0].kv.keys.float()
         if isinstance(found, NativeRoutes):
-            chosen, weights = (each.rows(self.num_rows).clone() for each in found)
+            chosen, weights = (tensor_of(each.rows(self.num_rows)).clone() for each in found)
             return Routes(chosen.view(torch.int32), weights)
-        return found.rows(self.num_rows).clone()
+        return tensor_of(found.rows(self.num_rows)).clone()
 
 
 def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
@@ -140,8 +140,8 @@ def _adapted(call: OneCall, adapted: LoraMapping) -> None:
 
 def _routes(call: OneCall, routes: Routes) -> NativeRoutes:
     found = NativeRoutes(*(call.program.buffer(each.shape[1]) for each in routes))
-    found.experts.rows(call.num_rows).view(torch.int32).copy_(routes.experts)
-    found.weights.rows(call.num_rows).copy_(routes.weights)
+    tensor_of(found.experts.rows(call.num_rows)).view(torch.int32).copy_(routes.experts)
+    tensor_of(found.weights.rows(call.num_rows)).copy_(routes.weights)
     return found
 
 
@@ -278,7 +278,7 @@ def version(method: str, *arguments: Any) -> Tensor | Routes:
     found = call.given(method, [call.placed(*pair) for pair in pairs])
     for parameter, argument in pairs:
         if parameter.name in _CHANGED:
-            argument.copy_(call.buffers[parameter.name].rows(len(argument)))
+            argument.copy_(tensor_of(call.buffers[parameter.name].rows(len(argument))))
     if isinstance(found, Routes):
         return found
     if method in _GIVING_HEADS:

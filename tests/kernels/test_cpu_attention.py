@@ -7,6 +7,7 @@ import numpy
 import torch
 from builders.cases import for_each
 from builders.native_attention import Machine, Row, Shape, angles, assert_near, handed_out, heads_of, pieces_of
+from builders.native_products import empty_rows
 from builders.native_variants import needs_variant
 from builders.operation_examples.attention import paged_step
 from builders.operation_examples.latents import KINDS, latent_memory, layouts, query_inputs, value_inputs
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 
 from penstock.kernels.cpu.calls.latents import heads_in_a_group
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
-from penstock.kernels.cpu.layer import QuantizedRows
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.kernels.registry import OPS
@@ -132,7 +132,7 @@ def test_rows_with_a_common_prefix_look_at_it_in_one_tile(library: Library) -> N
         machine.step([Row(table, 0, heads)])
     machine.step([Row(table, 599, heads[599:]) for table in tables])
     num_tiles, num_parted = machine.plan.memory[:2].tolist()
-    tiles = machine.plan.memory[2 : 2 + num_tiles * 6].view(num_tiles, 6)
+    tiles = machine.plan.memory[2 : 2 + num_tiles * 6].reshape(num_tiles, 6)
     shared = sum((end - first) for _, tokens, _, first, end, _ in tiles.tolist() if tokens == 2)
     assert shared == 2 and num_parted == 2, f"tiles: {tiles.tolist()}"
 
@@ -186,7 +186,7 @@ def test_what_is_not_finite_in_one_request_reaches_its_output_and_no_other(libra
 
 def test_the_output_is_also_given_as_integers(library: Library) -> None:
     shape = Shape(query_heads=3, heads=1, head_dim=48)
-    rows = QuantizedRows.empty(5, 144)
+    rows = empty_rows(5, 144)
     tables, num_blocks = handed_out([5], shape.block_size)
     found = Machine(library, shape, num_blocks).step([Row(tables[0], 0, heads_of(shape, 5, 0))], rows.structure())
     restored = rows.values[:, :144].float() * rows.scales[:, None]

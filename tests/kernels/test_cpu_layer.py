@@ -9,21 +9,21 @@ from itertools import product as combinations
 
 import torch
 from builders.cases import for_each
-from builders.native_products import embedded, product, quantized
+from builders.native_products import embedded, empty_rows, product, quantized
 from builders.native_variants import needs_variant
 from builders.quantized_parts import draws as normal
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 
 from penstock.kernels.arrays import DType
-from penstock.kernels.cpu.layer import QuantizedRows, linear_arguments
+from penstock.kernels.cpu.layer import linear_arguments
 from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.structs import ACTIVATION, Gate, GatedLinear
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
 from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.operands import DTYPES
 from penstock.kernels.reference.pointwise import embedding
-from penstock.kernels.torch.arrays import torch_dtype
+from penstock.kernels.torch.arrays import array_of, torch_dtype
 
 pytestmark = needs_variant
 
@@ -94,9 +94,9 @@ class GatedProduct:
         count, self.inputs = addressof(self.num_rows), quantized(library, x)
         self.products = torch.full((self.rows + 1, weight.out_features), 7.0)
         self.output = torch.full((self.rows + 1, self.width), 7.0)
-        self.quantized = QuantizedRows.empty(self.rows, self.width)
+        self.quantized = empty_rows(self.rows, self.width)
         given = self.inputs.structure() if weight.meets_integers else None
-        self.product = linear_arguments(count, x, given, weight, bias, self.products)
+        self.product = linear_arguments(count, x, given, weight, bias, array_of(self.products))
         output = self.output.data_ptr() if is_kept else None
         integers = self.quantized.structure()
         self.gate = Gate(count, self.products.data_ptr(), self.width, activation, output, integers)

@@ -11,10 +11,12 @@ import pytest
 import torch
 from builders.native_variants import available_variants
 
+from penstock.kernels.arrays import address
 from penstock.kernels.cpu import library
 from penstock.kernels.cpu.program import Arena, Buffer, Program
 from penstock.kernels.cpu.structs import Add, AddRmsNorm, Quantized
 from penstock.kernels.cpu.weights import huge_pages
+from penstock.kernels.torch.arrays import tensor_of
 
 WIDTH, CAPACITY = 48, 8
 
@@ -44,19 +46,19 @@ def test_a_replay_computes_the_rows_that_the_step_has_and_no_others(program, num
     program.seal()
     for rows in (3, 1, CAPACITY):
         num_rows.value = rows
-        stream.rows(CAPACITY).fill_(1)
-        update.rows(CAPACITY).fill_(2)
+        tensor_of(stream.rows(CAPACITY)).fill_(1)
+        tensor_of(update.rows(CAPACITY)).fill_(2)
         program.replay()
-        assert stream.rows(CAPACITY)[:, 0].tolist() == [5.0] * rows + [1.0] * (CAPACITY - rows)
+        assert tensor_of(stream.rows(CAPACITY))[:, 0].tolist() == [5.0] * rows + [1.0] * (CAPACITY - rows)
 
 
 def test_what_no_later_call_can_name_is_used_again(program):
     first = program.buffer(WIDTH)
-    address = first.data_ptr()
+    freed = first.data_ptr()
     kept = program.buffer(WIDTH)
     del first
     again, another = program.buffer(WIDTH), program.buffer(WIDTH)
-    assert again.data_ptr() == address
+    assert again.data_ptr() == freed
     assert len({again.data_ptr(), another.data_ptr(), kept.data_ptr()}) == 3
 
 
@@ -67,15 +69,15 @@ class Owner:
 def test_memory_comes_back_to_an_arena_and_serves_nothing_much_smaller():
     arena = Arena()
     owners = [Owner() for _ in range(3)]
-    addresses = [arena.lend(owner, 1 << 20).data_ptr() for owner in owners]
+    addresses = [address(arena.lend(owner, 1 << 20)) for owner in owners]
     del owners[0]
     last = Owner()
-    assert arena.lend(last, 1 << 20).data_ptr() == addresses[0], "it was asked meanwhile"
+    assert address(arena.lend(last, 1 << 20)) == addresses[0], "it was asked meanwhile"
     owners.clear()
     del last
     owner, other, small = Owner(), Owner(), Owner()
-    assert arena.lend(small, 64).numel() == 64
-    found = {arena.lend(owner, 1 << 20).data_ptr(), arena.lend(other, 1 << 20).data_ptr()}
+    assert arena.lend(small, 64).nbytes == 64
+    found = {address(arena.lend(owner, 1 << 20)), address(arena.lend(other, 1 << 20))}
     assert found < set(addresses)
 
 
@@ -89,12 +91,12 @@ def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_fo
     wanted = normed.quantized()
     assert ctypes.addressof(normed.quantized()) == ctypes.addressof(wanted), "asked twice, made once"
     program.seal()
-    stream.rows(3).copy_(torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)))
+    tensor_of(stream.rows(3)).copy_(torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)))
     program.replay()
     values = (ctypes.c_int8 * (3 * wanted.width)).from_address(wanted.values)
     scales = torch.tensor((ctypes.c_float * 3).from_address(wanted.scales))
     found = torch.tensor(values).view(3, -1)[:, :WIDTH] * scales[:, None]
-    torch.testing.assert_close(found, normed.rows(3), atol=float(scales.max()), rtol=0)
+    torch.testing.assert_close(found, tensor_of(normed.rows(3)), atol=float(scales.max()), rtol=0)
 
 
 def test_carved_memory_is_zero_aligned_and_nobody_elses() -> None:

@@ -213,7 +213,7 @@ def test_a_gate_behind_a_product_takes_it_in_one_call(types: tuple[str, str]) ->
     call.program.replay()
     product = linear(x, weight)
     expected = torch.nn.functional.silu(product[:, :width]) * product[:, width:]
-    torch.testing.assert_close(gated.rows(len(x)), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(tensor_of(gated.rows(len(x))), expected, rtol=1e-5, atol=1e-6)
 
 
 # --- experts ----------------------------------------------------------------------------------------------------------

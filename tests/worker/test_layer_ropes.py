@@ -82,11 +82,12 @@ def test_layers_with_a_window_have_the_familys_base_where_none_is_given_and_one_
 def test_a_rope_beside_one_that_is_stretched_has_the_same_rows_with_its_own_angles():
     dynamic = RopeConfig("dynamic", 1e4, 16, 16, 3.0, trained_context=64, original_context=64, figures={})
     plain = RopeConfig("default", 500.0, 32, 32, 1.0, trained_context=64, original_context=64, figures={})
-    ropes = Ropes(LayerRopes((dynamic, plain), (0, None, 1)), False, CPU)
-    rows = torch.tensor([0, 63, 64, 64 + 100, 64 + 128 + 150])
-    first, none, other = ropes.at(rows, 64 + 128 + 192, torch.float32)
-    alone = Rope(plain, False, CPU).at(torch.tensor([0, 63, 0, 100, 150]), 151, torch.float32)
+    ropes = Ropes(LayerRopes((dynamic, plain), (0, None, 1)), False)
+    first, none, other = ropes.by_layer(ropes.tables)
+    alone, whole = Rope(plain, False), Rope(dynamic, False)
+    for each in (ropes, alone, whole):
+        each.grow_to(64 + 128 + 192)
     assert none is None
-    assert all(map(torch.equal, other[:2], alone[:2]))
-    whole = Rope(dynamic, False, CPU).at(rows, 64 + 128 + 192, torch.float32)
-    assert all(map(torch.equal, first[:2], whole[:2]))
+    rows, positions = [0, 63, 64, 64 + 100, 64 + 128 + 150], [0, 63, 0, 100, 150]
+    assert (other.cos[rows] == alone.cos[positions]).all() and (other.sin[rows] == alone.sin[positions]).all()
+    assert (first.cos == whole.cos).all() and (first.sin == whole.sin).all()

@@ -65,26 +65,23 @@ def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
 
 def test_dynamic_positions_are_stretched_for_lengths_that_double():
     config = RopeConfig("dynamic", 1e4, 16, 16, 5.0, trained_context=64, original_context=64, figures={})
-    rope = Rope(config, False, CPU)
+    rope = Rope(config, False)
     assert config.stretches == (64, 128, 256, 320)
     assert rope.starts.tolist() == [0, 64, 192, 448]
     for frequencies, length in zip(rope.frequencies, config.stretches, strict=True):
         base = 1e4 * (5 * length / 64 - 4) ** (16 / 14)
-        assert frequencies[1].item() == pytest.approx(base ** (-2 / 16))
+        assert frequencies[1] == pytest.approx(base ** (-2 / 16))
     assert [rope.end_of(length) for length in (1, 64, 65, 128, 320)] == [1, 64, 64 + 65, 64 + 128, 448 + 320]
 
 
 def test_the_table_of_angles_grows_and_keeps_its_bits():
     config = RopeConfig("default", 1e4, 16, 16, 1.0, trained_context=9000, original_context=9000, figures={})
-    at_once, grown = Rope(config, True, CPU), Rope(config, True, CPU)
-    early = torch.tensor([0, 5, 100])
-    before = grown.at(early, 101, torch.float32)
-    whole = at_once.at(torch.arange(CHUNK + 10), CHUNK + 10, torch.float32)
-    grown.at(torch.tensor([CHUNK + 9]), CHUNK + 10, torch.float32)
-    after = grown.at(early, 101, torch.float32)
-    for mine, all_of_them, again in zip(before[:2], whole[:2], after[:2], strict=True):
-        assert torch.equal(mine, all_of_them[early])
-        assert torch.equal(mine, again)
+    at_once, grown = Rope(config, True), Rope(config, True)
+    at_once.grow_to(2 * CHUNK + 10)
+    for end in (101, CHUNK + 10, 2 * CHUNK + 10):
+        grown.grow_to(end)
+    assert len(grown.cos) == 3 * CHUNK
+    assert (grown.cos == at_once.cos).all() and (grown.sin == at_once.sin).all()
 
 
 def test_copying_blocks_copies_every_layer_of_keys_and_values():

@@ -4,9 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
-
-import torch
+from typing import Any, ClassVar
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.arrays import FLOAT32, Array, DType
@@ -74,8 +72,8 @@ class Backend(ABC):
     def is_deterministic(self) -> bool:
         """Whether a row's answer is the same in any batch."""
 
-    def use_threads(self, count: int) -> None:
-        torch.set_num_threads(count)
+    @abstractmethod
+    def use_threads(self, count: int) -> None: ...
 
     @abstractmethod
     def quantized(self, name: str) -> WeightFormat:
@@ -120,9 +118,9 @@ class Backend(ABC):
     def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
         return HostTier(blocks.parts, num_cells)
 
+    @abstractmethod
     def forward_pass(self, decoder: Decoder) -> ForwardPass:
         """The forward pass that computes batches of this model."""
-        return cast(ForwardPass, decoder)  # whose rows are tensors
 
     def encoder_placement(self, placement: Placement) -> Placement:
         """The placement of an encoder's weights: every rank has all of them."""

@@ -1,17 +1,13 @@
 """The decoder of most families, dense or with sparse layers, built from a config's description."""
 
 from collections.abc import Callable
-from typing import Any, cast
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from ...kernels.operations import StepField
-from ...kernels.torch.arrays import torch_dtype
 from ..description.config import ModelConfig
 from ..description.parts.latent import LatentConfig
 from ..description.parts.mixers import DeltaNet, ShortConvolution
-from ..steps.batch import Batch, LayerInputs
+from ..steps.batch import LayerInputs
 from ..weights.weights import Rows, Weights
 from .attention import Attention
 from .embedding import Embedding, Head, TokenInputLayer, TokenInputTable
@@ -174,7 +170,7 @@ class Decoder:
             scales.embedding,
             scales.rounds_embedding,
         )
-        self.ropes = Ropes(config.ropes, config.rotates_pairs, self.placement.device)
+        self.ropes = Ropes(config.ropes, config.rotates_pairs)
         self.token_inputs: TokenInputTable | None = None
         if (inputs := config.token_inputs) is not None:
             sizes = config.num_layers, config.hidden_size
@@ -194,21 +190,13 @@ class Decoder:
         tied = self.embedding if is_tied else None
         self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied, scales.logit_cap)
 
-    @torch.inference_mode()
-    def forward(self, batch: Batch) -> Tensor:
-        """Return the stream after the last layer, [T, hidden], for `logits`."""
-        batch.rotations_by_layer = self.ropes.at(
-            batch.rotations, batch.rotations_end, torch_dtype(self.placement.activations)
-        )
-        return cast(Tensor, self.stream(batch))
-
-    @torch.inference_mode()
     def logits(self, hidden: Rows, rows: StepField) -> Rows:
         """Return float32 logits of these rows, [S, vocabulary]."""
         # Rows of the stream, their norm [S, hidden], logits. No variable keeps a buffer alive beyond the next call.
         return self.head(self.norm(self.ops.gather_rows(hidden, rows)))
 
     def stream(self, batch: LayerInputs) -> Rows:
+        """Return the stream after the last layer, [T, hidden], for `logits`."""
         stream, update, ops = self.embedding(batch.token_ids), None, self.ops  # [T, hidden]
         if self.row_parts:
             stream = ops.put_rows(stream, batch.placed)

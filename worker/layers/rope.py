@@ -1,9 +1,9 @@
 """Rotary position embedding: the frequencies of each variant, and the tables of their cosines and sines.
 
-A table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend only on the position
-and the stretch. `dynamic` and `longrope` have a stretch of rows for each of several request lengths, one after another;
-in the other variants a position is its own row number. All tables of a model have the same rows. The formulas are those
-of transformers, except that its `dynamic` changes with every token of the longest request.
+A position's bits depend only on the position and the stretch, however a table has grown. `dynamic` and `longrope` have
+a stretch of rows for each of several request lengths, one after another; in the other variants a position is its own
+row number. All tables of a model have the same rows. The formulas are those of transformers, except that its `dynamic`
+changes with every token of the longest request.
 """
 
 import math
@@ -11,15 +11,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypeVar
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy
 
-from ...kernels import TokenRotation
+from ...kernels.arrays import FLOAT32, Array
 from ..description.layer_ropes import LayerRopes
 from ..description.parts.rope import RopeConfig
 
-CHUNK = 4096
+CHUNK = 1024  # rows by which tables grow
 _ENDLESS = 1 << 62  # beyond any table
 
 T = TypeVar("T")
@@ -28,16 +26,12 @@ T = TypeVar("T")
 class Ropes:
     """The ropes of a model's layers."""
 
-    def __init__(self, config: LayerRopes, rotates_pairs: bool, device: torch.device) -> None:
-        self.tables = [Rope(rope, rotates_pairs, device, config.stretches) for rope in config.ropes]
+    def __init__(self, config: LayerRopes, rotates_pairs: bool) -> None:
+        self.tables = [Rope(rope, rotates_pairs, config.stretches) for rope in config.ropes]
         self._by_layer = config.by_layer
 
-    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> list[TokenRotation | None]:
-        """Results of `Rope.at` by layer; None for a layer that doesn't rotate."""
-        return self.by_layer([table.at(rows, end, dtype) for table in self.tables])
-
     def by_layer(self, of_tables: Sequence[T]) -> list[T | None]:
-        """Distribute values of the tables to the layers that use them."""
+        """Distribute values of the tables to the layers that use them; None for a layer that doesn't rotate."""
         return [None if number is None else of_tables[number] for number in self._by_layer]
 
     def end_of(self, longest: int) -> int:
@@ -54,42 +48,27 @@ class Ropes:
 
 
 class Rope:
-    """cos and sin for any position, ready for `rotate_halves` or `rotate_pairs`."""
+    """cos and sin for any position; the sines have the rotation's sign."""
 
-    def __init__(
-        self, config: RopeConfig, rotates_pairs: bool, device: torch.device, stretches: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, config: RopeConfig, rotates_pairs: bool, stretches: tuple[int, ...] = ()) -> None:
         """`stretches`: the model's, if another of its ropes has some."""
         self.stretches = stretches or config.stretches
         # [stretches, rotary_dim / 2]
-        self.frequencies = torch.stack([inverse_frequencies(config, length) for length in self.stretches])
+        self.frequencies = numpy.stack([inverse_frequencies(config, length) for length in self.stretches])
         self.magnitude = _MAGNITUDES[config.kind](config) if config.kind in _MAGNITUDES else 1.0
-        self.starts = torch.tensor([0, *self.stretches[:-1]]).cumsum(0)  # the row of each stretch's position 0
+        self.starts = numpy.cumsum((0, *self.stretches[:-1]))  # the row of each stretch's position 0
         self.rotates_pairs = rotates_pairs
-        self.device = device
-        self.cos = self.sin = torch.empty(0, config.head_dim, device=device)  # [positions, head_dim]
-        # [positions]: factors of queries.
-        self.query_scales = torch.empty(0, device=device) if config.query_scale else None
-        self._axes = _axes_of_numbers(config, rotates_pairs).to(device)  # [head_dim], or nothing
+        self.cos = self.sin = numpy.empty((0, config.head_dim), FLOAT32)  # [rows, head_dim]
+        # [rows]: factors of queries.
+        self.query_scales = numpy.empty(0, FLOAT32) if config.query_scale else None
+        self._axes = _axes_of_numbers(config, rotates_pairs)  # [head_dim], or nothing
         self._query_scale, self._original_context = config.query_scale, config.original_context
 
-    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> TokenRotation:
-        """`rows` are [T], or [3, T] by time, height and width; all are below `end`."""
-        self.grow_to(end)
-        if rows.dim() == 2:
-            cos, sin = self.by_axis(rows)
-            return TokenRotation(cos.unsqueeze_(1).to(dtype), sin.unsqueeze_(1).to(dtype))
-        scales = None if self.query_scales is None else self.query_scales[rows].view(-1, 1, 1).to(dtype)
-        return TokenRotation(self.cos[rows].unsqueeze_(1).to(dtype), self.sin[rows].unsqueeze_(1).to(dtype), scales)
-
-    def by_axis(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def by_axis(self, rows: Array) -> tuple[Array, Array]:
         """[T, head_dim] cosines and sines for rows [3, T]: each angle uses the row of its axis."""
-        if not len(self._axes):
-            rows, axes = rows[:1], self._axes.new_zeros(self.cos.shape[1])
-        else:
-            axes = self._axes
-        # [T, head_dim]; the gathered result has the same memory layout.
-        of_numbers, columns = rows[axes].T.contiguous(), torch.arange(self.cos.shape[1], device=rows.device)
+        axes = self._axes if len(self._axes) else numpy.zeros(self.cos.shape[1], numpy.int64)
+        of_numbers = numpy.ascontiguousarray(rows[axes].T)  # [T, head_dim]; what is gathered is laid out alike
+        columns = numpy.arange(len(axes))
         return self.cos[of_numbers, columns], self.sin[of_numbers, columns]
 
     def end_of(self, longest: int) -> int:
@@ -97,40 +76,55 @@ class Rope:
         return int(self.starts[bisect_left(self.stretches[:-1], longest)]) + longest
 
     def grow_to(self, end: int) -> None:
-        while len(self.cos) < end:
-            self._grow()
-
-    def _grow(self) -> None:
-        rows = torch.arange(len(self.cos), len(self.cos) + CHUNK)
-        stretch = torch.searchsorted(self.starts, rows, right=True) - 1  # [CHUNK]
-        positions = (rows - self.starts[stretch]).float()  # [CHUNK]
-        angles = positions[:, None] * self.frequencies[stretch]  # [CHUNK, rotary_dim / 2]
-        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude  # [CHUNK, rotary_dim / 2]
-        # [CHUNK, rotary_dim], as each form of rotation pairs the elements.
-        if self.rotates_pairs:
-            cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
-        else:
-            cos, sin = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        # [CHUNK, head_dim]: the remaining elements aren't rotated.
-        kept = (0, self.cos.shape[1] - cos.shape[1])
-        cos, sin = F.pad(cos, kept, value=1.0), F.pad(sin, kept)
-        self.cos = torch.cat((self.cos, cos.to(self.device)))
-        self.sin = torch.cat((self.sin, sin.to(self.device)))
+        firsts = range(len(self.cos), end, CHUNK)
+        if not firsts:
+            return
+        cos, sin = zip(*(self._cos_sin(*self._positions(first)) for first in firsts), strict=True)
+        self.cos, self.sin = numpy.concatenate((self.cos, *cos)), numpy.concatenate((self.sin, *sin))
         if self.query_scales is not None:
-            scales = 1 + self._query_scale * (positions / self._original_context).floor().log1p()
-            self.query_scales = torch.cat((self.query_scales, scales.to(self.device)))
+            scales = [self._scales(self._positions(first)[0]) for first in firsts]
+            self.query_scales = numpy.concatenate((self.query_scales, *scales))
+
+    def _positions(self, first: int) -> tuple[Array, Array]:
+        """[CHUNK] each: the positions of the rows from `first` on, and their stretches."""
+        rows = numpy.arange(first, first + CHUNK)
+        stretch = numpy.searchsorted(self.starts, rows, side="right") - 1
+        return (rows - self.starts[stretch]).astype(FLOAT32), stretch
+
+    def _cos_sin(self, positions: Array, stretch: Array) -> tuple[Array, Array]:
+        """[CHUNK, head_dim] each, as each form of rotation pairs the elements; the remaining ones aren't rotated."""
+        angles = (positions[:, None] * self.frequencies[stretch]).astype(numpy.float64)  # [CHUNK, rotary_dim / 2]
+        # Rounded once, from float64, so that every processor finds the same.
+        of_cos, of_sin = (function(angles).astype(FLOAT32) * self.magnitude for function in (numpy.cos, numpy.sin))
+        half = angles.shape[1]
+        first, second = (
+            (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+            if self.rotates_pairs
+            else (slice(0, half), slice(half, 2 * half))
+        )
+        cos = numpy.ones((CHUNK, self.cos.shape[1]), FLOAT32)
+        sin = numpy.zeros_like(cos)
+        cos[:, first] = cos[:, second] = of_cos
+        sin[:, first], sin[:, second] = -of_sin, of_sin
+        return cos, sin
+
+    def _scales(self, positions: Array) -> Array:
+        """[CHUNK]: log(1 + the number of whole original contexts before a position), scaled, plus 1."""
+        contexts = numpy.floor(positions / self._original_context)
+        logs = numpy.array([math.log1p(each) for each in contexts.tolist()], FLOAT32)
+        return 1 + self._query_scale * logs
 
 
-def _axes_of_numbers(config: RopeConfig, rotates_pairs: bool) -> Tensor:
+def _axes_of_numbers(config: RopeConfig, rotates_pairs: bool) -> Array:
     """[head_dim] axis of each column of the tables; unrotated columns may have any."""
-    axes = torch.tensor(config.axes, dtype=torch.int64)
+    axes = numpy.array(config.axes, numpy.int64)
     if not len(axes):
         return axes
-    axes = axes.repeat_interleave(2) if rotates_pairs else axes.repeat(2)
-    return F.pad(axes, (0, config.head_dim - len(axes)))
+    axes = numpy.repeat(axes, 2) if rotates_pairs else numpy.tile(axes, 2)
+    return numpy.pad(axes, (0, config.head_dim - len(axes)))
 
 
-def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
+def inverse_frequencies(config: RopeConfig, length: int) -> Array:
     """[rotary_dim / 2] angles per position, for positions stretched for requests of up to so many tokens."""
     plain = _plain(config.theta, config.rotary_dim)
     if config.kind == "linear":
@@ -148,34 +142,40 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
     return plain
 
 
-def _plain(theta: float, head_dim: int) -> Tensor:
+def _plain(theta: float, head_dim: int) -> Array:
     """[rotary_dim / 2], like all forms below: θ^(-2i / head_dim)."""
-    return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
+    return 1.0 / _powers(theta, head_dim)
 
 
-def _proportional(config: RopeConfig, plain: Tensor) -> Tensor:
+def _powers(theta: float, head_dim: int) -> Array:
+    """[rotary_dim / 2]: θ^(2i / head_dim) of the base and the exponents in float32, rounded once."""
+    base, exponents = float(FLOAT32.type(theta)), numpy.arange(0, head_dim, 2, dtype=FLOAT32) / head_dim
+    return numpy.array([base**exponent for exponent in exponents.tolist()], FLOAT32)
+
+
+def _proportional(config: RopeConfig, plain: Array) -> Array:
     """Only the first angles rotate, with the frequencies of a fully rotated head."""
     turning = int(config.figures.get("partial_rotary_factor", 1.0) * config.head_dim // 2)
-    return (plain / config.factor).index_fill(0, torch.arange(turning, len(plain)), 0.0)
+    return numpy.where(numpy.arange(len(plain)) < turning, plain / config.factor, FLOAT32.type(0))
 
 
-def _dynamic(config: RopeConfig, length: int) -> Tensor:
+def _dynamic(config: RopeConfig, length: int) -> Array:
     stretch = config.factor * length / config.trained_context - (config.factor - 1)
     return _plain(config.theta * stretch ** (config.rotary_dim / (config.rotary_dim - 2)), config.rotary_dim)
 
 
-def _llama3(config: RopeConfig, plain: Tensor) -> Tensor:
+def _llama3(config: RopeConfig, plain: Array) -> Array:
     """Long waves are slowed by the factor, short ones kept, and those between blended."""
     low, high = config.figures["low_freq_factor"], config.figures["high_freq_factor"]
-    wavelength = 2 * math.pi / plain  # [rotary_dim / 2], in positions
-    slowed = torch.where(wavelength > config.original_context / low, plain / config.factor, plain)
-    share = (config.original_context / wavelength - low) / (high - low)
+    wavelength = 2 * math.pi * (1 / plain)  # [rotary_dim / 2], in positions
+    slowed = numpy.where(wavelength > config.original_context / low, plain / config.factor, plain)
+    share = (config.original_context * (1 / wavelength) - low) / (high - low)
     blended = (1 - share) * slowed / config.factor + share * slowed
     is_between = (wavelength >= config.original_context / high) & (wavelength <= config.original_context / low)
-    return torch.where(is_between, blended, slowed)
+    return numpy.where(is_between, blended, slowed)
 
 
-def _yarn(config: RopeConfig, plain: Tensor) -> Tensor:
+def _yarn(config: RopeConfig, plain: Array) -> Array:
     """Dimensions that turn often within the original context keep their frequency, the rest are interpolated."""
     half = config.rotary_dim // 2
     fast, slow = config.figures.get("beta_fast") or 32, config.figures.get("beta_slow") or 1
@@ -183,16 +183,16 @@ def _yarn(config: RopeConfig, plain: Tensor) -> Tensor:
     if config.figures.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, config.rotary_dim - 1)
-    ramp = (torch.arange(half, dtype=torch.float32) - low) / (high - low if high != low else 0.001)  # [rotary_dim / 2]
-    kept = 1 - ramp.clamp(0, 1)  # the share of the frequency that is not interpolated
-    positions = config.theta ** (torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim)
-    return 1.0 / (config.factor * positions) * (1 - kept) + plain * kept
+    ramp = (numpy.arange(half, dtype=FLOAT32) - low) / (high - low if high != low else 0.001)  # [rotary_dim / 2]
+    kept = 1 - ramp.clip(0, 1)  # the share of the frequency that is not interpolated
+    slowed = 1.0 / (config.factor * _powers(config.theta, config.rotary_dim))
+    found: Array = slowed * (1 - kept) + plain * kept
+    return found
 
 
-def _longrope(config: RopeConfig, length: int) -> Tensor:
+def _longrope(config: RopeConfig, length: int) -> Array:
     factors = config.figures["long_factor" if length > config.original_context else "short_factor"]
-    exponents = torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim
-    return 1.0 / (torch.tensor(factors, dtype=torch.float32) * config.theta**exponents)
+    return 1.0 / (numpy.array(factors, FLOAT32) * _powers(config.theta, config.rotary_dim))
 
 
 def _longrope_magnitude(config: RopeConfig) -> float:

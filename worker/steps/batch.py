@@ -63,7 +63,7 @@ class Batch:
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     memory: ModelMemory
     # The tokens' rows in the rotary tables, [T] int64, or [3, T] for time, height and width; None: their positions.
-    shifted_rotations: Tensor | None = None
+    shifted_rotations: Ints | None = None  # on the host
     shifted_end: int = 0  # above all of these
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
@@ -76,10 +76,6 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         return self.query_starts[-1]
-
-    @property
-    def rotations(self) -> Tensor:
-        return self.positions if self.shifted_rotations is None else self.shifted_rotations
 
     @property
     def rotations_end(self) -> int:
@@ -124,7 +120,7 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
         ],
         logit_rows=table.device.put(query_starts[1:][rows.wants_logits] - 1),
         memory=memory,
-        shifted_rotations=None if rotations is None else table.device.put(rotations),
+        shifted_rotations=rotations,
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,
         adapted=LoraMapping.of(adapters, rows.num_tokens, table.device.put) if (adapters >= 0).any() else None,
         token_kinds=token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),

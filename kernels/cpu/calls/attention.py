@@ -3,9 +3,9 @@
 from ctypes import addressof, sizeof
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy
 
+from ...arrays import Array, address
 from ..structs import AttentionPlan, Tile
 
 # Room for so many (token, split of 256 keys) pairs: rows that share a prefix or are alone need it. Without it they are
@@ -19,7 +19,7 @@ class PlanMemory:
     """A plan's arguments and the memory behind them; one for each window that a model's layers have."""
 
     arguments: AttentionPlan
-    memory: Tensor  # int32
+    memory: Array  # int32
 
     @classmethod
     def allocate(
@@ -36,8 +36,8 @@ class PlanMemory:
         """For steps of up to so many tokens and rows; `step` is the address of the `Step`."""
         most = max_tokens + max_parts
         sizes = (2, most * _TILE_INTS, most, max_tokens, max_tokens, 2 * max_rows)
-        memory = torch.zeros(sum(sizes), dtype=torch.int32)
-        addresses = [piece.data_ptr() for piece in memory.split(sizes)]
+        memory = numpy.zeros(sum(sizes), numpy.int32)
+        addresses = map(address, numpy.split(memory, numpy.cumsum(sizes[:-1])))
         sharing = num_query_heads // num_heads
         return cls(AttentionPlan(step, window or 0, block_size, num_heads, sharing, max_parts, *addresses), memory)
 

@@ -55,8 +55,8 @@ class StateOperations:
         self, convolved: Buffer, b: Buffer, a: Buffer, heads: DeltaHeads, states: LayerStates, segments: Step
     ) -> Buffer:
         output = self.program.buffer(heads.num_value_heads * heads.value_dim)
-        # In float64, whose exponentials agree on all machines once they are rounded.
-        decay = numpy.exp(heads.log_decay.astype(numpy.float64)).astype(FLOAT32)
+        # Rounded once, from float64, so that every processor finds the same.
+        decay = numpy.array([math.exp(each) for each in heads.log_decay.tolist()], FLOAT32)
         arguments = struct_of(
             DeltaNet,
             step=addressof(segments),

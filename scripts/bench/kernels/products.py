@@ -23,6 +23,7 @@ from penstock.kernels.cpu.weights.blocks import pack_blocks
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
 from penstock.kernels.stored.ggml import GgmlPart
 from penstock.kernels.stored.ggml_blocks import TYPES
+from penstock.kernels.torch.arrays import array_of
 
 from ..harness import alternated, median, seconds_of
 from ..machine import limits, with_bandwidth
@@ -83,7 +84,7 @@ class Products:
             floats, integers = inputs[shape[1]]
             quantized = None if kind in FLOATS else integers.structure()
             output = outputs[shape]
-            arguments = linear_arguments(addressof(num_rows), floats, quantized, weight, None, output)
+            arguments = linear_arguments(addressof(num_rows), floats, quantized, weight, None, array_of(output))
             made.calls.append((addressof(arguments), arguments))
             made.kept += [weight, floats, integers, output]
             made.num_bytes += weight.nbytes

@@ -26,6 +26,7 @@ from penstock.frontend.models.gguf.stored_parameters import with_stored_paramete
 from penstock.frontend.models.gguf.translated import translated_folder
 from penstock.frontend.models.stores.stored_models import stored_model
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
+from penstock.kernels.arrays import Array
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.gguf.architectures.table import ARCHITECTURES
 from penstock.protocol.files.gguf.header import read_header
@@ -63,12 +64,12 @@ def original(tmp_path: Path, case: str, **changes: Any) -> ModelConfig:
     return dataclasses.replace(found, mixers=with_projections_apart(found.mixers))
 
 
-def rotations(rope: RopeConfig) -> list[torch.Tensor]:
+def rotations(rope: RopeConfig) -> list[Array]:
     """cos and sin of the first positions, for the shortest and the longest requests."""
-    table = Rope(rope, False, torch.device("cpu"), rope.stretches if len(rope.stretches) > 1 else ())
-    rows = torch.arange(64)
-    found = [table.at(rows + start, 64 + start, torch.float32) for start in (0, table.end_of(rope.stretches[-1]) - 64)]
-    return [part for each in found for part in (each.cos, each.sin)]
+    table = Rope(rope, False, rope.stretches if len(rope.stretches) > 1 else ())
+    end = table.end_of(rope.stretches[-1])
+    table.grow_to(end)
+    return [part[first : first + 64] for first in (0, end - 64) for part in (table.cos, table.sin)]
 
 
 def check_same(found: ModelConfig, expected: ModelConfig) -> None:

@@ -1,11 +1,10 @@
 """The backend of a CPU's native kernels: recorded steps, and packed weights that are kept for the next start."""
 
 import logging
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, cast
-
-import torch
 
 from ....kernels import WeightFormat
 from ....kernels.arrays import FLOAT32, DType
@@ -68,8 +67,9 @@ class NativeBackend(Backend):
         return True
 
     def use_threads(self, count: int) -> None:
-        # Two thread pools in one process would compete for cores, so torch's gets one thread.
-        torch.set_num_threads(1)
+        # Two thread pools in one process would compete for cores, so torch's, where it is loaded, gets one thread.
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(1)
         self.library.set_threads(count)
 
     def quantized(self, name: str) -> WeightFormat:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy
-import torch
-from torch import Tensor
 
-from ....kernels.arrays import address
+from ....kernels.arrays import Array, DeviceArray, address
+from ....kernels.cpu.library import pointer_to
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
 from ....kernels.operations import StepField
 from ....kernels.states import Segments
+from ....kernels.torch.arrays import tensor_of
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.batch import Batch, LayerStep
@@ -90,7 +90,7 @@ class RecordedDecoder:
         """The number of rows in the ropes' tables."""
         return self.decoder.ropes.num_rows
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> DeviceArray:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
         tokens = len(batch.positions)
         if self._layers is None or self._memory is not batch.memory or tokens > self._layers.program.capacity:
@@ -99,16 +99,16 @@ class RecordedDecoder:
         self._point_to(batch)
         self._layers.program.replay()
         self._point_to_tables()  # a fast step expects them
-        return self._layers.output.rows(tokens)
+        return tensor_of(self._layers.output.rows(tokens))
 
-    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+    def logits(self, hidden: DeviceArray, rows: DeviceArray) -> DeviceArray:
         """Return float32 logits, [S, vocabulary], of rows of the last step's `hidden`, valid until the next call."""
         count = len(rows)
         if self._head is None or count > self._head.program.capacity:
             self._head = self._recorded_head(_capacity(count))
-        self.steps[0].num_logits, self.steps[0].logit_rows = count, rows.data_ptr()
+        self.steps[0].num_logits, self.steps[0].logit_rows = count, pointer_to(rows)
         self._head.program.replay()
-        return self._head.output.rows(count)
+        return tensor_of(self._head.output.rows(count))
 
     def _recorded_layers(self, memory: ModelMemory, capacity: int) -> Record:
         if self._memory is not memory:
@@ -129,30 +129,31 @@ class RecordedDecoder:
 
     def _point_to_tables(self) -> None:
         for table, rope in zip(self._tables, self.decoder.ropes.tables, strict=True):
-            table.cosines, table.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
-            table.query_scales = None if rope.query_scales is None else rope.query_scales.data_ptr()
+            table.cosines, table.sines = address(rope.cos), address(rope.sin)
+            table.query_scales = pointer_to(rope.query_scales)
 
-    def _point_to_rotations(self, rotations: Tensor) -> list[Tensor]:
+    def _point_to_rotations(self, batch: Batch) -> list[DeviceArray]:
         """Point the steps to rows of the rotary tables, or to cosines and sines gathered by axis."""
-        if rotations.dim() == 1:
-            return [rotations]
+        rotations = batch.shifted_rotations
+        if rotations is None or rotations.ndim == 1:
+            return [batch.positions if rotations is None else rotations]
         gathered = [rope.by_axis(rotations) for rope in self.decoder.ropes.tables]
         for table, (cosines, sines) in zip(self._tables, gathered, strict=True):
-            table.cosines, table.sines, table.query_scales = cosines.data_ptr(), sines.data_ptr(), None
-        return [torch.arange(rotations.shape[1]), *(each for pair in gathered for each in pair)]
+            table.cosines, table.sines, table.query_scales = address(cosines), address(sines), None
+        return [numpy.arange(rotations.shape[1]), *(each for pair in gathered for each in pair)]
 
     def _point_to(self, batch: Batch) -> None:
         self.decoder.ropes.grow_to(batch.rotations_end)
         self._point_to_tables()
-        rotations = self._point_to_rotations(batch.rotations)
+        rotations = self._point_to_rotations(batch)
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
         self._references = [batch, starts, lengths, rotations]
         for step, group in zip(self.steps, batch.groups, strict=True):
             step.num_tokens, step.num_rows = len(batch.positions), len(lengths)
-            step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
-            step.seen_ends = None if batch.seen_ends is None else batch.seen_ends.data_ptr()
-            step.rotations = rotations[0].data_ptr()
-            step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
+            step.token_ids, step.positions = pointer_to(batch.token_ids), pointer_to(batch.positions)
+            step.seen_ends = pointer_to(batch.seen_ends)
+            step.rotations = pointer_to(rotations[0])
+            step.query_starts, step.context_lengths = address(starts), address(lengths)
             if isinstance(group, BlockRows):
                 self._references += _point_to_blocks(step, group)
             else:
@@ -161,26 +162,26 @@ class RecordedDecoder:
         step.num_adapted = 0
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)
-            step.adapted, step.adapted_tokens = address(adapted.blocks), address(numpy.asarray(adapted.tokens))
-        step.token_kinds = None if batch.token_kinds is None else batch.token_kinds.data_ptr()
+            step.adapted, step.adapted_tokens = address(adapted.blocks), pointer_to(adapted.tokens)
+        step.token_kinds = pointer_to(batch.token_kinds)
         step.num_placed = 0
         if (placed := batch.placed) is not None:
             step.num_placed = len(placed.tokens)
-            step.placed_tokens, step.placed_rows = placed.tokens.data_ptr(), placed.rows.data_ptr()
-            step.kept_rows, step.kept_width = placed.kept.data_ptr(), placed.kept.shape[1]
+            step.placed_tokens, step.placed_rows = pointer_to(placed.tokens), pointer_to(placed.rows)
+            step.kept_rows, step.kept_width = pointer_to(placed.kept), placed.kept.shape[1]
 
 
-def _point_to_blocks(step: Step, rows: BlockRows) -> list[Tensor]:
+def _point_to_blocks(step: Step, rows: BlockRows) -> list[Array]:
     """Point the step to its blocks; return arrays to keep alive."""
-    tables = rows.block_tables.contiguous()
-    step.table_width, step.block_tables, step.kv_slots = tables.shape[1], tables.data_ptr(), rows.kv_slots.data_ptr()
+    tables = numpy.ascontiguousarray(rows.block_tables)
+    step.table_width, step.block_tables, step.kv_slots = tables.shape[1], address(tables), pointer_to(rows.kv_slots)
     return [tables]
 
 
 def _point_to_segments(step: Step, segments: Segments) -> None:
     step.num_segments = len(segments.reads)
-    step.segment_starts, step.segments_of_rows = segments.starts.data_ptr(), segments.of_rows.data_ptr()
-    step.segment_reads, step.segment_writes = segments.reads.data_ptr(), segments.writes.data_ptr()
+    step.segment_starts, step.segments_of_rows = pointer_to(segments.starts), pointer_to(segments.of_rows)
+    step.segment_reads, step.segment_writes = pointer_to(segments.reads), pointer_to(segments.writes)
 
 
 def _capacity(rows: int) -> int:

@@ -15,7 +15,6 @@ from ....kernels.arrays import FLOAT32, Array, address
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
-from ....kernels.torch.arrays import array_of
 from ...device import HostDevice
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...media.encoder import Encoder
@@ -46,9 +45,9 @@ class RecordedMerge:
     def of(self, x: Array, num_frames: int) -> Array:
         joined = self.join(x, num_frames)
         self.counted.value = len(joined)
-        _rows(self.joined, len(joined))[:] = joined
+        self.joined.rows(len(joined))[:] = joined
         self.compute()
-        return _rows(self.found, len(joined))
+        return self.found.rows(len(joined))
 
 
 @dataclass
@@ -59,7 +58,7 @@ class RecordedMerger:
 
     def merged(self, num_patches: int, num_frames: int) -> Array:
         self.of_patches()
-        x = _rows(self.patches, num_patches)
+        x = self.patches.rows(num_patches)
         for stage in self.stages:
             x = stage.of(x, num_frames)
         return x
@@ -128,7 +127,7 @@ class RecordedPass(EncoderPass):
 
     def merged(self, part: int, x: Array, row_frames: int) -> Array:
         self._step.num_tokens = len(x)
-        _rows(self.record.stream, len(x))[:] = x
+        self.record.stream.rows(len(x))[:] = x
         return self.record.mergers[part].merged(len(x), row_frames)
 
     def _rotate_by(self, rotation: PatchRotation | None) -> None:
@@ -138,26 +137,26 @@ class RecordedPass(EncoderPass):
 
     def _embedded(self, patches: Array) -> Array:
         self._step.num_tokens = len(patches)
-        _rows(self.record.patches, len(patches))[:] = patches
+        self.record.patches.rows(len(patches))[:] = patches
         self.record.embed()
-        return _rows(self.record.stream, len(patches))
+        return self.record.stream.rows(len(patches))
 
     def _projected(self, layer: int, first: int, end: int) -> Array:
         recorded = self.record.layers[layer]
         self._bring(layer, first, end)
         recorded.project()
-        return _rows(recorded.heads, end - first)[:, : self.record.queries.width]
+        return recorded.heads.rows(end - first)[:, : self.record.queries.width]
 
     def _attended(self, layer: int, first: int, end: int) -> Array:
         self._bring(layer, first, end)
-        _rows(self.record.queries, end - first)[:] = self.queries[first:end]
+        self.record.queries.rows(end - first)[:] = self.queries[first:end]
         self.record.plan()
         self.record.layers[layer].attend()
-        return _rows(self.record.stream, end - first)
+        return self.record.stream.rows(end - first)
 
     def _bring(self, layer: int, first: int, end: int) -> None:
         """Copy these patches' stream into the record, and set their slots in a layer's memory."""
-        _rows(self.record.stream, end - first)[:] = self.stream[first:end]
+        self.record.stream.rows(end - first)[:] = self.stream[first:end]
         layout = self._layouts[self.encoder.layers[layer].layout].between(first, end)
         own, step = numpy.arange(first, end), self._step  # each patch has its own row in the rotary table
         self._references = [layout, own]
@@ -202,7 +201,3 @@ class RecordedPass(EncoderPass):
 def _buffer(rows: Rows) -> Buffer:
     """View rows as the buffer that they are while calls are recorded."""
     return cast(Buffer, rows)
-
-
-def _rows(buffer: Buffer, count: int) -> Array:
-    return array_of(buffer.rows(count))

@@ -12,6 +12,7 @@ import torch
 
 from ....kernels.cpu.decode import Decode
 from ....kernels.cpu.structs import DrawColumns, GroupTables, Slots
+from ....kernels.torch.arrays import tensor_of
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import is_planted, point
 from ....protocol.processes.trace import Trace
@@ -74,7 +75,7 @@ class RecordedFastDecode:
             return False
         if records != self._records:
             layers, head = records
-            logits = head.output.rows(min(layers.program.capacity, head.program.capacity))
+            logits = tensor_of(head.output.rows(min(layers.program.capacity, head.program.capacity)))
             library, tables = self.recorded.ops.library, [_tables(group) for group in self.table.groups]
             slots, columns = _slots(self.table), _columns(self.table)
             self._decode = Decode(library, self.recorded.steps, tables, slots, columns, logits)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ....kernels import DTYPES, WeightFormat
@@ -15,9 +16,11 @@ from ....protocol.errors import ConfigError
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.second_tier import SecondTier
 from ...kv.tensor_cache import KVCache
+from ...layers.decoder import Decoder
 from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ..backend import Backend
+from .decoder import TensorDecoder
 from .device import TensorDevice
 from .encoder import TensorPass
 from .host_ranks import for_tensors
@@ -42,6 +45,12 @@ class TorchBackend(Backend):
             dtype, activations = (BFLOAT16 if is_multiplied else FLOAT32), FLOAT32
         ops = TorchOperations(device.torch_device, torch_dtype(activations), for_tensors(ranks), deterministic)
         return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
+
+    def forward_pass(self, decoder: Decoder) -> TensorDecoder:
+        return TensorDecoder(decoder, self.device)
+
+    def use_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
 
     def encoder_operations(self) -> TorchOperations:
         return replace(self.ops, ranks=Parallel())

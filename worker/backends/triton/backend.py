@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ....kernels import WeightFormat
@@ -103,8 +104,11 @@ class TritonBackend(Backend):
     def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
         return second_tier(blocks.parts, num_cells)
 
+    def use_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
+
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
-        return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)
+        return GraphedDecoder(decoder, self.device, self.captures_steps, self.options.captured_rows)
 
     def encoder_placement(self, placement: Placement) -> Placement:
         return replace(super().encoder_placement(placement), formats=LayerFormats(self.format))

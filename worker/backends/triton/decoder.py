@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
@@ -17,11 +18,13 @@ from torch import Tensor
 
 from ....kernels.paged import Rotation
 from ....kernels.triton.products.lora import DeviceLoraMapping
+from ...device import Device
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
 from ...weights.weights import Rows
+from ..torch.decoder import DeviceRopes
 from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 
@@ -73,6 +76,7 @@ class GraphedDecoder:
     """Replaces the decoder whose steps it captures."""
 
     decoder: Decoder
+    device: Device
     captures_steps: bool
     sizes: tuple[int, ...] = ()  # captured numbers of rows; empty: those of `fitting_size`
     capture: Capture = field(default_factory=new_capture)
@@ -84,10 +88,15 @@ class GraphedDecoder:
     _memory: ModelMemory | None = None
     _last: LastReplay | None = None
 
+    @cached_property
+    def ropes(self) -> DeviceRopes:
+        return DeviceRopes(self.decoder.ropes, self.device)
+
     @property
     def ops(self) -> "TritonOperations":
         return cast("TritonOperations", self.decoder.placement.ops)  # of the backend that made this
 
+    @torch.inference_mode()
     def forward(self, batch: DeviceBatch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
         self._last = None
@@ -110,6 +119,7 @@ class GraphedDecoder:
         graph.logits = graph.replay()
         return LastReplay(graph, graph.logits[: batch.num_tokens])
 
+    @torch.inference_mode()
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """Return float32 logits, [S, vocabulary], of rows of the last step's `hidden`, valid until the next step."""
         if self._last is not None and self._last.rows is rows:
@@ -153,14 +163,14 @@ class GraphedDecoder:
         return self.decoder.ropes.end_of(table.max_model_len)
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
-        ropes = self.decoder.ropes
+        ropes = self.ropes
         ropes.grow_to(max(self.captured_end(batch.table), batch.rotations_end if len(batch.step_rows) else 0))
         if (by_axis := batch.rotations_by_axis) is not None:
-            of_tokens = torch.arange(by_axis.shape[1], device=by_axis.device)
-            rotations = [Rotation(*table.by_axis(by_axis), of_tokens) for table in ropes.tables]
+            of_tokens = torch.arange(by_axis.shape[1], device=inputs.rotations.device)
+            rotations = [Rotation(rows.cos, rows.sin, of_tokens) for rows in ropes.by_axis(by_axis)]
         else:
             rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
-        batch.take(inputs, ropes.by_layer(rotations))
+        batch.take(inputs, self.decoder.ropes.by_layer(rotations))
         return cast(Tensor, self.decoder.stream(batch))
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
@@ -192,8 +202,7 @@ class GraphedDecoder:
             hidden.copy_(self._stream(inputs, blank))
             return cast(Tensor, self.decoder.head(self.decoder.norm(Rows(hidden))))
 
-        tables = [(rope.cos, rope.sin) for rope in self.decoder.ropes.tables]
-        graph = Graph(columns, adapted, hidden, self.capture(step), tables)
+        graph = Graph(columns, adapted, hidden, self.capture(step), self.ropes.tables)
         seconds = time.perf_counter() - start
         _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, key.context, seconds)
         return graph

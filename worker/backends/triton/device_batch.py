@@ -143,12 +143,12 @@ class DeviceBatch:
         return self.num_tokens == len(rows) and bool(is_answering.all())
 
     @cached_property
-    def rotations_by_axis(self) -> Tensor | None:
-        """[3, T]: the tokens' rows in the rotary tables for time, height and width, if some have three."""
+    def rotations_by_axis(self) -> Ints | None:
+        """[3, T], on the host: the tokens' rows in the rotary tables for time, height and width, if some have three."""
         if not self.table.prompt_rotations:
             return None
         found = shifted_rotations(self.table, self.step_rows, *self._rows_and_positions)
-        return self.table.device.put(found) if found is not None and found.ndim == 2 else None
+        return found if found is not None and found.ndim == 2 else None
 
     @cached_property
     def _rows_and_positions(self) -> tuple[Ints, Ints]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ....kernels.torch.arrays import tensor_of
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.architectures.architecture import Architecture
 from ...description.config import ModelConfig
@@ -161,7 +162,7 @@ def _of_positions(config: ModelConfig) -> dict[str, PlannedTensor]:
     rope = config.ropes.ropes[0]
     if rope.kind == "llama3":
         plain = inverse_frequencies(replace(rope, kind="default"), rope.max_position)
-        return {"rope_freqs.weight": _values(plain / inverse_frequencies(rope, rope.max_position))}
+        return {"rope_freqs.weight": _values(tensor_of(plain / inverse_frequencies(rope, rope.max_position)))}
     if rope.kind == "longrope":
         return {
             f"rope_factors_{length}.weight": _values(torch.tensor(rope.figures[f"{length}_factor"]))
