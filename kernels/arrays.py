@@ -20,6 +20,7 @@ FLOAT16 = numpy.dtype(numpy.float16)
 BFLOAT16 = numpy.dtype(ml_dtypes.bfloat16)
 FLOAT8_E4M3 = numpy.dtype(ml_dtypes.float8_e4m3fn)
 FLOAT8_E5M2 = numpy.dtype(ml_dtypes.float8_e5m2)
+FLOAT8_E8M0 = numpy.dtype(ml_dtypes.float8_e8m0fnu)  # powers of 2, by their exponents
 
 
 def address(array: Array) -> int:

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from ctypes import addressof
 from functools import partial
 
-import numpy
-
 from ..arrays import FLOAT32, Array, address
 from .layer import quantized_sizes
 from .library import Library, Struct
@@ -33,7 +31,7 @@ class Arena:
             memory = min(fitting, key=len)
             self._free[:] = [other for other in self._free if other is not memory]
         else:
-            memory = numpy.asarray(zeroed(num_bytes))
+            memory = zeroed(num_bytes)
         weakref.finalize(owner, self._free.append, memory).atexit = False
         return memory
 

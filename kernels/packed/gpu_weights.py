@@ -59,7 +59,7 @@ class GpuWeight:
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
-def pack(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device) -> GpuWeight:
+def pack(parts: Sequence[WeightPart | Tensor], format: WeightFormat, device: torch.device) -> GpuWeight:
     """The rows of all parts, one below the other, on a device; `format` is for those in floats."""
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
@@ -90,7 +90,7 @@ def half_block(group_size: int) -> int:
     return min(group_size & -group_size, LARGEST_HALF)
 
 
-def _packed_floats(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device) -> GpuWeight:
+def _packed_floats(parts: Sequence[WeightPart | Tensor], format: WeightFormat, device: torch.device) -> GpuWeight:
     if format.kind == "int8":
         return _packed_int8(_quantized(parts, quantize_int8, device))
     if format.kind == "int4":
@@ -105,7 +105,7 @@ def _packed_floats(parts: Sequence[WeightPart], format: WeightFormat, device: to
 
 
 def _quantized(
-    parts: Sequence[WeightPart], quantize: Callable[[Tensor], QuantizedTensor], device: torch.device
+    parts: Sequence[WeightPart | Tensor], quantize: Callable[[Tensor], QuantizedTensor], device: torch.device
 ) -> list[QuantizedTensor]:
     """The same as if all rows were quantized at once: none looks at another."""
     return [quantize(piece) for part in parts for piece in pieces_of(part, _ROWS_AT_ONCE, device)]

@@ -1,12 +1,13 @@
 """Arrays as tensors and tensors as arrays, which share their memory on a CPU."""
 
 import warnings
+from typing import Any
 
 import numpy
 import torch
 from torch import Tensor
 
-from ..arrays import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Array, DType
+from ..arrays import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0, FLOAT16, FLOAT32, Array, DType
 
 _OF_NUMPY: dict[DType, torch.dtype] = {
     FLOAT32: torch.float32,
@@ -14,6 +15,7 @@ _OF_NUMPY: dict[DType, torch.dtype] = {
     BFLOAT16: torch.bfloat16,
     FLOAT8_E4M3: torch.float8_e4m3fn,
     FLOAT8_E5M2: torch.float8_e5m2,
+    FLOAT8_E8M0: torch.float8_e8m0fnu,
     numpy.dtype(numpy.float64): torch.float64,
     numpy.dtype(numpy.int64): torch.int64,
     numpy.dtype(numpy.int32): torch.int32,
@@ -24,7 +26,7 @@ _OF_NUMPY: dict[DType, torch.dtype] = {
 }
 _OF_TORCH = {dtype: own for own, dtype in _OF_NUMPY.items()}
 # Formats that only one side knows travel as integers of their size.
-_CARRIERS = {BFLOAT16: numpy.int16, FLOAT8_E4M3: numpy.uint8, FLOAT8_E5M2: numpy.uint8}
+_CARRIERS = {BFLOAT16: numpy.int16} | dict.fromkeys((FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0), numpy.uint8)
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -41,6 +43,11 @@ def tensor_of(array: Array, device: torch.device | str = "cpu") -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(carried).view(torch_dtype(array.dtype)).to(device)
+
+
+def as_array(given: Any) -> Any:
+    """A tensor as an array; anything else as it is."""
+    return array_of(given) if isinstance(given, Tensor) else given
 
 
 def array_of(tensor: Tensor) -> Array:

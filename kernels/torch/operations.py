@@ -37,6 +37,7 @@ from ..rows import HostRows
 from ..stored.parts import WeightPart
 from . import attention as _attention  # noqa: F401  registers versions
 from . import attention_invariant, choice, order, pointwise  # noqa: F401  so do these
+from .arrays import torch_dtype
 from .parts import floats_of
 from .products import TorchLora
 from .tensor_operations import TensorOperations
@@ -61,7 +62,7 @@ class TorchOperations(TensorOperations):
         return floats_of(part, DTYPES[format.kind], self.device, copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> PackedWeight:
-        return self.pack([table], format)
+        return pack(table.to(torch_dtype(DTYPES[format.kind])))
 
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> TorchLora:
         return TorchLora(in_features, outputs, config, self.device)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -14,8 +15,10 @@ from .arrays import array_of, tensor_of, torch_dtype
 _NUMBERS_AT_ONCE = 1 << 22  # that are widened on the host together
 
 
-def pieces_of(part: WeightPart, num_rows: int, device: torch.device) -> Iterator[Tensor]:
+def pieces_of(part: WeightPart | Tensor, num_rows: int, device: torch.device) -> Iterator[Tensor]:
     """So many rows after another: floats in their own format, all others in float32."""
+    if isinstance(part, numpy.ndarray):
+        part = tensor_of(part)
     if isinstance(part, Tensor):
         yield from (rows.to(device) for rows in part.split(num_rows))
     elif isinstance(part, QuantizedPart):
@@ -25,8 +28,10 @@ def pieces_of(part: WeightPart, num_rows: int, device: torch.device) -> Iterator
             yield tensor_of(part.rows(first, first + num_rows).dequantized(), device)
 
 
-def floats_of(part: WeightPart, dtype: DType, device: torch.device, copy: bool = False) -> Tensor:
+def floats_of(part: WeightPart | Tensor, dtype: DType, device: torch.device, copy: bool = False) -> Tensor:
     """[out, in]; a copy where floats are not on this device in this format, or if one is asked for."""
+    if isinstance(part, numpy.ndarray):
+        part = tensor_of(part)
     if isinstance(part, Tensor):
         return part.to(device, torch_dtype(dtype), copy=copy)
     if isinstance(part, QuantizedPart):

@@ -116,7 +116,7 @@ class TritonOperations(TensorOperations):
         return floats_of(part, dtype, self.device, copy=True)
 
     def tied_weight(self, table: Tensor, format: WeightFormat) -> Multiplier:
-        return self.pack([table], format)
+        return self._packed([table], None, format)
 
     def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> TritonLora:
         return TritonLora(in_features, outputs, config, self.device)

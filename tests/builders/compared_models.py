@@ -74,7 +74,7 @@ def check_answers(model: Model, reference: Any, prompts: list[list[int]], count:
 
 
 def kept_tensors(value: Any, path: str = "decoder") -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor that a loaded model keeps, with the way to it."""
+    """Every tensor and array that a loaded model keeps, with the way to it."""
     if isinstance(value, torch.Tensor):
         yield path, value.to_dense() if value.is_mkldnn else value
     elif isinstance(value, numpy.ndarray):

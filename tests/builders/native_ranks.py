@@ -15,9 +15,9 @@ from torch import Tensor
 
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.shared_memory import Board
-from penstock.kernels.cpu.weights.packed import pack
 from penstock.kernels.torch.arrays import array_of, tensor_of
 
+from .arrays import pack
 from .recorded_layers import OneCall
 
 _BOUND = 60  # seconds that ranks wait for one another

@@ -7,7 +7,9 @@ from torch import Tensor
 
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
-from penstock.kernels.torch.arrays import array_of, tensor_of
+from penstock.kernels.torch.arrays import array_of
+
+from .arrays import as_tensor
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -36,7 +38,7 @@ def part(
 
 
 def floats(*parts: WeightPart) -> Tensor:
-    return torch.cat([each if isinstance(each, Tensor) else tensor_of(each.dequantized()) for each in parts])
+    return torch.cat([as_tensor(each.dequantized() if hasattr(each, "dequantized") else each) for each in parts])
 
 
 # Whatever the sizes of groups that products take.

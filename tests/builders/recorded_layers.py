@@ -22,10 +22,8 @@ from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.program import Buffer, Program
 from penstock.kernels.cpu.structs import KV_FORMAT, KVMemory, Linear, Quantize, RotaryTable, Step
-from penstock.kernels.cpu.weights.experts import pack_experts
 from penstock.kernels.cpu.weights.lora import NativeLora
-from penstock.kernels.cpu.weights.packed import NativeWeight, pack
-from penstock.kernels.cpu.weights.quantized import pack_parts
+from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.experts import ExpertWeights, Routes
 from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightFormat
 from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
@@ -36,6 +34,7 @@ from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from penstock.kernels.torch.parts import quantized_part
 from penstock.kernels.torch.products import TorchLora
 
+from .arrays import pack, pack_experts, pack_parts
 from .operation_examples.table import EXAMPLES
 
 # The methods that have another name than the operation whose formula they have.

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
+from builders.arrays import equal, pack_parts
 from builders.cases import for_each
 from builders.gpu_products import HALVES, random_part
 from builders.mxfp4_model import random_blocks
@@ -19,7 +20,7 @@ from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import blocks as packing
 from penstock.kernels.cpu.weights.blocks import pack_blocks
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, pack_mxfp4
-from penstock.kernels.cpu.weights.quantized import pack_parts, unpacked_mxfp4
+from penstock.kernels.cpu.weights.quantized import unpacked_mxfp4
 from penstock.kernels.reference.quantized import quantize_rows
 from penstock.kernels.stored.block_kinds import KINDS_OF_TYPES
 from penstock.kernels.stored.ggml import GgmlPart
@@ -109,7 +110,7 @@ def test_all_variants_pack_the_same_bytes(variant: str, monkeypatch: pytest.Monk
     best = [pack_blocks([part]).data for part in parts]
     monkeypatch.setattr(packing, "load", lambda: load(variant))
     for part, data in zip(parts, best, strict=True):
-        assert torch.equal(pack_blocks([part]).data, data), part.type
+        assert equal(pack_blocks([part]).data, data), part.type
 
 
 @for_each("type", ["Q4_K", "Q8_0"])
@@ -134,9 +135,9 @@ def test_parts_pack_as_if_they_were_one(type: str) -> None:
     part = random_part(type, 103, 512)
     pieces = [part.rows(*span) for span in ((0, 1), (1, 51), (51, 103))]
     whole = pack_blocks([part])
-    assert torch.equal(pack_blocks(pieces).data, whole.data)
+    assert equal(pack_blocks(pieces).data, whole.data)
     cut = part.columns(256, 512)
-    assert torch.equal(pack_blocks([cut]).data, pack_blocks([GgmlPart(type, cut.octets.copy())]).data)
+    assert equal(pack_blocks([cut]).data, pack_blocks([GgmlPart(type, cut.octets.copy())]).data)
     bits, own_bits = 8 * whole.nbytes / (128 * 512), 8 * part.nbytes / (103 * 512)
     assert bits <= max(own_bits + 0.13, 5.2 if part.type == "Q2_K" else 4.6), f"{bits} bits a number"
 

@@ -6,6 +6,7 @@ from ctypes import addressof, c_int32
 from dataclasses import dataclass
 
 import torch
+from builders.arrays import pack_experts
 from builders.cases import for_each
 from builders.mxfp4_model import random_blocks
 from builders.native_products import assert_free_of_company, quantized
@@ -18,14 +19,14 @@ from torch import Tensor
 from penstock.kernels.cpu.calls.experts import gating_of, memory_bytes
 from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.structs import Experts
-from penstock.kernels.cpu.weights.experts import pack_experts, unpack_experts
+from penstock.kernels.cpu.weights.experts import unpack_experts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.operands import WeightFormat
 from penstock.kernels.reference.experts import experts, route
 from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
-from penstock.kernels.torch.arrays import array_of
+from penstock.kernels.torch.arrays import array_of, tensor_of
 
 pytestmark = needs_variant
 
@@ -56,7 +57,8 @@ class Mixture:
         packed = [pack_experts([stored(kind, parts) for parts in each], count, format) for each in matrices]
         biases = (draws(count, 2 * width, seed=2), draws(count, hidden, seed=3)) if has_bias else (None, None)
         weights = ExpertWeights(*packed, *biases, first, count, width, activation)
-        return cls(weights, unpack_experts(packed[0], count, 2 * width), unpack_experts(packed[1], count, hidden))
+        unpacked = (unpack_experts(each, count, rows) for each, rows in zip(packed, (2 * width, hidden), strict=True))
+        return cls(weights, *map(tensor_of, unpacked))
 
     @property
     def hidden(self) -> int:
@@ -207,7 +209,7 @@ FORMS: dict[str, Callable[[int], QuantizedPart | Tensor]] = {
 def test_experts_of_quantized_checkpoints_are_packed_into_one_form(name: str) -> None:
     given = [FORMS[name](seed) for seed in range(3)]
     packed = pack_experts([[each] for each in given], 3, WeightFormat("bf16"))
-    held = unpack_experts(packed, 3, 40)
+    held = tensor_of(unpack_experts(packed, 3, 40))
     exact = torch.stack([floats(each) for each in given])
     rounds = packed.kind == "int8" and name != "8 bits"
     assert off_by(held, exact) < (0.02 if rounds else 1e-6)

@@ -8,6 +8,7 @@ from ctypes import addressof, c_int32
 from itertools import product as combinations
 
 import torch
+from builders.arrays import pack, pack_parts
 from builders.cases import for_each
 from builders.native_products import embedded, empty_rows, product, quantized
 from builders.native_variants import needs_variant
@@ -19,8 +20,7 @@ from penstock.kernels.arrays import DType
 from penstock.kernels.cpu.layer import linear_arguments
 from penstock.kernels.cpu.library import Library
 from penstock.kernels.cpu.structs import ACTIVATION, Gate, GatedLinear
-from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
-from penstock.kernels.cpu.weights.quantized import pack_parts
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack_int4_from
 from penstock.kernels.operands import DTYPES
 from penstock.kernels.reference.pointwise import embedding
 from penstock.kernels.torch.arrays import array_of, torch_dtype

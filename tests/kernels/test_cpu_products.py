@@ -7,6 +7,7 @@ from itertools import product as combinations
 
 import pytest
 import torch
+from builders.arrays import equal, pack
 from builders.cases import for_each
 from builders.native_products import assert_free_of_company, embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.weights import packed
-from penstock.kernels.cpu.weights.packed import pack, pack_int4_from, pack_int8_from
+from penstock.kernels.cpu.weights.packed import pack_int4_from, pack_int8_from
 from penstock.kernels.cpu.weights.quantized import unpacked
 from penstock.kernels.operands import Kind
 from penstock.kernels.reference.quantized import linear_quantized, quantize_int4, quantize_int8, quantize_rows
@@ -86,8 +87,8 @@ def test_a_packed_weight_holds_the_nearest_numbers_of_all_its_parts(library: Lib
 @for_each("kind", [*DTYPES, *INTEGERS])
 def test_parts_pack_as_if_they_were_one(kind: Kind) -> None:
     whole = draws(103, 70)
-    assert torch.equal(pack(whole.split((1, 50, 17, 35)), kind).data, pack([whole], kind).data)
-    assert torch.equal(pack([whole.T.contiguous().T], kind).data, pack([whole], kind).data), "transposed in memory"
+    assert equal(pack(whole.split((1, 50, 17, 35)), kind).data, pack([whole], kind).data)
+    assert equal(pack([whole.T.contiguous().T], kind).data, pack([whole], kind).data), "transposed in memory"
 
 
 @for_each("kind, shape", [*((kind, (200, 321)) for kind in DTYPES), *combinations(INTEGERS, [(97, 200), (64, 3072)])])
@@ -195,7 +196,7 @@ def test_all_variants_pack_the_same_bytes_and_give_the_same_bits(variant: str, m
         assert torch.equal(product(load(variant), x, best), product(load(VARIANTS[0]), x, best)), kind
         with monkeypatch.context() as patch:
             patch.setattr(packed, "load", lambda: load(variant))
-            assert torch.equal(pack([matrix], kind).data, best.data), kind
+            assert equal(pack([matrix], kind).data, best.data), kind
 
 
 def test_a_group_size_that_no_kernel_has_is_refused_with_those_that_are() -> None:

@@ -7,6 +7,7 @@ import inspect
 from itertools import product as product_of
 
 import torch
+from builders.arrays import equal, pack, pack_experts, pack_parts
 from builders.cases import for_each
 from builders.gpu_products import random_part
 from builders.mxfp4_model import random_blocks
@@ -20,9 +21,9 @@ from torch import Tensor
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.weights.blocks import JoinedWeight, unpacked_blocks
-from penstock.kernels.cpu.weights.experts import of_one_kind, pack_experts
-from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight, pack
-from penstock.kernels.cpu.weights.quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
+from penstock.kernels.cpu.weights.experts import of_one_kind
+from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
+from penstock.kernels.cpu.weights.quantized import OrderedWeight, unpacked, unpacked_mxfp4
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
 from penstock.kernels.packed import gpu_weights
 from penstock.kernels.packed.gpu_weights import GpuWeight
@@ -93,7 +94,7 @@ def test_eight_bits_keep_their_groups_and_zeros(first, second, inputs, group_siz
         return
     assert isinstance(weight, OrderedWeight)
     held = unpacked(weight)
-    met = QuantizedPart(held.values, held.scales, held.zeros, held.group_size, array_of(weight.order))
+    met = QuantizedPart(held.values, held.scales, held.zeros, held.group_size, weight.order)
     assert torch.allclose(floats(met), floats(*parts), rtol=1e-6, atol=1e-4)
 
 
@@ -120,7 +121,7 @@ def test_the_order_of_activations_stays_with_the_weight():
     parts = [part(order=order), part(order=order.clone(), seed=1)]
     weight, natural = packed(*parts), torch.empty(80, 128)
     assert isinstance(weight, OrderedWeight)
-    assert torch.equal(weight.order, order)
+    assert equal(weight.order, order)
     natural[:, order.long()] = floats(unpacked(weight))
     assert torch.equal(natural, floats(*parts))
 
@@ -128,7 +129,7 @@ def test_the_order_of_activations_stays_with_the_weight():
 @for_each("kind", ["int8", "int4", "bf16"])
 def test_floats_are_packed_in_the_form_that_is_asked_for(kind):
     weight = draws(40, 128)
-    assert torch.equal(pack_parts([weight], kind, 64).data, pack([weight], kind, 64).data)
+    assert equal(pack_parts([weight], kind, 64).data, pack([weight], kind, 64).data)
 
 
 def test_scales_keep_their_format_on_gpus():
@@ -165,7 +166,7 @@ def test_floats_become_the_reference_s_integers_on_gpus_or_stay_floats():
 def test_a_recorded_product_quantizes_rows_as_its_weight_wants_them(type: str) -> None:
     own, x = random_part(type, 70, 512), draws(9, 512)
     weight = packed(own)
-    assert weight.kind in BLOCK_KINDS and torch.equal(unpacked_blocks(weight), floats(own))
+    assert weight.kind in BLOCK_KINDS and equal(unpacked_blocks(weight), floats(own))
     expected = in_8_bits(x, own.block.block) @ floats(own).T
     torch.testing.assert_close(linear(x, weight), expected, rtol=1e-4, atol=1e-4)
 

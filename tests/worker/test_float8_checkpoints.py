@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.arrays import equal, pack
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.float8_forms import FLOAT8_FORMS, Float8Form
@@ -17,7 +18,6 @@ from safetensors.torch import load_file, save_file
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.library import LibraryError
-from penstock.kernels.cpu.weights.packed import pack
 from penstock.kernels.packed.gpu_weights import pack as gpu_pack
 from penstock.kernels.packed.gpu_weights import unpacked as gpu_unpacked
 from penstock.kernels.stored.float8 import Float8Part
@@ -64,7 +64,7 @@ def test_blocks_of_128_end_where_the_matrix_does(tmp_path):
     form = BY_NAME["deepseek-128"]
     model, twin = float8_model(tmp_path, form, hidden_size=160, intermediate_size=296)
     widened = load_file(twin / "model.safetensors")[DOWN]
-    assert opened(model).stored(DOWN + "_scale_inv").get_shape() == [2, 3]
+    assert opened(model).stored(DOWN + "_scale_inv").shape == (2, 3)
     for share in (None, (0, 100, 160), (1, 148, 296)):
         expected = widened if share is None else widened.narrow(share[0], share[1], share[2] - share[1])
         assert torch.equal(floats(opened(model).matrix(DOWN, (160, 296), share)), expected), share
@@ -128,7 +128,7 @@ def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kin
     widened = load_file(twin / "model.safetensors")[DOWN][5:61, 7:107].contiguous()
     for ours, theirs in ((part, widened), (part.transposed(), widened.T.contiguous())):
         assert torch.equal(floats(ours), theirs)
-        assert torch.equal(pack([ours], kind, 32).data, pack([theirs], kind, 32).data)
+        assert equal(pack([ours], kind, 32).data, pack([theirs], kind, 32).data)
 
 
 @for_each(

@@ -14,6 +14,7 @@ from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import save_file
 
+from penstock.kernels.arrays import Array
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
 from penstock.protocol.messages import Allocate
@@ -105,7 +106,7 @@ def test_a_first_start_writes_and_maps_what_memory_cannot_hold_and_answers_the_s
 
 
 def test_a_weight_that_was_written_is_in_memory_no_more_when_the_next_one_is(machine, monkeypatch):
-    packed: list[weakref.ref[torch.Tensor]] = []
+    packed: list[weakref.ref[Array]] = []
     in_memory: list[int] = []
     write = packed_file.WeightWriter.add
 

@@ -6,6 +6,7 @@ import shutil
 import threading
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
 from builders.cases import for_each
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import WeightFormat
-from penstock.kernels.arrays import FLOAT32
+from penstock.kernels.arrays import FLOAT32, Array
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight
 from penstock.protocol.files.cache_folder import cache_folder
@@ -48,8 +49,7 @@ def model(tmp_path) -> Path:
 
 
 def weight(number: int, size: int = 1000) -> NativeWeight:
-    generator = torch.Generator().manual_seed(number)
-    content = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
+    content = numpy.random.default_rng(number).integers(0, 256, size, numpy.uint8)
     return NativeWeight("int4", number, 7, 64, False, content)
 
 
@@ -70,7 +70,7 @@ def kept(model: Path, count: int = 3) -> PackedCache:
 def test_what_was_kept_comes_back_as_it_was_in_the_files_own_memory(model):
     first = opened(model)
     plain = [weight(number, 1000 + number) for number in range(3)]
-    ordered = OrderedWeight("int4", 1, 7, 64, False, plain[1].data, torch.randperm(7, dtype=torch.int32))
+    ordered = OrderedWeight("int4", 1, 7, 64, False, plain[1].data, numpy.arange(7, dtype=numpy.int32)[::-1])
     for name, each in zip(("0", "1", "2", "ordered"), [*plain, ordered], strict=True):
         first.add(name, each)
     first.write_in_background()
@@ -84,10 +84,10 @@ def test_what_was_kept_comes_back_as_it_was_in_the_files_own_memory(model):
         found = second.weight(str(number))
         assert type(found) is NativeWeight
         assert (found.kind, found.out_features, found.in_features) == ("int4", number, 7)
-        assert torch.equal(found.data, made.data)
+        assert numpy.array_equal(found.data, made.data)
         assert found.address % 64 == 0
         assert any(start <= found.address < end for start, end in spans)
-    assert torch.equal(second.weight("ordered").order, ordered.order)
+    assert numpy.array_equal(second.weight("ordered").order, ordered.order)
     assert second.weight("3") is None
 
 
@@ -107,10 +107,10 @@ def test_what_changes_the_weights_changes_the_file(model, tmp_path):
 class Packing:
     """Operations that pack a matrix as it is."""
 
-    def pack(self, parts: list[torch.Tensor], form: WeightFormat) -> NativeWeight:
-        return NativeWeight(form.kind, len(parts[0]), 64, 0, False, parts[0].flatten().view(torch.uint8))
+    def pack(self, parts: list[Array], form: WeightFormat) -> NativeWeight:
+        return NativeWeight(form.kind, len(parts[0]), 64, 0, False, parts[0].flatten().view(numpy.uint8))
 
-    def table(self, part: torch.Tensor, form: WeightFormat) -> NativeWeight:
+    def table(self, part: Array, form: WeightFormat) -> NativeWeight:
         return self.pack([part], form)
 
 
@@ -168,7 +168,7 @@ def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model
     first.write_in_background()
     first.wait()
     whole = first.path.read_bytes()
-    at = whole.index(made[str(number)].data.numpy().tobytes(), 2 << 20)
+    at = whole.index(made[str(number)].data.tobytes(), 2 << 20)
     with first.path.open("r+b") as file:
         for place, change in changes.items():
             file.seek(at + place)
@@ -177,7 +177,7 @@ def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model
     for name, each in made.items():
         assert (second.weight(name) is None) == (name == str(number)), "only what is damaged is not used"
         if name == str(number):
-            assert torch.equal(second.add(name, each).data, each.data)
+            assert numpy.array_equal(second.add(name, each).data, each.data)
     caplog.clear()
     second.complete()
     assert "1 of the packed weights kept" in caplog.text and "packed anew" in caplog.text
@@ -199,7 +199,8 @@ def test_a_damaged_weight_that_cannot_be_written_where_it_lay_goes_to_a_new_file
     cache.write_in_background()
     cache.wait()
     assert path.stat().st_ino != before
-    assert all(torch.equal(opened(model).weight(str(each)).data, weight(each, 1000 + each).data) for each in range(3))
+    for number in range(3):
+        assert numpy.array_equal(opened(model).weight(str(number)).data, weight(number, 1000 + number).data)
 
 
 def test_a_file_of_another_form_is_made_again(model, monkeypatch):

@@ -5,13 +5,12 @@ It works on names and shapes and reads no weights. The caller gives the pieces t
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
 
 from ...kernels.stored.float8 import FLOAT8
-from ...kernels.torch.arrays import torch_dtype
+from ...kernels.torch.arrays import numpy_dtype, torch_dtype
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
@@ -19,8 +18,9 @@ from ...protocol.options.quantization import named_layers
 from ..description.config import ModelConfig
 from ..description.products import HEAD, VISION, quantized_kinds
 from ..description.text_config import name_beside
+from ..weights.files.mapped_safetensors import MappedSafetensors
 from ..weights.files.weight_files import own_weight_files, rank_folder
-from ..weights.layouts.layout import FindLayout, Layout
+from ..weights.layouts.layout import FindLayout, Layout, Sliceable
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS
 from .compressed_writer import planned_tensors
@@ -50,9 +50,9 @@ class StoredTensor(NamedTuple):
     def nbytes(self) -> int:
         return TensorSpec(self.dtype, self.shape).nbytes
 
-    def of(self, file: Any) -> Any:
+    def of(self, file: MappedSafetensors) -> Sliceable:
         """The tensor in its open file, to be sliced."""
-        return self.layout.view(self.name, file.get_slice(self.stored_name))
+        return self.layout.view(self.name, file.array(self.stored_name))
 
     @property
     def is_rescaled(self) -> bool:
@@ -121,32 +121,28 @@ def stored_tensors(
     file_of: dict[str, Path] = {}
     for path in own_weight_files(folder):
         require_regular(path)
-        with safe_open(path, framework="pt") as file:
-            file_of |= dict.fromkeys(sorted(file.keys()), path)
+        file_of |= dict.fromkeys(sorted(MappedSafetensors.open(path).names), path)
     layout = find_layout(file_of, config)
     by_file: dict[Path, list[tuple[str, str]]] = {}
     for name, stored in layout.names(file_of).items():
         by_file.setdefault(file_of[stored], []).append((name, stored))
     found = []
     for path, tensors in by_file.items():
-        with safe_open(path, framework="pt") as file:
-            for name, stored in tensors:
-                view = layout.view(name, file.get_slice(stored))
-                shape = tuple(view.get_shape())
-                written = name if config.vision is None else name_beside(stored, name)
-                found.append(
-                    StoredTensor(name, stored, layout, path, _dtype(view, name), shape, written, kinds.get(name))
-                )
+        file = MappedSafetensors.open(path)
+        for name, stored in tensors:
+            view = layout.view(name, file.array(stored))
+            written = name if config.vision is None else name_beside(stored, name)
+            dtype = _dtype(view, name)
+            found.append(StoredTensor(name, stored, layout, path, dtype, view.shape, written, kinds.get(name)))
     return found
 
 
-def _dtype(view: Any, name: str) -> torch.dtype:
-    stored_as = str(view.get_dtype())
-    if stored_as not in DTYPES:
+def _dtype(view: Sliceable, name: str) -> torch.dtype:
+    if view.dtype not in map(numpy_dtype, DTYPES.values()):
         raise ConfigError(
-            f"{name} is stored as {stored_as}, which is not converted. Use a float32, float16 or bfloat16 checkpoint."
+            f"{name} is stored as {view.dtype}, which is not converted. Use a float32, float16 or bfloat16 checkpoint."
         )
-    return DTYPES[stored_as]
+    return torch_dtype(view.dtype)
 
 
 def with_scales_applied(

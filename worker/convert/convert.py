@@ -11,7 +11,6 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from ...kernels.arrays import FLOAT32
@@ -20,7 +19,7 @@ from ...kernels.cpu.weights.quantized import pack_parts, unpacked
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...kernels.stored.parts import WeightPart
 from ...kernels.stored.quantized import QuantizedPart
-from ...kernels.torch.arrays import numpy_dtype, torch_dtype
+from ...kernels.torch.arrays import numpy_dtype, tensor_of, torch_dtype
 from ...kernels.torch.parts import floats_of, quantized_part
 from ...protocol.conversion import (
     RECORD,
@@ -42,6 +41,7 @@ from ..description.text_config import PICTURE_TENSORS, text_part
 from ..start.load import resolve_dtype
 from ..weights.files.checkpoint import Checkpoint
 from ..weights.files.file_checks import check_weight_files
+from ..weights.files.mapped_safetensors import MappedSafetensors
 from ..weights.files.own_head import with_head_as_stored
 from ..weights.files.weight_files import ranks_cut_for
 from ..weights.layouts.find_layout import layout_of
@@ -159,9 +159,9 @@ def _write_tensor(
 ) -> Iterator[int]:
     """Write one tensor; yield the numbers of source bytes done."""
     if not source.shape or not source.nbytes:
-        with safe_open(source.file, framework="pt") as file:
-            for holder in holders:
-                holder.whole(source.name, file.get_tensor(source.stored_name))
+        tensor = tensor_of(MappedSafetensors.open(source.file).array(source.stored_name))
+        for holder in holders:
+            holder.whole(source.name, tensor)
         return
     num_rows = source.shape[0]
     step = max(1, _PIECE * num_rows // source.nbytes)
@@ -185,9 +185,8 @@ def _written_rows(
             else floats_of(part, numpy_dtype(source.widened or source.dtype), _CPU)
         )
     # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
-    with safe_open(source.file, framework="pt") as file:
-        rows: Tensor = source.of(file)[first:last]
-        return quantize(rows, source.kind) if source.kind else rows
+    rows = source.of(MappedSafetensors.open(source.file))[first:last]
+    return quantize(rows, source.kind) if source.kind else tensor_of(rows)
 
 
 def _write_config(

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy
 import torch
-from torch import Tensor
 
 from ...kernels import WeightFormat
 from ...kernels.arrays import FLOAT32, Array
@@ -76,20 +75,13 @@ class _RecordingSource:
         return self.checkpoint.has(name)
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
-        return numpy.broadcast_to(FLOAT32.type(0), self._recorded(name, shape, part))
-
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        return torch.empty(self._recorded(name, shape, part), device=_NOWHERE)
-
-    def _recorded(self, name: str, shape: tuple[int, ...], part: Part | None) -> tuple[int, ...]:
-        """Record what is read, and return its shape."""
         self.checkpoint.shaped(name, shape)  # raises if it is missing or has another shape
         piece = CheckpointPiece(name, shape, part)
         # Tensors that are read in several parts are kept whole.
         self.pieces[name] = piece if self.pieces.get(name, piece) == piece else CheckpointPiece(name, shape)
-        return piece.part_shape
+        return numpy.broadcast_to(numpy.float32(0), piece.part_shape)
 
-    octets = matrix
+    matrix = octets = read
 
     def group_size(self, module: str) -> int:
         """Ranks divide evenly; the new groups must divide each share (`check_groups`)."""

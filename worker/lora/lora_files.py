@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy
-from safetensors import SafetensorError, safe_open
 
-from ...kernels.arrays import FLOAT32, Array
-from ...kernels.torch.arrays import array_of
+from ...kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, require_regular
 from ..description.products import VISION
-from ..weights.layouts.layout import Layout
+from ..weights.files.mapped_safetensors import MappedSafetensors
+from ..weights.layouts.layout import Layout, Sliceable
 from ..weights.piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<matrix>[AB])\.weight")
-_DTYPES = ("F32", "F16", "BF16")
+_DTYPES = (FLOAT32, FLOAT16, BFLOAT16)
 
 
 class Target(NamedTuple):
@@ -55,20 +54,20 @@ class AdapterFiles:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._stored.__exit__(*exception)
+        del self._stored
 
     def read(self, module: str, part: Part | None) -> tuple[Array, Array]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
         down, up = (self._matrix(module, matrix) for matrix in "AB")
-        rank = down.get_shape()[0]
+        rank = down.shape[0]
         dim, *span = part or (None,)
         down = down[:, slice(*span)] if dim == 1 else down[:]
         up = up[slice(*span)] if dim == 0 else up[:]
-        down, up = (array_of(half).astype(FLOAT32) for half in (down, up))
+        down, up = (half.astype(FLOAT32) for half in (down, up))
         return down, up * numpy.float32(self._scale(module, rank))
 
-    def _matrix(self, module: str, matrix: str) -> Any:
-        stored = self._stored.get_slice(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")
+    def _matrix(self, module: str, matrix: str) -> Sliceable:
+        stored = self._stored.array(f"base_model.model.{self._stored_names[module]}.lora_{matrix}.weight")
         # Fused projections share one `down`; each has the rows of `up` that it has of the fused weight.
         return stored if matrix == "A" else self._layout.view(f"{module}.weight", stored)
 
@@ -90,7 +89,7 @@ class AdapterFiles:
     def _checked_modules(self) -> list[str]:
         """Check that every tensor is half of a pair that adds to a projection."""
         halves: dict[str, set[str]] = {}
-        for name in sorted(self._stored.keys()):
+        for name in sorted(self._stored.names):
             if (found := _NAME.fullmatch(name)) is None:
                 raise AdapterError(f"{self.folder} holds {name}, which {_kind_of(name)}.", "files")
             halves.setdefault(found["module"], set()).add(found["matrix"])
@@ -105,17 +104,17 @@ class AdapterFiles:
     def _check_shapes(self, module: str, targets: Mapping[str, Target], max_rank: int) -> None:
         down, up = (self._matrix(module, matrix) for matrix in "AB")
         wanted = self._by_pattern("rank_pattern", module, self.config.get("r"))
-        if wanted is not None and wanted != (rank := down.get_shape()[0]):
+        if wanted is not None and wanted != (rank := down.shape[0]):
             raise AdapterError(
                 f"{self.folder}: {_CONFIG} says r={shown(wanted)} of {module}, whose matrices have rank {rank}. Its "
                 "scale would be wrong; the two files don't belong together.",
                 "files",
             )
-        check_module(str(self.folder), module, down.get_shape(), up.get_shape(), targets, max_rank)
+        check_module(str(self.folder), module, down.shape, up.shape, targets, max_rank)
         for stored in (down, up):
-            if stored.get_dtype() not in _DTYPES:
+            if stored.dtype not in _DTYPES:
                 raise AdapterError(
-                    f"{self.folder} stores {module} as {stored.get_dtype()}. Save it as float32, float16 or bfloat16.",
+                    f"{self.folder} stores {module} as {stored.dtype}. Save it as float32, float16 or bfloat16.",
                     "files",
                 )
 
@@ -149,7 +148,7 @@ def _matrix(shape: Sequence[int]) -> tuple[int, int]:
     return tuple(shape) if len(shape) == 2 else (0, 0)  # type: ignore[return-value]
 
 
-def _opened(folder: Path) -> Any:
+def _opened(folder: Path) -> MappedSafetensors:
     path = folder / _WEIGHTS
     if not path.exists():
         other = folder / "adapter_model.bin"
@@ -157,11 +156,11 @@ def _opened(folder: Path) -> Any:
         raise AdapterError(f"{folder} holds no {_WEIGHTS}.{hint}", "files")
     try:
         require_regular(path)
-        return safe_open(path, framework="pt").__enter__()
+        return MappedSafetensors.open(path)
     except ConfigError as error:
         raise AdapterError(str(error), "files") from error
-    except (SafetensorError, OSError) as error:
-        raise AdapterError(f"{path} is damaged: {error}. Download it again.", "files") from error
+    except OSError as error:
+        raise AdapterError(f"{path} can't be read: {error}.", "files") from error
 
 
 def _checked_config(folder: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Integers with a scale per output stay integers; if a change would split groups, 
 from dataclasses import replace
 from typing import TypeGuard
 
+import numpy
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -26,7 +27,7 @@ def projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
 def transposed_projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
     """A projection stored as [in, out], without a bias."""
     piece = CheckpointPiece(name, shape[::-1])
-    return Linear(weights.packed_of("transposed", [piece], lambda matrix: plain(matrix).T.contiguous()), [], weights)
+    return Linear(weights.packed_of("transposed", [piece], lambda matrix: array_of(plain(matrix).T)), [], weights)
 
 
 def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linear:
@@ -38,7 +39,9 @@ def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linea
         sides = [config.patch_numbers]
     piece = CheckpointPiece(f"{name}.weight", (config.hidden_size, *sides))
     biases = [weights.read(f"{name}.bias", (config.hidden_size,))] if weights.has(f"{name}.bias") else []
-    return Linear(weights.packed_of("patches", [piece], lambda matrix: plain(matrix).flatten(1)), biases, weights)
+    return Linear(
+        weights.packed_of("patches", [piece], lambda matrix: array_of(plain(matrix).flatten(1))), biases, weights
+    )
 
 
 def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> Linear:
@@ -55,7 +58,7 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
         if _has_a_scale_an_output(matrix):
             values, scales = (array_of(of_rows(tensor_of(each))) for each in (matrix.values, matrix.scales))
             return replace(matrix, values=values, scales=scales)
-        return of_rows(plain(matrix))
+        return array_of(of_rows(plain(matrix)))
 
     biases = [
         array_of(
@@ -82,7 +85,7 @@ def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
         if _has_a_scale_an_output(matrix):
             values = array_of(of_columns(tensor_of(matrix.values)))
             return replace(matrix, values=values, group_size=values.shape[1])
-        return of_columns(plain(matrix))
+        return array_of(of_columns(plain(matrix)))
 
     biases = [weights.read(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
     weight = weights.packed_of(_use(config), [CheckpointPiece(f"{name}.weight", shape)], widened)
@@ -105,4 +108,4 @@ def _has_a_scale_an_output(matrix: WeightPart) -> TypeGuard[QuantizedPart]:
 
 
 def plain(matrix: WeightPart) -> Tensor:
-    return matrix if isinstance(matrix, Tensor) else tensor_of(matrix.dequantized())
+    return tensor_of(matrix if isinstance(matrix, numpy.ndarray) else matrix.dequantized())

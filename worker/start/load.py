@@ -79,7 +79,7 @@ def load_model(
     cache, not_kept = kept_weights(load_format, backend, model_folder, formats, ranks, expert_parallel)
     demand = demand_of(config, backend, formats, ranks, cache, not_kept, number)
     is_written_through = check_room is not None and check_room(demand)
-    source: Source = gguf or DummySource(backend.device.torch_device, _missing_tensors(config))
+    source: Source = gguf or DummySource(_missing_tensors(config))
     if gguf is None and load_format != "dummy":
         source, config = _opened(model_folder, config, ranks, expert_parallel)
     # Cached under the name of the model's own weights, as if they weren't quantized.

@@ -6,11 +6,9 @@ Reads return a view of the file; packing touches one matrix after another.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from ...kernels.arrays import Array
 from ...kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from ...kernels.stored.parts import WeightPart
-from ...kernels.torch.arrays import array_of, tensor_of
 from ..description.parts.mixtures import Stack
 from .piece import CheckpointPiece, Part
 from .weights import Weights
@@ -46,14 +44,14 @@ class StackedMatrix:
             return [CheckpointPiece(self.name, (experts, inputs, outputs), ((0, 2, 1)[dim], first, last))]
         return [CheckpointPiece(self.name, self.shape, self.part)]
 
-    def matrices(self) -> Iterator[Tensor | Mxfp4Part]:
+    def matrices(self) -> Iterator[Array | Mxfp4Part]:
         """[outputs, inputs] for each expert in turn."""
         if self.is_mxfp4:
-            codes, exponents = (array_of(self.weights.octets(*piece)) for piece in self.pieces)
+            codes, exponents = (self.weights.octets(*piece) for piece in self.pieces)
             yield from map(Mxfp4Part, codes, exponents)
             return
         [piece] = self.pieces
-        for matrix in tensor_of(self.weights.read(*piece)):
+        for matrix in self.weights.read(*piece):
             yield matrix.T if self.is_transposed else matrix
 
 
@@ -62,7 +60,7 @@ def is_stacked(weights: Weights, stack: Stack) -> bool:
     return weights.has(stack.gate_up) or weights.has(f"{stack.gate_up}_blocks")
 
 
-def gate_and_up(matrix: Tensor | Mxfp4Part) -> list[WeightPart]:
+def gate_and_up(matrix: Array | Mxfp4Part) -> list[WeightPart]:
     """Split an expert's matrix with alternating outputs into gate and up; the gate's come first."""
     if isinstance(matrix, Mxfp4Part):
         return [matrix.every_second(0), matrix.every_second(1)]

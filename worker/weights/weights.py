@@ -2,7 +2,7 @@
 
 A layer holds a `Weights` (`model.layers.3.self_attn`), which has the path, device, number formats, ranks and
 operations. Reads are lazy and sliced, so a rank touches only its own share; weights that were packed and cached earlier
-are not read at all. Tensors come from a `Source`: a checkpoint, or dummy weights.
+are not read at all. Arrays come from a `Source`: a checkpoint, or dummy weights.
 """
 
 import hashlib
@@ -11,18 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
-import numpy
 import torch
-from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
-from ...kernels.arrays import Array, DeviceArray, DType
+from ...kernels.arrays import Array, DType
 from ...kernels.operands import Vector
 from ...kernels.operations import Adapters, PackedExperts, Table
 from ...kernels.packed.gpu_experts import UnlikeExperts
 from ...kernels.stored.ggml import GgmlPart
 from ...kernels.stored.parts import WeightPart, rows_of, transposed
-from ...kernels.torch.arrays import array_of, tensor_of
 from ...protocol.errors import ConfigError
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
@@ -50,7 +47,7 @@ class RowCut(NamedTuple):
 
 
 class Source(Protocol):
-    """The source of tensors."""
+    """The source of arrays, which may be views of a file."""
 
     @property
     def bytes_read(self) -> int: ...
@@ -60,12 +57,12 @@ class Source(Protocol):
 
     def has(self, name: str) -> bool: ...
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> DeviceArray: ...
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Array: ...
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> WeightPart:
         """Like `read`, but returns stored integers or 8-bit floats with their scales."""
 
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Array:
         """Read a tensor of bytes that encode something else."""
 
     def group_size(self, module: str) -> int:
@@ -222,10 +219,9 @@ class Weights:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         """Read an array in its own number format. It may be a view of the file."""
-        found = self.source.read(self.prefix + name, shape, part)
-        return found if isinstance(found, numpy.ndarray) else array_of(found)
+        return self.source.read(self.prefix + name, shape, part)
 
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None) -> Array:
         """Read a tensor of bytes that encode something else. It may be a view of the file."""
         return self.source.octets(self.prefix + name, shape, part)
 
@@ -251,7 +247,7 @@ class Weights:
 
 def _fitting(matrix: WeightPart, format: WeightFormat) -> WeightPart:
     """Convert blocks to floats if float32 is requested, since products of blocks would round rows."""
-    return tensor_of(matrix.dequantized()) if isinstance(matrix, GgmlPart) and format.kind == "fp32" else matrix
+    return matrix.dequantized() if isinstance(matrix, GgmlPart) and format.kind == "fp32" else matrix
 
 
 def _described(pieces: list[CheckpointPiece]) -> str:

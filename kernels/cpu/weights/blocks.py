@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy
-import torch
-from torch import Tensor
 
-from ...arrays import FLOAT16
+from ...arrays import FLOAT16, FLOAT32, Array, address
 from ...operands import BlockKind
 from ...stored.block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES
 from ...stored.ggml import GgmlPart
@@ -66,11 +64,11 @@ def _pack_smaller(part: GgmlPart, structure: Weight, first_row: int) -> None:
         load().call("penstock_pack_block_parts", struct_of(PackBlockParts, codes, d, dmin, scales, mins, *target))
 
 
-def unpacked_blocks(weight: NativeWeight) -> Tensor:
+def unpacked_blocks(weight: NativeWeight) -> Array:
     """[out, in]: the numbers of the file."""
-    found, ids = torch.empty(weight.out_features, weight.in_features), torch.arange(weight.out_features)
-    count, pointer = c_int32(len(found)), c_void_p(ids.data_ptr())
-    arguments = embedding_of(addressof(count), addressof(pointer), 0, weight, found.data_ptr())
+    found, ids = numpy.empty((weight.out_features, weight.in_features), FLOAT32), numpy.arange(weight.out_features)
+    count, pointer = c_int32(len(found)), c_void_p(address(ids))
+    arguments = embedding_of(addressof(count), addressof(pointer), 0, weight, address(found))
     load().call("penstock_embedding", arguments)
     return found
 
@@ -91,7 +89,7 @@ class JoinedWeight(NativeWeight):
             "joined", sum(each.out_features for each in weights), weights[0].in_features, 0, False, data, layout
         )
         for own, given in zip(joined.parts(), weights, strict=True):
-            own.data.copy_(given.data)
+            own.data[:] = given.data
         return joined
 
     @property

@@ -5,9 +5,9 @@
 
 import hashlib
 
-import torch
-from torch import Tensor
+import numpy
 
+from ...arrays import Array
 from ..library import load, struct_of
 from ..structs import Checksum
 
@@ -16,15 +16,15 @@ _SUMS = 16  # of 64 bits for each piece
 
 
 class RunningChecksum:
-    """Grows with each contiguous tensor whose bytes are added."""
+    """Grows with each contiguous array whose bytes are added."""
 
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def add(self, content: Tensor) -> "RunningChecksum":
-        sums = torch.empty(-(-content.nbytes // PIECE), _SUMS, dtype=torch.int64)
+    def add(self, content: Array) -> "RunningChecksum":
+        sums = numpy.empty((-(-content.nbytes // PIECE), _SUMS), numpy.int64)
         load().call("penstock_checksum", struct_of(Checksum, content, content.nbytes, PIECE, sums))
-        self._digest.update(sums.numpy().data)
+        self._digest.update(sums.data)
         return self
 
     def text(self) -> str:

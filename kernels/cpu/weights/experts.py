@@ -9,14 +9,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy
-import torch
-from torch import Tensor
 
+from ...arrays import FLOAT32, Array
 from ...experts import ExpertWeights
 from ...operands import DTYPES, Kind, WeightFormat
 from ...stored.parts import WeightPart, format_of_parts
 from ...stored.quantized import MIDDLE
-from ...torch.arrays import array_of, tensor_of, torch_dtype
 from .blocks import JoinedWeight, unpacked_blocks
 from .packed import BLOCK_KINDS, PANEL, NativeWeight, empty, pack, pack_int4_from, padded
 from .quantized import OrderedWeight, pack_parts, unpacked, unpacked_mxfp4
@@ -37,10 +35,10 @@ def pack_experts(parts: Iterable[list[WeightPart]], count: int, format: WeightFo
     return experts.whole
 
 
-def unpack_experts(weight: NativeWeight, count: int, out_features: int) -> Tensor:
+def unpack_experts(weight: NativeWeight, count: int, out_features: int) -> Array:
     """[count, out_features, in] as floats."""
     rows = -(-out_features // PANEL) * PANEL
-    return _floats(weight).view(count, rows, weight.in_features)[:, :out_features]
+    return _floats(weight).reshape(count, rows, weight.in_features)[:, :out_features]
 
 
 def of_one_kind(weights: ExpertWeights, hidden: int) -> ExpertWeights:
@@ -59,7 +57,9 @@ def of_one_kind(weights: ExpertWeights, hidden: int) -> ExpertWeights:
 def _in_kind(kind: Kind, weight: NativeWeight, count: int, out_features: int) -> NativeWeight:
     form = _form(weight)
     each = (
-        NativeWeight(form[0], out_features, weight.in_features, *form[1:], torch.cat(_pieces(weight, number, count)))
+        NativeWeight(
+            form[0], out_features, weight.in_features, *form[1:], numpy.concatenate(_pieces(weight, number, count))
+        )
         for number in range(count)
     )
     return pack_experts(([_floats(own)] for own in each), count, WeightFormat(kind))
@@ -69,7 +69,7 @@ def _in_order(weight: NativeWeight) -> NativeWeight:
     """Rows of inputs are shared by all experts, so none can have an order of its own; nor can an expert's gate be of
     another kind than what it lets through."""
     if isinstance(weight, JoinedWeight):
-        return pack([torch.cat([_floats(part) for part in weight.parts()])], "fp16")
+        return pack([numpy.concatenate([_floats(part) for part in weight.parts()])], "fp16")
     return pack([_floats(weight)], "int8") if isinstance(weight, OrderedWeight) else weight
 
 
@@ -101,14 +101,14 @@ class _Experts:
     def put(self, number: int, weight: NativeWeight) -> None:
         fitting = weight if self.holds(weight) else self._fitting(weight)
         for own, given in zip(self._pieces(number), _pieces(fitting, 0, 1), strict=True):
-            own.copy_(given)
+            own[:] = given
 
     def get(self, number: int) -> NativeWeight:
-        data = torch.cat(self._pieces(number))
+        data = numpy.concatenate(self._pieces(number))
         kind, group_size, has_zeros = _form(self.whole)
         return NativeWeight(kind, self.one.out_features, self.one.in_features, group_size, has_zeros, data)
 
-    def _pieces(self, number: int) -> list[Tensor]:
+    def _pieces(self, number: int) -> list[Array]:
         return _pieces(self.whole, number, self.count)
 
     def _fitting(self, weight: NativeWeight) -> NativeWeight:
@@ -120,29 +120,28 @@ class _Experts:
         return pack([_floats(weight)], "int8")
 
 
-def _floats(weight: NativeWeight) -> Tensor:
+def _floats(weight: NativeWeight) -> Array:
     """[out, in] of a weight of any kind."""
     if weight.kind in BLOCK_KINDS:
         return unpacked_blocks(weight)
     if weight.kind == "mxfp4":
-        return tensor_of(unpacked_mxfp4(weight).dequantized())
+        return unpacked_mxfp4(weight).dequantized()
     if weight.meets_integers:
-        order = array_of(weight.order) if isinstance(weight, OrderedWeight) else None
-        return tensor_of(replace(unpacked(weight), order=order).dequantized())
+        order = weight.order if isinstance(weight, OrderedWeight) else None
+        return replace(unpacked(weight), order=order).dequantized()
     depth = 2 if weight.kind == "bf16" else 1  # neighbours of one output that lie side by side
-    panels = weight.data.view(torch_dtype(DTYPES[weight.kind])).view(
-        -1, padded(weight.in_features) // depth, PANEL, depth
-    )
-    rows = panels.transpose(1, 2).flatten(2).flatten(0, 1)
-    return rows[: weight.out_features, : weight.in_features].float()
+    width = padded(weight.in_features)
+    panels = weight.data.view(DTYPES[weight.kind]).reshape(-1, width // depth, PANEL, depth)
+    rows = panels.swapaxes(1, 2).reshape(-1, width)
+    return rows[: weight.out_features, : weight.in_features].astype(FLOAT32)
 
 
 def _form(weight: NativeWeight) -> tuple[Kind, int, bool]:
     return weight.kind, weight.group_size, weight.has_zeros
 
 
-def _pieces(weight: NativeWeight, number: int, count: int) -> list[Tensor]:
+def _pieces(weight: NativeWeight, number: int, count: int) -> list[Array]:
     """One expert's share of the panels and, where those have scales behind them, of the scales."""
     scales = 4 * PANEL * -(-weight.out_features // PANEL) if weight.kind == "int8" else 0
-    parts = weight.data.split([weight.nbytes - scales, scales])
-    return [part.view(count, len(part) // count)[number] for part in parts]
+    parts = numpy.split(weight.data, [weight.nbytes - scales])
+    return [part.reshape(count, -1)[number] for part in parts]

@@ -7,8 +7,9 @@ nothing is lost at their ends. A stretch goes when the last of its weights has g
 import mmap
 import threading
 
-import torch
-from torch import Tensor
+import numpy
+
+from ...arrays import Array
 
 _HUGE_PAGE = 2 << 20
 _STRETCH = 64 << 20  # only what is written to takes memory
@@ -23,20 +24,20 @@ class _Stretches:
         self._memory: mmap.mmap | None = None
         self._used = 0
 
-    def take(self, nbytes: int) -> Tensor:
+    def take(self, nbytes: int) -> Array:
         with self._lock:
             start = -(-self._used // _ALIGN) * _ALIGN
             if self._memory is None or start + nbytes > len(self._memory):
                 self._memory, start = _stretch(nbytes), 0
             self._used = start + nbytes
-            return torch.frombuffer(self._memory, dtype=torch.uint8, offset=start, count=nbytes)
+            return numpy.frombuffer(self._memory, numpy.uint8, nbytes, start)
 
     def begin_anew(self) -> None:
         with self._lock:
             self._memory = None
 
 
-def zeroed(nbytes: int) -> Tensor:
+def zeroed(nbytes: int) -> Array:
     """So many bytes, aligned for any kernel; their zeros are not written before they are needed."""
     return _STRETCHES.take(nbytes)
 

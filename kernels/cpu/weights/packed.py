@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy
-from torch import Tensor
 
-from ...arrays import BFLOAT16, FLOAT16, FLOAT32, Array
+from ...arrays import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Array, address
 from ...operands import DTYPES, Kind
-from ...stored.float8 import FLOAT8, Float8Part, code_values
+from ...stored.float8 import Float8Part, code_values
 from ...stored.mxfp4 import BLOCK, Mxfp4Part
-from ...torch.arrays import numpy_dtype, tensor_of
 from ..library import load, struct_of
 from ..structs import SOURCE_TYPE, Float8Blocks, Pack, PackMxfp4, PackValues, Weight
 from .huge_pages import zeroed
@@ -60,11 +58,9 @@ BLOCK_KINDS: dict[Kind, BlockLayout] = {
     "iq3_xxs": BlockLayout(15, 256, 1, 16, 4),
     "iq3_s": BlockLayout(16, 256, 1, 16, 4),
 }
-_SOURCE_TYPES = {
-    FLOAT32: SOURCE_TYPE["float32"],
-    FLOAT16: SOURCE_TYPE["float16"],
+_SOURCE_TYPES = {FLOAT32: SOURCE_TYPE["float32"], FLOAT16: SOURCE_TYPE["float16"]} | {
     BFLOAT16: SOURCE_TYPE["bfloat16"],
-    **dict.fromkeys(FLOAT8, SOURCE_TYPE["float8"]),
+    **dict.fromkeys((FLOAT8_E4M3, FLOAT8_E5M2), SOURCE_TYPE["float8"]),
 }
 
 
@@ -77,7 +73,7 @@ class NativeWeight:
     in_features: int
     group_size: int  # int4 and mxfp4: inputs that share a scale; else 0
     has_zeros: bool  # int4: each group has its own zero
-    data: Tensor  # uint8: panels, then int8's scales
+    data: Array  # uint8: panels, then int8's scales
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -86,7 +82,7 @@ class NativeWeight:
 
     @property
     def address(self) -> int:
-        return self.data.data_ptr()
+        return address(self.data)
 
     @property
     def meets_integers(self) -> bool:
@@ -105,7 +101,7 @@ class NativeWeight:
 
     @property
     def nbytes(self) -> int:
-        return self.data.numel()
+        return self.data.nbytes
 
     def structure(self) -> Weight:
         """What kernels read; valid as long as `data` lives."""
@@ -132,7 +128,7 @@ def empty(
     return NativeWeight(kind, out_features, in_features, group_size, has_zeros, zeroed(nbytes))
 
 
-def pack(parts: Sequence[Tensor | Float8Part], kind: Kind, group_size: int = DEFAULT_GROUP_SIZE) -> NativeWeight:
+def pack(parts: Sequence[Array | Float8Part], kind: Kind, group_size: int = DEFAULT_GROUP_SIZE) -> NativeWeight:
     """Pack the rows of all parts [out_i, in], one below the other, quantizing them if `kind` says so.
 
     Reads each part once and keeps none of them.
@@ -143,20 +139,20 @@ def pack(parts: Sequence[Tensor | Float8Part], kind: Kind, group_size: int = DEF
     )
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
-        rows = tensor_of(part.values) if isinstance(part, Float8Part) else part
-        rows = rows if rows.stride(1) == 1 else rows.contiguous()
-        source = rows, _SOURCE_TYPES[numpy_dtype(rows.dtype)], rows.stride(0), rows.shape[0]
+        rows = part.values if isinstance(part, Float8Part) else part
+        rows = rows if rows.strides[1] == rows.itemsize else numpy.ascontiguousarray(rows)
+        source = rows, _SOURCE_TYPES[rows.dtype], rows.strides[0] // rows.itemsize, rows.shape[0]
         library.call(f"penstock_pack_{kind}", struct_of(Pack, *source, first_row, _blocks(part), structure))
         first_row += rows.shape[0]
     return weight
 
 
-def _blocks(part: Tensor | Float8Part) -> Float8Blocks:
+def _blocks(part: Array | Float8Part) -> Float8Blocks:
     """Valid as long as the part lives."""
-    if isinstance(part, Tensor):
+    if not isinstance(part, Float8Part):
         return Float8Blocks()
     scales, meanings = part.scales, code_values(part.values.dtype)
-    return struct_of(Float8Blocks, meanings, scales, scales.strides[0] // 4, *part.block, *part.offset)
+    return struct_of(Float8Blocks, meanings, scales, scales.strides[0] // scales.itemsize, *part.block, *part.offset)
 
 
 def pack_int8_from(parts: Sequence[tuple[Array, Array]]) -> NativeWeight:

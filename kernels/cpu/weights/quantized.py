@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any
 
 import numpy
-from torch import Tensor
 
 from ...arrays import FLOAT16, FLOAT32, Array, DType
 from ...operands import Kind, WeightFormat
@@ -21,7 +20,6 @@ from ...stored.ggml import GgmlPart
 from ...stored.mxfp4 import BLOCK, Mxfp4Part
 from ...stored.parts import WeightPart
 from ...stored.quantized import MIDDLE, QuantizedPart
-from ...torch.arrays import array_of, numpy_dtype, tensor_of
 from .blocks import JoinedWeight, kind_of, pack_blocks
 from .packed import (
     BLOCK_KINDS,
@@ -42,7 +40,7 @@ _LARGEST_GROUP = max(GROUP_SIZES)
 class OrderedWeight(NativeWeight):
     """A weight whose values are not in the order of their inputs. An input may meet several values."""
 
-    order: Tensor  # int32 [in_features]: which input meets value k
+    order: Array  # int32 [in_features]: which input meets value k
 
 
 def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> NativeWeight:
@@ -53,7 +51,7 @@ def pack_parts(parts: Sequence[WeightPart], kind: Kind, group_size: int) -> Nati
     blocks = [part for part in parts if isinstance(part, Mxfp4Part)]
     if kind == "mxfp4" and len(blocks) == len(parts):
         return pack_mxfp4(blocks)
-    floats = [tensor_of(part.dequantized()) if isinstance(part, Mxfp4Part) else part for part in parts]
+    floats = [part.dequantized() if isinstance(part, Mxfp4Part) else part for part in parts]
     return _pack_others(floats, kind, group_size)  # type: ignore[arg-type]
 
 
@@ -74,7 +72,7 @@ def _fitting(part: WeightPart) -> WeightPart:
     """The same numbers as a part that some kernel multiplies."""
     if not isinstance(part, GgmlPart) or kind_of(part) is not None:
         return part
-    return part.as_mxfp4() if part.type == "MXFP4" else tensor_of(part.dequantized())
+    return part.as_mxfp4() if part.type == "MXFP4" else part.dequantized()
 
 
 def _own_kind(part: WeightPart, kind: Kind) -> Kind:
@@ -82,12 +80,12 @@ def _own_kind(part: WeightPart, kind: Kind) -> Kind:
         return kind_of(part) or kind
     if isinstance(part, Mxfp4Part):
         return "mxfp4"
-    if isinstance(part, Tensor) and kind in BLOCK_KINDS:
-        return WeightFormat.of(numpy_dtype(part.dtype)).kind
+    if isinstance(part, numpy.ndarray) and kind in BLOCK_KINDS:
+        return WeightFormat.of(part.dtype).kind
     return kind
 
 
-def _pack_others(parts: Sequence[Tensor | QuantizedPart | Float8Part], kind: Kind, group_size: int) -> NativeWeight:
+def _pack_others(parts: Sequence[Array | QuantizedPart | Float8Part], kind: Kind, group_size: int) -> NativeWeight:
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
         return pack(parts, kind, group_size)  # type: ignore[arg-type]
@@ -98,7 +96,7 @@ def _pack_others(parts: Sequence[Tensor | QuantizedPart | Float8Part], kind: Kin
         nibbles = [part for part in found if part is not None]
         if len(nibbles) == len(integers) and _have_int4_kernel(nibbles):
             return _packed_int4(nibbles)
-    floats = [tensor_of(part.dequantized()) if isinstance(part, QuantizedPart) else part for part in parts]
+    floats = [part.dequantized() if isinstance(part, QuantizedPart) else part for part in parts]
     return pack(floats, "int8")
 
 
@@ -111,18 +109,17 @@ def _unpacked_int8(weight: NativeWeight) -> QuantizedPart:
     width = padded(weight.in_features)
     values_end = -(-weight.out_features // PANEL) * PANEL * width
     # Four values of one output are neighbours, and move as one word.
-    data = array_of(weight.data)
-    words = data[:values_end].view(numpy.int32).reshape(-1, width // 4, PANEL)
+    words = weight.data[:values_end].view(numpy.int32).reshape(-1, width // 4, PANEL)
     values = numpy.ascontiguousarray(words.swapaxes(1, 2)).view(numpy.uint8).reshape(-1, width)
-    scales = data[values_end:].view(FLOAT32)[: weight.out_features, None]
+    scales = weight.data[values_end:].view(FLOAT32)[: weight.out_features, None]
     return QuantizedPart.of(8, values[: weight.out_features, : weight.in_features], scales, None, weight.in_features)
 
 
 def _unpacked_int4(weight: NativeWeight) -> QuantizedPart:
     header = 2 * PANEL * (2 if weight.has_zeros else 1)
     panels = -(-weight.out_features // PANEL)
-    groups = array_of(weight.data).reshape(panels, -1, header + weight.group_size * PANEL // 2)
-    words = groups[..., header:].view(numpy.int32).reshape(panels, groups.shape[1], -1, PANEL)
+    groups = weight.data.reshape(panels, -1, header + weight.group_size * PANEL // 2)
+    words = groups[..., header:].view(numpy.int32).reshape(*groups.shape[:2], -1, PANEL)
     octets = numpy.ascontiguousarray(words.transpose(0, 3, 1, 2)).view(numpy.uint8).reshape(panels * PANEL, -1, 4)
     # Of four octets the low halves come first.
     values = numpy.stack((octets & 15, octets >> 4), -2).reshape(panels * PANEL, -1)
@@ -131,18 +128,17 @@ def _unpacked_int4(weight: NativeWeight) -> QuantizedPart:
     scales = _by_row(groups[..., : 2 * PANEL], FLOAT16)[rows, :num_groups]
     zeros = None
     if weight.has_zeros:
-        zeros = _by_row(groups[..., 2 * PANEL : header], numpy.dtype(numpy.int16))[rows, :num_groups].astype(
-            numpy.uint8
-        )
+        zeros = _by_row(groups[..., 2 * PANEL : header], numpy.dtype(numpy.int16)).astype(numpy.uint8)[
+            rows, :num_groups
+        ]
     return QuantizedPart.of(4, values[rows, : weight.in_features], scales, zeros, weight.group_size)
 
 
 def unpacked_mxfp4(weight: NativeWeight) -> Mxfp4Part:
     """The same of one in MXFP4."""
     panels = -(-weight.out_features // PANEL)
-    pairs = array_of(weight.data).reshape(panels, -1, 2 * (1 + BLOCK // 2) * PANEL)
-    of_pairs = pairs[..., : 2 * PANEL].reshape(panels, -1, 2, PANEL)
-    exponents = of_pairs.transpose(0, 3, 1, 2).reshape(panels * PANEL, -1)
+    pairs = weight.data.reshape(panels, -1, 2 * (1 + BLOCK // 2) * PANEL)
+    exponents = pairs[..., : 2 * PANEL].reshape(panels, -1, 2, PANEL).transpose(0, 3, 1, 2).reshape(panels * PANEL, -1)
     # Of eight inputs, four lie in the low halves of four octets, the others in their high halves.
     octets = pairs[..., 2 * PANEL :].reshape(panels, pairs.shape[1], -1, PANEL, 4).transpose(0, 3, 1, 2, 4)
     eights = numpy.stack((octets & 15, octets >> 4), -2).reshape(panels * PANEL, -1)  # [out, inputs]
@@ -153,7 +149,8 @@ def unpacked_mxfp4(weight: NativeWeight) -> Mxfp4Part:
 
 def _by_row(octets: Array, dtype: DType) -> Array:
     """[out, groups] from one number a lane in every group of every panel."""
-    return octets.view(dtype).swapaxes(1, 2).reshape(-1, octets.shape[1])
+    numbers = octets.view(dtype).swapaxes(1, 2)
+    return numbers.reshape(-1, numbers.shape[2])
 
 
 def _has_int8_kernel(part: QuantizedPart) -> bool:
@@ -179,15 +176,18 @@ def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:
     has_zeros = any(part.zeros is not None for part in parts)
     packed = pack_int4_from(
         [
-            (part.values, _groups(part.scales, times, num_groups), _zeros(part, has_zeros, times, num_groups))
+            (
+                part.values,
+                _groups(part.scales, times, num_groups),
+                _zeros(part, has_zeros, times, num_groups),
+            )
             for part in parts
         ],
         group_size,
     )
     if parts[0].order is None:
         return packed
-    order = tensor_of(parts[0].order)
-    return OrderedWeight(**{field.name: getattr(packed, field.name) for field in fields(packed)}, order=order)
+    return OrderedWeight(**{field.name: getattr(packed, field.name) for field in fields(packed)}, order=parts[0].order)
 
 
 def _groups(per_group: Array, times: int, num_groups: int) -> Array:
@@ -198,5 +198,5 @@ def _groups(per_group: Array, times: int, num_groups: int) -> Array:
 def _zeros(part: QuantizedPart, has_zeros: bool, times: int, num_groups: int) -> Array | None:
     if not has_zeros:
         return None
-    zeros = part.zeros if part.zeros is not None else numpy.full(part.scales.shape, MIDDLE, numpy.uint8)
+    zeros = numpy.full(part.scales.shape, MIDDLE, numpy.uint8) if part.zeros is None else part.zeros
     return _groups(zeros, times, num_groups)

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
+from ....kernels.torch.arrays import tensor_of
 from ....protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
 from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig, read_config
 from ...weights.files.checkpoint import Checkpoint
 from ...weights.files.file_checks import check_weight_files
+from ...weights.files.mapped_safetensors import MappedSafetensors
 from ...weights.files.own_head import with_head_as_stored
 from ...weights.files.weight_files import ranks_cut_for
 from ...weights.layouts.separate_experts import layout_with_experts_apart
@@ -116,8 +117,7 @@ class _Piece(NamedTuple):
         if self.source is None:
             return self._numbers[None]
         # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
-        with safe_open(self.source.file, framework="pt") as file:
-            rows: Tensor = self.source.of(file)[self.first : self.last]
+        rows = tensor_of(self.source.of(MappedSafetensors.open(self.source.file))[self.first : self.last])
         if not rows.isfinite().all():
             raise ConfigError(
                 f"{self.source.name} holds NaN or infinity, so {name} can't be written from it. Download the model "

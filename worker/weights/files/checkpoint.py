@@ -9,25 +9,25 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.files.model_file import read_model_json
 from ...description.config import ModelConfig
 from ...description.quantization import Quantization
 from ..layouts.find_layout import layout_of
-from ..layouts.layout import FindLayout
+from ..layouts.layout import FindLayout, Sliceable
 from ..layouts.tensor_names import is_paddles
 from ..piece import Part, index_of
 from ..quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
+from .mapped_safetensors import MappedSafetensors
 from .mappings import Mappings
 from .weight_files import own_weight_files
 
 _FOREIGN = (".bin", ".pt", ".pth", ".gguf", ".pdparams", ".distcp")  # other formats' weights
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 
 
 class Checkpoint:
@@ -56,7 +56,7 @@ class Checkpoint:
     def has(self, name: str) -> bool:
         return name in self._stored_name
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         """Read the tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
         tensor = self.shaped(name, shape)[index_of(part)]
         if tensor.dtype not in _FLOATS:
@@ -73,9 +73,9 @@ class Checkpoint:
         self._count(found.nbytes)
         return found
 
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        octets: Tensor = self.shaped(name, shape)[index_of(part)]
-        if octets.dtype != torch.uint8:
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
+        octets = self.shaped(name, shape)[index_of(part)]
+        if octets.dtype != numpy.uint8:
             raise ConfigError(f"{name} is stored as {octets.dtype}, and should be uint8. Download the model again.")
         self._count(octets.nbytes)
         return octets
@@ -88,24 +88,23 @@ class Checkpoint:
         module = name.removesuffix("weight")
         self._used.update((name, *(module + companion for companion in COMPANIONS)))
 
-    def shaped(self, name: str, shape: tuple[int, ...]) -> Any:
+    def shaped(self, name: str, shape: tuple[int, ...]) -> Sliceable:
         """Find a tensor of this shape in its file, to be sliced."""
         stored = self.stored(name)
-        if tuple(stored.get_shape()) != shape:
-            raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
+        if stored.shape != shape:
+            raise ConfigError(self._misshapen(name, stored.shape, shape))
         return stored
 
-    def stored(self, name: str) -> Any:
+    def stored(self, name: str) -> Sliceable:
         """Find a tensor in its file, to be sliced."""
         if name not in self._stored_name:
             raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
         self._used.add(name)
         stored = self._stored_name[name]
-        file = self._file_of[stored]
-        try:
-            return self._layout.view(name, self._files.mapped(file).get_slice(stored))
-        except SafetensorError as error:  # the index belongs to other files
-            raise ConfigError(f"{self.folder / file} holds no tensor {stored}, which its index names.") from error
+        file = self._files.mapped(self._file_of[stored])
+        if stored not in file.names:  # the index belongs to other files
+            raise ConfigError(f"{file.path} holds no tensor {stored}, which its index names.")
+        return self._layout.view(name, file.array(stored))
 
     def leftovers(self) -> list[str]:
         """The tensors that no layer asked for."""
@@ -120,7 +119,7 @@ class Checkpoint:
             files = [path.name for path in own_weight_files(self.folder)]
             if not files:
                 raise ModelNotFoundError(self._no_weights()) from None
-            return {name: file for file in files for name in self._files.mapped(file).keys()}  # noqa: SIM118
+            return {name: file for file in files for name in self._files.mapped(file).names}
         try:
             return {str(name): _plain_name(file) for name, file in found["weight_map"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -154,9 +153,9 @@ class _StoredModule:
         return self.checkpoint.has(f"{self.name}.{tensor}")
 
     def shape(self, tensor: str) -> tuple[int, ...]:
-        return tuple(self.checkpoint.stored(f"{self.name}.{tensor}").get_shape())
+        return self.checkpoint.stored(f"{self.name}.{tensor}").shape
 
-    def tensor(self, tensor: str, *spans: tuple[int, int]) -> Tensor:
+    def tensor(self, tensor: str, *spans: tuple[int, int]) -> Array:
         return self.checkpoint.stored(f"{self.name}.{tensor}")[tuple(slice(*span) for span in spans) or ...]
 
 
@@ -172,10 +171,9 @@ class MappedFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._mappings: Mappings[Any] = Mappings(_map)
+        self._mappings = Mappings(_map)
 
-    def mapped(self, file: str) -> Any:
-        """Open a file of the folder with `safe_open`."""
+    def mapped(self, file: str) -> MappedSafetensors:
         try:
             return self._mappings.of(self.folder / file)
         except FileNotFoundError as error:
@@ -186,14 +184,11 @@ class MappedFiles:
         self._mappings.count(nbytes)
 
 
-def _map(path: Path, file: BufferedReader) -> Any:
-    try:
-        handle = safe_open(f"/proc/self/fd/{file.fileno()}", framework="pt")
-    except SafetensorError as error:
-        raise ConfigError(f"{path} is damaged: {error}. Download it again.") from error
-    if (handle.metadata() or {}).get("format") in ("pd", "paddle") and not is_paddles(handle.keys()):
+def _map(path: Path, file: BufferedReader) -> MappedSafetensors:
+    mapped = MappedSafetensors(path, file)
+    if mapped.header.metadata.get("format") in ("pd", "paddle") and not is_paddles(mapped.names):
         raise ConfigError(
             f"{path} is in Paddle's own layout, of which only ERNIE-4.5's is read (ernie.*). Use the model as it is "
             "published for transformers."
         )
-    return handle
+    return mapped

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from torch import Tensor
 
+from ....kernels.arrays import Array
 from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError
 from ....protocol.files.model_file import read_model_file
@@ -40,13 +40,13 @@ class CutCheckpoint:
     def has(self, name: str) -> bool:
         return self._own.has(name)
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         return self._own.read(name, *self._stored(CheckpointPiece(name, shape, part)))
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> WeightPart:
         return self._own.matrix(name, *self._stored(CheckpointPiece(name, shape, part)))
 
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         return self._own.octets(name, *self._stored(CheckpointPiece(name, shape, part)))
 
     def group_size(self, module: str) -> int:

@@ -1,22 +1,24 @@
-"""Makes up weights on the device, to measure a model from its config alone."""
+"""Makes up weights, to measure a model from its config alone."""
 
+import math
 import re
 import zlib
 from collections.abc import Iterable
+from functools import cache
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import FLOAT32, Array
 from ..piece import Part, index_of
 
 _FACTORS = re.compile(r"norm(_\d)?\.weight$|\.norms\.|layer_scalar$|router\.(scale|per_expert_scale)$")  # set to 1
+_NUM_DRAWN = 1 << 20  # which are repeated
 
 
 class DummySource:
     """A source of weights that depend only on the name, whatever the number of ranks."""
 
-    def __init__(self, device: torch.device, absent: Iterable[str] = ()) -> None:
-        self.device = device
+    def __init__(self, absent: Iterable[str] = ()) -> None:
         self.absent = tuple(absent)  # suffixes of names that this model does not have
         self.bytes_read = 0
 
@@ -27,26 +29,23 @@ class DummySource:
     def names(self) -> Iterable[str]:
         return ()
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         if _FACTORS.search(name):
-            tensor = torch.ones(shape, device=self.device)
+            found = numpy.ones(shape, FLOAT32)
         else:
-            generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))
-            tensor = torch.empty(shape, device=self.device).uniform_(-0.035, 0.035, generator=generator)
-        tensor = tensor[index_of(part)]
-        self.bytes_read += tensor.nbytes
-        return tensor
+            # Drawing each number would take longer than packing it.
+            start = zlib.crc32(name.encode()) % (_NUM_DRAWN // 2)
+            found = numpy.resize(_drawn()[start : start + math.prod(shape)], shape)
+        return self._counted(found[index_of(part)])
 
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         return self.read(name, shape, part)
 
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         """Bytes for exponents of 2, such that values have a realistic size."""
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        generator = numpy.random.default_rng(zlib.crc32(name.encode()))
         first, beyond = (119, 122) if name.endswith("_scales") else (0, 256)
-        octets = torch.randint(first, beyond, shape, dtype=torch.uint8, generator=generator)[index_of(part)]
-        self.bytes_read += octets.nbytes
-        return octets
+        return self._counted(generator.integers(first, beyond, shape, numpy.uint8)[index_of(part)])
 
     def group_size(self, module: str) -> int:
         return 0
@@ -56,3 +55,12 @@ class DummySource:
 
     def leftovers(self) -> list[str]:
         return []
+
+    def _counted(self, found: Array) -> Array:
+        self.bytes_read += found.nbytes
+        return found
+
+
+@cache
+def _drawn() -> Array:
+    return numpy.random.default_rng(0).uniform(-0.035, 0.035, _NUM_DRAWN).astype(FLOAT32)

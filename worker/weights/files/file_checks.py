@@ -1,9 +1,8 @@
 """Checks a model's safetensors files before anything is read: they must exist, be complete and match their headers.
 
-Reads headers only, and imports no torch.
+Reads headers only.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -13,10 +12,8 @@ from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.model_file import read_model_json, require_regular
 from ....protocol.files.unreadable import is_pointer, pointer_refusal
 from ...description.linked_files import LinkedFiles, linked_files
+from .mapped_safetensors import read_header as read_safetensors_header
 from .weight_files import own_weight_files, weight_files
-
-_LENGTH = 8  # bytes of the header's length
-_LONGEST_HEADER = 100_000_000  # safetensors' own limit
 
 
 def check_weight_files(folder: Path) -> None:
@@ -31,8 +28,8 @@ def check_weight_files(folder: Path) -> None:
         require_regular(path)
         if is_pointer(path):
             raise ConfigError(pointer_refusal(path))
-        if damage := _damage(path):
-            raise ConfigError(f"{path} is damaged: {damage}. Download it again.")
+        with path.open("rb") as file:
+            read_safetensors_header(path, file)
 
 
 def _check_gguf(linked: LinkedFiles) -> None:
@@ -57,23 +54,3 @@ def _check_index(folder: Path) -> None:
         raise ModelNotFoundError(
             f"{folder / missing[0]} is listed in the index but missing{more}. Download the model again as a whole."
         )
-
-
-def _damage(path: Path) -> str | None:
-    """Describe the damage in a few words; None if the file has the length that its header implies."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH), "little")
-        if size < _LENGTH or length > _LONGEST_HEADER:
-            return f"its {size:,} bytes are no safetensors file"
-        if length + _LENGTH > size:
-            return f"it is truncated at {size:,} bytes, within its header"
-        try:
-            header = json.loads(file.read(length))
-            ends = [each["data_offsets"][1] for name, each in header.items() if name != "__metadata__"]
-            whole = _LENGTH + length + max(ends, default=0)
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            return "its header is no safetensors header"
-    if size < whole:
-        return f"it is truncated at {size:,} of {whole:,} bytes"
-    return f"it has {size:,} bytes, and its header speaks of {whole:,}" if size > whole else None

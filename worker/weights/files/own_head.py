@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import Array
 from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig
 from ...description.products import HEAD
@@ -43,8 +43,13 @@ def _are_equal(checkpoint: Checkpoint, config: ModelConfig) -> bool:
     for first in range(0, config.vocab_size, _PIECE_ROWS):
         rows = (0, first, min(first + _PIECE_ROWS, config.vocab_size))
         head, table = (checkpoint.matrix(name, shape, rows) for name in (_HEAD, _TABLE))
-        if not isinstance(head, Tensor) or not isinstance(table, Tensor):  # 8-bit floats, which a table never has
+        if not isinstance(head, numpy.ndarray) or not isinstance(table, numpy.ndarray):  # 8-bit floats
             return False
-        if not torch.equal(head, table.to(head.dtype)):
+        if not numpy.array_equal(_bits(head), _bits(table.astype(head.dtype, copy=False))):
             return False
     return True
+
+
+def _bits(floats: Array) -> Array:
+    """As integers, which are compared much faster than bfloat16."""
+    return floats.view(f"u{floats.itemsize}")

@@ -1,7 +1,7 @@
 """Locates the weights of a model folder: in the folder itself, in a folder for each rank if they were divided, or in
 GGUF files elsewhere (`worker/description/linked_files.py`).
 
-A divided model has `rank-0-of-2`, `rank-1-of-2` and so on next to its config.json. Reads no weights, imports no torch.
+A divided model has `rank-0-of-2`, `rank-1-of-2` and so on next to its config.json. Reads no weights.
 """
 
 import hashlib

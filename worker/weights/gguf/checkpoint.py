@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torch import Tensor
-
+from ....kernels.arrays import Array
 from ....kernels.stored.parts import WeightPart
+from ....kernels.torch.arrays import array_of, as_array
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.refusals import AGAIN, file_name
 from ...description.config import ModelConfig
@@ -40,13 +40,13 @@ class GgufCheckpoint:
     def has(self, name: str) -> bool:
         return name in self._views
 
-    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         """Read the values of a tensor of this shape; dimensions of 1 don't count."""
         with self._of_one_model(name, shape):
             floats = self._view(name).floats(self._tensors.stored)
         if not fits(tuple(floats.shape), shape):
             raise ConfigError(self._misshapen(name, tuple(floats.shape), shape))
-        found = floats.reshape(shape)[index_of(part)]
+        found = array_of(floats.reshape(shape)[index_of(part)])
         self._count(found.nbytes)
         return found
 
@@ -60,11 +60,11 @@ class GgufCheckpoint:
         if (whole := view.shape(find)) != shape:
             raise ConfigError(self._misshapen(name, whole, shape))
         with self._of_one_model(name, shape):
-            found = view.matrix(find, part)
+            found: WeightPart = as_array(view.matrix(find, part))
         self._count(found.nbytes)
         return found
 
-    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def octets(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         raise ValueError(f"{name} is asked for as bytes, and {self._file} has numbers")
 
     def group_size(self, module: str) -> int:

@@ -98,7 +98,7 @@ class GgufTensors:
         mapped = self._mappings.of(file)
         if len(mapped) < info.offset + info.nbytes:
             raise ConfigError(f"{file_name(file)} was cut short since its header was read. Download it again.")
-        octets = in_mapping(mapped, info.offset, info.nbytes)
+        octets = tensor_of(in_mapping(mapped, info.offset, info.nbytes))
         width = BY_NAME[info.type].nbytes(info.shape[-1]) if info.shape else info.nbytes
         return StoredTensor(name, info.type, info.shape, octets.view(-1, width))
 

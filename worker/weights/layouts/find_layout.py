@@ -1,8 +1,8 @@
 """Recognizes a checkpoint's layout by the names of its tensors, and refuses layouts that layers can't read."""
 
 from collections.abc import Iterable
-from typing import Any
 
+from ....kernels.arrays import Array
 from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig
 from .fused_experts import FusedExperts, is_fused, refuse_scales_of_stacks
@@ -20,7 +20,7 @@ class HuggingFaceLayout:
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         return layer_names(stored)
 
-    def view(self, name: str, stored: Any) -> Any:
+    def view(self, name: str, stored: Array) -> Array:
         return stored
 
 

@@ -10,15 +10,11 @@ For families whose experts have separate names; `mixtures.Stack` describes famil
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
-from torch import Tensor
-
+from ....kernels.arrays import Array
 from ....protocol.errors import ConfigError
 from ...description.parts.mixtures import ExpertsConfig
-from ..piece import slices_of
-from .layout import Layout
+from .layout import Layout, Sliceable
 
 # By the suffix of a fused tensor's name: the tensor of an expert's projection.
 _TENSORS = {
@@ -33,59 +29,6 @@ _IN_MEMORY = re.compile(
     r"(.*\blayers\.\d+\.)mlp\.(?:(?P<router>gate\.weight)|(?P<bias>(?:.*\.)?e_score_correction_bias)"
     r"|shared_experts\.(?P<shared>.*)|experts\.(?P<experts>.*))"
 )
-
-
-@dataclass(frozen=True)
-class ExpertTensor:
-    """One expert's share of a tensor in its file, to be sliced like a separate tensor."""
-
-    name: str  # of the whole tensor
-    stored: Any  # [experts, …]
-    expert: int
-    half: int | None  # of its rows, if it holds two projections
-    num_rows: int  # of each projection's weight
-    block_rows: int = 0  # rows that share a scale; 0: derived from the scales' shape
-    is_transposed: bool = False
-
-    def get_dtype(self) -> str:
-        return str(self.stored.get_dtype())
-
-    def get_shape(self) -> list[int]:
-        shape = self._whole_shape()
-        if not self._is_halved:
-            return shape
-        if shape[0] % 2 or self._has_block_across(shape[0]):
-            raise ConfigError(
-                f"{self.name} has {shape[0]} rows of scales for the two projections of each expert, so a block lies "
-                "across both. Use a checkpoint whose experts have tensors of their own, or its original."
-            )
-        return [shape[0] // 2, *shape[1:]]
-
-    def __getitem__(self, index: Any) -> Tensor:
-        shape = self.get_shape()
-        spans = slices_of(index, shape) if shape else []  # a single number is returned for any index
-        if self._is_halved:
-            rows, *others = spans
-            before = (self.half or 0) * shape[0]
-            spans = [slice(rows.start + before, rows.stop + before), *others]
-        if self.is_transposed:
-            spans.reverse()
-        [own] = self.stored[(slice(self.expert, self.expert + 1), *spans)]
-        return own.t().contiguous() if self.is_transposed else own
-
-    def _whole_shape(self) -> list[int]:
-        """Shape of the expert's share with both projections, before any transposition."""
-        _, *shape = self.stored.get_shape()
-        return shape[::-1] if self.is_transposed else shape
-
-    def _has_block_across(self, num_rows: int) -> bool:
-        """Whether so many rows of scales may belong to both projections, with the second beginning within a block."""
-        block = self.block_rows
-        return block > 0 and self.num_rows % block > 0 and num_rows == -(-2 * self.num_rows // block)
-
-    @property
-    def _is_halved(self) -> bool:
-        return self.half is not None and len(self.stored.get_shape()) > 2
 
 
 class FusedExperts:
@@ -105,17 +48,31 @@ class FusedExperts:
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         return dict(self._named(stored))
 
-    def view(self, name: str, stored: Any) -> Any:
+    def view(self, name: str, stored: Array) -> Sliceable:
         if name not in self._shown:
             return self._others.view(name, stored)
         fused, expert, half = self._shown[name]
-        is_transposed = self._is_transposed(fused, stored, half)
-        return ExpertTensor(fused, stored, expert, half, self._experts.width, self._block_rows, is_transposed)
+        own = stored[expert, ...]  # an array even if it is a single number
+        if self._is_transposed(fused, list(own.shape), half):
+            own = own.T
+        if half is None or own.ndim < 2:
+            return own
+        if len(own) % 2 or self._has_block_across(len(own)):
+            raise ConfigError(
+                f"{fused} has {len(own)} rows of scales for the two projections of each expert, so a block lies "
+                "across both. Use a checkpoint whose experts have tensors of their own, or its original."
+            )
+        num_rows = len(own) // 2
+        return own[half * num_rows : (half + 1) * num_rows]
 
-    def _is_transposed(self, fused: str, stored: Any, half: int | None) -> bool:
+    def _has_block_across(self, num_rows: int) -> bool:
+        """Whether so many rows of scales may belong to both projections, with the second beginning within a block."""
+        block, width = self._block_rows, self._experts.width
+        return block > 0 and width % block > 0 and num_rows == -(-2 * width // block)
+
+    def _is_transposed(self, fused: str, shape: list[int], half: int | None) -> bool:
         """Decide by the shape; a square matrix counts as untransposed, as in transformers. Scales, which are read after
         their matrix, follow it."""
-        _, *shape = stored.get_shape()
         if not self._experts.names.has_transposed or len(shape) != 2:
             return False
         usual = self._matrices[half]

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import Array, DType
 from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig
 from ...description.parts.stored_names import StoredProjections
 from ..piece import slices_of
+from .layout import Sliceable
 from .tensor_names import layer_names
 
 # The dimension of a tensor that has a projection's outputs; tensors not listed belong to all of them.
@@ -56,12 +57,12 @@ class FusedProjections:
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         return dict(self._named(stored))
 
-    def view(self, name: str, stored: Any) -> Any:
+    def view(self, name: str, stored: Array) -> Sliceable:
         if name not in self._shown:
             return stored
         fused, share = self._shown[name]
         tensor = name.rpartition(".")[2]
-        dim, shape = _OUTPUTS.get(tensor), stored.get_shape()
+        dim, shape = _OUTPUTS.get(tensor), stored.shape
         if dim is None or len(shape) <= dim or shape[dim] == 1:  # shared by all outputs
             return stored
         size, outputs = shape[dim], share.unit * share.num_units
@@ -114,25 +115,27 @@ def _ending(module: str, names: Iterable[str]) -> tuple[str, str | None]:
 class FusedTensor:
     """One projection's share of a tensor in its file, to be sliced like a separate tensor."""
 
-    stored: Any
+    stored: Array
     share: _Share
     dim: int  # the dimension of the outputs
 
-    def get_dtype(self) -> str:
-        return str(self.stored.get_dtype())
+    @property
+    def dtype(self) -> DType:
+        return self.stored.dtype
 
-    def get_shape(self) -> list[int]:
-        shape = list(self.stored.get_shape())
-        shape[self.dim] = self._group_size * self.share.num_groups
-        return shape
+    @property
+    def shape(self) -> tuple[int, ...]:
+        sizes = list(self.stored.shape)
+        sizes[self.dim] = self._group_size * self.share.num_groups
+        return tuple(sizes)
 
-    def __getitem__(self, index: Any) -> Tensor:
-        spans = slices_of(index, self.get_shape())
+    def __getitem__(self, index: Any, /) -> Array:
+        spans = slices_of(index, self.shape)
         pieces = []
         for span in self._stored_spans(spans[self.dim]) or [slice(0, 0)]:
             spans[self.dim] = span
             pieces.append(self.stored[tuple(spans)])
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, self.dim)
+        return pieces[0] if len(pieces) == 1 else numpy.concatenate(pieces, self.dim)
 
     def _stored_spans(self, wanted: slice) -> list[slice]:
         """The stored ranges of these outputs, group by group."""
@@ -147,8 +150,7 @@ class FusedTensor:
 
     @property
     def _unit(self) -> int:
-        size: int = self.stored.get_shape()[self.dim]
-        return size // self.share.num_units
+        return self.stored.shape[self.dim] // self.share.num_units
 
     @property
     def _group_size(self) -> int:

@@ -3,7 +3,20 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from ....kernels.arrays import Array, DType
 from ...description.config import ModelConfig
+
+
+class Sliceable(Protocol):
+    """A tensor in its file: an array, or what gives one when it is sliced."""
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, index: Any, /) -> Array: ...
 
 
 class Layout(Protocol):
@@ -12,8 +25,8 @@ class Layout(Protocol):
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         """Stored names by the names that layers ask for; several may share one stored tensor."""
 
-    def view(self, name: str, stored: Any) -> Any:
-        """The layers' view of a tensor in its file; like a slice of safetensors."""
+    def view(self, name: str, stored: Array) -> Sliceable:
+        """The layers' view of a tensor in its file, of which nothing is read before it is sliced."""
 
 
 # Finds the layout of tensors with these names.

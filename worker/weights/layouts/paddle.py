@@ -12,15 +12,13 @@ bfloat16 may be labelled as 16-bit integers, since numpy has no such type. Slice
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import BFLOAT16, Array
 from ...description.config import ModelConfig
 from ...description.text_config import text_name
-from ..piece import slices_of
 from .tensor_names import PADDLE_PREFIX
 
 _TRANSPOSED = re.compile(r"(_proj|\.gate|mtp_linear_proj\.\d+)\.weight$")
@@ -77,47 +75,20 @@ class PaddleLayout:
                 self._fused_into[own] = self._shares[part]
                 yield own, each
 
-    def view(self, name: str, stored: Any) -> Any:
-        if not stored.get_shape():
+    def view(self, name: str, stored: Array) -> Array:
+        if not stored.shape:
             return stored
+        if stored.dtype == numpy.uint16:
+            stored = stored.view(BFLOAT16)
         if name == "lm_head.weight":
-            is_transposed = stored.get_shape()[0] != self.vocab_size
+            is_transposed = stored.shape[0] != self.vocab_size
         else:
             is_transposed = self._is_transposed(name)
-        return PaddleTensor(stored, self._fused_into.get(name, _WHOLE), is_transposed)
+        own = stored[..., slice(*self._fused_into.get(name, _WHOLE).span(stored.shape[-1]))]
+        return own.T if is_transposed else own
 
     def _is_transposed(self, name: str) -> bool:
         if _OF_PICTURES.search(name):
             return True
         is_asked_so = self.is_router_transposed and name.endswith(".gate.weight")
         return _TRANSPOSED.search(name) is not None and not is_asked_so
-
-
-@dataclass(frozen=True)
-class PaddleTensor:
-    """A tensor in its file in Hugging Face's layout, to be sliced."""
-
-    stored: Any
-    share: _Share
-    is_transposed: bool
-
-    def get_dtype(self) -> str:
-        dtype = str(self.stored.get_dtype())
-        return "BF16" if dtype == "U16" else dtype
-
-    def get_shape(self) -> list[int]:
-        shape = list(self.stored.get_shape())
-        first, last = self.share.span(shape[-1])
-        shape[-1] = last - first
-        return shape[::-1] if self.is_transposed else shape
-
-    def __getitem__(self, index: Any) -> Tensor:
-        spans = slices_of(index, self.get_shape())
-        if self.is_transposed:
-            spans.reverse()
-        before, _ = self.share.span(self.stored.get_shape()[-1])
-        spans[-1] = slice(spans[-1].start + before, spans[-1].stop + before)
-        tensor: Tensor = self.stored[tuple(spans)]
-        if tensor.dtype == torch.uint16:
-            tensor = tensor.view(torch.bfloat16)
-        return tensor.t() if self.is_transposed else tensor

@@ -1,7 +1,7 @@
 """The names of tensors in a checkpoint, and which of them may stay unread.
 
 Layers use the names that `…ForCausalLM` saves. A model that was saved without its head, such as Qwen3-Embedding, has
-the same names without the prefix `model.`. Reads no weights and imports no torch.
+the same names without the prefix `model.`. Reads no weights.
 """
 
 import re

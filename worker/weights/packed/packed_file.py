@@ -1,8 +1,8 @@
 """One file of packed weights: written whole or not at all, mapped into memory, and verified before use.
 
   0       a preamble: a mark, the header's offset, and its digest
-  2 MiB   the tensors, each at a multiple of 64 bytes
-  end     the header, JSON: the file's name, and for each weight its fields, its tensors' offsets and their checksums
+  2 MiB   the arrays, each at a multiple of 64 bytes
+  end     the header, JSON: the file's name, and for each weight its fields, its arrays' offsets and their checksums
 
 So it can be written before all weights are known, and each weight can be used from the file once it is written. The
 header is verified when the file is opened, each weight when it is first read. A damaged one is rewritten at its offset.
@@ -12,15 +12,14 @@ import hashlib
 import mmap
 import os
 import struct
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
 import msgspec
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import Array
 from ....kernels.cpu.weights.blocks import JoinedWeight
 from ....kernels.cpu.weights.checksum import PIECE, RunningChecksum
 from ....kernels.cpu.weights.packed import NativeWeight
@@ -30,7 +29,7 @@ KINDS: dict[str, type[NativeWeight]] = {kind.__name__: kind for kind in (NativeW
 _PREAMBLE = struct.Struct("<16s32sQQ")  # mark, the header's digest, offset and length
 _MARK = b"penstock weights"
 _DATA_AT = 2 << 20  # aligns large pages of the file with large pages of memory
-_TENSOR_ALIGN = 64
+_ARRAY_ALIGN = 64
 _PIECE = 8 * PIECE
 
 
@@ -38,7 +37,7 @@ class DamagedFile(Exception):
     """The contents differ from what was written."""
 
 
-class _StoredTensor(msgspec.Struct):
+class _StoredArray(msgspec.Struct):
     offset: int  # in the file
     nbytes: int
     dtype: str
@@ -48,8 +47,8 @@ class _StoredTensor(msgspec.Struct):
 
 class _StoredWeight(msgspec.Struct):
     kind: str  # a row of KINDS
-    plain: dict[str, int | str | bool | None]  # its fields that aren't tensors
-    tensors: dict[str, _StoredTensor]
+    plain: dict[str, int | str | bool | None]  # its fields that aren't arrays
+    tensors: dict[str, _StoredArray]
 
 
 class _Header(msgspec.Struct):
@@ -73,12 +72,12 @@ class WeightWriter:
         self._end = _DATA_AT
 
     def add(self, name: str, weight: NativeWeight) -> dict[str, int]:
-        """Write a weight; return the offsets of its tensors."""
+        """Write a weight; return the offsets of its arrays."""
         planned = _planned(weight, self._end)
         for field, stored in planned.tensors.items():
             _take_room(self._file, stored.offset, stored.nbytes)
-            stored.checksum = _write_tensor(self._file, getattr(weight, field), stored.offset, self._pause)
-            self._end = stored.offset + _up(stored.nbytes, _TENSOR_ALIGN)
+            stored.checksum = _write_array(self._file, getattr(weight, field), stored.offset, self._pause)
+            self._end = stored.offset + _up(stored.nbytes, _ARRAY_ALIGN)
         self._weights[name] = planned
         return {field: stored.offset for field, stored in planned.tensors.items()}
 
@@ -104,8 +103,9 @@ def write_weights(file: int, name: str, weights: dict[str, NativeWeight], pause:
 
 def packed_size(weights: dict[str, NativeWeight]) -> int:
     """Bytes of the file, without its header."""
-    tensors = (value for weight in weights.values() for value in vars(weight).values() if isinstance(value, Tensor))
-    return _DATA_AT + sum(_up(tensor.nbytes, _TENSOR_ALIGN) for tensor in tensors)
+    values = (value for weight in weights.values() for value in vars(weight).values())
+    arrays = (value for value in values if isinstance(value, numpy.ndarray))
+    return _DATA_AT + sum(_up(each.nbytes, _ARRAY_ALIGN) for each in arrays)
 
 
 class KeptWeights:
@@ -142,7 +142,7 @@ class KeptWeights:
         if _checksums(made) != _written(stored):
             raise DamagedFile(f"{key} is packed otherwise than it was")
         for field, tensor in stored.tensors.items():
-            _write_tensor(self._file, getattr(made, field), tensor.offset, lambda: None)
+            _write_array(self._file, getattr(made, field), tensor.offset, lambda: None)
         return self.weight(key)
 
 
@@ -150,14 +150,13 @@ class KeptWeights:
 
 
 def _planned(weight: NativeWeight, at: int) -> _StoredWeight:
-    """Plan the offsets of its tensors, beginning at `at`."""
+    """Plan the offsets of its arrays, beginning at `at`."""
     found = {field.name: getattr(weight, field.name) for field in fields(weight)}
     tensors = {}
-    for field, tensor in found.items():
-        if isinstance(tensor, Tensor):
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            tensors[field] = _StoredTensor(at, tensor.nbytes, dtype, list(tensor.shape), "")
-            at += _up(tensor.nbytes, _TENSOR_ALIGN)
+    for field, array in found.items():
+        if isinstance(array, numpy.ndarray):
+            tensors[field] = _StoredArray(at, array.nbytes, array.dtype.name, list(array.shape), "")
+            at += _up(array.nbytes, _ARRAY_ALIGN)
     plain = {key: each for key, each in found.items() if key not in tensors}
     return _StoredWeight(type(weight).__name__, plain, tensors)
 
@@ -168,13 +167,13 @@ def _take_room(file: int, at: int, nbytes: int) -> None:
         os.posix_fallocate(file, at, nbytes)
 
 
-def _write_tensor(file: int, tensor: Tensor, at: int, pause: Callable[[], None]) -> str:
-    """Write a tensor; return its checksum."""
-    checksum, content = RunningChecksum(), tensor.contiguous().flatten().view(torch.uint8)
+def _write_array(file: int, array: Array, at: int, pause: Callable[[], None]) -> str:
+    """Write an array; return its checksum."""
+    checksum, content = RunningChecksum(), numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
     for start in range(0, len(content), _PIECE):
         piece = content[start : start + _PIECE]
         checksum.add(piece)
-        _write(file, piece.numpy().data, at + start)
+        _write(file, piece.data, at + start)
         pause()
     return checksum.text()
 
@@ -213,30 +212,27 @@ def _written(stored: _StoredWeight) -> dict[str, str]:
 
 
 def _checksums(weight: NativeWeight) -> dict[str, str]:
-    """The checksums of its tensors, by field."""
-    tensors = ((field.name, getattr(weight, field.name)) for field in fields(weight))
-    return {name: RunningChecksum().add(each.contiguous()).text() for name, each in tensors if isinstance(each, Tensor)}
+    """The checksums of its arrays, by field."""
+    found = {field.name: getattr(weight, field.name) for field in fields(weight)}
+    arrays = {name: numpy.ascontiguousarray(each) for name, each in found.items() if isinstance(each, numpy.ndarray)}
+    return {name: RunningChecksum().add(each).text() for name, each in arrays.items()}
 
 
 def _weight(stored: _StoredWeight, mapped: mmap.mmap) -> NativeWeight:
-    found: dict[str, Any] = {name: _tensor(each, mapped) for name, each in stored.tensors.items()}
+    found: dict[str, Any] = {name: _array(each, mapped) for name, each in stored.tensors.items()}
     try:
         return KINDS[stored.kind](**(stored.plain | found))
     except (KeyError, TypeError) as error:
         raise DamagedFile(f"it holds weights of another form ({error})") from None
 
 
-def _tensor(stored: _StoredTensor, mapped: mmap.mmap) -> Tensor:
-    flat = in_mapping(mapped, stored.offset, stored.nbytes)
-    return flat.view(getattr(torch, stored.dtype)).view(stored.shape)
+def _array(stored: _StoredArray, mapped: mmap.mmap) -> Array:
+    return in_mapping(mapped, stored.offset, stored.nbytes).view(stored.dtype).reshape(stored.shape)
 
 
-def in_mapping(mapped: mmap.mmap, offset: int, nbytes: int) -> Tensor:
-    """A tensor of so many bytes of a mapped file."""
-    with warnings.catch_warnings():
-        # Torch warns about read-only memory, which is intended here.
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.frombuffer(mapped, dtype=torch.uint8, count=nbytes, offset=offset)
+def in_mapping(mapped: mmap.mmap, offset: int, nbytes: int) -> Array:
+    """So many bytes of a mapped file."""
+    return numpy.frombuffer(mapped, numpy.uint8, nbytes, offset)
 
 
 def _up(number: int, multiple: int) -> int:

@@ -12,8 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
+from ....kernels.arrays import Array
 from ....kernels.cpu.weights.huge_pages import begin_anew
 from ....kernels.cpu.weights.packed import NativeWeight
 from ....protocol.errors import OutOfMemoryError
@@ -56,7 +55,7 @@ class WrittenThrough:
                 "disk that PENSTOCK_CACHE is on, or set it to a folder on another one."
             ) from error
         begin_anew()
-        given: dict[str, Tensor] = {field.name: getattr(weight, field.name) for field in fields(weight)}
+        given: dict[str, Array] = {field.name: getattr(weight, field.name) for field in fields(weight)}
         mapped: dict[str, Any] = {name: self._mapped(given[name], at) for name, at in offsets.items()}
         return replace(weight, **mapped)
 
@@ -81,11 +80,11 @@ class WrittenThrough:
             self._unfinished.forget()
             self._unfinished = None
 
-    def _mapped(self, tensor: Tensor, at: int) -> Tensor:
-        if at + tensor.nbytes > self._window_at + len(self._window):
-            self._open_window(at // mmap.PAGESIZE * mmap.PAGESIZE, max(_WINDOW, tensor.nbytes + mmap.PAGESIZE))
-        flat = in_mapping(self._window, at - self._window_at, tensor.nbytes)
-        return flat.view(tensor.dtype).view(tensor.shape)
+    def _mapped(self, array: Array, at: int) -> Array:
+        if at + array.nbytes > self._window_at + len(self._window):
+            self._open_window(at // mmap.PAGESIZE * mmap.PAGESIZE, max(_WINDOW, array.nbytes + mmap.PAGESIZE))
+        flat = in_mapping(self._window, at - self._window_at, array.nbytes)
+        return flat.view(array.dtype).reshape(array.shape)
 
     def _open_window(self, at: int, nbytes: int) -> None:
         # mmap(2) allows mapping beyond the end of a file; Python requires the file to be that long already.

@@ -10,20 +10,19 @@
 Stored scales of activations are ignored: each row's scale is computed at run time.
 """
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import Array
 from ....kernels.stored.quantized import QuantizedPart
-from ....kernels.torch.arrays import array_of
 from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
-from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, part_of, unpacked_span
+from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked_span
 
 
 def is_compressed(module: Module) -> bool:
     if module.has("weight_packed"):
         return True
-    return module.has("weight_scale") and module.tensor("weight", (0, 1)).dtype == torch.int8
+    return module.has("weight_scale") and module.tensor("weight", (0, 1)).dtype == numpy.int8
 
 
 def read_compressed(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
@@ -42,20 +41,17 @@ def _packed(module: Module, share: Share, group_size: int) -> QuantizedPart:
     scales, zeros = _spread(module, "weight_scale", share, groups), _packed_zeros(module, share, groups, bits)
     if group_of is not None:
         return ordered_part(bits, values, scales, zeros, group_of, share, group_size)
-    return part_of(bits, values, scales, zeros, group_size)
+    return QuantizedPart.of(bits, values, scales, zeros, group_size)
 
 
 def _integers(module: Module, share: Share, group_size: int) -> QuantizedPart:
     check_outputs(module.shape("weight")[0], share, module)
     groups = share.groups(group_size, module)
     zeros = _spread(module, "weight_zero_point", share, groups) if module.has("weight_zero_point") else None
-    zeros = zeros.to(torch.int16) if zeros is not None and zeros.any() else None
-    values, scales = (
-        module.tensor("weight", share.outputs, share.inputs),
-        _spread(module, "weight_scale", share, groups),
-    )
-    known = None if zeros is None else array_of(zeros)
-    return QuantizedPart(array_of(values), array_of(scales), known, group_size)
+    zeros = zeros.astype(numpy.int16) if zeros is not None and zeros.any() else None
+    values = module.tensor("weight", share.outputs, share.inputs)
+    scales = _spread(module, "weight_scale", share, groups)
+    return QuantizedPart(values, scales, zeros, group_size)
 
 
 def _group_size(module: Module, share: Share, quantization: Quantization) -> int:
@@ -71,24 +67,24 @@ def _fits(group_size: int, num_groups: int, share: Share) -> bool:
     return group_size > 0 and -(-share.in_features // group_size) == num_groups
 
 
-def _spread(module: Module, name: str, share: Share, groups: Span) -> Tensor:
+def _spread(module: Module, name: str, share: Share, groups: Span) -> Array:
     """Expand a tensor that may hold one number for all outputs to [outputs, groups]."""
     shape = module.shape(name)
     num_outputs = share.outputs[1] - share.outputs[0]
     if shape[:1] == (share.out_features,):
         found = module.tensor(name, share.outputs, groups) if len(shape) > 1 else module.tensor(name, share.outputs)
         return found.reshape(num_outputs, -1)
-    return module.tensor(name).reshape(1, 1).expand(num_outputs, 1).contiguous()
+    return numpy.repeat(module.tensor(name).reshape(1, 1), num_outputs, 0)
 
 
-def _packed_zeros(module: Module, share: Share, groups: Span, bits: int) -> Tensor | None:
+def _packed_zeros(module: Module, share: Share, groups: Span, bits: int) -> Array | None:
     if not module.has("weight_zero_point"):
         return None
     if module.shape("weight_zero_point")[:1] == (share.out_features,):  # not packed, as by the first versions
         signed = module.tensor("weight_zero_point", share.outputs, groups)
-        return (signed.to(torch.int16) + 2 ** (bits - 1)).to(torch.uint8)
+        return (signed.astype(numpy.int16) + 2 ** (bits - 1)).astype(numpy.uint8)
 
-    def words_of(span: Span) -> Tensor:
-        return module.tensor("weight_zero_point", span, groups).t()
+    def words_of(span: Span) -> Array:
+        return module.tensor("weight_zero_point", span, groups).T
 
-    return unpacked_span(words_of, share.outputs, bits).t().contiguous()
+    return unpacked_span(words_of, share.outputs, bits).T

@@ -8,11 +8,10 @@
 Stored scales of activations are ignored: each row's scale is computed at run time.
 """
 
-import torch
-from torch import Tensor
+import numpy
 
-from ....kernels.stored.float8 import FLOAT8, Float8Part
-from ....kernels.torch.arrays import array_of, torch_dtype
+from ....kernels.arrays import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0, Array
+from ....kernels.stored.float8 import Float8Part
 from ....protocol.errors import ConfigError
 from ...description.quantization import Quantization
 from .module import Module, Share, check_outputs
@@ -22,7 +21,7 @@ _USUAL_BLOCKS = (128, 64, 32, 16)  # rows or columns, if config.json has no size
 
 
 def is_float8(module: Module) -> bool:
-    return module.has("weight") and module.tensor("weight", (0, 0)).dtype in map(torch_dtype, FLOAT8)
+    return module.has("weight") and module.tensor("weight", (0, 0)).dtype in (FLOAT8_E4M3, FLOAT8_E5M2)
 
 
 def read_float8(module: Module, share: Share, quantization: Quantization | None) -> Float8Part:
@@ -34,8 +33,8 @@ def read_float8(module: Module, share: Share, quantization: Quantization | None)
     first_row, first_column = share.outputs[0] // rows, share.inputs[0] // columns
     own = scales[first_row : -(-share.outputs[1] // rows), first_column : -(-share.inputs[1] // columns)]
     return Float8Part(
-        array_of(module.tensor("weight", share.outputs, share.inputs)),
-        array_of(own.contiguous()),
+        module.tensor("weight", share.outputs, share.inputs),
+        numpy.ascontiguousarray(own),
         (rows, columns),
         (share.outputs[0] - first_row * rows, share.inputs[0] - first_column * columns),
     )
@@ -48,7 +47,7 @@ def _check_shape(module: Module, share: Share) -> None:
         raise ConfigError(f"{module.name} has shape {shape}, and config.json asks for {share.in_features:,} inputs.")
 
 
-def _scales(module: Module) -> Tensor:
+def _scales(module: Module) -> Array:
     """float32 [blocks of rows, blocks of columns]"""
     name = next(filter(module.has, _SCALES), None)
     if name is None:
@@ -57,12 +56,12 @@ def _scales(module: Module) -> Tensor:
             "model again as a whole, or use its original."
         )
     stored = module.tensor(name)
-    if stored.dtype == torch.uint8:
-        stored = stored.view(torch.float8_e8m0fnu)
-    scales = stored.float()
-    if scales.numel() == 1:
+    if stored.dtype == numpy.uint8:
+        stored = stored.view(FLOAT8_E8M0)
+    scales = stored.astype(numpy.float32)
+    if scales.size == 1:
         return scales.reshape(1, 1)
-    if scales.dim() == 4:  # [blocks of rows, 1, blocks of columns, 1], ModelOpt's form
+    if scales.ndim == 4:  # [blocks of rows, 1, blocks of columns, 1], ModelOpt's form
         scales = scales[:, 0, :, 0]
     return scales.reshape(len(scales), -1)
 

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy
 
-from ....kernels.stored.quantized import QuantizedPart
-from ....kernels.torch.arrays import array_of
+from ....kernels.arrays import Array
 from ....protocol.errors import ConfigError
 
 Span = tuple[int, int]  # first, last + 1
@@ -26,7 +24,7 @@ class Module(Protocol):
 
     def shape(self, tensor: str) -> tuple[int, ...]: ...
 
-    def tensor(self, tensor: str, *spans: Span) -> Tensor:
+    def tensor(self, tensor: str, *spans: Span) -> Array:
         """Read the stored tensor, cut to the spans of its first dimensions."""
 
 
@@ -65,28 +63,15 @@ class Share:
         return first // group_size, -(-last // group_size)
 
 
-def unpacked(words: Tensor, bits: int) -> Tensor:
+def unpacked(words: Array, bits: int) -> Array:
     """uint8 [rows, columns × 32 / bits] from int32 [rows, columns], the lowest bits first."""
-    # Copy even contiguous tensors: a single column may have any stride, and then can't be viewed as bytes.
-    octets = words.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    octets = numpy.ascontiguousarray(words).view(numpy.uint8)
     if bits == 8:
         return octets
-    return torch.stack((octets & 15, octets >> 4), -1).flatten(1)
+    return numpy.stack((octets & 15, octets >> 4), -1).reshape(len(octets), -1)
 
 
-def part_of(
-    bits: int,
-    values: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None,
-    group_size: int,
-    order: Tensor | None = None,
-) -> QuantizedPart:
-    known, order_known = (None if each is None else array_of(each) for each in (zeros, order))
-    return QuantizedPart.of(bits, array_of(values), array_of(scales), known, group_size, order_known)
-
-
-def unpacked_span(read: Callable[[Span], Tensor], span: Span, bits: int) -> Tensor:
+def unpacked_span(read: Callable[[Span], Array], span: Span, bits: int) -> Array:
     """uint8 [rows, last - first] from words; `read` returns a span of columns, [rows, columns]."""
     first, last = span
     per_word = _WORD_BITS // bits

@@ -12,12 +12,11 @@ output 0, the next one output 2.
   qweight  int32 [in, out / 8]     qzeros  int32 [groups, out / 8]     scales  float [groups, out]
 """
 
-from torch import Tensor
-
+from ....kernels.arrays import Array
 from ....kernels.stored.quantized import QuantizedPart
 from ...description.quantization import Quantization
 from .activation_order import group_of_inputs, ordered_part
-from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, part_of, unpacked, unpacked_span
+from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked, unpacked_span
 
 _AWQ_BITS, _PER_WORD = 4, 8
 # Index of output 0, 1, 2, … within a word.
@@ -39,14 +38,14 @@ def _read_gptq(module: Module, share: Share, quantization: Quantization, zero_of
     group_size = checked_groups(num_groups, share.in_features, quantization.group_size_of(module.name), module)
     group_of = group_of_inputs(module, "g_idx", share, group_size)
     groups = share.groups(group_size, module) if group_of is None else (0, num_groups)
-    values = unpacked_span(lambda words: module.tensor("qweight", words, share.outputs).t(), share.inputs, bits)
-    zeros = unpacked_span(lambda words: module.tensor("qzeros", groups, words), share.outputs, bits).t()
-    scales = module.tensor("scales", groups, share.outputs).t()
+    values = unpacked_span(lambda words: module.tensor("qweight", words, share.outputs).T, share.inputs, bits)
+    zeros = unpacked_span(lambda words: module.tensor("qzeros", groups, words), share.outputs, bits).T
+    scales = module.tensor("scales", groups, share.outputs).T
     # A stored zero with the largest value means 0 - 1.
     zeros = (zeros + zero_offset) & (2**bits - 1)
     if group_of is not None:
         return ordered_part(bits, values, scales, zeros, group_of, share, group_size)
-    return part_of(bits, values, scales, zeros, group_size)
+    return QuantizedPart.of(bits, values, scales, zeros, group_size)
 
 
 def read_awq(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
@@ -54,19 +53,19 @@ def read_awq(module: Module, share: Share, quantization: Quantization) -> Quanti
     said = quantization.group_size_of(module.name)
     group_size = checked_groups(module.shape("scales")[0], share.in_features, said, module)
     groups = share.groups(group_size, module)
-    return part_of(
+    return QuantizedPart.of(
         _AWQ_BITS,
-        _awq_outputs(module, "qweight", share.inputs, share.outputs).t(),
-        module.tensor("scales", groups, share.outputs).t(),
-        _awq_outputs(module, "qzeros", groups, share.outputs).t().contiguous(),
+        _awq_outputs(module, "qweight", share.inputs, share.outputs).T,
+        module.tensor("scales", groups, share.outputs).T,
+        _awq_outputs(module, "qzeros", groups, share.outputs).T,
         group_size,
     )
 
 
-def _awq_outputs(module: Module, name: str, rows: Span, outputs: Span) -> Tensor:
+def _awq_outputs(module: Module, name: str, rows: Span, outputs: Span) -> Array:
     """uint8 [rows, outputs]"""
     first, last = outputs
     start = first // _PER_WORD
     words = module.tensor(name, rows, (start, -(-last // _PER_WORD)))
-    values = unpacked(words, _AWQ_BITS).unflatten(1, (-1, _PER_WORD))[..., _PLACES].flatten(1)
+    values = unpacked(words, _AWQ_BITS).reshape(len(words), -1, _PER_WORD)[..., _PLACES].reshape(len(words), -1)
     return values[:, first - start * _PER_WORD : last - start * _PER_WORD]
