@@ -17,7 +17,6 @@ from ...protocol.errors import ConfigError, LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.media import MediaPlan, MediumKind
 from ...protocol.options.config import EngineConfig
-from ..text.tokenizer import Tokenizer
 from .decoded import DecodedMedium
 from .families.family import Family
 from .families.table import family_of
@@ -27,6 +26,7 @@ from .processor_files import ProcessorFiles
 from .sources.encoded_media import EncodedMedium
 
 if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
     from .placeholders import Expanded
 
 # Limits for one prompt, unless limit_mm_per_prompt sets them.
@@ -40,7 +40,7 @@ CUT = "\ufdd0"
 class Sight:
     """The vision of one model. Threads may share it."""
 
-    def __init__(self, family: Family, tokenizer: Tokenizer, limits: Mapping[MediumKind, int]) -> None:
+    def __init__(self, family: Family, tokenizer: "Tokenizer", limits: Mapping[MediumKind, int]) -> None:
         self.family = family
         self.tokenizer = tokenizer
         self.limits = dict(limits)
@@ -51,7 +51,7 @@ class Sight:
     def of(
         cls,
         folder: Path,
-        tokenizer: Tokenizer,
+        tokenizer: "Tokenizer",
         limit_mm_per_prompt: Mapping[str, Any] | None = None,
         mm_processor_kwargs: Mapping[str, Any] | None = None,
     ) -> "Sight | None":

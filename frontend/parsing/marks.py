@@ -6,7 +6,6 @@ the inside of a call; its `bodies` describe how to write it if the model must fo
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 # The request's tools by name: the JSON schema of each argument, by its name.
@@ -56,14 +55,12 @@ class CallReader(Protocol):
 ReaderOf = Callable[[Tools], CallReader]  # makes the reader of one call
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     opening: str
     closing: str
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(NamedTuple):
     """Marks of messages with headers: `<|start|>assistant<|channel|>final<|message|>Hi.<|end|>`.
 
     A family with such messages has them in both of its rows.
@@ -88,8 +85,7 @@ class Channels:
         return (*self.thoughts, *self.texts)
 
 
-@dataclass(frozen=True, slots=True)
-class ThoughtMarks:
+class ThoughtMarks(NamedTuple):
     """How a model family writes its thoughts, which only occur at an answer's beginning."""
 
     opening: str
@@ -120,8 +116,7 @@ class ThoughtMarks:
         return frozenset((*self.all_openings, *self.all_closings, *around))
 
 
-@dataclass(frozen=True, slots=True)
-class JsonBody:
+class JsonBody(NamedTuple):
     """`{"name": "f", "arguments": {"a": 1}}`, or a list of such objects."""
 
     is_list: bool = False
@@ -130,8 +125,7 @@ class JsonBody:
 Pieces = tuple[str | re.Pattern[str], ...]  # literal texts, and expressions that a text matches
 
 
-@dataclass(frozen=True, slots=True)
-class HeadedBody:
+class HeadedBody(NamedTuple):
     """A tool's name, and its arguments as a JSON object."""
 
     between: Pieces = ()
@@ -139,8 +133,7 @@ class HeadedBody:
     behind: Pieces = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(NamedTuple):
     """A family's marks inside a call, in this order; "" for a mark that it doesn't have."""
 
     name_end: str
@@ -158,8 +151,7 @@ class Tags:
 CallBody = JsonBody | HeadedBody | Tags
 
 
-@dataclass(frozen=True, slots=True)
-class CallForm:
+class CallForm(NamedTuple):
     """One format of a call, or of several in a row."""
 
     opening: str
@@ -173,12 +165,11 @@ class CallForm:
     begins: str = ""  # the mark before the bodies, if the opening also begins other things than calls
 
 
-@dataclass(frozen=True, slots=True)
-class CallMarks:
+class CallMarks(NamedTuple):
     """How a model family writes its calls."""
 
     forms: tuple[CallForm, ...]
-    wrapper: Marks = field(default=Marks("", ""))  # marks that may enclose one or more calls; left out with them
+    wrapper: Marks = Marks("", "")  # marks that may enclose one or more calls; left out with them
     separator: str = ""  # text that may separate two calls; left out
     channels: Channels | None = None  # a call is a message, whose recipient and text are read by the only form's reader
 

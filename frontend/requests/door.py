@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -26,12 +26,14 @@ from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
 from ..structured import CallGuides, grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
-from ..text.tokenizer import Tokenizer
 from .door_checks import CHECKS, check_logprobs
 from .pending_request import PendingRequest
 from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
 from .request import Notify, counted_seed
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
+
+if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
 
 # The end of a prompt, in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
@@ -55,7 +57,7 @@ class Door:
     def __init__(
         self,
         config: EngineConfig,
-        tokenizer: Tokenizer,
+        tokenizer: "Tokenizer",
         plan: MemoryPlan,
         defaults: SamplingParams,
         parsings: Parsings | None = None,
@@ -279,10 +281,7 @@ def _readers(parsing: Parsing | None, tools: Tools, prompt: Prompt, prompt_end: 
     """A reader for each sample, which parses its text; empty if answers aren't parsed."""
     if parsing is None or not prompt.token_ids:
         return []
-    return [
-        parsing.reader(prompt_end, tools, partial(_call_id, prompt, sample))
-        for sample in range(prompt.params.n)
-    ]
+    return [parsing.reader(prompt_end, tools, partial(_call_id, prompt, sample)) for sample in range(prompt.params.n)]
 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:

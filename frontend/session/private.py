@@ -35,12 +35,9 @@ from ..requests.prompts import (
 )
 from ..requests.tool_schemas import check_tools, tool_schema
 from ..text import end_tokens
-from ..text.chat import template_text
+from ..text.chat_templates import chat_templates, special_tokens
 from ..text.template_input import TemplateInput
-from ..text.template_options import unread_options
 from ..text.template_process import BoundedRenderer, TemplateProcesses, render_request_template
-from ..text.tokenizer import Tokenizer
-from ..text.tokenizer_files import chat_templates, special_tokens
 from .adapters import Adapters
 from .session import Session
 from .threads import ModelThreads
@@ -70,7 +67,7 @@ class PrivateSession(Session[PendingRequest]):
         self.default_params = default_params(self.files.folder)
         for notice in Sight.check(self.files.folder, self.config):
             logs.say(notice, quiet=self.is_quiet)
-        self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
+        self.chat_template = _template_text(self.config.chat_template)
         # Before the tree starts: its detokenizer must know which marks to show.
         folder = self.files.tokenizer_folder
         template = self.chat_template or chat_templates(folder)
@@ -87,6 +84,8 @@ class PrivateSession(Session[PendingRequest]):
         return session
 
     def read_tokenizer(self) -> None:
+        from ..text.tokenizer import Tokenizer  # once the children are starting
+
         self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
         if self.config.enable_mm is not False:
             limits, arguments = self.config.limit_mm_per_prompt, self.config.mm_processor_kwargs
@@ -176,6 +175,8 @@ class PrivateSession(Session[PendingRequest]):
         self, options: Mapping[str, Any], tools: Sequence[Any] | None, chat_template: str | None = None
     ) -> list[str]:
         """The options that a template, by default the model's own, doesn't read; raises for one that is misspelt."""
+        from ..text.template_options import unread_options  # imports jinja2
+
         template = self.tokenizer.template(chat_template or self.chat_template, has_tools=bool(tools))
         return unread_options(template, options)
 
@@ -281,3 +282,11 @@ class PrivateSession(Session[PendingRequest]):
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
         return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
+
+
+def _template_text(option: str | None) -> str | None:
+    if not option:
+        return None
+    from ..text.chat import template_text  # imports jinja2
+
+    return template_text(option)

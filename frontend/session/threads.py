@@ -5,7 +5,6 @@ work for its own model. The next job is from the client whose last one began lon
 threads. A job that can't begin in time is refused with `BusyError`.
 """
 
-import asyncio
 import math
 import threading
 from collections import Counter, deque
@@ -13,10 +12,13 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import BusyError, ClosedError
 from ..media.places import LONG_PLACES, SHORT_PLACES
+
+if TYPE_CHECKING:
+    import asyncio
 
 Result = TypeVar("Result")
 
@@ -53,6 +55,8 @@ class Threads:
 
     async def run(self, work: Callable[..., Result], *arguments: Any, client: Hashable = None) -> Result:
         """Run a job in one of the threads. If cancelled before it has begun, it never runs."""
+        import asyncio  # only callers in an event loop get here, and they have it
+
         future = self.submit(work, *arguments, client=client)
         overdue = asyncio.get_running_loop().call_later(self.patience, future.cancel)  # has no effect once it has begun
         awaited = asyncio.wrap_future(future)
@@ -173,7 +177,7 @@ Item = TypeVar("Item")
 class LoopQueue(Generic[Item]):
     """Items from other threads: `take` is called in the loop, with all items that have arrived together, in order."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
+    def __init__(self, loop: "asyncio.AbstractEventLoop", take: Callable[[Item], object]) -> None:
         self._loop = loop
         self._take = take
         self._items: deque[Item] = deque()

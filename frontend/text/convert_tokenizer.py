@@ -19,7 +19,6 @@ from ...protocol.files.user_folders import reason
 from ...protocol.processes.child import begin
 from ...protocol.processes.exit_status import describe_status
 from ...protocol.processes.process import run_to_end, start_child
-from .vocabulary import has_other_ids, readable, write_tokenizer
 
 # Data files of convertible tokenizers.
 VOCABULARY_FILES = [
@@ -70,6 +69,8 @@ def remove_converted(made: Path) -> None:
 
 
 def _convert_into(folder: Path, made: Path) -> None:
+    from .vocabulary.folder import readable, write_tokenizer  # most models have a tokenizer.json
+
     if (vocabulary := readable(folder)) is not None:
         write_tokenizer(vocabulary, made)
     else:
@@ -98,6 +99,8 @@ def _key(sources: list[Path]) -> str:
 
 def _convert(source: Path, target: Path) -> None:
     """Convert with transformers: run this module as the helper process."""
+    from .vocabulary.folder import has_other_ids
+
     needed = _NEEDED_FOR_OTHER_IDS if has_other_ids(source) else _NEEDED
     if not all(map(_is_installed, needed)):
         raise ConfigError(

@@ -21,7 +21,6 @@ from ...protocol.processes.bounded_process import BoundedPool, Bounds, JobDiedEr
 from ..requests.conversation_checks import check_conversation
 from ..requests.plain_types import plain
 from ..requests.tool_schemas import check_tools, tool_schema
-from . import chat
 from .template_input import TemplateInput, render_input
 
 # For all conversations of a group, a few hundred at most.
@@ -91,7 +90,9 @@ class BoundedRenderer:
         **given: Any,
     ) -> str:
         if is_known(template):
-            return chat.render(template, messages, special_tokens=special_tokens, arguments=arguments, **given)
+            from .chat import render  # imports jinja2
+
+            return render(template, messages, special_tokens=special_tokens, arguments=arguments, **given)
         turn = _plain_input(messages, dict(arguments), **given)
         [text] = self._processes.render(template, special_tokens, [turn], self._most_characters)
         if isinstance(text, RequestError):

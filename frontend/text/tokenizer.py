@@ -18,12 +18,12 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_settings, values_of
 from ..media.sources.parts import bare_media, has_media, texts_alone
-from ..models.model_files import find_tokenizer
 from ..requests.plain_types import well_formed
+from .chat_templates import read_chat_template
 from .end_tokens import listed
 from .incremental import Decoding, panics_as
-from .tokenizer_files import add_missing_tokens, named_tokens, read_backend, read_chat_template
-from .vocabulary import attach_segmenter
+from .tokenizer_files import add_missing_tokens, named_tokens, read_backend
+from .vocabulary import SEGMENTER_FILE
 
 
 class Tokenizer:
@@ -39,7 +39,10 @@ class Tokenizer:
         settings |= read_model_settings(folder / "tokenizer_config.json")
         self.backend = read_backend(folder)
         with values_of(folder / "tokenizer_config.json"):
-            attach_segmenter(self.backend, folder, settings)
+            if (folder / SEGMENTER_FILE).is_file():
+                from .vocabulary.segmenter import attach_segmenter
+
+                attach_segmenter(self.backend, folder, settings)
             add_missing_tokens(self.backend, settings)
             self.special_tokens = named_tokens(settings)
             self.chat_template = read_chat_template(folder, settings)
@@ -58,6 +61,8 @@ class Tokenizer:
         _check_path("path_or_id", path_or_id)
         if revision is not None:
             _check_text("revision", revision)
+        from ..models.model_files import find_tokenizer  # a tree's processes know the folder
+
         folder = find_tokenizer(path_or_id, revision)
         # A converted tokenizer is in the cache; the files with the end tokens are next to the original.
         original = Path(path_or_id)

@@ -1,5 +1,4 @@
-"""Reads a tokenizer's files: `tokenizer.json`, the tokens added by the JSON files next to it, and the chat
-templates."""
+"""Reads a tokenizer's files: `tokenizer.json`, and the tokens added by the JSON files next to it."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +6,8 @@ from typing import Any
 import tokenizers
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.fields.rules import shown
-from ...protocol.files.model_file import read_model_file, read_model_settings, read_model_text, values_of
+from ...protocol.files.model_file import read_model_file
+from .chat_templates import text_value
 from .incremental import panics_as
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -34,7 +33,7 @@ def read_backend(folder: Path) -> tokenizers.Tokenizer:
 
 def _content(token: Any) -> str:
     """A token's text, from a string or either form of an AddedToken."""
-    return _text(token["content"] if isinstance(token, dict) else token)
+    return text_value(token["content"] if isinstance(token, dict) else token)
 
 
 def named_tokens(settings: dict[str, Any]) -> dict[str, str]:
@@ -64,38 +63,3 @@ def _added_token(token: Any, *, special: bool | None = None) -> tokenizers.Added
     if special is not None:
         options["special"] = special
     return tokenizers.AddedToken(_content(token), **options)
-
-
-def read_chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, str] | None:
-    """One template, or several by name. Separate files have precedence over the settings."""
-    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-    if (folder / "chat_template.jinja").exists():
-        files["default"] = folder / "chat_template.jinja"
-    if files:
-        templates = {name: read_model_text(path) for name, path in files.items()}
-        return templates["default"] if templates.keys() == {"default"} else templates
-    found = settings.get("chat_template") or read_model_settings(folder / "chat_template.json").get("chat_template")
-    if isinstance(found, list):
-        return {_text(named["name"]): _text(named["template"]) for named in found}
-    return None if found is None else _text(found)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"where a text belongs it has {shown(value)}")
-    return value
-
-
-def chat_templates(folder: Path) -> str:
-    """All of a model's templates joined, without reading its vocabulary."""
-    with values_of(folder / "tokenizer_config.json"):
-        found = read_chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
-    return "\n".join(found.values()) if isinstance(found, dict) else found or ""
-
-
-def special_tokens(folder: Path) -> str:
-    """The names of all special tokens, one per line."""
-    added = read_model_settings(folder / "tokenizer.json").get("added_tokens") or []
-    settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
-    with values_of(folder / "tokenizer_config.json"):
-        return "\n".join(token["content"] for token in (*added, *settings.values()))

@@ -4,7 +4,6 @@ name stands for (`other_names.py`).
 Code that refuses a name (of an option, a field, a command, a model) appends `suggestion` to its message.
 """
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,7 +25,7 @@ def nearest(word: Any, names: Iterable[Any]) -> str | None:
     if (known := _known(letters, by_letters)) is not None:
         return known
     begun = [name for name in by_letters if len(letters) >= _LEAST_PREFIX and name.startswith(letters)]
-    near = begun if len(begun) == 1 else difflib.get_close_matches(letters, by_letters, n=1)
+    near = begun if len(begun) == 1 else _alike(letters, by_letters)
     return by_letters[near[0]] if near else None
 
 
@@ -38,8 +37,14 @@ def slip(word: Any, names: Iterable[str], alike: float = _SLIP) -> str | None:
     if word in names:
         return None
     turned = next((name for name in names if sorted(name) == sorted(letters)), None)
-    near = difflib.get_close_matches(letters, names, n=1, cutoff=alike)
+    near = _alike(letters, names, alike)
     return turned or (near[0] if near else None)
+
+
+def _alike(letters: str, names: Iterable[str], cutoff: float = 0.6) -> list[str]:
+    import difflib  # only for a refusal
+
+    return difflib.get_close_matches(letters, names, n=1, cutoff=cutoff)
 
 
 def suggestion(word: Any, names: Iterable[Any]) -> str:

@@ -5,7 +5,6 @@
 greets the front end, runs the body, and sends an exception up as a `ChildFailure`.
 """
 
-import argparse
 import logging
 import os
 import platform
@@ -45,7 +44,8 @@ class Child:
 
 def run_child(role: str, body: Callable[[Child], None]) -> None:
     """Run `body` as this process's work; never returns."""
-    arguments = _arguments(begin())
+    folder, *rest = begin()
+    directory, rank = Path(folder), int(rest[1]) if rest else 0  # behind "--rank"
     # The caller handles Ctrl-C; a child in another session would not get it, unless someone sends it by hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -55,14 +55,14 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
     from .launch import Launch
     from .sockets import Outbox
 
-    name = role if role != "worker" else f"worker {arguments.rank}"
-    frontend = Outbox(arguments.directory, "frontend")
+    name = role if role != "worker" else f"worker {rank}"
+    frontend = Outbox(directory, "frontend")
     try:
         _log_to(frontend, name)
         point(f"{role}.start")
         versions = {"penstock": __version__, "python": platform.python_version()}
         frontend.send(Hello(role=name, pid=os.getpid(), versions=versions))
-        body(Child(name, arguments.rank, arguments.directory, Launch.read(arguments.directory), frontend))
+        body(Child(name, rank, directory, Launch.read(directory), frontend))
         status = 0
     except BaseException as error:
         _fail(name, frontend, error)
@@ -107,13 +107,6 @@ def usual_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
-
-
-def _arguments(own: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--rank", type=int, default=0)
-    return parser.parse_args(own)
 
 
 def _exit_with_parent(parent: int, life: int) -> None:

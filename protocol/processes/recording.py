@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..files.user_folders import reason
-
 _LOG = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Id?")
 
@@ -28,6 +26,8 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 def ended(option: str, error: OSError) -> str:
     """The message for when no more can be written to the file of an option."""
+    from ..files.user_folders import reason  # rarely needed
+
     return (
         f"What {option}= writes ends here, and everything else goes on: {reason(error)}. What is in the file can be "
         "read. For all of it make room, or name a file on another disk, and begin anew."

@@ -13,9 +13,9 @@ from builders.gguf_tokenizers import from_tokenizer_json
 from builders.sentencepiece_models import NORMAL, trained, written
 from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
 
+from penstock.frontend.text.chat_templates import chat_templates, special_tokens
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.frontend.text.tokenizer_files import chat_templates, special_tokens
-from penstock.frontend.text.vocabulary import write_tokenizer as write_from_vocabulary
+from penstock.frontend.text.vocabulary.folder import write_tokenizer as write_from_vocabulary
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, RequestError
 
 

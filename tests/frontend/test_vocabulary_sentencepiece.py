@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 
 from penstock.frontend.models.model_files import find_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.frontend.text.vocabulary import write_tokenizer
-from penstock.frontend.text.vocabulary.segmenter import SEGMENTER_FILE
+from penstock.frontend.text.vocabulary import SEGMENTER_FILE
+from penstock.frontend.text.vocabulary.folder import write_tokenizer
 from penstock.protocol.errors import ConfigError
 
 FOLDED = dict(model_type="bpe", normalization_rule_name="nfkc_cf")

@@ -15,7 +15,8 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from penstock.frontend.models.model_files import find_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.frontend.text.vocabulary import tiktoken_tokenizer, write_tokenizer
+from penstock.frontend.text.vocabulary import tiktoken_tokenizer
+from penstock.frontend.text.vocabulary.folder import write_tokenizer
 from penstock.frontend.text.vocabulary.tiktoken_tokenizer import SCHEMES
 from penstock.protocol.errors import ConfigError
 

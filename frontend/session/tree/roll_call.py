@@ -3,7 +3,6 @@
 A child has at most one unanswered ping, so pings to a silent one don't pile up. Any thread may ask.
 """
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -43,6 +42,8 @@ class RollCall:
 
     async def silent(self, seconds: float, is_stopped: Callable[[str], bool]) -> list[str]:
         """The roles that have not answered a ping within this time; stopped processes have less."""
+        import asyncio  # takes as long as half of the other imports of a start, and few scripts need it
+
         before = dict(self._num_pings)
         start, pause = time.monotonic(), _FIRST_LOOK
         while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:

@@ -17,10 +17,7 @@ from .branches import EVERY_TYPE, Array, Boolean, Branch, KeywordValue, Number, 
 from .document import ANYTHING, NOTHING, Document, Literal, Literals, Refusal, Schema
 from .expressions import expression, other_texts
 
-MOST_WORK = 20_000  # in addition to the schema's size: less than a second
-_MOST_LEVELS = (
-    64  # of schemas that apply to one value, or to its parts while checking whether it has any values
-)
+_MOST_LEVELS = 64  # of schemas that apply to one value, or to its parts while checking whether it has any values
 _LEVELS_LOOKED_AT = 24
 _MOST_BRANCHES = 512
 

@@ -11,8 +11,8 @@ import tokenizers
 
 from ....protocol.fields.rules import shown
 from ..incremental import panics_as
+from ..vocabulary import SEGMENTER_FILE
 from ..vocabulary.folder import add_begin_and_end
-from ..vocabulary.segmenter import SEGMENTER_FILE
 from ..vocabulary.sentencepiece_model import Algorithm, Kind
 from .added_tokens import takes_spaces_behind
 from .byte_pairs import byte_level_tokenizer, plain_tokenizer

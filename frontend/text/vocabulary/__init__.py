@@ -4,7 +4,4 @@ They give the same token ids, without those libraries. Begin with `folder.py`, t
 `segmenter.py` splits texts into pieces if the `tokenizers` library can't.
 """
 
-from .folder import has_other_ids, readable, write_tokenizer
-from .segmenter import attach_segmenter
-
-__all__ = ["attach_segmenter", "has_other_ids", "readable", "write_tokenizer"]
+SEGMENTER_FILE = "segmenter.model"  # next to a tokenizer.json that needs one

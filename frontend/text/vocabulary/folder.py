@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers.processors import TemplateProcessing
 
 from ....protocol.files.model_file import read_model_settings, values_of
-from .segmenter import SEGMENTER_FILE
+from . import SEGMENTER_FILE
 from .sentencepiece_model import read_sentencepiece
 from .sentencepiece_tokenizer import needs_segmenter, refuse_what_differs, sentencepiece_tokenizer
 from .tiktoken_tokenizer import is_tiktoken, tiktoken_tokenizer

@@ -14,24 +14,22 @@ from typing import Any
 import tokenizers
 from tokenizers import pre_tokenizers
 
+from . import SEGMENTER_FILE
 from .charsmap import Charsmap
 from .merge_pieces import PieceMerger
 from .pieces import PieceIndex
 from .sentencepiece_model import Algorithm, DummyPrefix, Kind, SentencePieceModel, dummy_prefix, read_sentencepiece
 from .weigh_pieces import PieceLattice
 
-SEGMENTER_FILE = "segmenter.model"  # next to a tokenizer.json that needs one
 _MOST_WORDS = 1 << 15
 _LONGEST_WORD = 64
 
 
 def attach_segmenter(backend: tokenizers.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Complete a tokenizer read from `folder`, if it needs a `Segmenter`."""
-    path = folder / SEGMENTER_FILE
-    if path.is_file():
-        model = read_sentencepiece(path, settings)
-        segmenter = Segmenter(model, dummy_prefix(model, settings))
-        backend.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(segmenter)
+    """Complete a tokenizer read from `folder` that needs a `Segmenter`."""
+    model = read_sentencepiece(folder / SEGMENTER_FILE, settings)
+    segmenter = Segmenter(model, dummy_prefix(model, settings))
+    backend.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(segmenter)
 
 
 class Segmenter:

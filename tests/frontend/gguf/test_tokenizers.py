@@ -27,7 +27,7 @@ from tokenizers.normalizers import BertNormalizer
 from penstock.frontend.models.model_names import BUNDLED
 from penstock.frontend.text.gguf.word_rules import PLAIN_NAMES, RULES
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.frontend.text.vocabulary.segmenter import SEGMENTER_FILE
+from penstock.frontend.text.vocabulary import SEGMENTER_FILE
 
 TRAINED_EXPERTS = Path(__file__).parents[2] / "builders" / "trained_experts"
 # Texts that the rules for words cut differently.
