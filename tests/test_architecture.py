@@ -29,9 +29,37 @@ MAY_IMPORT = {
     # A path by which users import what lies in frontend/allspark.
     "allspark": {"frontend"},
 }
+# What computes with tensors, on a GPU or where no native kernels are; all else holds arrays, and loads without torch.
+TORCH_ROOMS = {
+    "kernels/packed",
+    "kernels/reference",
+    "kernels/torch",
+    "kernels/triton",
+    "worker/backends/torch",
+    "worker/backends/triton",
+    # What only a GPU's worker imports, and a survey that asks for torch.
+    "worker/start/card_memory.py",
+    "worker/start/warm_up.py",
+    "worker/survey.py",
+}
+# Files of these rooms that load without torch, so that all may import them.
+FREE_OF_TORCH = {"kernels/triton/__init__.py", "worker/backends/triton/unsupported.py"}
+# Files that are being freed of torch now; what is done leaves this list.
+TORCH_BEING_REPLACED = {
+    *("kernels/cpu", "kernels/sampling.py", "kernels/stored"),
+    *(
+        "worker/backends/native",
+        "worker/convert",
+        "worker/device.py",
+        "worker/lora",
+        "worker/media",
+        "worker/runner.py",
+    ),
+    *("worker/sampler", "worker/steps", "worker/weights"),
+}
 # Which rooms, or which single files, may import a distribution; nobody else does.
 AT_HOME = {
-    "torch": {"worker", "kernels"},
+    "torch": TORCH_ROOMS | TORCH_BEING_REPLACED,
     "triton": {"kernels"},
     "zmq": {"protocol/processes/sockets.py"},
     "transformers": {"frontend/text/convert_tokenizer.py"},
@@ -138,6 +166,22 @@ def imported_by(path: Path) -> Iterator[tuple[str, int]]:
                 yield f"{base}.{node.module}" if node.module else f"{base}.{alias.name}", node.lineno
 
 
+def is_in(path: Path, homes: set[str]) -> bool:
+    """Whether it is one of these files, or in one of these rooms."""
+    return any(each.as_posix() in homes for each in (path, *path.parents))
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def imported_on_demand(path: Path) -> set[int]:
+    """The lines of imports within functions, or for type checkers only: loading the file does without them."""
+    outer = [node for node in statements(path) if is_for_types(node)]
+    found = (inner for node in (*outer, *functions(path)) for inner in ast.walk(node))
+    return {inner.lineno for inner in found if isinstance(inner, (ast.Import, ast.ImportFrom))}
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     return (node for node in statements(path) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
@@ -164,7 +208,7 @@ def modules_imported_by(path: Path) -> dict[str, bool]:
     found: dict[str, bool] = {}
     only_types: set[int] = set()
     for node in statements(path):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if is_for_types(node):
             only_types.update(map(id, ast.walk(node)))
         elif isinstance(node, ast.ImportFrom) and node.level:
             base = ".".join((*package[: len(package) + 1 - node.level], *filter(None, [node.module])))
@@ -266,9 +310,24 @@ def test_a_distribution_is_imported_only_where_it_is_at_home(distribution):
         f"{path}:{line}"
         for path in package_files()
         for name, line in imports(path)
-        if name.split(".")[0] == distribution and not {room_of(path), path.as_posix()} & homes
+        if name.split(".")[0] == distribution and not is_in(path, homes)
     ]
     no_faults(faults, f"{distribution} belongs into {', '.join(sorted(homes)) or 'no file'} only")
+
+
+def test_a_file_outside_of_torchs_rooms_loads_without_torch():
+    """So that no process of a tree on native kernels has it."""
+    rooms = tuple(f"penstock.{room.removesuffix('.py').replace('/', '.')}." for room in TORCH_ROOMS)
+    free = {name for name, path in modules().items() if path.as_posix() in FREE_OF_TORCH}
+    faults = [
+        f"{path}:{line} imports {name}"
+        for path in package_files()
+        if not is_in(path, TORCH_ROOMS | TORCH_BEING_REPLACED) or path.as_posix() in FREE_OF_TORCH
+        for name, line in imports(path)
+        if line not in imported_on_demand(path) and name not in free
+        if name.split(".")[0] == "torch" or f"{name}.".startswith(rooms)
+    ]
+    no_faults(faults, "Import what computes with tensors where it is chosen")
 
 
 def test_a_formula_imports_no_version_and_asks_for_no_device():

@@ -14,8 +14,8 @@ from penstock.kernels import triton
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import DeviceRows
 from penstock.kernels.registry import OPS
+from penstock.worker.backends.torch.tensor_cache import DeviceKVCache
 from penstock.worker.kv.kv_cache import KVShape
-from penstock.worker.kv.tensor_cache import DeviceKVCache
 
 BLOCK_SIZE = 32
 

@@ -16,9 +16,9 @@ from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.torch.staged_tier import second_tier
+from penstock.worker.backends.torch.tensor_cache import KVCache
 from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.kv.model_memory import ModelMemory
-from penstock.worker.kv.tensor_cache import KVCache
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.steps.batch import Batch

@@ -1,4 +1,5 @@
 """A script that uses all that the package exports; type checkers find nothing wrong with it. It is read, not run."""
+
 import asyncio
 import json
 from pathlib import Path

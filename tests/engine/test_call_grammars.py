@@ -45,8 +45,8 @@ WRITTEN = {
     "seed-oss": XML,
     "minimax-m2": INVOKE,
     "glm45": (["now\n", *GLM[0]], GLM[1]),
-    "mistral": ([*LIST[0], f"f[ARGS]{P}", f"f{P}", f"f[CALL_ID]a1[ARGS]{P}"], ["g[", "now[ARGS]{\"", "f[ARGS]{}"]),
-    "deepseek": ([f"f<｜tool▁sep｜>{P}", f"function<｜tool▁sep｜>f\n```json\n{P}\n```"], ["g", "now<｜tool▁sep｜>{\""]),
+    "mistral": ([*LIST[0], f"f[ARGS]{P}", f"f{P}", f"f[CALL_ID]a1[ARGS]{P}"], ["g[", 'now[ARGS]{"', "f[ARGS]{}"]),
+    "deepseek": ([f"f<｜tool▁sep｜>{P}", f"function<｜tool▁sep｜>f\n```json\n{P}\n```"], ["g", 'now<｜tool▁sep｜>{"']),
     "kimi-k2": ([f"functions.f:0<|tool_call_argument_begin|>{P}"], ["functions.g", "f<"]),
     "gpt-oss": ([f"=functions.f <|constrain|>json<|message|>{P}", f"=functions.f<|message|>{P}"], ["=functions.g"]),
 }

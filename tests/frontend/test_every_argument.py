@@ -52,8 +52,10 @@ OWN = {
 IDLE = {
     "AsModelConfig(model_path)": "the engine looks there when the model is installed",
     "AsModelRuntimeConfigBuilder.model_dir(file_name_prefix)": "the same; a folder that isn't there has no part of it",
-    **dict.fromkeys((f"Engine.{name}(model_name=text)" for name in ("get_wait", "get_no_wait", "get_request_status")),
-                    "a queue stays readable when its model is forgotten"),
+    **dict.fromkeys(
+        (f"Engine.{name}(model_name=text)" for name in ("get_wait", "get_no_wait", "get_request_status")),
+        "a queue stays readable when its model is forgotten",
+    ),
     "DashInferModel(config_file_path)": "config_content goes before it",
     "ASGenerationConfigBuilder(hf_gen_config=dict)": "a configuration of transformers has keys of its own calls",
     "Tokenizer.apply_chat_template(documents=dict)": "most templates don't read it, as with transformers",

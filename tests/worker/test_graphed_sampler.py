@@ -21,12 +21,12 @@ from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.torch.device import TensorDevice
+from penstock.worker.backends.torch.tensor_cache import DeviceKVCache
 from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind
 from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.kv.model_memory import ModelMemory
-from penstock.worker.kv.tensor_cache import DeviceKVCache
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.steps.slots import SlotTable

@@ -15,9 +15,9 @@ from penstock.kernels.arrays import BFLOAT16, FLOAT32
 from penstock.kernels.packed.torch_weights import multiplies_bfloat16
 from penstock.kernels.torch.operations import TorchOperations
 from penstock.protocol.errors import ConfigError
+from penstock.worker.backends.torch.tensor_cache import KVCache
 from penstock.worker.description.parts.rope import RopeConfig
 from penstock.worker.kv.kv_cache import KVShape
-from penstock.worker.kv.tensor_cache import KVCache
 from penstock.worker.layers.rope import CHUNK, Rope
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.load import load_model

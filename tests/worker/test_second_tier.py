@@ -14,9 +14,9 @@ from penstock.kernels.paged import KV_DTYPES
 from penstock.kernels.torch.arrays import array_of, tensor_of
 from penstock.protocol.messages import column
 from penstock.worker.backends.torch.staged_tier import StagedTier, _contiguous_cells, second_tier
+from penstock.worker.backends.torch.tensor_cache import DeviceKVCache, KVCache
 from penstock.worker.kv.kv_cache import Blocks, KVShape, NativeKVCache
 from penstock.worker.kv.second_tier import HostTier, SecondTier
-from penstock.worker.kv.tensor_cache import DeviceKVCache, KVCache
 from penstock.worker.plan_error import PlanError
 
 BLOCKS, CELLS = 12, 9

@@ -6,8 +6,7 @@ Triton's kernels compute on a GPU, native ones on a CPU, torch's operations othe
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from ...kernels import triton
 from ...kernels.arrays import DType
@@ -20,10 +19,10 @@ from ..device import Device, HostDevice
 from ..ranks.parallel import Parallel
 from .backend import Backend, BackendOptions
 from .native.backend import NativeBackend
-from .torch.backend import TorchBackend
-from .torch.card import visible_cards
-from .torch.device import TensorDevice
 from .triton.unsupported import missing_kernels
+
+if TYPE_CHECKING:
+    from .torch.backend import TorchBackend
 
 # A driver of GPUs makes one of these; the second is Windows' under WSL.
 _DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
@@ -40,26 +39,11 @@ def chosen_device(config: EngineConfig, rank: int) -> Device:
             "device='cuda' needs torch and Triton, which aren't installed here. Install them with: "
             "pip install 'penstock[gpu]', or use device='cpu'."
         )
-    return _card(config, rank)
+    from .torch.card import card_of_rank
+    from .torch.device import TensorDevice
 
-
-def _card(config: EngineConfig, rank: int) -> Device:
-    if not torch.cuda.is_available():
-        if config.device == "auto":
-            return HostDevice()
-        raise ConfigError(
-            "device='cuda', and torch finds no CUDA device here. Use device='cpu', or check the driver and that "
-            "this torch is a CUDA build."
-        )
-    cards = visible_cards(config)
-    if rank >= len(cards) or max(cards) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"tensor_parallel_size={config.tensor_parallel_size} needs a card for each rank; of the "
-            f"{torch.cuda.device_count()} here, {cards} may be used. Use a smaller size or name other devices."
-        )
-    device = torch.device("cuda", cards[rank])
-    torch.cuda.set_device(device)
-    return TensorDevice(device)
+    card = card_of_rank(config, rank)
+    return HostDevice() if card is None else TensorDevice(card)
 
 
 def select_backend(
@@ -69,22 +53,45 @@ def select_backend(
     ranks: Parallel,
     options: BackendOptions,
 ) -> Backend:
-    """The fastest backend that can run the model here."""
-    missing, tensors = "", TensorDevice(device.torch_device)
+    """The fastest backend that can run the model here. Those of torch and Triton are imported where they are chosen."""
+    missing = ""
     if device.kind == "cuda" or triton.is_interpreted():
         if lacking := missing_kernels(config):
             raise ConfigError(
                 f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
             )
         if not (missing := triton.lack()):
-            from .triton.backend import TritonBackend  # its kernels import triton
+            from .torch.device import TensorDevice
+            from .triton.backend import TritonBackend
 
             # Captured steps only support tables of blocks.
             captures_steps = options.captures_steps and not any(config.states)
-            return TritonBackend.create(tensors, dtype, ranks, replace(options, captures_steps=captures_steps))
+            own = replace(options, captures_steps=captures_steps)
+            return TritonBackend.create(TensorDevice(device.torch_device), dtype, ranks, own)
     else:
         try:
-            return NativeBackend.create(load_library(), config, tensors, dtype, ranks)
+            return _native_backend(config, device, dtype, ranks)
         except LibraryError as error:
             missing = str(error)
-    return TorchBackend.create(tensors, dtype, ranks, options.deterministic, missing)
+    return _torch_backend(device, dtype, ranks, options, missing)
+
+
+def _native_backend(config: ModelConfig, device: Device, dtype: DType, ranks: Parallel) -> NativeBackend:
+    from .torch.device import TensorDevice  # until its batches and samplers hold arrays
+
+    return NativeBackend.create(load_library(), config, TensorDevice(device.torch_device), dtype, ranks)
+
+
+def _torch_backend(
+    device: Device, dtype: DType, ranks: Parallel, options: BackendOptions, missing: str
+) -> "TorchBackend":
+    """The backend of torch's operations, where it is known why no kernels run here."""
+    if find_spec("torch") is None:
+        raise ConfigError(
+            f"There are no kernels for this model here ({missing.rstrip('.')}), and torch, whose operations would "
+            "serve, isn't installed: pip install 'penstock[torch]'."
+        )
+    from .torch.backend import TorchBackend
+    from .torch.device import TensorDevice
+
+    return TorchBackend.create(TensorDevice(device.torch_device), dtype, ranks, options.deterministic, missing)

@@ -15,7 +15,6 @@ from ....kernels.torch.operations import TorchOperations
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.second_tier import SecondTier
-from ...kv.tensor_cache import KVCache
 from ...layers.decoder import Decoder
 from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
@@ -25,6 +24,7 @@ from .device import TensorDevice
 from .encoder import TensorPass
 from .host_ranks import for_tensors
 from .staged_tier import second_tier
+from .tensor_cache import KVCache
 
 
 @dataclass(frozen=True)

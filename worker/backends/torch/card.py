@@ -4,7 +4,28 @@ from collections.abc import Callable
 
 import torch
 
+from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
+
+
+def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
+    """The GPU that the rank computes on; None if the option `device` is "auto" and torch finds none."""
+    if not torch.cuda.is_available():
+        if config.device == "auto":
+            return None
+        raise ConfigError(
+            "device='cuda', and torch finds no CUDA device here. Use device='cpu', or check the driver and that "
+            "this torch is a CUDA build."
+        )
+    cards = visible_cards(config)
+    if rank >= len(cards) or max(cards) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"tensor_parallel_size={config.tensor_parallel_size} needs a card for each rank; of the "
+            f"{torch.cuda.device_count()} here, {cards} may be used. Use a smaller size or name other devices."
+        )
+    device = torch.device("cuda", cards[rank])
+    torch.cuda.set_device(device)
+    return device
 
 
 def visible_cards(config: EngineConfig) -> list[int]:

@@ -9,13 +9,13 @@ from ....kernels import HostRows, TokenRotation
 from ....kernels.torch.arrays import tensor_of
 from ...device import Device
 from ...kv.kv_cache import KVShape
-from ...kv.tensor_cache import KVCache
 from ...media.encoder import Encoder
 from ...media.encoder_pass import EncoderPass
 from ...media.layout_rows import BLOCK_SIZE, LayoutRows
 from ...media.positions import PatchRotation
 from ...steps.batch import LayerStep
 from ...weights.weights import Rows
+from .tensor_cache import KVCache
 
 
 class TensorPass(EncoderPass):

@@ -24,7 +24,6 @@ from ...description.config import ModelConfig
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.model_memory import ModelMemory
 from ...kv.second_tier import SecondTier
-from ...kv.tensor_cache import DeviceKVCache
 from ...layers.decoder import Decoder
 from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
@@ -40,6 +39,7 @@ from ..torch.device import TensorDevice
 from ..torch.encoder import TensorPass
 from ..torch.host_ranks import for_tensors
 from ..torch.staged_tier import second_tier
+from ..torch.tensor_cache import DeviceKVCache
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...kernels import LayerKV, Scratch
-from ...kernels.arrays import FLOAT16, DType, fresh_zeros
-from ...kernels.paged import KV_DTYPES, PagedKV
-from ...kernels.torch.arrays import tensor_of, torch_dtype
-from .kv_cache import Blocks, KVShape
+from ....kernels import LayerKV, Scratch
+from ....kernels.arrays import FLOAT16, DType, fresh_zeros
+from ....kernels.paged import KV_DTYPES, PagedKV
+from ....kernels.torch.arrays import tensor_of, torch_dtype
+from ...kv.kv_cache import Blocks, KVShape
 
 
 @dataclass
