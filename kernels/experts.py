@@ -13,6 +13,10 @@ from .arrays import DeviceArray
 from .operands import Vector
 
 
+class UnlikeExperts(ValueError):
+    """Those of one layer are stored in formats that make no weight together."""
+
+
 @dataclass(frozen=True)
 class Routing:
     """How a token's experts are chosen, and what their outputs are multiplied by."""

@@ -46,16 +46,18 @@ TORCH_ROOMS = {
 FREE_OF_TORCH = {"kernels/triton/__init__.py", "worker/backends/triton/unsupported.py"}
 # Files that are being freed of torch now; what is done leaves this list.
 TORCH_BEING_REPLACED = {
-    *("kernels/cpu", "kernels/sampling.py", "kernels/stored"),
-    *(
-        "worker/backends/native",
-        "worker/convert",
-        "worker/device.py",
-        "worker/lora",
-        "worker/media",
-        "worker/runner.py",
-    ),
-    *("worker/sampler", "worker/steps", "worker/weights"),
+    "kernels/cpu/decode.py",
+    "kernels/cpu/sampling.py",
+    "kernels/sampling.py",
+    "worker/backends/native",
+    "worker/convert",
+    "worker/device.py",
+    "worker/lora",
+    "worker/media",
+    "worker/runner.py",
+    "worker/sampler",
+    "worker/steps",
+    "worker/weights/gguf",
 }
 # Which rooms, or which single files, may import a distribution; nobody else does.
 AT_HOME = {

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import FLOAT32
+from ..experts import UnlikeExperts
 from ..operands import Kind, WeightFormat
 from ..stored.ggml import GgmlPart
 from ..stored.parts import WeightPart
@@ -15,10 +16,6 @@ from ..stored.quantized import MIDDLE
 from ..torch.parts import floats_of
 from .gpu_blocks import GpuBlocks, Planes, kind_of, pack_blocks
 from .gpu_weights import GpuWeight, pack
-
-
-class UnlikeExperts(ValueError):
-    """Those of one layer are stored in formats that make no weight together."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,9 @@ from builders.cases import for_each
 from penstock.kernels.arrays import BFLOAT16, FLOAT32, DType
 from penstock.kernels.cpu.shared_memory import Board
 from penstock.protocol.errors import EngineDeadError
-from penstock.worker.ranks import pipes
-from penstock.worker.ranks.host_ranks import HostRanks
+from penstock.worker.ranks import host_ranks
+from penstock.worker.ranks.host_ranks import HostRanks, Pipes
 from penstock.worker.ranks.parallel import Parallel
-from penstock.worker.ranks.pipes import Pipes
 
 TURNS, WIDTH = 12, 7
 # Their sum depends on the order in which they are added.
@@ -72,6 +71,6 @@ def test_they_have_the_same_sums_parts_and_tokens_in_a_folder_of_any_name_with_a
 
 
 def test_a_rank_that_never_comes_is_named_when_the_time_is_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipes, "_MINUTES", 0)
+    monkeypatch.setattr(host_ranks, "_MINUTES", 0)
     with pytest.raises(EngineDeadError, match="Rank 1 has waited .* minutes for rank 0, .* Start the model again"):
         HostRanks.meet(1, 2, tmp_path / "ranks")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy
 import pytest
-import torch
 from builders.cases import for_each
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
@@ -118,7 +117,7 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     found, form = [], WeightFormat("fp32")
     for _ in range(2):
         source, cache = Checkpoint(model), opened(model)
-        placement = Placement(torch.device("cpu"), LayerFormats(form), FLOAT32, Packing(), cache=cache)
+        placement = Placement(LayerFormats(form), FLOAT32, Packing(), cache=cache)
         place, table = Weights(source, placement).at("model"), CheckpointPiece("weight", (307, 64), (0, 5, 9))
         made = [place.at("norm").packed([CheckpointPiece("weight", (64,))])]
         made += [place.at("embed_tokens").table(table, each) for each in (form, WeightFormat("bf16"))]

@@ -49,7 +49,7 @@ def rank_pieces(
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
     source, formats = _RecordingSource(checkpoint), LayerFormats(WeightFormat("fp32"))
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
-    placement = Placement(_NOWHERE, formats, FLOAT32, ops, ranks)
+    placement = Placement(formats, FLOAT32, ops, ranks)
     Decoder(Weights(source, placement), config)
     if config.vision is not None:  # every rank has all of it
         alone = Parallel()

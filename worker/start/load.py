@@ -87,7 +87,6 @@ def load_model(
     views = partial(views_of, config=config)
     adapters = AdapterBank(lora, backend.ops, own_layout(config), views) if max_loras else None
     placement = Placement(
-        backend.device.torch_device,
         formats,
         backend.activations,
         backend.ops,

@@ -1,6 +1,6 @@
 """Gives layers access to their weights: a path in the checkpoint, together with settings that all layers share.
 
-A layer holds a `Weights` (`model.layers.3.self_attn`), which has the path, device, number formats, ranks and
+A layer holds a `Weights` (`model.layers.3.self_attn`), which has the path, number formats, ranks and
 operations. Reads are lazy and sliced, so a rank touches only its own share; weights that were packed and cached earlier
 are not read at all. Arrays come from a `Source`: a checkpoint, or dummy weights.
 """
@@ -11,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
-import torch
-
 from ...kernels import LoraConfig, LoraWeights, Operations, WeightFormat
 from ...kernels.arrays import Array, DType
+from ...kernels.experts import UnlikeExperts
 from ...kernels.operands import Vector
 from ...kernels.operations import Adapters, PackedExperts, Table
-from ...kernels.packed.gpu_experts import UnlikeExperts
 from ...kernels.stored.ggml import GgmlPart
 from ...kernels.stored.parts import WeightPart, rows_of, transposed
 from ...protocol.errors import ConfigError
@@ -88,7 +86,6 @@ class AdapterMemory(Protocol):
 class Placement:
     """Settings that all layers of one rank share."""
 
-    device: torch.device
     formats: LayerFormats  # of the matrices
     activations: DType  # between products
     ops: Operations[Any, Any]
