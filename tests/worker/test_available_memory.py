@@ -10,8 +10,8 @@ import numpy
 import pytest
 from builders.cases import for_each
 
-from penstock.kernels.arrays import BFLOAT16, FLOAT32, address
-from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
+from penstock.kernels.arrays import BFLOAT16, FLOAT32, address, fresh_zeros
+from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.start.memory.available import Reservation, available_memory
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -1,7 +1,8 @@
 """One group's KV cache: the interface for every backend, and the layout of a CPU's native kernels.
 
-Torch's operations and a GPU's kernels have layouts of their own (`tensor_cache.py`). The engine decides which block
-belongs to which request. Fresh memory is zeroed, so that the unwritten end of a block holds finite numbers.
+Torch's operations and a GPU's kernels have layouts of their own (`../backends/torch/tensor_cache.py`). The engine
+decides which block belongs to which request. Fresh memory is zeroed, so that the unwritten end of a block holds finite
+numbers.
 """
 
 from abc import ABC, abstractmethod
