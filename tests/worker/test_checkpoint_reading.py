@@ -67,6 +67,18 @@ def test_numbers_of_64_bits_are_refused(tmp_path):
         converted(tmp_path, tmp_path / "out", "int8")
 
 
+def test_formats_without_an_array_are_refused_by_the_name_in_their_file(tmp_path):
+    folder = tiny_model(tmp_path, "llama")
+    content = (folder / "model.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["model.norm.weight"]["dtype"] = "F6_E3M2"
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content[8 + length :])
+    with pytest.raises(ConfigError, match="norm.weight is stored as F6_E3M2. Use a float32, float16 or bfloat16"):
+        load_model(folder)
+
+
 def with_more(folder, *names: str):
     tensors = {name: numpy.ones((2, 3)) for name in names}
     write_safetensors(folder / "more.safetensors", tensors, "float32")

@@ -46,12 +46,18 @@ def test_a_truncated_file_is_named_with_its_length(tmp_path, shards, kept):
     refused(tmp_path, rf"{path.name} is damaged: .*{len(content[:length]):,} .*Download it again")
 
 
+def with_header(text: str) -> bytes:
+    return len(text).to_bytes(8, "little") + text.encode() + b"0000"
+
+
 def test_bytes_behind_the_last_tensor_and_pages_of_a_server_are_damage_too(tmp_path):
     path = tiny_model(tmp_path, "qwen3") / "model.safetensors"
     for content, sentence in (
         (path.read_bytes() + b"0", "model.safetensors is damaged"),
         (b"<!doctype html><html>" * 40, "bytes are no safetensors file"),
         ((2).to_bytes(8, "little") + b"[]", "its header is no safetensors header"),
+        (with_header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}'), "gives a bytes 0 to 4, which"),
+        (with_header('{"a": {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]}}'), "gives a bytes 1 to 4, which"),
     ):
         path.write_bytes(content)
         refused(tmp_path, sentence)

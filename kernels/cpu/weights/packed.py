@@ -23,6 +23,7 @@ PANEL = 32  # kPanel
 ROW_ALIGN = 64  # kRowAlign
 DEFAULT_GROUP_SIZE = 64
 GROUP_SIZES = (32, 64, 128)
+_COLUMNS_AT_ONCE = 32  # that are copied of a transposed matrix
 _FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
@@ -140,11 +141,20 @@ def pack(parts: Sequence[Array | Float8Part], kind: Kind, group_size: int = DEFA
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
         rows = part.values if isinstance(part, Float8Part) else part
-        rows = rows if rows.strides[1] == rows.itemsize else numpy.ascontiguousarray(rows)
+        rows = rows if rows.strides[1] == rows.itemsize else _with_contiguous_rows(rows)
         source = rows, _SOURCE_TYPES[rows.dtype], rows.strides[0] // rows.itemsize, rows.shape[0]
         library.call(f"penstock_pack_{kind}", struct_of(Pack, *source, first_row, _blocks(part), structure))
         first_row += rows.shape[0]
     return weight
+
+
+def _with_contiguous_rows(transposed: Array) -> Array:
+    """A copy, made of so few columns at once that what is read of them stays in the cache."""
+    found = numpy.empty(transposed.shape, transposed.dtype)
+    for first in range(0, transposed.shape[1], _COLUMNS_AT_ONCE):
+        columns = slice(first, first + _COLUMNS_AT_ONCE)
+        found[:, columns] = transposed[:, columns]
+    return found
 
 
 def _blocks(part: Array | Float8Part) -> Float8Blocks:
