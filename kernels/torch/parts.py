@@ -6,8 +6,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..arrays import DType
-from ..reference.quantized import QuantizedTensor
+from ..arrays import FLOAT32, DType
+from ..reference.quantized import QuantizedTensor, quantize_int4, quantize_int8
 from ..stored.parts import WeightPart
 from ..stored.quantized import QuantizedPart
 from .arrays import array_of, tensor_of, torch_dtype
@@ -48,6 +48,12 @@ def quantized_tensor(part: QuantizedPart, device: torch.device) -> QuantizedTens
     return QuantizedTensor(
         tensor_of(part.values, device), tensor_of(part.scales, device), zeros, part.group_size, order
     )
+
+
+def quantized(part: WeightPart, kind: str, group_size: int) -> QuantizedPart:
+    """Quantize to int8 or int4 as native kernels do, where there are none."""
+    floats = floats_of(part, FLOAT32, torch.device("cpu"))
+    return quantized_part(quantize_int8(floats) if kind == "int8" else quantize_int4(floats, group_size))
 
 
 def quantized_part(tensor: QuantizedTensor) -> QuantizedPart:

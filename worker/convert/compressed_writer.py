@@ -6,13 +6,13 @@ keep the kernels' own format, so that nothing is rounded twice.
 
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy
 
+from ...kernels.arrays import FLOAT16, FLOAT32, Array, DType
 from ...kernels.stored.quantized import QuantizedPart
-from ...kernels.torch.arrays import tensor_of
 
-DtypeAndShape = tuple[torch.dtype, tuple[int, ...]]
+DtypeAndShape = tuple[DType, tuple[int, ...]]
+_INT8, _INT32, _INT64 = map(numpy.dtype, (numpy.int8, numpy.int32, numpy.int64))
 _VALUES_PER_WORD = 8
 
 
@@ -20,24 +20,24 @@ def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[
     """The tensors for a module whose weight had this shape."""
     rows, columns = shape
     if kind == "int8":
-        return {"weight": (torch.int8, shape), "weight_scale": (torch.float32, (rows, 1))}
+        return {"weight": (_INT8, shape), "weight_scale": (FLOAT32, (rows, 1))}
     return {
-        "weight_packed": (torch.int32, (rows, columns // _VALUES_PER_WORD)),
-        "weight_scale": (torch.float16, (rows, columns // group_size)),
-        "weight_shape": (torch.int64, (2,)),
+        "weight_packed": (_INT32, (rows, columns // _VALUES_PER_WORD)),
+        "weight_scale": (FLOAT16, (rows, columns // group_size)),
+        "weight_shape": (_INT64, (2,)),
     }
 
 
-def written_rows(part: QuantizedPart) -> dict[str, Tensor]:
+def written_rows(part: QuantizedPart) -> dict[str, Array]:
     """Rows of those tensors, except `weight_shape`, which has none."""
     if part.bits == 8:
-        return {"weight": tensor_of(part.values), "weight_scale": tensor_of(part.scales).float()}
-    return {"weight_packed": packed_words(tensor_of(part.values)), "weight_scale": tensor_of(part.scales).half()}
+        return {"weight": part.values, "weight_scale": part.scales.astype(FLOAT32)}
+    return {"weight_packed": packed_words(part.values), "weight_scale": part.scales.astype(FLOAT16)}
 
 
-def packed_words(values: Tensor) -> Tensor:
+def packed_words(values: Array) -> Array:
     """int32 [rows, columns / 8] from uint8 0..15, the first one in the lowest bits."""
-    return (values[:, 0::2] | values[:, 1::2] << 4).contiguous().view(torch.int32)
+    return numpy.ascontiguousarray(values[:, 0::2] | values[:, 1::2] << 4).view(_INT32)
 
 
 def quantization_config(by_kind: dict[str, list[str]], others: list[str], group_size: int) -> dict[str, Any]:

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
+from ...kernels.arrays import DType
 from ...kernels.stored.float8 import FLOAT8
-from ...kernels.torch.arrays import numpy_dtype, torch_dtype
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
@@ -24,7 +22,7 @@ from ..weights.layouts.layout import FindLayout, Layout, Sliceable
 from ..weights.piece import CheckpointPiece
 from ..weights.quantized import COMPANIONS
 from .compressed_writer import planned_tensors
-from .safetensors_file import DTYPES, TensorSpec
+from .safetensors_file import STORED_AS, TensorSpec
 
 _LARGEST_FILE = 5 << 30  # the usual limit
 _GROUP_SIZES = (32, 64, 128)
@@ -40,11 +38,11 @@ class StoredTensor(NamedTuple):
     stored_name: str  # several may share one
     layout: Layout
     file: Path
-    dtype: torch.dtype
+    dtype: DType
     shape: tuple[int, ...]
     written_name: str
     kind: str | None = None  # int8 or int4, if it is to be quantized
-    widened: torch.dtype | None = None  # the dtype of 8-bit floats that are not quantized
+    widened: DType | None = None  # the dtype of 8-bit floats that are not quantized
 
     @property
     def nbytes(self) -> int:
@@ -57,7 +55,7 @@ class StoredTensor(NamedTuple):
     @property
     def is_rescaled(self) -> bool:
         """Whether it is read together with its scales, which are not kept."""
-        return self.dtype in map(torch_dtype, FLOAT8) and (self.kind or self.widened) is not None
+        return self.dtype in FLOAT8 and (self.kind or self.widened) is not None
 
     @property
     def is_linear(self) -> bool:
@@ -137,19 +135,17 @@ def stored_tensors(
     return found
 
 
-def _dtype(view: Sliceable, name: str) -> torch.dtype:
-    if view.dtype not in map(numpy_dtype, DTYPES.values()):
+def _dtype(view: Sliceable, name: str) -> DType:
+    if view.dtype not in STORED_AS:
         raise ConfigError(
             f"{name} is stored as {view.dtype}, which is not converted. Use a float32, float16 or bfloat16 checkpoint."
         )
-    return torch_dtype(view.dtype)
+    return view.dtype
 
 
-def with_scales_applied(
-    stored: list[StoredTensor], kinds: dict[str, str | None], widened: torch.dtype
-) -> list[StoredTensor]:
+def with_scales_applied(stored: list[StoredTensor], kinds: dict[str, str | None], widened: DType) -> list[StoredTensor]:
     """Convert 8-bit floats as loading does: layers that are not named become int8, others floats."""
-    matrices = {each.name for each in stored if each.dtype in map(torch_dtype, FLOAT8) and _is_matrix(each)}
+    matrices = {each.name for each in stored if each.dtype in FLOAT8 and _is_matrix(each)}
     scales = {f"{name.removesuffix('weight')}{companion}" for name in matrices for companion in COMPANIONS}
     found = []
     for each in stored:

@@ -10,17 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy
 
-from ...kernels.arrays import FLOAT32
+from ...kernels.arrays import Array
 from ...kernels.cpu.library import LibraryError, load
 from ...kernels.cpu.weights.quantized import pack_parts, unpacked
-from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...kernels.stored.parts import WeightPart
 from ...kernels.stored.quantized import QuantizedPart
-from ...kernels.torch.arrays import numpy_dtype, tensor_of, torch_dtype
-from ...kernels.torch.parts import floats_of, quantized_part
 from ...protocol.conversion import (
     RECORD,
     Conversion,
@@ -63,7 +59,6 @@ from .target_path import appearing_folder
 
 _PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
-_CPU = torch.device("cpu")
 
 Quantize = Callable[[WeightPart, str], QuantizedPart]  # rows and their kind
 Say = Callable[[ConversionMessage], None]
@@ -88,7 +83,7 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     if config.vision is None:
         stored = [each for each in stored if not PICTURE_TENSORS.match(each.name)]
     if config.quantization is not None and not is_copied:
-        stored = with_scales_applied(stored, kinds, torch_dtype(resolve_dtype("auto", config)))
+        stored = with_scales_applied(stored, kinds, resolve_dtype("auto", config))
     folders = planned_folders(stored, asked, by_rank)
     stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
     before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
@@ -132,12 +127,10 @@ def _quantizer(asked: Conversion) -> Quantize:
     try:
         load()
     except LibraryError:
-        return lambda rows, kind: _quantized(floats_of(rows, FLOAT32, _CPU), kind, asked)
+        from ...kernels.torch.parts import quantized  # imports torch
+
+        return lambda rows, kind: quantized(rows, kind, asked.group_size)
     return lambda rows, kind: unpacked(pack_parts([rows], kind, asked.group_size))  # type: ignore[arg-type]
-
-
-def _quantized(rows: Tensor, kind: str, asked: Conversion) -> QuantizedPart:
-    return quantized_part(quantize_int8(rows) if kind == "int8" else quantize_int4(rows, asked.group_size))
 
 
 def _write_weights(
@@ -159,7 +152,7 @@ def _write_tensor(
 ) -> Iterator[int]:
     """Write one tensor; yield the numbers of source bytes done."""
     if not source.shape or not source.nbytes:
-        tensor = tensor_of(MappedSafetensors.open(source.file).array(source.stored_name))
+        tensor = MappedSafetensors.open(source.file).array(source.stored_name)
         for holder in holders:
             holder.whole(source.name, tensor)
         return
@@ -176,17 +169,16 @@ def _write_tensor(
 
 def _written_rows(
     source: StoredTensor, checkpoint: Checkpoint, quantize: Quantize, first: int, last: int
-) -> Tensor | QuantizedPart:
+) -> Array | QuantizedPart:
     if source.is_rescaled:
         part = checkpoint.matrix(source.name, source.shape, (0, first, last))
-        return (
-            quantize(part, source.kind)
-            if source.kind
-            else floats_of(part, numpy_dtype(source.widened or source.dtype), _CPU)
-        )
+        if source.kind:
+            return quantize(part, source.kind)
+        floats = part if isinstance(part, numpy.ndarray) else part.dequantized()
+        return floats.astype(source.widened or source.dtype, copy=False)
     # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
     rows = source.of(MappedSafetensors.open(source.file))[first:last]
-    return quantize(rows, source.kind) if source.kind else tensor_of(rows)
+    return quantize(rows, source.kind) if source.kind else rows
 
 
 def _write_config(

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
-from torch import Tensor
-
 from ...kernels.arrays import Array
 from ...kernels.stored.quantized import QuantizedPart
 from ..weights.files.cut_checkpoint import write_pieces
@@ -34,11 +32,11 @@ class ConvertedFolder:
     def holds(self, name: str) -> bool:
         return name in self.planned.pieces
 
-    def whole(self, name: str, tensor: Tensor) -> None:
+    def whole(self, name: str, tensor: Array) -> None:
         written = self.planned.written_names[name]
         self._file_of[written].rows(written, tensor)
 
-    def rows(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
+    def rows(self, name: str, rows: Array | QuantizedPart, first: int) -> None:
         """Write this folder's part of the source's rows from `first` on."""
         piece = self.planned.pieces[name]
         dim, start, end = piece.part or (0, 0, piece.shape[0])
@@ -63,7 +61,7 @@ class ConvertedFolder:
         if any(piece.part for piece in self.planned.pieces.values()):  # a whole model needs no list
             write_pieces(self.folder, list(self.planned.pieces.values()))
 
-    def _write(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
+    def _write(self, name: str, rows: Array | QuantizedPart, first: int) -> None:
         name = self.planned.written_names[name]
         if isinstance(rows, QuantizedPart):
             module = name.removesuffix("weight")
@@ -83,10 +81,8 @@ class ConvertedFolder:
 @overload
 def cut(rows: Array, dim: int, first: int, last: int) -> Array: ...
 @overload
-def cut(rows: Tensor, dim: int, first: int, last: int) -> Tensor: ...
-@overload
 def cut(rows: QuantizedPart, dim: int, first: int, last: int) -> QuantizedPart: ...
-def cut(rows: Array | Tensor | QuantizedPart, dim: int, first: int, last: int) -> Array | Tensor | QuantizedPart:
+def cut(rows: Array | QuantizedPart, dim: int, first: int, last: int) -> Array | QuantizedPart:
     """Cut the entries from first to last + 1 of dimension `dim`; grouped inputs are cut only between groups."""
     if not isinstance(rows, QuantizedPart):
         return rows[(slice(None),) * dim + (slice(first, last),)]

@@ -5,7 +5,9 @@ any order of offsets.
 import os
 from pathlib import Path
 
-from torch import Tensor
+import numpy
+
+from ...kernels.arrays import Array
 
 
 class PreparedFile:
@@ -18,9 +20,10 @@ class PreparedFile:
         self._write(header, 0)
         os.posix_fallocate(self._file, 0, self._data_at + data_bytes)
 
-    def put(self, octets: Tensor, at: int) -> None:
-        """Write uint8 at this offset from the data's beginning."""
-        self._write(octets.contiguous().flatten().numpy().data, self._data_at + at)
+    def put(self, numbers: Array, at: int) -> None:
+        """Write an array at this offset from the data's beginning."""
+        octets = numpy.ascontiguousarray(numbers).reshape(-1).view(numpy.uint8)
+        self._write(octets.data, self._data_at + at)
 
     def close(self) -> None:
         """Flush everything to the disk."""

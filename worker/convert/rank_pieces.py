@@ -1,20 +1,18 @@
 """Finds which pieces of a model's tensors each rank holds, by building the model's layers.
 
 A decoder (and an encoder, if any) is built for every rank on a source that records which tensors are read and returns
-them without content (torch's device "meta"). So only the layers define how weights are divided. Reads names and shapes,
-no weights.
+zeros that take no memory. So only the layers define how weights are divided. Reads names and shapes, no weights.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy
-import torch
 
-from ...kernels import WeightFormat
+from ...kernels import Operations, WeightFormat
 from ...kernels.arrays import FLOAT32, Array
-from ...kernels.torch.operations import TorchOperations
 from ..description.config import ModelConfig
 from ..description.origin import origin_of
 from ..description.split import check_split
@@ -28,8 +26,6 @@ from ..weights.layouts.tensor_names import check_unread
 from ..weights.piece import CheckpointPiece, Part
 from ..weights.quantized import COMPANIONS
 from ..weights.weights import Placement, Weights
-
-_NOWHERE = torch.device("meta")
 
 
 def rank_pieces(
@@ -48,14 +44,35 @@ def rank_pieces(
 
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
     source, formats = _RecordingSource(checkpoint), LayerFormats(WeightFormat("fp32"))
-    ops = TorchOperations(_NOWHERE, torch.float32, ranks)
+    ops = cast(Operations[Any, Any], _NoOperations())
     placement = Placement(formats, FLOAT32, ops, ranks)
     Decoder(Weights(source, placement), config)
     if config.vision is not None:  # every rank has all of it
-        alone = Parallel()
-        ops = TorchOperations(_NOWHERE, torch.float32, alone)
-        Encoder(Weights(source, replace(placement, ops=ops, ranks=alone)), config.vision)
+        Encoder(Weights(source, replace(placement, ranks=Parallel())), config.vision)
     return source.pieces
+
+
+class _NoOperations:
+    """What layers call while they are built; none of them is ever computed."""
+
+    def pack(self, parts: list[Any], format: WeightFormat) -> None:
+        """Nothing: the parts have been read."""
+
+    def pack_experts(self, parts: Iterable[list[Any]], count: int, format: WeightFormat) -> None:
+        for _ in parts:  # read one after another
+            pass
+
+    def fitting_experts(self, weights: Any, hidden: int) -> Any:
+        return weights
+
+    def table(self, part: Any, format: WeightFormat) -> None: ...
+
+    def tied_weight(self, table: None, format: WeightFormat) -> None: ...
+
+    def vector(self, array: Array) -> Array:
+        return array
+
+    exact_vector = vector
 
 
 class _RecordingSource:

@@ -60,7 +60,7 @@ class GgufFile(PreparedFile):
         planned = self.tensors[name]
         if octets.dtype != torch.uint8 or octets.shape[1] != planned.row_bytes:
             raise ValueError(f"{name} is planned as {planned}, and {octets.dtype} {tuple(octets.shape)} comes")
-        self.put(octets, self._starts[name] + first * planned.row_bytes)
+        self.put(octets.numpy(), self._starts[name] + first * planned.row_bytes)
 
 
 def header_bytes(metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> int:
