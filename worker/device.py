@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -44,6 +45,9 @@ class Device(Protocol):
     def host_copy(self, array: DeviceArray) -> HostCopy:
         """Begin a copy on the host, made during the next step; on a CPU it is the array itself."""
 
+    def computing(self) -> AbstractContextManager[object]:
+        """The context that steps are computed in."""
+
     def wait_for_host_copies(self) -> None:
         """Make later launches, which may overwrite arrays, wait until pending copies to the host have read them."""
 
@@ -79,6 +83,9 @@ class HostDevice:
 
     def host_copy(self, array: Array) -> HostCopy:
         return lambda: array
+
+    def computing(self) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def wait_for_host_copies(self) -> None:
         pass

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy
-import torch
-from torch import Tensor
 
+from ..kernels.arrays import DeviceArray
+from ..kernels.sampling import Sampling
 from ..protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
@@ -20,19 +20,12 @@ from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
 from .plan_error import PlanError
 from .ranks.parallel import Parallel
-from .sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample
+from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
+from .sampler import sample as plain_sample
 from .sampler.parameters import NO_LOGPROBS
 from .steps.batch import Batch, MakeBatch, step_batch
 from .steps.forward_pass import FastDecode, ForwardPass
-from .steps.logprobs import (
-    TokenLogprobs,
-    candidates,
-    certainty,
-    logprobs_of_prompt,
-    logprobs_of_rows,
-    piece_length,
-    token_logprobs,
-)
+from .steps.logprobs import LogprobOperations, TokenLogprobs, certainty, logprobs_of_prompt, piece_length
 from .steps.outcome import Outcome
 from .steps.slots import SlotTable
 from .steps.step_rows import StepRows
@@ -50,11 +43,12 @@ class Runner:
         ranks: Parallel,
         *,
         trace: Trace,
+        sampling: Sampling,
         fast_decode: FastDecode | None = None,
         second_tiers: Sequence[SecondTier] = (),
         media: KeptMedia | None = None,
         batch: MakeBatch = step_batch,
-        sample: Sampler = sample,
+        sample: Sampler | None = None,
     ) -> None:
         self.forward_pass = forward_pass
         self.memory = memory
@@ -75,7 +69,8 @@ class Runner:
         self.second_tiers = second_tiers  # one per group of layers, or none
         self.media = media  # for a model with vision
         self._batch = batch
-        self._sampled = sample
+        self._sampled = sample or partial(plain_sample, sampling)
+        self._logprobs = LogprobOperations(sampling, table.device)
         self._last_end = 0.0
         self._is_launching = False
         self._last_launch = 0.0
@@ -98,11 +93,13 @@ class Runner:
 
     def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         if any(group.saves or group.loads for group in plan.groups):
-            self._move_blocks(plan)  # only moves blocks, so it can run before the step is dispatched
+            with self.table.device.computing():
+                self._move_blocks(plan)  # only moves blocks, so it can run before the step is dispatched
         start = time.perf_counter()
         arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
         if arriving is None:
-            arriving = partial(self._outcome(plan, await_mask).result, plan.step)
+            with self.table.device.computing():
+                arriving = partial(self._outcome(plan, await_mask).result, plan.step)
         return lambda: self._timed(arriving(), start)
 
     def _timed(self, result: StepResult, start: float) -> StepResult:
@@ -112,7 +109,6 @@ class Runner:
         self._last_end = end
         return result
 
-    @torch.inference_mode()
     def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
         rows = self.table.apply(plan)
         _check_masked(plan, rows)
@@ -134,10 +130,12 @@ class Runner:
         if rows.wants_logits.any():
             self._choose(plan, outcome, await_mask, hidden, batch)
 
-    def _hidden(self, plan: StepPlan, rows: StepRows, batch: Batch) -> Tensor:
+    def _hidden(self, plan: StepPlan, rows: StepRows, batch: Batch) -> DeviceArray:
         return self.forward_pass.forward(batch)
 
-    def _chosen(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: Tensor, batch: Batch) -> None:
+    def _chosen(
+        self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: DeviceArray, batch: Batch
+    ) -> None:
         """Compute the logits, and sample or search for the next tokens."""
         rows = outcome.rows
         logits = self.forward_pass.logits(hidden, batch.logit_rows)
@@ -157,7 +155,7 @@ class Runner:
         with self.trace.span("encode", step=plan.step, media=len(plan.encodes), work=work):
             self.media.apply(plan)
 
-    def _search(self, outcome: Outcome, logits: Tensor) -> Tensor:
+    def _search(self, outcome: Outcome, logits: DeviceArray) -> DeviceArray:
         """Find candidates for the rows that sample nothing; return the logits of the others."""
         rows = outcome.rows
         is_searched = rows.is_searched[rows.wants_logits]
@@ -165,10 +163,10 @@ class Runner:
             return logits
         own = logits[self.table.device.put(numpy.flatnonzero(is_searched))]
         counts = self.table.num_candidates[rows.slots[rows.is_searched]]
-        outcome.candidates = candidates(self.table.device, own, numpy.flatnonzero(rows.is_searched), counts)
+        outcome.candidates = self._logprobs.candidates(own, numpy.flatnonzero(rows.is_searched), counts)
         return logits[self.table.device.put(numpy.flatnonzero(~is_searched))]
 
-    def _sample(self, outcome: Outcome, logits: Tensor, mask: Mask | None) -> None:
+    def _sample(self, outcome: Outcome, logits: DeviceArray, mask: Mask | None) -> None:
         rows = outcome.rows
         indices = numpy.flatnonzero(rows.is_sampling)
         slots = rows.slots[indices]
@@ -184,11 +182,11 @@ class Runner:
         outcome.sampled = self.table.device.host_copy(sampled.chosen)
 
     def _draw(
-        self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
+        self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: DeviceArray, mask: Mask | None
     ) -> SamplerOutput:
         """Sample the tokens of these rows, which are the step's at `indices`, and write them into the histories."""
         if self._may_break and point("worker.logits") == "nan":
-            logits[0] = torch.nan
+            logits[0] = numpy.nan
         parameters, slots = rows.parameters, rows.slots
         outcome.errors = rows.errors
         asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
@@ -200,13 +198,13 @@ class Runner:
         sampled = self._sampled(logits, rows, mask)
         if len(asking):
             owners, num_top = indices[asking], parameters.logprobs[slots[asking]]
-            outcome.logprobs.append(logprobs_of_rows(parameters.device, raw, sampled.token_ids[index], owners, num_top))
+            outcome.logprobs.append(self._logprobs.of_rows(raw, sampled.token_ids[index], owners, num_top))
         if len(watching):
-            found = token_logprobs(parameters.device, raw_watched, sampled.token_ids[watched], 0)
+            found = self._logprobs.of_tokens(raw_watched, sampled.token_ids[watched], 0)
             outcome.certainty = certainty(found, indices[watching], parameters.least_logprob[slots[watching]])
         return sampled
 
-    def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: Tensor) -> list[Callable[[], list[Logprobs]]]:
+    def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: DeviceArray) -> list[Callable[[], list[Logprobs]]]:
         """Log-probabilities of the prompt tokens that this step predicts: each position predicts the next token."""
         slots = rows.slots
         wanted = self.table.parameters.prompt_logprobs[slots]
@@ -220,22 +218,24 @@ class Runner:
             first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
             following = self.table.histories[int(slots[row]), int(rows.starts[row]) + 1 : int(lasts[row]) + 1]
             positions = self.table.device.put(numpy.arange(first, first + count))
-            pieces = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
+            following = self.table.device.cast(following, numpy.int64)
+            pieces = self._logprobs_of(hidden, positions, following, int(wanted[row]))
             if pieces:
                 parts.append(logprobs_of_prompt(row, pieces))
         return parts
 
-    def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> list[TokenLogprobs]:
+    def _logprobs_of(
+        self, hidden: DeviceArray, positions: DeviceArray, following: DeviceArray, num_top: int
+    ) -> list[TokenLogprobs]:
         """Compute log-probabilities in pieces. All ranks compute the logits; only rank 0 returns pieces."""
         length = piece_length(self.table.vocab_size, num_top)
         pieces = []
         for start in range(0, len(following), length):
             logits = self.forward_pass.logits(hidden, positions[start : start + length])
             if self.ranks.rank == 0:
-                pieces.append(token_logprobs(self.table.device, logits, following[start : start + length], num_top))
+                pieces.append(self._logprobs.of_tokens(logits, following[start : start + length], num_top))
         return pieces
 
-    @torch.inference_mode()
     def _move_blocks(self, plan: StepPlan) -> None:
         """Copy blocks to and from the second tier of each group."""
         for number, (changes, memory) in enumerate(zip(plan.groups, self.memory.groups, strict=True)):

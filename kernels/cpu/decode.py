@@ -9,10 +9,10 @@ from ctypes import addressof, c_int64, string_at
 from functools import partial
 from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy
 
-from ..reference.sampling.order import BLOCK
+from ..arrays import Array, address
+from ..sampling import BLOCK
 from .library import Library
 from .structs import BeginDecode, ChooseTokens, DecodeGroup, DrawColumns, GroupTables, KeepTokens, Logits, Slots, Step
 
@@ -37,7 +37,7 @@ class Decode:
         groups: Sequence[GroupTables],
         slots: Slots,
         columns: DrawColumns,
-        logits: Tensor,
+        logits: Array,
     ) -> None:
         """Steps and tables are those of each group of layers, and `slots` is told here where the tables are.
         `logits` are those that the recorded step writes: [capacity, vocabulary].
@@ -47,7 +47,7 @@ class Decode:
         tables = (GroupTables * len(groups))(*groups)
         changes = (DecodeGroup * len(groups))(
             *(
-                DecodeGroup(step=addressof(step), **{name: own.data_ptr() for name, own in columns.items()})
+                DecodeGroup(step=addressof(step), **{name: address(own) for name, own in columns.items()})
                 for step, columns in zip(steps, of_groups, strict=True)
             )
         )
@@ -56,7 +56,7 @@ class Decode:
         self._held = (steps, tables, slots, logits, memory, of_groups, changes)  # what is pointed to
         self._is_begun, self._num_faults = c_int64(), c_int64()
         self._token_ids, self._is_finite = memory["token_ids"], memory["is_finite"]
-        at = {name: tensor.data_ptr() for name, tensor in memory.items()}
+        at = {name: address(own) for name, own in memory.items()}
         self._sampled = at["sampled"]
         shared = {"step": addressof(steps[0]), "row_slots": at["row_slots"]}
         self._plan = BeginDecode(
@@ -69,7 +69,7 @@ class Decode:
             **{name: at[name] for name in _STEP_COLUMNS},
         )
         self._choice = ChooseTokens(
-            logits=Logits(logits.data_ptr(), 0, logits.shape[1], at["maxima"]),
+            logits=Logits(address(logits), 0, logits.shape[1], at["maxima"]),
             columns=columns,
             num_faults=addressof(self._num_faults),
             **{name: at[name] for name in _CHOICE_COLUMNS},
@@ -106,10 +106,10 @@ class Decode:
         self._choose()
         if not self._num_faults.value:
             return []
-        return (self._is_finite[: self._plan.num_rows] == 0).nonzero().flatten().tolist()
+        return numpy.flatnonzero(self._is_finite[: self._plan.num_rows] == 0).tolist()
 
     @property
-    def token_ids(self) -> Tensor:
+    def token_ids(self) -> Array:
         """[rows] int64: what was chosen, where `keep` finds it."""
         return self._token_ids[: self._plan.num_rows]
 
@@ -125,23 +125,23 @@ _STEP_COLUMNS = (
 _CHOICE_COLUMNS = ("largest", "best", "is_finite", "sums", "choice_positions", "token_ids")
 
 
-def _memory_of_group(tables: GroupTables, rows: int) -> dict[str, Tensor]:
+def _memory_of_group(tables: GroupTables, rows: int) -> dict[str, Array]:
     """What the kernels write of one group's step, by name."""
     if not tables.max_blocks:
-        return {name: torch.zeros(rows, dtype=torch.int32) for name in ("segment_reads", "segment_writes")}
-    block_tables = torch.zeros(rows * tables.max_blocks, dtype=torch.int32)
-    return {"kv_slots": torch.zeros(rows, dtype=torch.int64), "block_tables": block_tables}
+        return {name: numpy.zeros(rows, numpy.int32) for name in ("segment_reads", "segment_writes")}
+    block_tables = numpy.zeros(rows * tables.max_blocks, numpy.int32)
+    return {"kv_slots": numpy.zeros(rows, numpy.int64), "block_tables": block_tables}
 
 
-def _memory(num_slots: int, rows: int, vocabulary: int) -> dict[str, Tensor]:
+def _memory(num_slots: int, rows: int, vocabulary: int) -> dict[str, Array]:
     """What the kernels write, by name."""
     blocks = -(-vocabulary // BLOCK)
     sizes = {
-        torch.int64: {"row_slots": rows, "computed": rows, "positions": rows, "rotations": rows}
+        numpy.int64: {"row_slots": rows, "computed": rows, "positions": rows, "rotations": rows}
         | {"logit_rows": rows, "best": rows, "choice_positions": rows, "token_ids": rows},
-        torch.int32: {"query_starts": rows + 1, "context_lengths": rows, "sampled": rows},
-        torch.uint8: {"is_met": num_slots, "is_finite": rows},
-        torch.float32: {"largest": rows, "maxima": rows * blocks},
-        torch.float64: {"sums": rows * blocks},
+        numpy.int32: {"query_starts": rows + 1, "context_lengths": rows, "sampled": rows},
+        numpy.uint8: {"is_met": num_slots, "is_finite": rows},
+        numpy.float32: {"largest": rows, "maxima": rows * blocks},
+        numpy.float64: {"sums": rows * blocks},
     }
-    return {name: torch.zeros(size, dtype=dtype) for dtype, named in sizes.items() for name, size in named.items()}
+    return {name: numpy.zeros(size, dtype) for dtype, named in sizes.items() for name, size in named.items()}

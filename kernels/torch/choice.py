@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..reference.sampling.choice import OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose, heavy_enough
-from ..reference.sampling.order import BLOCK, Scan, in_chunks, most_likely
+from ..reference.sampling.choice import choose, heavy_enough, uniforms
+from ..reference.sampling.order import in_chunks, most_likely
+from ..sampling import BLOCK, OF_ALL, OF_TOP_K, OF_TOP_P, Columns, Draws, Scan
 
 # top_p without top_k: this many of the most likely tokens nearly always hold the share that it asks for.
 _FIRST_TRY = 1024
@@ -45,8 +46,14 @@ def _chosen(logits: Tensor, scanned: Scan, draws: Draws, first_try: int) -> Tens
             return choice(logits, scanned.largest[:, None], draws)
         if len(indices):
             index = torch.from_numpy(indices).to(logits.device)
-            chosen[index] = choice(logits[index], scanned.largest[index][:, None], draws.only(indices))
+            chosen[index] = choice(logits[index], scanned.largest[index][:, None], rows_of(draws, indices))
     return chosen
+
+
+def rows_of(draws: Draws, indices: numpy.ndarray) -> Draws:
+    index = torch.from_numpy(indices).to(draws.positions.device)
+    columns = Columns(*(column[index] for column in draws.columns))
+    return Draws(draws.kinds[indices], draws.top_k[indices], columns, draws.positions[index])
 
 
 def _draw_of_top_k(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
@@ -67,7 +74,7 @@ def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws, first_try: int
         tried = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
         short = (tried < draws.of_rows.top_p * total)[:, 0].nonzero()[:, 0]
         if len(short):
-            rest = draws.only(short.numpy())
+            rest = rows_of(draws, short.numpy())
             values, ids = most_likely(logits[short], logits.shape[1])
             drawn[short] = _draw_of_ordered(_weights(values, largest[short], rest), ids, total[short], rest)
     return drawn
@@ -79,7 +86,7 @@ def _draw_of_ordered(weights: Tensor, ids: Tensor, total: Tensor, draws: Draws) 
     # A token is kept while the share of those before it falls short of top_p.
     kept = (sums - weights < draws.of_rows.top_p * total) | (draws.of_rows.top_p >= 1)
     kept &= heavy_enough(weights, draws.of_rows)
-    target = draws.uniform() * (sums * kept).amax(-1, keepdim=True)
+    target = uniforms(draws) * (sums * kept).amax(-1, keepdim=True)
     column = ((sums <= target) & kept).sum(-1, keepdim=True).clamp_(max=ids.shape[1] - 1)
     return ids.gather(1, column)[:, 0]
 
@@ -89,7 +96,7 @@ def _draw_of_all(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     weights = _weights(logits, largest, draws, out=logits)
     weights *= heavy_enough(weights, draws.of_rows)
     sums = _block_sums(weights)
-    target = draws.uniform() * sums[:, -1:]
+    target = uniforms(draws) * sums[:, -1:]
     block = (sums <= target).sum(-1, keepdim=True).clamp_(max=sums.shape[1] - 1)
     before = pad(sums, (1, 0)).gather(1, block)
     inside = in_chunks(weights, BLOCK, 0.0).gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0]

@@ -7,7 +7,6 @@ be longer, all together, than the pool. Nothing in a block has to be true.
 from pathlib import Path
 
 import numpy
-import torch
 
 from penstock.kernels.states import Segments
 from penstock.worker.kv.host_memory import BackgroundTouch
@@ -49,23 +48,22 @@ def batch_of(model: Model, memory: ModelMemory, rows: Rows, common: int = 0) -> 
     tokens, contexts = [count for count, _ in rows], [context for _, context in rows]
     pool = next(group.num_blocks for group in memory.groups if not isinstance(group, StateMemory))
     width = -(-max(contexts) // BLOCK_SIZE)
-    tables = torch.stack([torch.randperm(pool)[:width] for _ in rows]).to(torch.int32)
+    chance, put = numpy.random.default_rng(0), model.backend.device.put
+    tables = numpy.stack([chance.permutation(pool)[:width] for _ in rows]).astype(numpy.int32)
     tables[:, : common // BLOCK_SIZE] = tables[0, : common // BLOCK_SIZE]
-    positions = torch.cat([torch.arange(context - count, context) for count, context in rows])
-    owners = torch.arange(len(rows)).repeat_interleave(torch.tensor(tokens))
-    slots = tables[owners, positions // BLOCK_SIZE].long() * BLOCK_SIZE + positions % BLOCK_SIZE
-    starts = torch.tensor([0, *tokens], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    states, segments = torch.arange(len(rows), dtype=torch.int32), torch.arange(len(rows) + 1, dtype=torch.int32)
+    positions = numpy.concatenate([numpy.arange(context - count, context) for count, context in rows])
+    owners = numpy.repeat(numpy.arange(len(rows)), tokens)
+    slots = tables[owners, positions // BLOCK_SIZE].astype(numpy.int64) * BLOCK_SIZE + positions % BLOCK_SIZE
+    starts = numpy.cumsum([0, *tokens], dtype=numpy.int32)
+    states, segments = (numpy.arange(count, dtype=numpy.int32) for count in (len(rows), len(rows) + 1))
+    of_states, blocks = Segments(*map(put, (starts, states, states, segments))), BlockRows(put(tables), put(slots))
     return Batch(
-        token_ids=torch.randint(0, model.vocab_size, (len(positions),)),
-        positions=positions,
+        token_ids=put(chance.integers(0, model.vocab_size, len(positions))),
+        positions=put(positions),
         query_starts=starts.tolist(),
         context_lengths=contexts,
-        groups=[
-            Segments(starts, states, states, segments) if isinstance(group, StateMemory) else BlockRows(tables, slots)
-            for group in memory.groups
-        ],
-        logit_rows=starts[1:].long() - 1,
+        groups=[of_states if isinstance(group, StateMemory) else blocks for group in memory.groups],
+        logit_rows=put(starts[1:].astype(numpy.int64) - 1),
         memory=memory,
     )
 

@@ -58,7 +58,7 @@ class Drive:
         table = SlotTable(sizes.rows, length, [num_blocks], _BLOCK_SIZE, model.vocab_size, device)
         memory, ranks, trace = model.plain_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
         fast = model.fast_decode(memory, table, ranks, trace)
-        ways = dict(fast_decode=fast, batch=model.backend.batch, sample=model.sample)
+        ways = dict(fast_decode=fast, batch=model.backend.batch, sampling=model.backend.sampling, sample=model.sample)
         self.runner = Runner(model.forward_pass, memory, table, ranks, trace=trace, **ways)
         self.scheduler = Scheduler(
             Limits(

@@ -211,7 +211,7 @@ def _of_pictures(*given: Any) -> Any:
 
     batch = DeviceBatch(*given)
     if not batch.only_decodes:
-        batch.seen_ends = torch.from_numpy(numpy.repeat(batch.step_rows.ends, batch.step_rows.num_tokens))
+        batch.seen_ends = numpy.repeat(batch.step_rows.ends, batch.step_rows.num_tokens)
     return batch
 
 

@@ -15,6 +15,7 @@ from builders.runner_harness import no_mask
 from torch import Tensor
 
 from penstock.kernels.arrays import FLOAT32
+from penstock.kernels.torch.sampling import TensorSampling
 from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.messages import Fork, NewSlot, StepPlan, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -171,7 +172,8 @@ def state_runner() -> Runner:
     memory = ModelMemory.of([*kv, states], [group.layers for group in GROUPS], SIZE)
     table = SlotTable(6, LENGTH, [40, 40, STATES], SIZE, VOCABULARY, TensorDevice(torch.device("cpu")), groups=GROUPS)
     tiers = [second_tier(group.parts, CELLS) for group in memory.groups]
-    return Runner(StateModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=tiers)
+    ways = {"sampling": TensorSampling(), "second_tiers": tiers}
+    return Runner(StateModel(), memory, table, Parallel(), trace=Trace(None, "test"), **ways)
 
 
 def prompt_of(length: int) -> list[int]:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from penstock.kernels import LoraMapping
 from penstock.kernels.states import NO_STATE, Segments
-from penstock.kernels.torch.arrays import tensor_of
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.worker.kv.state_memory import StateMemory
 from penstock.worker.start.model import Model
@@ -57,28 +56,33 @@ class HandDriven:
         width = max(len(self.blocks[row]) for row, _ in plan)
         tables = [self.blocks[row] + [0] * (width - len(self.blocks[row])) for row, _ in plan]
         asked = list(range(len(token_ids))) if every_token else [end - 1 for end in starts[1:]]
+        device = self.model.backend.device
+        put = device.put
+        blocks = BlockRows(put(numpy.array(tables, numpy.int32)), put(numpy.array(slots)))
         batch = Batch(
-            token_ids=torch.tensor(token_ids),
-            positions=torch.tensor(positions),
+            token_ids=put(numpy.array(token_ids)),
+            positions=put(numpy.array(positions)),
             query_starts=starts,
             context_lengths=[self.computed[row] for row, _ in plan],
-            groups=self._groups(plan, starts, BlockRows(torch.tensor(tables, dtype=torch.int32), torch.tensor(slots))),
-            logit_rows=torch.tensor(asked),
+            groups=self._groups(plan, starts, blocks),
+            logit_rows=put(numpy.array(asked)),
             memory=self.memory,
             adapted=LoraMapping.of(
                 numpy.array([self.adapters[row] for row, _ in plan]),
                 numpy.array([count for _, count in plan]),
-                tensor_of,
+                put,
             ),
         )
         # A copy: the next step may write its own in the same place.
-        return self.model.forward_pass.logits(self.model.forward_pass.forward(batch), batch.logit_rows).clone()
+        logits = self.model.forward_pass.logits(self.model.forward_pass.forward(batch), batch.logit_rows)
+        return torch.from_numpy(device.host_copy(logits)().copy())
 
     def _groups(self, plan: list[tuple[int, int]], starts: list[int], blocks: BlockRows) -> list[BlockRows | Segments]:
         """All blocks alike; a row's state is the one of its own number, in place."""
         before = [NO_STATE if self.computed[row] == count else row for row, count in plan]
         columns = (starts, before, [row for row, _ in plan], range(len(plan) + 1))
-        segments = Segments(*(torch.tensor(each, dtype=torch.int32) for each in columns))
+        put = self.model.backend.device.put
+        segments = Segments(*(put(numpy.array(each, numpy.int32)) for each in columns))
         return [segments if isinstance(each, StateMemory) else blocks for each in self.memory.groups]
 
     def greedy(self, rows: list[int], count: int, budget: int = 10_000) -> list[Tensor]:

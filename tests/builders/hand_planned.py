@@ -10,6 +10,7 @@ from builders.runner_harness import no_mask
 from torch import Tensor
 
 from penstock.kernels.arrays import FLOAT32
+from penstock.kernels.torch.sampling import TensorSampling
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -60,7 +61,8 @@ def chain_runner(num_cells: int = 0) -> Runner:
     memory = ModelMemory.of_one(kv, BLOCK_SIZE)
     table = SlotTable(6, MAX_MODEL_LEN, [NUM_BLOCKS], BLOCK_SIZE, VOCABULARY, TensorDevice(torch.device("cpu")))
     cells = [second_tier(kv.parts, num_cells)] if num_cells else []
-    return Runner(ChainModel(), memory, table, Parallel(), trace=Trace(None, "test"), second_tiers=cells)
+    ways = {"sampling": TensorSampling(), "second_tiers": cells}
+    return Runner(ChainModel(), memory, table, Parallel(), trace=Trace(None, "test"), **ways)
 
 
 def new(slot: int, token_ids: Sequence[int], *, num_computed: int = 0, **params) -> NewSlot:

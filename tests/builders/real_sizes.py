@@ -187,7 +187,8 @@ def rows(sizes: Sizes) -> Iterator[Case]:
 
 
 def logits(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels.reference.sampling.race import DeviceDraws, DeviceMask
+    from penstock.kernels.reference.sampling.race import DeviceMask
+    from penstock.kernels.sampling import DeviceDraws
 
     for count in (1, 7, sizes.sized(256, 9)):
         width = sizes.sized(151_936, 515)

@@ -72,8 +72,8 @@ def slotted_runner(
     ranks, trace = Parallel(), Trace(None, "test")
     fast, cells = model.fast_decode(memory, table, ranks, trace), model.second_tiers(memory, [num_cells] * len(groups))
     runner = SlottedRunner(
-        model.forward_pass, memory, table, ranks, trace=trace, fast_decode=fast, second_tiers=cells,
-        media=model.kept_media(num_media_rows), batch=model.backend.batch, sample=model.sample,
+        model.forward_pass, memory, table, ranks, trace=trace, sampling=model.backend.sampling, fast_decode=fast,
+        second_tiers=cells, media=model.kept_media(num_media_rows), batch=model.backend.batch, sample=model.sample,
     )  # fmt: skip
     runner.model = model
     return runner

@@ -9,10 +9,14 @@ from builders.native_variants import ENDS, needs_variant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import sampling
-from penstock.kernels.cpu import sampling as native
 from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.reference.sampling.choice import choose
+from penstock.kernels.reference.sampling.logprobs import ranked_logprobs
+from penstock.kernels.reference.sampling.order import most_likely, scan
 from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Columns, Draws
+from penstock.kernels.torch import sampling as tensors
+from penstock.kernels.torch.choice import rows_of
+from penstock.kernels.torch.sampling import native
 
 pytestmark = needs_variant
 
@@ -20,7 +24,7 @@ pytestmark = needs_variant
 @pytest.fixture
 def form(library, monkeypatch) -> Library:
     """The variant that the operations are computed with."""
-    monkeypatch.setattr(native, "load", lambda: library)
+    monkeypatch.setattr(tensors, "load", lambda: library)
     return library
 
 
@@ -57,8 +61,8 @@ def drawn_as(kind: int, rows: int, generator: torch.Generator, top_k: int) -> Dr
 def test_a_scan_finds_what_the_reference_finds(logits):
     for name in ENDS:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "load", lambda name=name: load(name))
-            for found, expected in zip(native.native_scan(logits), sampling.scan.reference(logits), strict=True):
+            patch.setattr(tensors, "load", lambda name=name: load(name))
+            for found, expected in zip(native("scan", logits), scan.reference(logits), strict=True):
                 assert torch.equal(found, expected), name
 
 
@@ -67,12 +71,12 @@ def test_a_scan_finds_what_the_reference_finds(logits):
 def test_the_most_likely_their_log_probabilities_and_ranks_are_those_of_the_reference(logits, data):
     width = logits.shape[1]
     count = data.draw(st.integers(1, min(width, 3000)))
-    values, ids = native.native_most_likely(logits, count)
-    expected_values, expected_ids = sampling.most_likely.reference(logits, count)
+    values, ids = native("most_likely", logits, count)
+    expected_values, expected_ids = most_likely.reference(logits, count)
     assert torch.equal(ids, expected_ids) and torch.equal(values, expected_values)
     chosen = torch.tensor([data.draw(st.integers(0, width - 1)) for _ in logits])
-    found = native.native_ranked_logprobs(logits, chosen, count - 1)
-    expected = sampling.ranked_logprobs.reference(logits, chosen, count - 1)
+    found = native("ranked_logprobs", logits, chosen, count - 1)
+    expected = ranked_logprobs.reference(logits, chosen, count - 1)
     assert torch.equal(found.token_ids, expected.token_ids) and torch.equal(found.ranks, expected.ranks)
     # In float64: torch's own in float32 rounds more than what is tested.
     exact = torch.log_softmax(logits.double(), -1).gather(1, found.token_ids.long()).float()
@@ -89,9 +93,9 @@ def test_the_most_likely_their_log_probabilities_and_ranks_are_those_of_the_refe
 def test_a_draw_is_that_of_the_reference(kind, logits, seed, top_k):
     generator = torch.Generator().manual_seed(seed)
     draws = drawn_as(kind, len(logits), generator, min(top_k, logits.shape[1]))
-    scanned = sampling.scan.reference(logits)
-    found = native.native_choose(logits, scanned, draws)
-    assert torch.equal(found, sampling.choose.reference(logits.clone(), scanned, draws))
+    scanned = scan.reference(logits)
+    found = native("choose", logits, scanned, draws)
+    assert torch.equal(found, choose.reference(logits.clone(), scanned, draws))
 
 
 def mixed(rows: int, width: int) -> tuple[torch.Tensor, Draws]:
@@ -108,16 +112,16 @@ def test_a_row_is_chosen_alike_alone_and_in_company_by_any_number_of_threads_and
     before, found = logits.clone(), []
     for threads in (1, 2, 3):
         form.set_threads(threads)
-        found.append(native.native_choose(logits, native.native_scan(logits), draws))
+        found.append(native("choose", logits, native("scan", logits), draws))
     form.set_threads(1)
     assert torch.equal(logits, before)
     chosen = torch.arange(23) * 1400
-    together = native.native_ranked_logprobs(logits, chosen, 20)
+    together = native("ranked_logprobs", logits, chosen, 20)
     for row in range(len(logits)):
         one = logits[row : row + 1]
-        alone = native.native_choose(one, native.native_scan(one), draws.only(torch.tensor([row]).numpy()))
+        alone = native("choose", one, native("scan", one), rows_of(draws, torch.tensor([row]).numpy()))
         assert [alone.item()] == list({each[row].item() for each in found}), row
-        ranked = native.native_ranked_logprobs(one, chosen[row : row + 1], 20)
+        ranked = native("ranked_logprobs", one, chosen[row : row + 1], 20)
         assert all(torch.equal(own[0], of_all[row]) for own, of_all in zip(ranked, together, strict=True)), row
 
 
@@ -126,14 +130,14 @@ def test_a_row_is_chosen_alike_alone_and_in_company_by_any_number_of_threads_and
 def test_a_broken_logit_is_noticed_wherever_it_stands(broken, place, form):
     logits = torch.zeros(3, 33_000)
     logits[1, place] = broken
-    assert native.native_scan(logits).is_finite.tolist() == [True, False, True]
+    assert native("scan", logits).is_finite.tolist() == [True, False, True]
 
 
 @for_each("value", [math.nan, math.inf, -math.inf])
 def test_a_row_without_any_choice_still_gets_a_token_of_the_vocabulary(value, form):
     logits, draws = mixed(8, 700)
     logits[:] = value
-    chosen = native.native_choose(logits, native.native_scan(logits), draws)
+    chosen = native("choose", logits, native("scan", logits), draws)
     assert chosen.min() >= 0 and chosen.max() < 700
-    assert native.native_most_likely(logits, 9)[1].max() < 700
-    assert native.native_ranked_logprobs(logits, torch.zeros(8, dtype=torch.int64), 9).token_ids.max() < 700
+    assert native("most_likely", logits, 9)[1].max() < 700
+    assert native("ranked_logprobs", logits, torch.zeros(8, dtype=torch.int64), 9).token_ids.max() < 700

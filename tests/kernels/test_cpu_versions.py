@@ -8,7 +8,7 @@ from builders.native_variants import needs_variant
 from builders.operation_examples.table import EXAMPLES
 from builders.recorded_layers import RECORDED, is_recorded, only_rows
 
-import penstock.kernels.sampling  # noqa: F401  registers its operations
+import penstock.kernels.torch.sampling  # noqa: F401  registers its operations
 from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS, op
 

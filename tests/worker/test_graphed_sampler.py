@@ -16,6 +16,7 @@ from builders.hand_planned import new, plan, sampled
 from builders.runner_harness import no_mask
 from torch import Tensor
 
+from penstock.kernels.torch.sampling import TensorSampling
 from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
@@ -78,8 +79,9 @@ class TableDecoder:
 def runner_on(decoder: GraphedDecoder) -> Runner:
     memory = ModelMemory.of_one(DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST), 16)
     table = SlotTable(SPARE + 1, 16, [16], 16, VOCABULARY, TensorDevice(HOST))
-    sample = GraphedSampler(decoder, choose)
-    return Runner(decoder, memory, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
+    sample = GraphedSampler(decoder, TensorSampling(), choose)
+    ways = {"sampling": TensorSampling(), "batch": DeviceBatch, "sample": sample}
+    return Runner(decoder, memory, table, Parallel(), trace=Trace(None, "test"), **ways)
 
 
 def captured() -> GraphedDecoder:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy
 import pytest
 import torch
 from builders.backends import BACKENDS, load_on
@@ -50,7 +51,7 @@ def test_no_rows_give_no_logits(tmp_path):
     model = load_model(tiny_model(tmp_path, "qwen2"))
     driven = HandDriven(model)
     driven.step([(driven.add(_prompt(3)), 3)])
-    assert model.forward_pass.logits(torch.empty(3, 112), torch.empty(0, dtype=torch.int64)).shape == (0, 307)
+    assert model.forward_pass.logits(torch.empty(3, 112), numpy.empty(0, numpy.int64)).shape == (0, 307)
 
 
 @for_each("backend", BACKENDS)

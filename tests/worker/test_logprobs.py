@@ -7,14 +7,17 @@ import torch
 from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
 from builders.cases import for_each
 from builders.runner_harness import Answer, engine_of, prompt
-from builders.sampled_rows import logits_like
+from builders.sampled_rows import Form, logits_like
 from builders.tiny_model import tiny_model
 
-from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.start.model import Model
-from penstock.worker.steps.logprobs import logprobs_of_prompt, logprobs_of_rows, token_logprobs
+from penstock.worker.steps.logprobs import LogprobOperations, logprobs_of_prompt
 
-VOCABULARY, CPU = 5003, TensorDevice(torch.device("cpu"))
+VOCABULARY = 5003
+
+
+def operations(form: Form) -> LogprobOperations:
+    return LogprobOperations(form.ops, form.device)
 
 
 def expected(logits: torch.Tensor) -> numpy.ndarray:
@@ -28,7 +31,7 @@ def expected(logits: torch.Tensor) -> numpy.ndarray:
 def test_the_chosen_token_comes_first_and_then_the_most_likely(sampling_form, num_top, ties):
     logits = logits_like(4, VOCABULARY, ties=ties)
     chosen = torch.tensor([0, 17, int(logits[2].argmax()), VOCABULARY - 1])
-    found = token_logprobs(CPU, logits, chosen, num_top)
+    found = operations(sampling_form).of_tokens(*map(sampling_form.given, (logits, chosen)), num_top)
     wanted = expected(logits)
     for row, order in enumerate(torch.sort(logits, descending=True, stable=True).indices.tolist()):
         assert found.token_ids[row].tolist() == [chosen[row].item(), *order[:num_top]]
@@ -37,20 +40,22 @@ def test_the_chosen_token_comes_first_and_then_the_most_likely(sampling_form, nu
 
 
 def test_each_row_gets_a_part_with_what_its_owner_asked_for(sampling_form):
-    logits, chosen = logits_like(3, 50), torch.tensor([1, 2, 3])
+    logits, chosen = map(sampling_form.given, (logits_like(3, 50), torch.tensor([1, 2, 3])))
+    of_rows = operations(sampling_form).of_rows
     owners, num_top = numpy.array([7, 2, 9]), numpy.array([4, 10, 4])
-    parts = {part.owner: part for part in logprobs_of_rows(CPU, logits, chosen, owners, num_top)()}
+    parts = {part.owner: part for part in of_rows(logits, chosen, owners, num_top)()}
     widths = {owner: (part.is_prompt, part.width) for owner, part in parts.items()}
     assert widths == {7: (False, 5), 2: (False, 11), 9: (False, 5)}
     assert len(parts[7].token_ids) == len(parts[7].logprobs) == 20 and len(parts[7].ranks) == 4
-    (alone,) = logprobs_of_rows(CPU, logits[2:], chosen[2:], owners[2:], num_top[2:])()
+    (alone,) = of_rows(logits[2:], chosen[2:], owners[2:], num_top[2:])()
     assert parts[9] == alone
 
 
 def test_pieces_of_a_prompt_join_to_the_whole(sampling_form):
-    logits, chosen = logits_like(5, 300), torch.arange(5)
-    pieces = [token_logprobs(CPU, logits[start:end], chosen[start:end], 3) for start, end in ((0, 2), (2, 3), (3, 5))]
-    assert logprobs_of_prompt(0, pieces)() == logprobs_of_prompt(0, [token_logprobs(CPU, logits, chosen, 3)])()
+    logits, chosen = map(sampling_form.given, (logits_like(5, 300), torch.arange(5)))
+    of_tokens = operations(sampling_form).of_tokens
+    pieces = [of_tokens(logits[start:end], chosen[start:end], 3) for start, end in ((0, 2), (2, 3), (3, 5))]
+    assert logprobs_of_prompt(0, pieces)() == logprobs_of_prompt(0, [of_tokens(logits, chosen, 3)])()
 
 
 def answer(model: Model, token_ids: list[int], *, budget: int = 512, **params) -> Answer:

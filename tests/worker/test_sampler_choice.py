@@ -6,20 +6,14 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
-from builders.sampled_rows import logits_like, sampled_rows
+from builders.sampled_rows import choose, logits_like, sample, sampled_rows
 from builders.sampling_rules import CASES
 
-from penstock.kernels import sampling
 from penstock.kernels.reference.sampling.uniform import uniform
 from penstock.kernels.torch import choice
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.sampler import SamplingRows, sample
 
 pytestmark = pytest.mark.usefixtures("sampling_form")
-
-
-def choose(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    return sampling.choose(logits, sampling.scan(logits), rows.draws())
 
 
 def draws(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 3) -> numpy.ndarray:

@@ -3,12 +3,14 @@
 import numpy
 import pytest
 import torch
+from builders import sampled_rows
 from builders.cases import for_each
-from builders.sampled_rows import HISTORY, logits_like
+from builders.sampled_rows import HISTORY, logits_like, sample
 
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.backends.torch.device import TensorDevice
-from penstock.worker.sampler import LogitsProcessors, ParameterTable, SamplingRows, sample
+from penstock.worker.sampler import LogitsProcessors, ParameterTable, SamplingRows
+
+pytestmark = pytest.mark.usefixtures("sampling_form")
 
 VOCABULARY = 97
 TOKENS = [5, 6, 7, 8]
@@ -34,13 +36,14 @@ def always(step):
 
 
 def rows(processors: LogitsProcessors, params: list[SamplingParams]) -> SamplingRows:
-    table = ParameterTable(len(params), VOCABULARY, TensorDevice(torch.device("cpu")), processors)
+    table = ParameterTable(len(params), VOCABULARY, sampled_rows.form.device, processors)
     stored = torch.zeros(len(params), HISTORY, dtype=torch.int32)
     for slot, each in enumerate(params):
         stored[slot, : len(TOKENS)] = torch.tensor(TOKENS)
         table.enter(slot, each, 3, 0, 0)
     count = len(params)
-    return SamplingRows(table, numpy.arange(count), numpy.full(count, len(TOKENS)), numpy.full(count, 3), stored)
+    columns = (numpy.arange(count), numpy.full(count, len(TOKENS)), numpy.full(count, 3))
+    return SamplingRows(table, *columns, sampled_rows.form.given(stored))
 
 
 def arguments(**given) -> SamplingParams:

@@ -8,15 +8,12 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
-from builders.sampled_rows import logits_like, sampled_rows
+from builders.sampled_rows import adjust, allow, logits_like, most_likely, sample, sampled_rows, scan
 from builders.sampling_rules import CASES, next_token
 
 from penstock.kernels.reference.sampling.uniform import uniform
-from penstock.kernels.sampling import most_likely, scan
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.backends.torch.device import TensorDevice
-from penstock.worker.sampler import Mask, sample
-from penstock.worker.sampler.adjustments import adjust, allow
+from penstock.worker.sampler import Mask
 
 pytestmark = pytest.mark.usefixtures("sampling_form")
 
@@ -83,7 +80,7 @@ def test_a_mask_leaves_the_tokens_whose_bit_is_set():
     bits = numpy.array([words], numpy.uint32).view(numpy.int32)
     expected = logits.clone()
     expected[1, [token for token in range(VOCABULARY) if token not in allowed]] = -math.inf
-    allow(logits, Mask(numpy.array([1]), bits), TensorDevice(torch.device("cpu")))
+    allow(logits, sampled_rows(VOCABULARY, [SamplingParams()] * 3), Mask(numpy.array([1]), bits))
     assert torch.equal(logits, expected)
 
 
@@ -155,10 +152,10 @@ def test_the_most_likely_are_those_of_a_stable_sort(width, ties):
         ordered, ids = most_likely(values[1:], count)
         assert torch.equal(ids, right[1:, :count]), (width, count)
         assert torch.equal(ordered, values[1:].gather(1, ids))
-    found = scan(values)
-    assert torch.equal(found.best, right[:, 0])
-    assert torch.equal(found.largest, values.amax(-1))
+    largest, best, _, _ = scan(values)
+    assert torch.equal(best, right[:, 0])
+    assert torch.equal(largest, values.amax(-1))
     zeros = torch.zeros(1, width)
     zeros[0, ::2] = -0.0  # those of both signs are equal
     assert most_likely(zeros, min(4, width))[1].tolist() == [list(range(min(4, width)))]
-    assert scan(zeros).best.tolist() == [0]
+    assert scan(zeros)[1].tolist() == [0]

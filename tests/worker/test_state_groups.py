@@ -5,7 +5,7 @@ state has seen its tokens alone, and answers are right, whatever is scarce.
 import ctypes
 from random import Random
 
-import torch
+import numpy
 from builders.cases import for_each
 from builders.group_planner import GROUPS, LENGTH, STATES, GroupPlanner, follower, prompt_of, state_runner
 from builders.runner_harness import TinyEngine, prompt
@@ -13,6 +13,7 @@ from builders.runner_harness import TinyEngine, prompt
 from penstock.kernels.cpu.decode import Decode
 from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.structs import DrawColumns, Step
+from penstock.kernels.torch.arrays import array_of
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import StepPlan, column
 from penstock.protocol.parameters.beams import BeamSearchParams
@@ -80,8 +81,12 @@ def test_a_checkpoint_is_found_again_and_comes_back_from_the_second_tier():
 
 
 def decode_of(table: SlotTable, steps: list[Step]) -> Decode:
+    """Native steps read the arrays whose memory the table's tensors are."""
+    table.histories = array_of(table.histories)
+    for group in table.groups[:2]:
+        group.tables = array_of(group.tables)
     tables = [_tables(group) for group in table.groups]
-    return Decode(load(), steps, tables, _slots(table), DrawColumns(), torch.zeros(8, 4))
+    return Decode(load(), steps, tables, _slots(table), DrawColumns(), numpy.zeros((8, 4), numpy.float32))
 
 
 def test_a_native_step_of_answers_changes_the_same_as_any_other():

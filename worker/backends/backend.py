@@ -3,12 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.arrays import FLOAT32, Array, DType
 from ...kernels.cpu.library import Library
+from ...kernels.sampling import Sampling
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
 from ..description.config import ModelConfig
@@ -75,6 +77,11 @@ class Backend(ABC):
     @abstractmethod
     def use_threads(self, count: int) -> None: ...
 
+    @property
+    @abstractmethod
+    def sampling(self) -> Sampling:
+        """The operations on logits."""
+
     @abstractmethod
     def quantized(self, name: str) -> WeightFormat:
         """The weight format for this kind of the option `quantization`."""
@@ -136,7 +143,7 @@ class Backend(ABC):
 
     def sample(self, forward_pass: ForwardPass) -> Sampler:
         """The sampler of tokens from the forward pass's logits."""
-        return sample
+        return partial(sample, self.sampling)
 
     def capture(
         self,

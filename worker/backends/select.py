@@ -70,16 +70,10 @@ def select_backend(
             return TritonBackend.create(TensorDevice(device.torch_device), dtype, ranks, own)
     else:
         try:
-            return _native_backend(config, device, dtype, ranks)
+            return NativeBackend.create(load_library(), config, dtype, ranks)
         except LibraryError as error:
             missing = str(error)
     return _torch_backend(device, dtype, ranks, options, missing)
-
-
-def _native_backend(config: ModelConfig, device: Device, dtype: DType, ranks: Parallel) -> NativeBackend:
-    from .torch.device import TensorDevice  # until its batches and samplers hold arrays
-
-    return NativeBackend.create(load_library(), config, TensorDevice(device.torch_device), dtype, ranks)
 
 
 def _torch_backend(

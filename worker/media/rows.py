@@ -5,13 +5,11 @@ dropped.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy
 
 from ...kernels.arrays import Array, DeviceArray
 from ...kernels.operands import PlacedRows
-from ...kernels.torch.arrays import tensor_of
 from ...protocol.media import Encode, MediaRows
 from ...protocol.messages import StepPlan, values
 from ..plan_error import PlanError, require
@@ -62,10 +60,11 @@ class KeptMedia:
             tokens.append(numpy.arange(start, start + each.count))
             rows.append(own[each.first : each.first + each.count])  # type: ignore[index]
         put = self.encoding.device.put
-        found = self.rows, put(numpy.concatenate(tokens)), put(numpy.concatenate(rows))
-        return PlacedRows(*(tensor_of(each) if isinstance(each, numpy.ndarray) else each for each in found))
+        return PlacedRows(self.rows, put(numpy.concatenate(tokens)), put(numpy.concatenate(rows)))
 
-    def seen_ends(self, media: Sequence[MediaRows], query_starts: Sequence[int], context_lengths: Sequence[int]) -> Any:
+    def seen_ends(
+        self, media: Sequence[MediaRows], query_starts: Sequence[int], context_lengths: Sequence[int]
+    ) -> Array | None:
         """[T] int64: ends of what tokens see. Tokens with rows of one span see its end, if the model wants that."""
         if not self.config.family.has_whole_spans:
             return None
@@ -75,7 +74,7 @@ class KeptMedia:
         for each in media:
             start = query_starts[each.row] + each.offset
             ends[start : start + each.count] = ends[start + each.count - 1]
-        return tensor_of(ends)
+        return ends
 
     def _encode(self, encode: Encode) -> None:
         if encode.first == 0:

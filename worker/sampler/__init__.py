@@ -19,8 +19,9 @@
   - min_p needs neither sum nor order, because w_max = 1. Alone, it draws in the order of ids.
   - A draw is the first token whose running sum of w exceeds u × Σ w of what is kept. u is a hash of (seed, sample,
     position), never the state of a generator, so that a row's token is the same in any batch.
-  - A GPU sums nothing to draw: `sample_by_race` takes the largest w / e, e a hash of (seed, sample, position, token)
-    made exponential. P(a token wins) = w / Σw, so tokens differ from those on a CPU, but are equally likely.
+  - A GPU sums nothing to draw: `backends/triton/sampler.py` takes the largest w / e, e a hash of (seed, sample,
+    position, token) made exponential. P(a token wins) = w / Σw, so tokens differ from those on a CPU, but are equally
+    likely.
 
 Nothing here depends on plans, blocks or messages.
 """
@@ -28,17 +29,16 @@ Nothing here depends on plans, blocks or messages.
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
-from ...kernels.sampling import DeviceDraws, DeviceMask, choose, scan
+from ...kernels.arrays import DeviceArray
+from ...kernels.sampling import Sampling
 from .adjustments import Mask, adjust, allow, are_adjusted
 from .parameters import ParameterTable, SamplingRows
 from .processors import LogitsProcessors
 
 __all__ = [
     "FAULTS",
-    "Choose",
     "LogitsProcessors",
     "Mask",
     "ParameterTable",
@@ -47,7 +47,6 @@ __all__ = [
     "SamplingRows",
     "are_adjusted",
     "sample",
-    "sample_by_race",
 ]
 
 
@@ -67,50 +66,43 @@ FAULTS = (
 
 
 class SamplerOutput(NamedTuple):
-    chosen: Tensor  # int64 [rows, 2], contiguous, so that one copy to the host is enough
+    chosen: DeviceArray  # int64 [rows, 2], contiguous, so that one copy to the host is enough
 
     @property
-    def token_ids(self) -> Tensor:
+    def token_ids(self) -> DeviceArray:
         """One token for each row; 0 if the row has a fault."""
         return self.chosen[:, 0]
 
     @property
-    def faults(self) -> Tensor:
+    def faults(self) -> DeviceArray:
         """Each row's index into FAULTS."""
         return self.chosen[:, 1]
 
 
 # Also writes the tokens into the rows' histories.
-Sampler = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
-Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # like `choose_on_device`
+Sampler = Callable[[DeviceArray, SamplingRows, Mask | None], SamplerOutput]
 
 
-def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
+def sample(ops: Sampling, logits: DeviceArray, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
     """Sample a token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
-    scanned = scan(logits)  # [rows]: the largest logit, its lowest id, whether all are finite
+    device = rows.parameters.device
+    scanned = ops.scan(logits)  # [rows]: the largest logit, its lowest id, whether all are finite
     is_broken = ~scanned.is_finite
-    faults = is_broken.to(torch.int64)
+    faults = device.cast(is_broken, numpy.int64)
     wants_adjustment = bool(rows.wants.any())
     if mask is not None:
-        allow(logits, mask, rows.parameters.device)
+        allow(ops, logits, rows, mask)
     if wants_adjustment:
-        adjust(logits, rows)
+        adjust(ops, logits, rows)
     if wants_adjustment or mask is not None:
-        scanned = scan(logits)
-        is_empty = ~is_broken & ~torch.isfinite(scanned.largest)
+        scanned = ops.scan(logits)
+        is_empty = ~is_broken & ~(abs(scanned.largest) < numpy.inf)  # NaN, too, is below nothing
         faults += 2 * is_empty
         is_broken |= is_empty
     # Fast path for the most common case: greedy rows need no parameters.
-    token_ids = scanned.best if rows.are_greedy else choose(logits, scanned, rows.draws())
-    sampled = SamplerOutput(torch.stack((token_ids.masked_fill(is_broken, 0), faults), 1))  # [rows, 2]
+    token_ids = scanned.best if rows.are_greedy else ops.choose(logits, scanned, rows.draws())
+    chosen = device.zeros((len(rows), 2), numpy.int64)
+    chosen[:, 0], chosen[:, 1] = token_ids * ~is_broken, faults
+    sampled = SamplerOutput(chosen)
     rows.keep(sampled.token_ids)
     return sampled
-
-
-def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
-    """Sample on a GPU without waiting for it; `choose` draws different tokens with the same probabilities."""
-    if mask is not None:
-        allow(logits, mask, rows.parameters.device)
-    if rows.wants.any():
-        adjust(logits, rows)
-    return SamplerOutput(choose(logits, rows.device_draws(), None))

@@ -8,19 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy
-import torch
-from torch import Tensor
 
-from ...kernels import sampling
-from ...kernels.sampling import Histories
-from ..device import Device
+from ...kernels.arrays import DeviceArray
+from ...kernels.sampling import Histories, Sampling
 from . import parameters
 from .parameters import Additions, SamplingRows, Sequences
 
 
 class Adjustment(NamedTuple):
     wanting: Callable[[SamplingRows], numpy.ndarray]  # indices of the rows that use it
-    apply: Callable[[Tensor, SamplingRows, numpy.ndarray], None]
+    apply: Callable[[Sampling, DeviceArray, SamplingRows, numpy.ndarray], None]
 
 
 class Mask(NamedTuple):
@@ -30,8 +27,8 @@ class Mask(NamedTuple):
     bits: numpy.ndarray  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
 
 
-def allow(logits: Tensor, mask: Mask, device: Device) -> None:
-    sampling.apply_mask(logits, *map(device.put, mask))
+def allow(ops: Sampling, logits: DeviceArray, rows: SamplingRows, mask: Mask) -> None:
+    ops.apply_mask(logits, *map(rows.parameters.device.put, mask))
 
 
 def are_adjusted(rows: SamplingRows) -> bool:
@@ -39,21 +36,21 @@ def are_adjusted(rows: SamplingRows) -> bool:
     return bool(rows.wants.any()) and any(len(adjustment.wanting(rows)) for adjustment in ADJUSTMENTS)
 
 
-def adjust(logits: Tensor, rows: SamplingRows) -> None:
+def adjust(ops: Sampling, logits: DeviceArray, rows: SamplingRows) -> None:
     """Apply all adjustments that rows use."""
     for adjustment in ADJUSTMENTS:
         wanting = adjustment.wanting(rows)
         if len(wanting):
-            adjustment.apply(logits, rows.only(wanting), wanting)
+            adjustment.apply(ops, logits, rows.only(wanting), wanting)
 
 
-def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def add_biases(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """Add `logit_bias`, and minus infinity for bad words of one token."""
     biases = rows.parameters.rare.biases
-    _add(logits, rows, indices, [biases[slot] for slot in rows.slots.tolist()])
+    _add(ops, logits, rows, indices, [biases[slot] for slot in rows.slots.tolist()])
 
 
-def ban_bad_sequences(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def ban_bad_sequences(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """Mask the last token of a bad sequence if the history ends with its other tokens."""
     sequences = [rows.parameters.rare.bad_sequences[slot] for slot in rows.slots.tolist()]
     for length in sorted({length for of_row in sequences for length in of_row}):
@@ -61,35 +58,48 @@ def ban_bad_sequences(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray
         having = numpy.array([long_enough[row] and length in of_row for row, of_row in enumerate(sequences)])
         if having.any():
             kept = numpy.flatnonzero(having)
-            _ban_where_rest_stands(logits, rows.only(kept), indices[kept], [sequences[row][length] for row in kept])
+            of_length = [sequences[row][length] for row in kept]
+            _ban_where_rest_stands(ops, logits, rows.only(kept), indices[kept], of_length)
 
 
 def _ban_where_rest_stands(
-    logits: Tensor, rows: SamplingRows, indices: numpy.ndarray, sequences: list[Sequences]
+    ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray, sequences: list[Sequences]
 ) -> None:
-    length = sequences[0].rest.shape[1]
+    length, device = sequences[0].rest.shape[1], rows.parameters.device
     counts = [len(of_row.last) for of_row in sequences]
     tails = rows.history(rows.positions - length, length)
-    put = rows.parameters.device.put
-    tails = tails[put(numpy.repeat(numpy.arange(len(rows)), counts))]
-    rest = put(numpy.concatenate([of_row.rest for of_row in sequences]))
-    last = numpy.concatenate([of_row.last for of_row in sequences])
-    flat = put(numpy.repeat(indices, counts) * logits.shape[1] + last)
-    added = torch.zeros(len(last), device=logits.device).masked_fill_((tails == rest).all(-1), -torch.inf)
-    logits.view(-1).index_add_(0, flat, added)
+    tails = tails[device.put(numpy.repeat(numpy.arange(len(rows)), counts))]
+    rest = device.put(numpy.concatenate([of_row.rest for of_row in sequences]))
+    last = device.put(numpy.concatenate([of_row.last for of_row in sequences]))
+    _ban_where(ops, logits, rows, device.put(numpy.repeat(indices, counts)), last, (tails == rest).all(-1))
 
 
-def ban_repeated_ngrams(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def ban_repeated_ngrams(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`no_repeat_ngram_size`: mask tokens that would complete an n-gram of the prompt or answer again."""
-    sizes = rows.parameters.ngram_sizes[rows.slots]
+    device, sizes = rows.parameters.device, rows.parameters.ngram_sizes[rows.slots]
     for index, slot, size, length in zip(indices, rows.slots, sizes, rows.positions, strict=True):
         if length < size:
             continue
-        ngrams = rows.histories[slot, :length].unfold(0, int(size), 1)
-        end = rows.histories[slot, length - size + 1 : length]
-        added = torch.zeros(len(ngrams), device=logits.device)
-        added.masked_fill_((ngrams[:, :-1] == end).all(-1), -torch.inf)
-        logits[index].index_add_(0, ngrams[:, -1].long(), added)
+        history, count = rows.histories[slot, :length], length - size + 1  # n-grams that are there
+        end = history[count:]  # of the next one, all but the last token
+        is_repeated = ~device.zeros((count,), numpy.bool_)
+        for place in range(size - 1):
+            is_repeated &= history[place : place + count] == end[place]
+        ngram_ends = device.cast(history[size - 1 :], numpy.int64)
+        _ban_where(ops, logits, rows, device.put(numpy.full(count, index)), ngram_ends, is_repeated)
+
+
+def _ban_where(
+    ops: Sampling,
+    logits: DeviceArray,
+    rows: SamplingRows,
+    indices: DeviceArray,
+    token_ids: DeviceArray,
+    is_banned: DeviceArray,
+) -> None:
+    added = rows.parameters.device.zeros((len(token_ids),), numpy.float32)
+    added[is_banned] = -numpy.inf
+    ops.add(logits, indices, token_ids, added)
 
 
 def before_first_end(rows: SamplingRows) -> numpy.ndarray:
@@ -98,30 +108,30 @@ def before_first_end(rows: SamplingRows) -> numpy.ndarray:
     return before
 
 
-def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def ban_ends(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`min_tokens`, `min_length`: mask EOS and stop tokens before the minimum."""
     ends = rows.parameters.rare.ends
-    _add(logits, rows, indices, [ends[slot] for slot in rows.slots.tolist()])
+    _add(ops, logits, rows, indices, [ends[slot] for slot in rows.slots.tolist()])
 
 
-def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def penalize_repetition(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`repetition_penalty`: tokens of prompt and answer, or with `suppress_repetition_in_generation` the answer's."""
     spares_prompt = rows.parameters.spares_prompt[rows.slots]
     whole = numpy.flatnonzero(~spares_prompt)
     if len(whole):
         counted = rows.only(whole)
-        sampling.penalize_repetition(logits, _histories(counted, indices[whole]), counted.real("repetition_penalty"))
+        ops.penalize_repetition(logits, _histories(counted, indices[whole]), counted.real("repetition_penalty"))
     generated = numpy.flatnonzero(spares_prompt & (rows.positions > rows.num_prompt))
     if len(generated):
         counted = rows.only(generated)
-        sampling.penalize_repetition(logits, _answers(counted, indices[generated]), counted.real("repetition_penalty"))
+        ops.penalize_repetition(logits, _answers(counted, indices[generated]), counted.real("repetition_penalty"))
 
 
-def penalize_generated(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def penalize_generated(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """Apply `frequency_penalty` for each time that a token was generated, `presence_penalty` once."""
     penalties = rows.real("frequency_penalty"), rows.real("presence_penalty")
     starts = rows.parameters.device.put(rows.num_prompt)
-    sampling.penalize_generated(logits, _histories(rows, indices), starts, *penalties)
+    ops.penalize_generated(logits, _histories(rows, indices), starts, *penalties)
 
 
 def _histories(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
@@ -132,39 +142,44 @@ def _histories(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
 def _answers(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
     """The tokens after the prompts, as separate histories."""
     lengths = rows.positions - rows.num_prompt
-    longest = int(lengths.max())
+    longest, put = int(lengths.max()), rows.parameters.device.put
     # Beyond a row's own length any token will do; clamping avoids reads beyond the table's end.
-    last = rows.column(rows.positions - 1)
-    positions = torch.minimum(rows.column(rows.num_prompt) + torch.arange(longest, device=last.device), last)
-    tokens = rows.histories[rows.device_slots[:, None], positions]
-    of_logits, counts = map(rows.parameters.device.put, (indices, lengths))
-    return Histories(of_logits, tokens, torch.arange(len(rows), device=last.device), counts, longest)
+    positions = numpy.minimum(rows.num_prompt[:, None] + numpy.arange(longest), rows.positions[:, None] - 1)
+    tokens = rows.histories[rows.device_slots[:, None], put(positions)]
+    return Histories(put(indices), tokens, put(numpy.arange(len(rows))), put(lengths), longest)
 
 
-def _add(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray, additions: Sequence[Additions]) -> None:
-    put = rows.parameters.device.put
-    flat = numpy.repeat(indices, [len(of_row.ids) for of_row in additions]) * logits.shape[1] + numpy.concatenate(
-        [of_row.ids for of_row in additions]
-    )
+def _add(
+    ops: Sampling,
+    logits: DeviceArray,
+    rows: SamplingRows,
+    indices: numpy.ndarray,
+    additions: Sequence[Additions],
+) -> None:
+    ids = numpy.concatenate([of_row.ids for of_row in additions])
     added = numpy.concatenate([of_row.added for of_row in additions])
-    logits.view(-1).index_add_(0, put(flat), put(added))
+    of_rows = numpy.repeat(indices, [len(of_row.ids) for of_row in additions])
+    ops.add(logits, *map(rows.parameters.device.put, (of_rows, ids, added)))
 
 
 def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
     return lambda rows: rows.wanting(bit)
 
 
-def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def apply_logits_processors(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """Run `logits_processors`. If a row's step raises, all its tokens are masked and the error is kept."""
+    device = rows.parameters.device
     for index, slot, length, num_prompt in zip(indices, rows.slots, rows.positions, rows.num_prompt, strict=True):
-        tokens = rows.histories[slot, :length].cpu().numpy()
+        tokens = device.host_copy(rows.histories[slot, :length])()
         tokens.flags.writeable = False
+        row = device.host_copy(logits[index])()  # on a CPU the same memory
         try:
             for processor in rows.parameters.rare.logits_processors[int(slot)]:
-                processor.apply(tokens, int(num_prompt), logits[index])
+                processor.apply(tokens, int(num_prompt), row)
         except RuntimeError as error:
             rows.errors[int(slot)] = str(error)
-            logits[index] = -torch.inf
+            row[:] = -numpy.inf
+        logits[index] = device.put(row)
 
 
 # The rows that each one changes, and its formula for the logit x of a token.

@@ -10,8 +10,6 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy
-import torch
-from torch import Tensor
 
 from ...kernels.arrays import DeviceArray
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, REALS, WHOLES, Columns, DeviceDraws, Draws
@@ -133,7 +131,9 @@ class ParameterTable:
         is_told_more = self.logprobs[slot] != NO_LOGPROBS or not numpy.isnan(self.least_logprob[slot])
         return not self.wants[slot] and not is_told_more
 
-    def device_draws(self, histories: Tensor, slots: Tensor, positions: Tensor, are_best: bool) -> DeviceDraws:
+    def device_draws(
+        self, histories: DeviceArray, slots: DeviceArray, positions: DeviceArray, are_best: bool
+    ) -> DeviceDraws:
         """Sampling parameters for a GPU, in tensors at fixed addresses that the host does not read."""
         return DeviceDraws(
             kinds=self.device_kinds,
@@ -151,8 +151,8 @@ class ParameterTable:
 
     def _to_device(self, slot: int) -> None:
         if self.device.is_asynchronous:  # else the same memory
-            self.device_reals[slot].copy_(torch.from_numpy(self.reals[slot]), non_blocking=True)
-            self.device_wholes[slot].copy_(torch.from_numpy(self.wholes[slot]), non_blocking=True)
+            self.device_reals[slot] = self.device.put(self.reals[slot])
+            self.device_wholes[slot] = self.device.put(self.wholes[slot])
             self.device_kinds[slot] = int(self.kinds[slot])
 
     def _width(self, wanted: int | None) -> int:
@@ -187,7 +187,7 @@ class SamplingRows:
     slots: numpy.ndarray  # int64, one per row of logits
     positions: numpy.ndarray  # of the token to sample: the number of tokens before it
     num_prompt: numpy.ndarray
-    histories: Tensor  # [slots, max_model_len] int32, on the device
+    histories: DeviceArray  # [slots, max_model_len] int32, on the device
     errors: dict[int, str] = field(default_factory=dict)  # by slot: errors other than faulty logits
 
     def __len__(self) -> int:
@@ -213,10 +213,6 @@ class SamplingRows:
         columns = (self.slots[indices], self.positions[indices], self.num_prompt[indices])
         return SamplingRows(self.parameters, *columns, self.histories, self.errors)
 
-    def column(self, values: numpy.ndarray) -> DeviceArray:
-        """Host values, one per row, shaped to broadcast over rows of logits."""
-        return self.parameters.device.put(values)[:, None]
-
     @cached_property
     def device_slots(self) -> DeviceArray:
         return self.parameters.device.put(self.slots)
@@ -232,8 +228,8 @@ class SamplingRows:
             kinds=table.kinds[self.slots],
             top_k=table.wholes[self.slots, WHOLES.index("top_k")],
             columns=Columns(
-                *table.device_reals.T[: len(REALS)].index_select(1, self.device_slots),
-                *table.device_wholes.T.index_select(1, self.device_slots),
+                *(column[self.device_slots] for column in table.device_reals.T[: len(REALS)]),
+                *(column[self.device_slots] for column in table.device_wholes.T),
             ),
             positions=table.device.put(self.positions),
         )
@@ -244,14 +240,15 @@ class SamplingRows:
             self.histories, self.device_slots, self.parameters.device.put(self.positions), self.are_greedy
         )
 
-    def keep(self, token_ids: Tensor) -> None:
+    def keep(self, token_ids: DeviceArray) -> None:
         """Write the rows' next tokens into their histories."""
-        self.histories[self.device_slots, self.parameters.device.put(self.positions)] = token_ids.to(torch.int32)
+        device = self.parameters.device
+        self.histories[self.device_slots, device.put(self.positions)] = device.cast(token_ids, numpy.int32)
 
-    def history(self, start: numpy.ndarray, length: int) -> Tensor:
-        """`length` tokens of every row's history, from `start` on, as int64 ids."""
-        positions = self.column(start) + torch.arange(length, device=self.histories.device)
-        return self.histories[self.device_slots[:, None], positions].to(torch.int64)
+    def history(self, start: numpy.ndarray, length: int) -> DeviceArray:
+        """`length` tokens of every row's history, from `start` on."""
+        positions = self.parameters.device.put(start[:, None] + numpy.arange(length))
+        return self.histories[self.device_slots[:, None], positions]
 
 
 def _keep(kept: dict[int, Entry], slot: int, entry: Entry | None) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy
-import torch
-from torch import Tensor
 
 from ...protocol.errors import ConfigError
 from ...protocol.options.plugins import LOGITS_PROCESSORS, installed, require_installed
@@ -27,15 +25,13 @@ class LogitsProcessor(NamedTuple):
     name: str
     step: Step
 
-    def apply(self, tokens: numpy.ndarray, num_prompt: int, logits: Tensor) -> None:
+    def apply(self, tokens: numpy.ndarray, num_prompt: int, logits: numpy.ndarray) -> None:
         """Run the step; raise RuntimeError with the processor's name."""
-        row = logits.cpu().numpy()  # on a CPU this shares memory
         try:
-            if self.step(tokens, num_prompt, row) is not None:
+            if self.step(tokens, num_prompt, logits) is not None:
                 raise TypeError("it returned something; a step changes the logits in place and returns None")
         except Exception as error:
             raise RuntimeError(f"The logits processor {self.name!r} failed: {_said(error)}") from error
-        logits.copy_(torch.from_numpy(row))  # no effect if `row` shares the memory
 
 
 class LogitsProcessors:

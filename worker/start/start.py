@@ -134,6 +134,7 @@ class Start:
             table,
             self.ranks,
             trace=trace,
+            sampling=self.model.backend.sampling,
             fast_decode=self.model.fast_decode(memory, table, self.ranks, trace),
             second_tiers=cells,
             media=None if media is None else self.model.kept_media(media.num_rows),

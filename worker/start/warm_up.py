@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy
-import torch
 
 from ...kernels import triton
 from ...kernels.arrays import FLOAT32, DeviceArray
@@ -26,7 +25,7 @@ from ..kv.model_memory import ModelMemory
 from ..ranks.parallel import Parallel
 from ..sampler import Mask, SamplingRows
 from ..steps.batch import Batch
-from ..steps.logprobs import piece_length, token_logprobs
+from ..steps.logprobs import LogprobOperations, piece_length
 from ..steps.slots import SlotTable
 from ..steps.state_tables import StateTables
 from ..steps.step_rows import StepRows
@@ -107,8 +106,9 @@ def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
     """Run rarely used kernels: masks, penalties, log-probabilities."""
     table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
     logits = _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
+    logprobs = LogprobOperations(model.backend.sampling, table.device)
     for num_top in _NUM_TOP:
-        token_logprobs(table.device, logits, table.device.zeros((1,), numpy.int64), num_top)
+        logprobs.of_tokens(logits, table.device.zeros((1,), numpy.int64), num_top)
     table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
     _computed(model, _decodes(1, 2), memory, table, _mask(1, model.vocab_size))
 
@@ -116,7 +116,7 @@ def _ask_for_more(model: Model, memory: ModelMemory, table: SlotTable) -> None:
 def _see_ahead(model: Model, memory: ModelMemory, table: SlotTable) -> None:
     """Run the kernels for prompts in which the rows of a picture see one another."""
     batch = _batch(model, _rows([0], [2]), memory, table)
-    batch.seen_ends = torch.full((2,), 2)
+    batch.seen_ends = numpy.full(2, 2)
     model.forward_pass.forward(batch)
 
 

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy
-from torch import Tensor
 
 from ...kernels import HostRows, LoraMapping, TokenRotation
 from ...kernels.arrays import DeviceArray
@@ -55,20 +54,20 @@ class LayerInputs(Protocol):
 class Batch:
     """One step of R rows and T tokens, S of which need logits."""
 
-    token_ids: Tensor  # [T] int64, flat over the rows
-    positions: Tensor  # [T] int64
+    token_ids: DeviceArray  # [T] int64, flat over the rows
+    positions: DeviceArray  # [T] int64
     query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]
     context_lengths: list[int]  # R: tokens that the row's last query sees, including itself
     groups: list[BlockRows | Segments]  # the rows' and tokens' slots in the memory of each group
-    logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
+    logit_rows: DeviceArray  # [S] int64: the tokens whose hidden states go to the head
     memory: ModelMemory
     # The tokens' rows in the rotary tables, [T] int64, or [3, T] for time, height and width; None: their positions.
     shifted_rotations: Ints | None = None  # on the host
     shifted_end: int = 0  # above all of these
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
-    seen_ends: Tensor | None = None  # [T] int64, on the host: one past the last token that each sees; None: itself
-    token_kinds: Tensor | None = None  # [T] int32: 1 for media tokens, if they have separate experts
+    seen_ends: DeviceArray | None = None  # [T] int64, on the host: one past the last token that each sees; None: itself
+    token_kinds: DeviceArray | None = None  # [T] int32: 1 for media tokens, if they have separate experts
     # By layer, the rotation of queries and keys, set by the model; None if it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
     token_inputs: StepField | None = None  # [T, layers × width] if layers have their own token embeddings
@@ -127,7 +126,7 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
     )
 
 
-def token_kinds(table: SlotTable, token_ids: Tensor, is_prompt: numpy.ndarray) -> DeviceArray | None:
+def token_kinds(table: SlotTable, token_ids: DeviceArray, is_prompt: numpy.ndarray) -> DeviceArray | None:
     """[T] int32; None if all are text. Generated tokens always count as text."""
     if table.media_tokens is None or not is_prompt.any():
         return None

@@ -3,18 +3,17 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from torch import Tensor
-
+from ...kernels.arrays import DeviceArray
 from ...protocol.messages import StepPlan, StepResult
 
 
 class ForwardPass(Protocol):
     """Computes a batch: a decoder, or a recorded or captured one."""
 
-    def forward(self, batch: Any) -> Tensor:
+    def forward(self, batch: Any) -> DeviceArray:
         """Return the stream after the last layer, for a batch made by the backend's `batch`."""
 
-    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
+    def logits(self, hidden: DeviceArray, rows: DeviceArray) -> DeviceArray: ...
 
 
 class FastDecode(Protocol):

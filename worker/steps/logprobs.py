@@ -6,12 +6,12 @@ computed in pieces, since the logits of a whole step would not fit into memory.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy
-import torch
-from torch import Tensor
 
-from ...kernels.sampling import ranked_logprobs, scan
+from ...kernels.arrays import DeviceArray
+from ...kernels.sampling import RankedLogprobs, Sampling
 from ...protocol.messages import Candidates, FailedRow, Logprobs, column
 from ..device import Device
 from ..sampler import FAULTS
@@ -29,45 +29,60 @@ def piece_length(vocab_size: int, num_top: int = 0) -> int:
 class TokenLogprobs:
     """Log-probabilities being copied to the host. Rows are positions; column 0 is the chosen token, then the top."""
 
-    def __init__(self, columns: Tensor, width: int, device: Device) -> None:
-        """`columns` hold ids, the bits of log-probabilities, and one column of ranks, so that one copy is enough."""
-        self._columns = device.host_copy(columns)
-        self._width = width
+    def __init__(self, found: RankedLogprobs, device: Device) -> None:
+        self._copies = [device.host_copy(part) for part in found]
 
     @property
     def token_ids(self) -> numpy.ndarray:
         """[positions, 1 + most] int32"""
-        return self._columns()[:, : self._width]
+        return self._copies[0]()
 
     @property
     def logprobs(self) -> numpy.ndarray:
         """[positions, 1 + most] float32"""
-        return self._columns()[:, self._width : 2 * self._width].copy().view(numpy.float32)
+        return self._copies[1]()
 
     @property
     def ranks(self) -> numpy.ndarray:
         """[positions] int32 ranks of the chosen tokens; 1 is the most likely."""
-        return self._columns()[:, -1]
+        return self._copies[2]()
 
 
-def token_logprobs(device: Device, logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
-    """Compute each row's log-probabilities of its chosen token and of the `num_top` most likely ones."""
-    found = ranked_logprobs(logits, chosen, num_top)
-    columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
-    return TokenLogprobs(torch.cat(columns, 1), 1 + num_top, device)
+@dataclass(frozen=True)
+class LogprobOperations:
+    """Computes log-probabilities from logits on their device."""
 
+    ops: Sampling
+    device: Device
 
-def logprobs_of_rows(
-    device: Device, logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray
-) -> Callable[[], list[Logprobs]]:
-    """Compute one part per row. Rows with equal counts are computed together, so that one with many slows no other."""
-    found: list[tuple[numpy.ndarray, TokenLogprobs]] = []
-    for most in numpy.unique(num_top).tolist():
-        asking = numpy.flatnonzero(num_top == most)
-        index = device.put(asking)
-        of_rows = logits if len(asking) == len(logits) else logits[index]
-        found.append((owners[asking], token_logprobs(device, of_rows, chosen[index], most)))
-    return lambda: [part for own, some in found for part in _a_row_each(own, some)]
+    def of_tokens(self, logits: DeviceArray, chosen: DeviceArray, num_top: int) -> TokenLogprobs:
+        """Compute each row's log-probabilities of its chosen token and of the `num_top` most likely ones."""
+        return TokenLogprobs(self.ops.ranked_logprobs(logits, chosen, num_top), self.device)
+
+    def of_rows(
+        self, logits: DeviceArray, chosen: DeviceArray, owners: numpy.ndarray, num_top: numpy.ndarray
+    ) -> Callable[[], list[Logprobs]]:
+        """Compute one part per row. Rows with equal counts are computed together, so that one with many slows no
+        other."""
+        found: list[tuple[numpy.ndarray, TokenLogprobs]] = []
+        for most in numpy.unique(num_top).tolist():
+            asking = numpy.flatnonzero(num_top == most)
+            index = self.device.put(asking)
+            of_rows = logits if len(asking) == len(logits) else logits[index]
+            found.append((owners[asking], self.of_tokens(of_rows, chosen[index], most)))
+        return lambda: [part for own, some in found for part in _a_row_each(own, some)]
+
+    def candidates(
+        self, logits: DeviceArray, rows: numpy.ndarray, counts: numpy.ndarray
+    ) -> Callable[[], tuple[list[Candidates], list[FailedRow]]]:
+        """The most likely next tokens of rows that sample nothing, as many as each asks for, or a row's error.
+
+        `rows` maps each row of logits to its row number in the step.
+        """
+        scanned = self.ops.scan(logits)
+        most = min(int(counts.max()), logits.shape[1])
+        found, are_finite = self.of_tokens(logits, scanned.best, most), self.device.host_copy(scanned.is_finite)
+        return lambda: _candidates_of(found, are_finite(), rows, numpy.minimum(counts, most))
 
 
 def logprobs_of_prompt(row: int, pieces: list[TokenLogprobs]) -> Callable[[], list[Logprobs]]:
@@ -89,19 +104,6 @@ def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -
         return column(numpy.stack((rows, found.logprobs[:, 0] >= least), 1).ravel().tolist())
 
     return pairs
-
-
-def candidates(
-    device: Device, logits: Tensor, rows: numpy.ndarray, counts: numpy.ndarray
-) -> Callable[[], tuple[list[Candidates], list[FailedRow]]]:
-    """The most likely next tokens of rows that sample nothing, as many as each asks for, or a row's error.
-
-    `rows` maps each row of logits to its row number in the step.
-    """
-    scanned = scan(logits)
-    most = min(int(counts.max()), logits.shape[1])
-    found, are_finite = token_logprobs(device, logits, scanned.best, most), device.host_copy(scanned.is_finite)
-    return lambda: _candidates_of(found, are_finite(), rows, numpy.minimum(counts, most))
 
 
 def _a_row_each(owners: numpy.ndarray, found: TokenLogprobs) -> Iterator[Logprobs]:

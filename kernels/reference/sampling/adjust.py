@@ -3,28 +3,18 @@
 Nothing here sums over a row or looks at another row.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from ...registry import op
+from ...sampling import Histories
 
 
-class Histories(NamedTuple):
-    """The tokens before some of the rows of logits; columns have one value for each of these rows."""
-
-    rows: Tensor  # int64, of the logits
-    tokens: Tensor  # [slots, longest possible] int32
-    slots: Tensor  # int64: each row's line of `tokens`
-    lengths: Tensor  # int64, at least 1
-    longest: int  # of `lengths`, known on the host
-
-    def padded(self) -> tuple[Tensor, Tensor]:
-        """All tokens of these rows, padded to the longest by repeating a row's first one, and their positions."""
-        positions = torch.arange(self.longest, device=self.tokens.device)
-        tokens = self.tokens[self.slots[:, None], positions].to(torch.int64)
-        return torch.where(positions < self.lengths[:, None], tokens, tokens[:, :1]), positions
+def padded(histories: Histories) -> tuple[Tensor, Tensor]:
+    """All tokens of these rows, padded to the longest by repeating a row's first one, and their positions."""
+    positions = torch.arange(histories.longest, device=histories.tokens.device)
+    tokens = histories.tokens[histories.slots[:, None], positions].to(torch.int64)
+    return torch.where(positions < histories.lengths[:, None], tokens, tokens[:, :1]), positions
 
 
 @op(tolerance=0)
@@ -33,7 +23,7 @@ def penalize_repetition(logits: Tensor, histories: Histories, penalty: Tensor) -
 
     A token that stands in the history several times is written several times, each time with the same value.
     """
-    tokens, _ = histories.padded()
+    tokens, _ = padded(histories)
     flat = histories.rows[:, None] * logits.shape[1] + tokens
     before, penalty = logits.view(-1)[flat], penalty[:, None]
     logits.view(-1)[flat] = torch.where(before > 0, before / penalty, before * penalty)
@@ -45,7 +35,7 @@ def penalize_generated(
     logits: Tensor, histories: Histories, starts: Tensor, frequency: Tensor, presence: Tensor
 ) -> Tensor:
     """Tokens at positions from `starts` on: less `frequency` for each time, and less `presence` once."""
-    tokens, positions = histories.padded()
+    tokens, positions = padded(histories)
     generated = (positions >= starts[:, None]) & (positions < histories.lengths[:, None])
     counts = torch.zeros(len(tokens), logits.shape[1], dtype=torch.int32, device=logits.device)
     count = counts.scatter_add_(1, tokens, generated.to(torch.int32)).gather(1, tokens)

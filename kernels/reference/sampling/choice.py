@@ -3,64 +3,12 @@
 A row's token depends on its own logits, parameters and random number alone.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
-
-import numpy
 import torch
 from torch import Tensor
 
 from ...registry import op
-from .order import Scan
+from ...sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Columns, Draws, Scan
 from .uniform import uniform
-
-# How a row chooses; the native kernel numbers them likewise.
-BEST = 0
-OF_TOP_K = 1  # among the first k in order; the other rules then speak of what is left
-OF_TOP_P = 2  # among the first in order that hold a share of the whole
-OF_ALL = 3  # in the order of token ids
-
-
-class Columns(NamedTuple):
-    """What draws depend on: a value for each row or slot."""
-
-    temperature: Tensor  # float32
-    top_p: Tensor
-    min_p: Tensor
-    top_k: Tensor  # int64
-    seed: Tensor
-    sample: Tensor
-
-
-# Tables keep them as two matrices, a line for each of these.
-REALS, WHOLES = Columns._fields[:3], Columns._fields[3:]
-
-
-@dataclass
-class Draws:
-    """How each row wants to be chosen."""
-
-    kinds: numpy.ndarray  # [rows] int64, on the host
-    top_k: numpy.ndarray  # [rows] int64, on the host
-    columns: Columns  # [rows] each, on the logits' device as the positions
-    positions: Tensor  # [rows] int64: of the token to choose
-
-    def __len__(self) -> int:
-        return len(self.kinds)
-
-    def only(self, indices: numpy.ndarray) -> "Draws":
-        index = torch.from_numpy(indices).to(self.positions.device)
-        columns = Columns(*(column[index] for column in self.columns))
-        return Draws(self.kinds[indices], self.top_k[indices], columns, self.positions[index])
-
-    @cached_property
-    def of_rows(self) -> Columns:
-        """The columns, shaped to act on rows of logits."""
-        return Columns(*(column[:, None] for column in self.columns))
-
-    def uniform(self) -> Tensor:
-        return uniform(self.columns.seed, self.columns.sample, self.positions)[:, None]
 
 
 @op()
@@ -76,8 +24,13 @@ def choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
     ids = torch.arange(logits.shape[1], device=logits.device)
     order = torch.where(kinds == OF_ALL, ids, falling(logits))
     sums = (weights * is_kept).gather(1, order).double().cumsum(-1)
-    place = (sums <= draws.uniform() * sums[:, -1:]).sum(-1, keepdim=True).clamp_(max=logits.shape[1] - 1)
+    place = (sums <= uniforms(draws) * sums[:, -1:]).sum(-1, keepdim=True).clamp_(max=logits.shape[1] - 1)
     return torch.where(kinds == BEST, logits.argmax(-1, keepdim=True), order.gather(1, place))[:, 0]
+
+
+def uniforms(draws: Draws) -> Tensor:
+    """[rows, 1]: each row's random number."""
+    return uniform(draws.columns.seed, draws.columns.sample, draws.positions)[:, None]
 
 
 def kept(logits: Tensor, weights: Tensor, kinds: Tensor, columns: Columns) -> Tensor:

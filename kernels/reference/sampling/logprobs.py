@@ -3,22 +3,13 @@
 Ranks and the order of the most likely count equal tokens by their id.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from ...registry import op
+from ...sampling import RankedLogprobs
 from ..pointwise import log_softmax
 from .order import most_likely
-
-
-class RankedLogprobs(NamedTuple):
-    """The chosen token in column 0, the most likely ones after it."""
-
-    token_ids: Tensor  # [rows, 1 + num_top] int32
-    logprobs: Tensor  # [rows, 1 + num_top] float32
-    ranks: Tensor  # [rows] int32, of the chosen token; 1 is the most likely
 
 
 @op()

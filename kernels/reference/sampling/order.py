@@ -1,24 +1,13 @@
 """The best token of each row and its most likely ones, exactly: largest first, among equals the lowest id first."""
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ...registry import op
-
-BLOCK = 128  # tokens; divides most vocabularies
-
-
-class Scan(NamedTuple):
-    """What one pass over logits finds out."""
-
-    largest: Tensor  # [rows]
-    best: Tensor  # [rows] int64: the lowest id among the largest
-    is_finite: Tensor  # [rows] bool: every logit is a finite number
-    maxima: Tensor  # [rows, blocks]: the largest of every BLOCK neighbours
+from ...sampling import BLOCK, Scan
 
 
 @op()

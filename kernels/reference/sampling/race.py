@@ -16,27 +16,10 @@ import torch
 from torch import Tensor
 
 from ...registry import op
+from ...sampling import BEST, NO_ROW, NOT_FINITE, NOTHING_LEFT, Columns, DeviceDraws
 from .adjust import apply_mask
-from .choice import BEST, Columns, kept
+from .choice import kept
 from .uniform import exponential
-
-# What can be wrong with a row; 0 is nothing.
-NOT_FINITE = 1  # a logit is NaN or +infinity
-NOTHING_LEFT = 2  # every logit is -infinity
-NO_ROW = -1  # the slot of a row that is not there, and the line of one without a mask
-
-
-@dataclass(frozen=True, eq=False)
-class DeviceDraws:
-    """The columns of `choice.Draws`, of every slot, and which slot a row of logits is of."""
-
-    kinds: Tensor  # int64 [slots]: BEST, OF_TOP_K, OF_TOP_P or OF_ALL
-    reals: Tensor  # float32 [len(REALS), slots]
-    wholes: Tensor  # int64 [len(WHOLES), slots]
-    histories: Tensor  # int32 [slots, longest]: where tokens are written that were chosen
-    slots: Tensor  # whole numbers [rows]; NO_ROW: of such a row nothing is read, and nothing is written for it
-    positions: Tensor  # whole numbers [rows]: of the token to choose; one behind the longest history is not kept
-    are_best: bool = False  # the host knows that every row takes its best token
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from ...reference.sampling.adjust import apply_mask, penalize_generated, penalize_repetition
+from ...sampling import Histories
 from ..launch.compiled import Example
 
 _BLOCK = 1024  # tokens of a history, or of the vocabulary, that a program looks at

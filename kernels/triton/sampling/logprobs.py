@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
+from ...reference.sampling.logprobs import ranked_logprobs
 from ...reference.sampling.order import most_likely
+from ...sampling import RankedLogprobs
 from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
 from ..ordered import NONE, id_of, in_order, value_of

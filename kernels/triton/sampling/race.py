@@ -14,8 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...reference.sampling import choice
-from ...reference.sampling.race import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask, choose_on_device
+from ... import sampling
+from ...reference.sampling.race import DeviceMask, choose_on_device
+from ...sampling import NOT_FINITE, NOTHING_LEFT, DeviceDraws
 from ..arrival import counters, is_last
 from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
@@ -25,12 +26,12 @@ from .truncation import truncated
 _STEP = tl.constexpr(0x9E3779B97F4A7C15)
 _FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
 _SECOND = tl.constexpr(0x94D049BB133111EB)
-_BEST = tl.constexpr(choice.BEST)
-_OF_TOP_K = tl.constexpr(choice.OF_TOP_K)
-_OF_TOP_P = tl.constexpr(choice.OF_TOP_P)
+_BEST = tl.constexpr(sampling.BEST)
+_OF_TOP_K = tl.constexpr(sampling.OF_TOP_K)
+_OF_TOP_P = tl.constexpr(sampling.OF_TOP_P)
 # Lines of the matrices `reals` and `wholes`.
-_TEMPERATURE, _TOP_P, _MIN_P = (tl.constexpr(choice.REALS.index(name)) for name in ("temperature", "top_p", "min_p"))
-_TOP_K, _SEED, _SAMPLE = (tl.constexpr(choice.WHOLES.index(name)) for name in ("top_k", "seed", "sample"))
+_TEMPERATURE, _TOP_P, _MIN_P = (tl.constexpr(sampling.REALS.index(name)) for name in ("temperature", "top_p", "min_p"))
+_TOP_K, _SEED, _SAMPLE = (tl.constexpr(sampling.WHOLES.index(name)) for name in ("top_k", "seed", "sample"))
 _NOT_FINITE = tl.constexpr(NOT_FINITE)
 _NOTHING_LEFT = tl.constexpr(NOTHING_LEFT)
 

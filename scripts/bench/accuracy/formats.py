@@ -9,6 +9,7 @@ a format costs in answers, `scripts/lab/measure pocket quantization=int4` measur
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -79,18 +80,19 @@ def logits_of(model: Model, kind: str, token_ids: Tensor) -> Tensor:
     num_tokens = len(token_ids)
     num_blocks = -(-num_tokens // BLOCK_SIZE)
     memory = model.plain_memory(num_blocks, BLOCK_SIZE, kind)
-    found = []
+    found, device = [], model.backend.device
     for start in range(0, num_tokens, CHUNK):
-        positions = torch.arange(start, min(start + CHUNK, num_tokens))
+        positions = device.put(numpy.arange(start, min(start + CHUNK, num_tokens)))
         batch = Batch(
-            token_ids=token_ids[positions],
+            token_ids=device.put(token_ids[start : start + CHUNK].numpy()),
             positions=positions,
             query_starts=[0, len(positions)],
             context_lengths=[int(positions[-1]) + 1],
-            groups=[BlockRows(torch.arange(num_blocks, dtype=torch.int32)[None], positions)],
-            logit_rows=torch.arange(len(positions)),
+            groups=[BlockRows(device.put(numpy.arange(num_blocks, dtype=numpy.int32)[None]), positions)],
+            logit_rows=device.put(numpy.arange(len(positions))),
             memory=memory,
         )
         # A copy: the next chunk's lie in the same memory.
-        found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows).clone())
+        logits = model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)
+        found.append(torch.from_numpy(device.host_copy(logits)().copy()))
     return torch.cat(found)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from penstock.kernels.reference.sampling.adjust import Histories
-from penstock.kernels.reference.sampling.choice import Columns, Draws
-from penstock.kernels.reference.sampling.order import Scan, scan
-from penstock.kernels.reference.sampling.race import NO_ROW, DeviceDraws, DeviceMask
+from penstock.kernels.reference.sampling.order import scan
+from penstock.kernels.reference.sampling.race import DeviceMask
+from penstock.kernels.sampling import NO_ROW, Columns, DeviceDraws, Draws, Histories, Scan
 
 
 def logit_inputs(seed: int) -> Iterator[tuple[Tensor]]:

@@ -11,17 +11,21 @@ from builders.cases import for_each
 from builders.operation_examples.table import EXAMPLES
 from builders.sampling_rules import kept_probabilities
 
-from penstock.kernels.reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
-from penstock.kernels.reference.sampling.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
+from penstock.kernels.reference.sampling.adjust import apply_mask, penalize_generated, penalize_repetition
 from penstock.kernels.reference.sampling.logprobs import ranked_logprobs
-from penstock.kernels.reference.sampling.race import (
+from penstock.kernels.reference.sampling.race import choose_on_device
+from penstock.kernels.reference.sampling.uniform import exponential
+from penstock.kernels.sampling import (
+    BEST,
     NO_ROW,
     NOT_FINITE,
     NOTHING_LEFT,
+    OF_ALL,
+    OF_TOP_K,
+    OF_TOP_P,
     DeviceDraws,
-    choose_on_device,
+    Histories,
 )
-from penstock.kernels.reference.sampling.uniform import exponential
 from penstock.protocol.parameters.sampling import SamplingParams
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.

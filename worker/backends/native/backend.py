@@ -11,13 +11,14 @@ from ....kernels.arrays import FLOAT32, DType
 from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM, LARGEST_LATENT
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
+from ....kernels.cpu.sampling import NativeSampling
 from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
 from ....kernels.stored.mxfp4 import BLOCK
 from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
 from ...description.config import ModelConfig
-from ...device import Device
+from ...device import HostDevice
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
@@ -51,12 +52,12 @@ class NativeBackend(Backend):
 
     @classmethod
     def create(
-        cls, library: Library, config: ModelConfig, device: Device, dtype: DType, ranks: Parallel
+        cls, library: Library, config: ModelConfig, dtype: DType, ranks: Parallel
     ) -> "NativeBackend":
         _check_heads(config)
         if isinstance(ranks, HostRanks):
             ranks.use_kernels(library)
-        return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), FLOAT32, library)
+        return cls(HostDevice(), NativeOperations(library, ranks), WeightFormat.of(dtype), FLOAT32, library)
 
     @property
     def kernels(self) -> str:
@@ -65,6 +66,10 @@ class NativeBackend(Backend):
     @property
     def is_deterministic(self) -> bool:
         return True
+
+    @property
+    def sampling(self) -> NativeSampling:
+        return NativeSampling(self.library)
 
     def use_threads(self, count: int) -> None:
         # Two thread pools in one process would compete for cores, so torch's, where it is loaded, gets one thread.

@@ -19,7 +19,6 @@ from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
 from ....kernels.operations import StepField
 from ....kernels.states import Segments
-from ....kernels.torch.arrays import tensor_of
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.batch import Batch, LayerStep
@@ -99,7 +98,7 @@ class RecordedDecoder:
         self._point_to(batch)
         self._layers.program.replay()
         self._point_to_tables()  # a fast step expects them
-        return tensor_of(self._layers.output.rows(tokens))
+        return self._layers.output.rows(tokens)
 
     def logits(self, hidden: DeviceArray, rows: DeviceArray) -> DeviceArray:
         """Return float32 logits, [S, vocabulary], of rows of the last step's `hidden`, valid until the next call."""
@@ -108,7 +107,7 @@ class RecordedDecoder:
             self._head = self._recorded_head(_capacity(count))
         self.steps[0].num_logits, self.steps[0].logit_rows = count, pointer_to(rows)
         self._head.program.replay()
-        return tensor_of(self._head.output.rows(count))
+        return self._head.output.rows(count)
 
     def _recorded_layers(self, memory: ModelMemory, capacity: int) -> Record:
         if self._memory is not memory:

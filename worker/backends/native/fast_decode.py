@@ -8,11 +8,10 @@ bit. Any other plan is refused before anything has changed.
 from collections.abc import Callable
 
 import numpy
-import torch
 
+from ....kernels.arrays import address
 from ....kernels.cpu.decode import Decode
 from ....kernels.cpu.structs import DrawColumns, GroupTables, Slots
-from ....kernels.torch.arrays import tensor_of
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import is_planted, point
 from ....protocol.processes.trace import Trace
@@ -75,7 +74,7 @@ class RecordedFastDecode:
             return False
         if records != self._records:
             layers, head = records
-            logits = tensor_of(head.output.rows(min(layers.program.capacity, head.program.capacity)))
+            logits = head.output.rows(min(layers.program.capacity, head.program.capacity))
             library, tables = self.recorded.ops.library, [_tables(group) for group in self.table.groups]
             slots, columns = _slots(self.table), _columns(self.table)
             self._decode = Decode(library, self.recorded.steps, tables, slots, columns, logits)
@@ -87,7 +86,7 @@ class RecordedFastDecode:
         broken: list[int] = []
         if self.ranks.rank == 0:
             if self._may_break and point("worker.logits") == "nan":
-                head.output.rows(1)[0] = torch.nan
+                head.output.rows(1)[0] = numpy.nan
             broken = self._decode.choose()
         self.ranks.broadcast(self._decode.token_ids)
         return broken
@@ -117,7 +116,7 @@ def _slots(table: SlotTable) -> Slots:
         num_tokens=table.num_tokens.ctypes.data,
         num_computed=table.num_computed.ctypes.data,
         rotation_starts=table.rotation_starts.ctypes.data,
-        histories=table.histories.data_ptr(),
+        histories=address(table.histories),
     )
 
 
@@ -129,7 +128,7 @@ def _tables(group: BlockTables | StateTables) -> GroupTables:
         num_blocks=group.num_blocks,
         max_blocks=group.tables.shape[1],
         num_table=group.num_table.ctypes.data,
-        tables=group.tables.data_ptr(),
+        tables=address(group.tables),
     )
 
 

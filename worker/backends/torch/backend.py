@@ -12,6 +12,7 @@ from ....kernels.arrays import BFLOAT16, FLOAT32, Array, DType
 from ....kernels.packed.torch_weights import multiplies_bfloat16
 from ....kernels.torch.arrays import array_of, torch_dtype
 from ....kernels.torch.operations import TorchOperations
+from ....kernels.torch.sampling import TensorSampling
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.second_tier import SecondTier
@@ -57,6 +58,10 @@ class TorchBackend(Backend):
 
     def encoder_pass(self, encoder: Encoder) -> TensorPass:
         return TensorPass(encoder, self.device)
+
+    @property
+    def sampling(self) -> TensorSampling:
+        return TensorSampling()
 
     @property
     def kernels(self) -> str:

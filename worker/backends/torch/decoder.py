@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ....kernels import TokenRotation
 from ....kernels.arrays import Array, DeviceArray
-from ....kernels.torch.arrays import torch_dtype
+from ....kernels.torch.arrays import tensor_of, torch_dtype
 from ...device import Device
 from ...layers.decoder import Decoder
 from ...layers.rope import Ropes
@@ -62,6 +62,8 @@ class TensorDecoder:
     def forward(self, batch: Batch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], for `logits`."""
         self.ropes.grow_to(batch.rotations_end)
+        if batch.seen_ends is not None:
+            batch.seen_ends = tensor_of(batch.seen_ends)
         batch.rotations_by_layer = self.decoder.ropes.by_layer([self._rotation(rows) for rows in self._rows(batch)])
         return cast(Tensor, self.decoder.stream(batch))
 

@@ -61,6 +61,9 @@ class TensorDevice:
 
         return waited
 
+    def computing(self) -> torch.inference_mode:
+        return torch.inference_mode()
+
     def wait_for_host_copies(self) -> None:
         if self.is_asynchronous:
             torch.cuda.current_stream(self.torch_device).wait_stream(_side_stream(self.torch_device))

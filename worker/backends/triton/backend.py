@@ -12,6 +12,7 @@ from ....kernels.arrays import Array, DType
 from ....kernels.paged import KV_DTYPES
 from ....kernels.torch.arrays import array_of, torch_dtype
 from ....kernels.torch.operations import TorchOperations
+from ....kernels.torch.sampling import TensorSampling
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
@@ -75,6 +76,10 @@ class TritonBackend(Backend):
         return self.options.captures_steps and GRAPHS.is_on
 
     @property
+    def sampling(self) -> TensorSampling:
+        return TensorSampling()
+
+    @property
     def kernels(self) -> str:
         return "triton, interpreted" if is_interpreted() else "triton"
 
@@ -136,7 +141,7 @@ class TritonBackend(Backend):
         forward_pass.forget()
 
     def sample(self, forward_pass: GraphedDecoder) -> Sampler:  # type: ignore[override]  # made above
-        return GraphedSampler(forward_pass, choose)
+        return GraphedSampler(forward_pass, self.sampling, choose)
 
     def fast_decode(  # type: ignore[override]  # takes what `forward_pass` has returned
         self,

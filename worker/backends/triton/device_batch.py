@@ -121,7 +121,7 @@ class DeviceBatch:
     token_inputs: Any = None
     token_kinds: Tensor | None = None
     placed: PlacedRows | None = None
-    seen_ends: Tensor | None = None  # [T] int64, on the host, as in `Batch`
+    seen_ends: Ints | None = None  # [T] int64, on the host, as in `Batch`
 
     def __init__(self, table: SlotTable, step_rows: StepRows, memory: ModelMemory) -> None:
         self.step_rows = step_rows
@@ -179,7 +179,7 @@ class DeviceBatch:
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
             adapted = DeviceLoraMapping(*(part.to(device, non_blocking=True) for part in parts))
-        seen_ends = None if self.seen_ends is None else self.table.device.put(self.seen_ends.numpy())
+        seen_ends = None if self.seen_ends is None else self.table.device.put(self.seen_ends)
         prompts, are_answers = self._prompts(), self.only_decodes
         return inputs_of(
             columns, self.table, ops, self.num_tokens, most, longest, adapted, are_answers, prompts, seen_ends

@@ -15,14 +15,17 @@ import numpy
 import torch
 from torch import Tensor
 
-from ....kernels.sampling import NO_ROW, DeviceMask
-from ...sampler import Choose, Mask, ParameterTable, SamplerOutput, SamplingRows, are_adjusted, sample_by_race
+from ....kernels.reference.sampling.race import DeviceMask
+from ....kernels.sampling import NO_ROW, DeviceDraws, Sampling
+from ...sampler import Mask, ParameterTable, SamplerOutput, SamplingRows, are_adjusted
+from ...sampler.adjustments import adjust, allow
 from ..torch.device import pinned
 from .decoder import Graph, GraphedDecoder
 from .device_batch import StepColumns
 
 _LOG = logging.getLogger(__name__)
 
+Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # like `choose_on_device`
 Replay = Callable[[], Tensor]  # returns the tokens of all rows
 
 
@@ -38,18 +41,27 @@ class GraphedSampler:
     """Replaces the sampler for captured steps."""
 
     decoder: GraphedDecoder
+    ops: Sampling
     choose: Choose
     _room: DeviceMask | None = None
 
     def __call__(self, logits: Tensor, rows: SamplingRows, mask: Mask | None) -> SamplerOutput:
         graph = self.decoder.graph_of(logits)
         if graph is None or are_adjusted(rows):
-            return sample_by_race(self.choose, logits, rows, mask)
+            return self._without_graph(logits, rows, mask)
         if mask is not None:
             self._take(mask, rows, graph.size)
         replay = self.captured(graph, rows.parameters, rows.histories, SamplingKind(rows.are_greedy, mask is not None))
         rows.parameters.device.wait_for_host_copies()  # this replay overwrites the last one's tokens
         return SamplerOutput(replay()[: len(rows)])
+
+    def _without_graph(self, logits: Tensor, rows: SamplingRows, mask: Mask | None) -> SamplerOutput:
+        """Sample without waiting for the device; `choose` draws other tokens than `sample`, as likely ones."""
+        if mask is not None:
+            allow(self.ops, logits, rows, mask)
+        if rows.wants.any():
+            adjust(self.ops, logits, rows)
+        return SamplerOutput(self.choose(logits, rows.device_draws(), None))
 
     def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
         """The graph that samples a step graph's tokens, captured on first use."""
