@@ -6,14 +6,11 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy
 
 from ..kernels.arrays import Array, DeviceArray, DType
-
-if TYPE_CHECKING:
-    import torch
 
 HostCopy = Callable[[], Array]  # waits for a copy on the host and returns it
 
@@ -30,10 +27,6 @@ class Device(Protocol):
     @property
     def is_asynchronous(self) -> bool:
         """Whether it computes in parallel with the host, which waits for its results."""
-
-    @property
-    def torch_device(self) -> "torch.device":
-        """The same for code that still makes tensors itself."""
 
     def put(self, array: Array) -> DeviceArray:
         """The array on the device: the same memory on a CPU, else a copy that the host doesn't wait for."""
@@ -66,12 +59,6 @@ class HostDevice:
     def name(self) -> str:
         return processor_name()
 
-    @property
-    def torch_device(self) -> "torch.device":
-        import torch
-
-        return torch.device(self.kind)
-
     def put(self, array: Array) -> Array:
         return array
 
@@ -89,14 +76,6 @@ class HostDevice:
 
     def wait_for_host_copies(self) -> None:
         pass
-
-
-def on_device(array: Array, device: "torch.device") -> "torch.Tensor":
-    """The array as a tensor, for folders that still hold tensors."""
-    import torch
-
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def processor_name() -> str:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..arrays import BFLOAT16, FLOAT16, Array, DType
 from ..operands import Kind
-from ..stored.block_kinds import CODES, KINDS_OF_TYPES, BlockCodes
+from ..stored.block_kinds import CODES, KINDS, BlockCodes
 from ..stored.ggml import GgmlPart
 from ..stored.parts import WeightPart
 from ..torch.arrays import tensor_of, torch_dtype
@@ -31,7 +31,6 @@ from .gpu_weights import GpuWeight
 
 RUN, SPAN = 32, 128  # inputs
 LOOKED_UP_ZERO = 128  # of bytes that stand for looked up numbers
-KINDS: dict[str, Kind] = {**KINDS_OF_TYPES, "MXFP4": "mxfp4"}  # by ggml's types
 _NUMBERS_AT_ONCE = 1 << 18  # that are taken apart together, so that they stay in a processor's cache
 
 

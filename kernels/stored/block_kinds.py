@@ -75,3 +75,4 @@ KINDS_OF_TYPES: dict[str, BlockKind] = {
     **{kind.upper(): kind for kind in get_args(BlockKind) if kind.upper() in TYPES},
     **SMALLER_TYPES,
 }
+KINDS: dict[str, Kind] = {**KINDS_OF_TYPES, "MXFP4": "mxfp4"}  # by ggml's types, of a GPU's blocks

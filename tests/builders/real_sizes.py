@@ -60,7 +60,8 @@ def products(sizes: Sizes) -> Iterator[Case]:
 
 def blocks(sizes: Sizes) -> Iterator[Case]:
     """Products with a GGUF file's blocks of every kind: few rows, many, and very many, which meet floats."""
-    from penstock.kernels.packed.gpu_blocks import KINDS, pack_blocks
+    from penstock.kernels.packed.gpu_blocks import pack_blocks
+    from penstock.kernels.stored.block_kinds import KINDS
 
     shapes = sizes.sized([(6144, 4096), (1000, 1024)], [(40, 256)])
     for kind, type in {kind: type for type, kind in KINDS.items()}.items():

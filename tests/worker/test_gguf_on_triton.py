@@ -54,15 +54,15 @@ def test_its_greedy_answers_are_the_processors_from_the_same_numbers(name: str, 
 @pytest.mark.long
 def test_a_head_of_its_own_and_16_bit_numbers_give_the_same_as_widened(tmp_path: Path):
     in_blocks, widened = files(tmp_path, "qwen3, Q4_K_M", tie_word_embeddings=False)
-    model = on_triton(in_blocks, dtype=torch.bfloat16)
+    model = on_triton(in_blocks, dtype="bfloat16")
     assert model.decoder.head.own.weight.kinds == ("q6_k",)
-    assert answers(model) == answers(on_triton(widened, dtype=torch.bfloat16))
+    assert answers(model) == answers(on_triton(widened, dtype="bfloat16"))
 
 
 def test_blocks_are_kept_and_all_else_is_widened(tmp_path: Path):
     checkpoint = tiny_model(tmp_path / "checkpoint", "qwen3", **K_SHAPES, head_dim=64, tie_word_embeddings=True)
     folder = as_gguf(checkpoint, tmp_path / "model", lambda name: "BF16" if "ffn_down" in name else q4_k_m(name))
-    model = on_triton(folder, dtype=torch.float16)
+    model = on_triton(folder, dtype="float16")
     layer = model.decoder.layers[0]
     assert isinstance(layer.attention.qkv.weight.weight, JoinedWeight)
     assert layer.attention.qkv.weight.kinds == ("q4_k", "q6_k")
@@ -70,7 +70,7 @@ def test_blocks_are_kept_and_all_else_is_widened(tmp_path: Path):
     assert layer.mlp.down.own.weight.kinds == model.decoder.head.own.weight.kinds == ("fp16",)
     assert model.report.kinds == ("q4_k", "q6_k", "fp16")
     assert estimated_weight_bytes(model.config, model.decoder.placement.formats, 1) > 2 * model.vocab_size * 256
-    asked = on_triton(folder, dtype=torch.float16, quantization="int8").decoder
+    asked = on_triton(folder, dtype="float16", quantization="int8").decoder
     assert asked.layers[0].mlp.gate_up.weight.kinds == ("q4_k",)
     assert asked.layers[0].mlp.down.own.weight.kinds == ("int8",)
 
@@ -78,14 +78,14 @@ def test_blocks_are_kept_and_all_else_is_widened(tmp_path: Path):
 def test_experts_are_kept_and_widened_where_gate_and_up_are_unlike(tmp_path: Path):
     name = "qwen3 moe, Q4_K_M"
     in_blocks, _ = files(tmp_path, name)
-    experts = on_triton(in_blocks, dtype=torch.bfloat16).decoder.layers[0].mlp.experts
+    experts = on_triton(in_blocks, dtype="bfloat16").decoder.layers[0].mlp.experts
     assert (experts.gate_up.kinds, experts.down.kinds) == (("q4_k",), ("q6_k",))
 
     def types(part: str) -> str:
         return "Q8_0" if "ffn_up" in part else q4_k_m(part)
 
     unlike = as_gguf(tmp_path / "checkpoint", tmp_path / "unlike", types)
-    experts = on_triton(unlike, dtype=torch.bfloat16).decoder.layers[0].mlp.experts
+    experts = on_triton(unlike, dtype="bfloat16").decoder.layers[0].mlp.experts
     assert (experts.gate_up.kinds, experts.down.kinds) == (("bf16",), ("q6_k",))
 
 
@@ -93,7 +93,7 @@ def test_experts_are_kept_and_widened_where_gate_and_up_are_unlike(tmp_path: Pat
 def test_ranks_share_experts_by_width_where_blocks_end_or_whole(expert_parallel: bool, tmp_path: Path):
     in_blocks, widened = files(tmp_path, "qwen3 moe, Q4_K_M", moe_intermediate_size=512)
     ranks = [Parallel(rank, 2) for rank in range(2)]
-    options: dict[str, Any] = {"dtype": torch.float32, "expert_parallel": expert_parallel}
+    options: dict[str, Any] = {"dtype": "float32", "expert_parallel": expert_parallel}
     found = [on_triton(in_blocks, ranks=each, **options).decoder.layers[0].mlp.experts for each in ranks]
     assert [(each.gate_up.kinds, each.down.kinds) for each in found] == [(("q4_k",), ("q6_k",))] * 2
     whole = on_triton(widened, dtype="float32").decoder.layers[0].mlp.experts.down

@@ -12,7 +12,6 @@ from typing import Self
 import numpy
 
 from ...kernels.arrays import FLOAT32, Array
-from ...kernels.torch.arrays import array_of
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.refusals import file_name
@@ -117,8 +116,7 @@ class GgufAdapter:
 
 
 def _floats(tensor: StoredTensor) -> Array:
-    found = tensor.floats()
-    return (found if isinstance(found, numpy.ndarray) else array_of(found)).astype(FLOAT32, copy=False)
+    return tensor.floats().astype(FLOAT32, copy=False)
 
 
 def _opened(path: Path) -> GgufTensors:

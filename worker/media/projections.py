@@ -7,12 +7,10 @@ from dataclasses import replace
 from typing import TypeGuard
 
 import numpy
-import torch.nn.functional as F
-from torch import Tensor
 
+from ...kernels.arrays import Array
 from ...kernels.stored.parts import WeightPart
 from ...kernels.stored.quantized import QuantizedPart
-from ...kernels.torch.arrays import array_of, tensor_of
 from ..description.vision_config import VisionConfig
 from ..layers.linear import Linear
 from ..weights.piece import CheckpointPiece
@@ -27,7 +25,7 @@ def projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
 def transposed_projection(weights: Weights, name: str, shape: tuple[int, int]) -> Linear:
     """A projection stored as [in, out], without a bias."""
     piece = CheckpointPiece(name, shape[::-1])
-    return Linear(weights.packed_of("transposed", [piece], lambda matrix: array_of(plain(matrix).T)), [], weights)
+    return Linear(weights.packed_of("transposed", [piece], lambda matrix: plain(matrix).T), [], weights)
 
 
 def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linear:
@@ -39,9 +37,12 @@ def patch_projection(weights: Weights, name: str, config: VisionConfig) -> Linea
         sides = [config.patch_numbers]
     piece = CheckpointPiece(f"{name}.weight", (config.hidden_size, *sides))
     biases = [weights.read(f"{name}.bias", (config.hidden_size,))] if weights.has(f"{name}.bias") else []
-    return Linear(
-        weights.packed_of("patches", [piece], lambda matrix: array_of(plain(matrix).flatten(1))), biases, weights
-    )
+    return Linear(weights.packed_of("patches", [piece], _flat), biases, weights)
+
+
+def _flat(matrix: WeightPart) -> Array:
+    rows = plain(matrix)
+    return rows.reshape(len(rows), -1)
 
 
 def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> Linear:
@@ -49,26 +50,20 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
     hidden, outputs = config.hidden_size, 3 // len(names)
     shape, by_head, filled = (outputs * hidden, hidden), *_heads(config)
 
-    def of_rows(rows: Tensor) -> Tensor:
-        return F.pad(rows.unflatten(0, (outputs, *by_head)), (0, 0, *filled)).flatten(0, 2)
+    def of_rows(rows: Array) -> Array:
+        """Of a matrix, its scales or a bias."""
+        heads = rows.reshape(outputs, *by_head, *rows.shape[1:])
+        padded = numpy.pad(heads, [(0, 0), (0, 0), filled, (0, 0)][: heads.ndim])
+        return padded.reshape(-1, *rows.shape[1:])
 
     def widened(matrix: WeightPart) -> WeightPart:
         if not any(filled):
             return matrix
         if _has_a_scale_an_output(matrix):
-            values, scales = (array_of(of_rows(tensor_of(each))) for each in (matrix.values, matrix.scales))
-            return replace(matrix, values=values, scales=scales)
-        return array_of(of_rows(plain(matrix)))
+            return replace(matrix, values=of_rows(matrix.values), scales=of_rows(matrix.scales))
+        return of_rows(plain(matrix))
 
-    biases = [
-        array_of(
-            F.pad(
-                tensor_of(weights.read(f"{name}.bias", shape[:1])).unflatten(0, (outputs, *by_head)), filled
-            ).flatten()
-        )
-        for name in names
-        if weights.has(f"{name}.bias")
-    ]
+    biases = [of_rows(weights.read(f"{name}.bias", shape[:1])) for name in names if weights.has(f"{name}.bias")]
     pieces = [CheckpointPiece(f"{name}.weight", shape) for name in names]
     return Linear(weights.packed_of(_use(config), pieces, widened), biases, weights)
 
@@ -76,16 +71,17 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
 def from_heads(weights: Weights, name: str, config: VisionConfig) -> Linear:
     shape, (by_head, filled) = (config.hidden_size, config.hidden_size), _heads(config)
 
-    def of_columns(rows: Tensor) -> Tensor:
-        return F.pad(rows.unflatten(1, by_head), filled).flatten(1)
+    def of_columns(rows: Array) -> Array:
+        heads = rows.reshape(len(rows), *by_head)
+        return numpy.pad(heads, [(0, 0), (0, 0), filled]).reshape(len(rows), -1)
 
     def widened(matrix: WeightPart) -> WeightPart:
         if not any(filled):
             return matrix
         if _has_a_scale_an_output(matrix):
-            values = array_of(of_columns(tensor_of(matrix.values)))
+            values = of_columns(matrix.values)
             return replace(matrix, values=values, group_size=values.shape[1])
-        return array_of(of_columns(plain(matrix)))
+        return of_columns(plain(matrix))
 
     biases = [weights.read(f"{name}.bias", shape[:1])] if weights.has(f"{name}.bias") else []
     weight = weights.packed_of(_use(config), [CheckpointPiece(f"{name}.weight", shape)], widened)
@@ -107,5 +103,5 @@ def _has_a_scale_an_output(matrix: WeightPart) -> TypeGuard[QuantizedPart]:
     return matrix.zeros is None and matrix.order is None and matrix.scales.shape[1] == 1
 
 
-def plain(matrix: WeightPart) -> Tensor:
-    return tensor_of(matrix if isinstance(matrix, numpy.ndarray) else matrix.dequantized())
+def plain(matrix: WeightPart) -> Array:
+    return matrix if isinstance(matrix, numpy.ndarray) else matrix.dequantized()

@@ -70,7 +70,7 @@ class KeptMedia:
             return None
         counts = numpy.diff(query_starts)
         firsts = numpy.array(context_lengths) - counts - query_starts[:-1]  # from a token's number to its position
-        ends = numpy.repeat(firsts, counts) + numpy.arange(1, query_starts[-1] + 1)
+        ends: Array = numpy.repeat(firsts, counts) + numpy.arange(1, query_starts[-1] + 1)
         for each in media:
             start = query_starts[each.row] + each.offset
             ends[start : start + each.count] = ends[start + each.count - 1]

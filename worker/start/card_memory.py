@@ -8,6 +8,7 @@ import torch
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.options.config import EngineConfig
 from ..backends.torch.card import allocated_bytes, card_names, free_and_total_bytes
+from ..backends.torch.device import torch_device
 from ..backends.torch.staged_tier import STAGING_BYTES
 from ..device import Device
 from ..ranks.parallel import Parallel
@@ -36,7 +37,7 @@ class CardMemory(DeviceMemory):
 
     def check_room(self, demand: Demand) -> bool:
         if self.ranks.rank == 0:
-            free, total = free_and_total_bytes(self.device.torch_device)
+            free, total = free_and_total_bytes(torch_device(self.device))
             free = int(self.config.gpu_memory_utilization * total) - (total - free)
             kinds, name = demand.kinds, self.device.name
             check_weights(demand.weight_bytes, free, kinds, name, self.config, demand.not_mapped)
@@ -44,7 +45,7 @@ class CardMemory(DeviceMemory):
         return False
 
     def used_bytes(self) -> int:
-        return allocated_bytes(self.device.torch_device)
+        return allocated_bytes(torch_device(self.device))
 
     @torch.inference_mode()
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
@@ -58,7 +59,7 @@ class CardMemory(DeviceMemory):
             activations += sum(needed)
             self.graph_bytes = needed.graphs
             del memory
-        free, total = free_and_total_bytes(self.device.torch_device)
+        free, total = free_and_total_bytes(torch_device(self.device))
         # Memory of other processes counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
         return replace(self.described(model, weight_bytes, activations), available_bytes=available)

@@ -55,10 +55,11 @@ class Start:
             return Parallel()
         if not self.device.is_asynchronous:
             return HostRanks.meet(self.rank, size, path)
-        from ..backends.triton.card_ranks import CardRanks  # imports torch
+        from ..backends.torch.device import torch_device  # imports torch
+        from ..backends.triton.card_ranks import CardRanks
 
         sees_peers = not is_ordered and not self.config.disable_custom_all_reduce
-        return CardRanks.meet(self.rank, size, path, self.device.torch_device, is_ordered, sees_peers)
+        return CardRanks.meet(self.rank, size, path, torch_device(self.device), is_ordered, sees_peers)
 
     def _memory(self, directory: Path) -> DeviceMemory:
         if self.device.kind == "cpu":

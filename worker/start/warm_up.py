@@ -19,6 +19,7 @@ from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import mask_bytes
 from ...protocol.parameters.sampling import SamplingParams
 from ..backends.torch.card import peak_bytes
+from ..backends.torch.device import torch_device
 from ..backends.triton.graph_capture import GraphCapture
 from ..device import Device
 from ..kv.model_memory import ModelMemory
@@ -128,7 +129,7 @@ def _peak(model: Model, size: Size, memory: ModelMemory, table: SlotTable) -> in
         logits = _computed(model, _largest(size, table.max_model_len), memory, table)
         return [logits, *(table.device.zeros(shape, FLOAT32) for _ in range(_LOGITS_AT_ONCE))]
 
-    return peak_bytes(table.device.torch_device, compute)
+    return peak_bytes(torch_device(table.device), compute)
 
 
 def _computed(

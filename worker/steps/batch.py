@@ -6,13 +6,12 @@ gathered on the device from the slot table.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy
 
-from ...kernels import HostRows, LoraMapping, TokenRotation
-from ...kernels.arrays import DeviceArray
+from ...kernels import LoraMapping, TokenRotation
+from ...kernels.arrays import Array, DeviceArray
 from ...kernels.operands import PlacedRows
 from ...kernels.operations import LayerMemory, LayerRows, StepField
 from ...kernels.states import Segments
@@ -66,9 +65,10 @@ class Batch:
     shifted_end: int = 0  # above all of these
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
-    seen_ends: DeviceArray | None = None  # [T] int64, on the host: one past the last token that each sees; None: itself
+    seen_ends: Array | None = None  # [T] int64, on the host: one past the last token that each sees; None: itself
     token_kinds: DeviceArray | None = None  # [T] int32: 1 for media tokens, if they have separate experts
-    # By layer, the rotation of queries and keys, set by the model; None if it doesn't rotate.
+    rows: Sequence[LayerRows] = ()  # by group, as operations on tensors see the step; set by their decoder
+    # By layer, the rotation of queries and keys, set likewise; None if it doesn't rotate.
     rotations_by_layer: Sequence[TokenRotation | None] = ()
     token_inputs: StepField | None = None  # [T, layers × width] if layers have their own token embeddings
 
@@ -84,16 +84,6 @@ class Batch:
     def of_layer(self, layer: int) -> LayerStep:
         rows = self.rows[self.memory.group_of(layer)]
         return LayerStep(self.memory.of_layer(layer), rows, self.rotations_by_layer[layer])
-
-    @cached_property
-    def rows(self) -> list[HostRows | Segments]:
-        """The step in each group as torch's operations see it; native kernels read the recorded step instead."""
-        return [
-            each
-            if isinstance(each, Segments)
-            else HostRows(self.query_starts, self.context_lengths, *each, cast(Any, memory).scratch, self.seen_ends)
-            for each, memory in zip(self.groups, self.memory.groups, strict=True)
-        ]
 
 
 MakeBatch = Callable[[SlotTable, StepRows, ModelMemory], Batch]

@@ -25,7 +25,7 @@ from penstock.kernels.arrays import DType
 from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.kernels.torch.operations import TorchOperations
 from penstock.worker.backends.torch.backend import TorchBackend
-from penstock.worker.backends.torch.device import TensorDevice
+from penstock.worker.backends.torch.device import TensorDevice, torch_device
 from penstock.worker.device import Device
 from penstock.worker.start import load
 from penstock.worker.start.load import load_model
@@ -203,8 +203,8 @@ def with_float8_rows(folder: Path, group: int) -> Model:
     usual = load.select_backend
 
     def backend(config: Any, device: Device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
-        made = TorchBackend.create(TensorDevice(device.torch_device), dtype, ranks, False, "")
-        ops = Float8Rows(device.torch_device, torch.float32, ranks, group=group, head=vocabulary)
+        made = TorchBackend.create(TensorDevice(torch_device(device)), dtype, ranks, False, "")
+        ops = Float8Rows(torch_device(device), torch.float32, ranks, group=group, head=vocabulary)
         return TorchBackend(**(vars(made) | {"ops": ops}))
 
     load.select_backend = backend  # type: ignore[assignment]

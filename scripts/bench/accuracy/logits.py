@@ -29,7 +29,7 @@ from penstock.frontend.models.conversion import convert_model
 from penstock.frontend.models.model_files import find_model
 from penstock.kernels.arrays import FLOAT32, DType
 from penstock.worker.backends.torch.backend import TorchBackend
-from penstock.worker.backends.torch.device import TensorDevice
+from penstock.worker.backends.torch.device import TensorDevice, torch_device
 from penstock.worker.device import Device
 from penstock.worker.start import load
 
@@ -118,7 +118,7 @@ def widened_model(folder: Path) -> load.Model:
     usual = load.select_backend
 
     def backend(config: Any, device: Device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
-        return TorchBackend.create(TensorDevice(device.torch_device), FLOAT32, ranks, False, "")
+        return TorchBackend.create(TensorDevice(torch_device(device)), FLOAT32, ranks, False, "")
 
     load.select_backend = backend  # type: ignore[assignment]
     try:

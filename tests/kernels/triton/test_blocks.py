@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernels.operands import WeightFormat
-from penstock.kernels.packed.gpu_blocks import KINDS, GpuBlocks, pack_blocks, unpacked_blocks
+from penstock.kernels.packed.gpu_blocks import GpuBlocks, pack_blocks, unpacked_blocks
 from penstock.kernels.reference import products as reference
-from penstock.kernels.stored.block_kinds import CODES
+from penstock.kernels.stored.block_kinds import CODES, KINDS
 from penstock.kernels.stored.ggml_blocks import IQ4_VALUES, TYPES
 from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.triton.fused_operations import FusedOperations

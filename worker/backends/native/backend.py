@@ -51,9 +51,7 @@ class NativeBackend(Backend):
     mxfp4: ClassVar[WeightFormat | None] = WeightFormat("mxfp4", BLOCK)
 
     @classmethod
-    def create(
-        cls, library: Library, config: ModelConfig, dtype: DType, ranks: Parallel
-    ) -> "NativeBackend":
+    def create(cls, library: Library, config: ModelConfig, dtype: DType, ranks: Parallel) -> "NativeBackend":
         _check_heads(config)
         if isinstance(ranks, HostRanks):
             ranks.use_kernels(library)

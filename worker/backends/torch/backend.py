@@ -21,7 +21,7 @@ from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ..backend import Backend
 from .decoder import TensorDecoder
-from .device import TensorDevice
+from .device import TensorDevice, torch_device
 from .encoder import TensorPass
 from .host_ranks import for_tensors
 from .staged_tier import second_tier
@@ -83,7 +83,7 @@ class TorchBackend(Backend):
         return shape.bytes_per_token(DTYPES[kind])
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> KVCache:
-        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], self.device.torch_device)
+        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], torch_device(self.device))
 
     def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
         return map(array_of, memory)

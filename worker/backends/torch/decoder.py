@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ....kernels import TokenRotation
+from ....kernels import HostRows, Segments, TokenRotation
 from ....kernels.arrays import Array, DeviceArray
 from ....kernels.torch.arrays import tensor_of, torch_dtype
 from ...device import Device
@@ -14,6 +14,7 @@ from ...layers.decoder import Decoder
 from ...layers.rope import Ropes
 from ...steps.batch import Batch
 from ...weights.weights import Rows
+from .tensor_cache import KVCache
 
 
 class RotaryTable(NamedTuple):
@@ -62,8 +63,7 @@ class TensorDecoder:
     def forward(self, batch: Batch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], for `logits`."""
         self.ropes.grow_to(batch.rotations_end)
-        if batch.seen_ends is not None:
-            batch.seen_ends = tensor_of(batch.seen_ends)
+        batch.rows = _rows_of_groups(batch)
         batch.rotations_by_layer = self.decoder.ropes.by_layer([self._rotation(rows) for rows in self._rows(batch)])
         return cast(Tensor, self.decoder.stream(batch))
 
@@ -83,3 +83,13 @@ class TensorDecoder:
     def _rotation(self, rows: RotaryTable) -> TokenRotation:
         """As heads are rotated by it, in their number format."""
         return TokenRotation(*rows.each(lambda own: own.view(len(own), 1, -1).to(self._dtype)))
+
+
+def _rows_of_groups(batch: Batch) -> list[HostRows | Segments]:
+    ends = None if batch.seen_ends is None else tensor_of(batch.seen_ends)
+    return [
+        each
+        if isinstance(each, Segments)
+        else HostRows(batch.query_starts, batch.context_lengths, *each, cast(KVCache, memory).scratch, ends)
+        for each, memory in zip(batch.groups, batch.memory.groups, strict=True)
+    ]

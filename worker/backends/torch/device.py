@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ....kernels.arrays import Array, DType
 from ....kernels.torch.arrays import array_of, tensor_of, torch_dtype
-from ...device import HostCopy, processor_name
+from ...device import Device, HostCopy, processor_name
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,11 @@ class TensorDevice:
     def wait_for_host_copies(self) -> None:
         if self.is_asynchronous:
             torch.cuda.current_stream(self.torch_device).wait_stream(_side_stream(self.torch_device))
+
+
+def torch_device(device: Device) -> torch.device:
+    """The device as torch names it."""
+    return torch.device(str(device))
 
 
 def pinned(tensor: Tensor) -> Tensor:

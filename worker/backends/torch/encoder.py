@@ -15,6 +15,7 @@ from ...media.layout_rows import BLOCK_SIZE, LayoutRows
 from ...media.positions import PatchRotation
 from ...steps.batch import LayerStep
 from ...weights.weights import Rows
+from .device import torch_device
 from .tensor_cache import KVCache
 
 
@@ -43,7 +44,7 @@ class TensorPass(EncoderPass):
         if self._memory is None or self._memory.num_blocks < num_blocks:
             config = self.encoder.config
             shape = KVShape(1, config.num_heads, config.padded_head_dim)
-            self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, self._dtype, self.device.torch_device)
+            self._memory = KVCache.allocate(shape, num_blocks, BLOCK_SIZE, self._dtype, torch_device(self.device))
 
     @torch.inference_mode()
     def _embedded(self, patches: Tensor) -> Tensor:

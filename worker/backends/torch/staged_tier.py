@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ....kernels.arrays import Array, DType, address, fresh_zeros
 from ....kernels.torch.arrays import array_of, numpy_dtype, tensor_of
-from ...device import on_device
 from ...kv.host_memory import use_huge_pages
 from ...kv.second_tier import HostTier, Pairs, SecondTier
+from .device import TensorDevice
 
 STAGING_BYTES = 64 << 20  # on the card; a bus copies them in milliseconds
 
@@ -52,7 +52,7 @@ class StagedTier(SecondTier):
 
     def move(self, saves: Pairs, loads: Pairs) -> None:
         for piece in self._pieces(saves):
-            self._gather(on_device(piece[:, 0].copy(), self.device))
+            self._gather(self._put(piece[:, 0]))
             for cells, staging in zip(self._cells, self._staging, strict=True):
                 for index, cell, count in _contiguous_cells(piece[:, 1]):
                     cells[cell : cell + count].copy_(staging[index : index + count], non_blocking=True)
@@ -60,7 +60,10 @@ class StagedTier(SecondTier):
             for cells, staging in zip(self._cells, self._staging, strict=True):
                 for index, cell, count in _contiguous_cells(piece[:, 0]):
                     staging[index : index + count].copy_(cells[cell : cell + count], non_blocking=True)
-            self._scatter(on_device(piece[:, 1].copy(), self.device))
+            self._scatter(self._put(piece[:, 1]))
+
+    def _put(self, numbers: Array) -> Tensor:
+        return TensorDevice(self.device).put(numbers.copy())
 
     def _pieces(self, pairs: Pairs) -> Iterator[Pairs]:
         """Split the pairs into pieces that fit into the buffer."""

@@ -36,7 +36,7 @@ from ...weights.gguf.stored_kinds import with_kinds_of_blocks
 from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
 from ..backend import Backend, BackendOptions, ReportProgress
-from ..torch.device import TensorDevice
+from ..torch.device import TensorDevice, torch_device
 from ..torch.encoder import TensorPass
 from ..torch.host_ranks import for_tensors
 from ..torch.staged_tier import second_tier
@@ -101,7 +101,7 @@ class TritonBackend(Backend):
         return kind
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
-        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device.torch_device)
+        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, torch_device(self.device))
 
     def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
         return map(array_of, memory)
@@ -120,7 +120,7 @@ class TritonBackend(Backend):
 
     def encoder_operations(self) -> TorchOperations:
         """Torch's operations, which compute the encoder from floats."""
-        return TorchOperations(self.device.torch_device, self.ops.activations, Parallel(), self.ops.is_invariant)
+        return TorchOperations(torch_device(self.device), self.ops.activations, Parallel(), self.ops.is_invariant)
 
     def encoder_pass(self, encoder: Encoder) -> TensorPass:
         return TensorPass(encoder, self.device)

@@ -25,6 +25,7 @@ from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
 from ...weights.weights import Rows
 from ..torch.decoder import DeviceRopes
+from ..torch.device import torch_device
 from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 
@@ -187,7 +188,7 @@ class GraphedDecoder:
 
     def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
-        device, dtype = table.device.torch_device, self.ops.activations
+        device, dtype = torch_device(table.device), self.ops.activations
         # Columns for no rows: a replay makes the inputs from their contents at that time.
         blank = DeviceBatch(table, StepRows.none(), memory)
         columns = packed(blank.step_rows, size).to(device)

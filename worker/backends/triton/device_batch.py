@@ -22,7 +22,7 @@ from ...steps.batch import LayerStep, shifted_rotations, token_kinds
 from ...steps.block_tables import BlockTables
 from ...steps.slots import SlotTable
 from ...steps.step_rows import Ints, StepRows
-from ..torch.device import pinned
+from ..torch.device import pinned, torch_device
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
@@ -167,12 +167,12 @@ class DeviceBatch:
     def logit_rows(self) -> Tensor:
         """[S] int64: the tokens whose hidden states go to the head."""
         if self.only_decodes:
-            return _numbers(len(self.table.is_taken), self.table.device.torch_device)[: self.num_tokens]
+            return _numbers(len(self.table.is_taken), torch_device(self.table.device))[: self.num_tokens]
         ends = numpy.array(self.query_starts[1:], numpy.int64)
         return self.table.device.put(ends[self.step_rows.wants_logits] - 1)
 
     def inputs(self, ops: "TritonOperations") -> Inputs:
-        count, device = len(self.step_rows), self.table.device.torch_device
+        count, device = len(self.step_rows), torch_device(self.table.device)
         columns = StepColumns.shaped(packed(self.step_rows, count).to(device, non_blocking=True), count)
         most, longest = int(self.step_rows.num_tokens.max()), int(self.step_rows.ends.max())
         adapted = None

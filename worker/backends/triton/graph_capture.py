@@ -18,6 +18,7 @@ from ...sampler import Sampler
 from ...steps.forward_pass import ForwardPass
 from ...steps.slots import SlotTable
 from ..backend import ReportProgress
+from ..torch.device import torch_device
 from .decoder import Graph, GraphedDecoder, GraphKey
 from .sampler import GraphedSampler, SamplingKind
 
@@ -41,7 +42,7 @@ class GraphCapture:
         decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return
-        start, taken = time.perf_counter(), MemoryMeter(self.table.device.torch_device)
+        start, taken = time.perf_counter(), MemoryMeter(torch_device(self.table.device))
         keys = decoder.keys(self.table)
         for number, key in enumerate(keys):
             if number and self._is_any(taken.bytes >= most_bytes):
@@ -62,7 +63,7 @@ class GraphCapture:
         decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return 0
-        taken, (largest, *others) = MemoryMeter(self.table.device.torch_device), decoder.keys(self.table)
+        taken, (largest, *others) = MemoryMeter(torch_device(self.table.device)), decoder.keys(self.table)
         self._capture(decoder, largest)
         first = taken.bytes
         for key in others[:_MEASURED]:

@@ -19,7 +19,7 @@ from ....kernels.reference.sampling.race import DeviceMask
 from ....kernels.sampling import NO_ROW, DeviceDraws, Sampling
 from ...sampler import Mask, ParameterTable, SamplerOutput, SamplingRows, are_adjusted
 from ...sampler.adjustments import adjust, allow
-from ..torch.device import pinned
+from ..torch.device import pinned, torch_device
 from .decoder import Graph, GraphedDecoder
 from .device_batch import StepColumns
 
@@ -78,7 +78,7 @@ class GraphedSampler:
     def _room_for(self, parameters: ParameterTable) -> DeviceMask:
         most = max(len(parameters.kinds), *self.decoder.sizes, 0)
         if self._room is None or len(self._room.lines) != most:  # graphs for another table are gone by now
-            self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device.torch_device)
+            self._room = DeviceMask.room(most, parameters.vocab_size, torch_device(parameters.device))
         return self._room
 
     def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:

@@ -132,7 +132,7 @@ def _planned(name: str, parts: list[_Part], num_rows: int | None, config: ModelC
     planned = PlannedTensor(_shape(name, parts), tuple(part.source for part in parts))
     if isinstance(view, Made) and view.make is less_one:
         return replace(planned, added=1.0)
-    if isinstance(view, Rows) and isinstance(view.chosen, Tensor):  # halves of pairs
+    if isinstance(view, Rows) and not isinstance(view.chosen, slice):  # halves of pairs
         return replace(planned, head_dim=config.heads[0].head_dim)
     return planned
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ....kernels.arrays import Array
 from ....kernels.stored.parts import WeightPart
-from ....kernels.torch.arrays import array_of, as_array
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.refusals import AGAIN, file_name
 from ...description.config import ModelConfig
@@ -44,9 +43,9 @@ class GgufCheckpoint:
         """Read the values of a tensor of this shape; dimensions of 1 don't count."""
         with self._of_one_model(name, shape):
             floats = self._view(name).floats(self._tensors.stored)
-        if not fits(tuple(floats.shape), shape):
-            raise ConfigError(self._misshapen(name, tuple(floats.shape), shape))
-        found = array_of(floats.reshape(shape)[index_of(part)])
+        if not fits(floats.shape, shape):
+            raise ConfigError(self._misshapen(name, floats.shape, shape))
+        found = floats.reshape(shape)[index_of(part)]
         self._count(found.nbytes)
         return found
 
@@ -60,7 +59,7 @@ class GgufCheckpoint:
         if (whole := view.shape(find)) != shape:
             raise ConfigError(self._misshapen(name, whole, shape))
         with self._of_one_model(name, shape):
-            found: WeightPart = as_array(view.matrix(find, part))
+            found = view.matrix(find, part)
         self._count(found.nbytes)
         return found
 
@@ -101,7 +100,7 @@ class GgufCheckpoint:
         """Raise an error if a view's tensors lack rows or don't fit together."""
         try:
             yield
-        except (IndexError, RuntimeError) as error:
+        except (IndexError, ValueError) as error:
             own = " and ".join(f"{each} {self._tensors.shape(each)}" for each in self._views[name].tensors)
             raise ConfigError(
                 f"{own} in {self._file} can't give {name} the shape {wanted}, which its metadata asks for. {AGAIN}"

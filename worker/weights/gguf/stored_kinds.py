@@ -9,19 +9,15 @@ from dataclasses import replace
 
 from ....kernels import WeightFormat
 from ....kernels.operands import DTYPES
-from ....kernels.packed.gpu_blocks import KINDS
-from ....kernels.stored.block_kinds import KINDS_OF_TYPES
+from ....kernels.stored.block_kinds import KINDS, KINDS_OF_TYPES
 from ....kernels.stored.mxfp4 import BLOCK
-from ....kernels.torch.arrays import numpy_dtype
 from ...description.config import ModelConfig
 from ...description.products import HEAD, TABLE, VISION, products
 from ..layer_formats import LayerFormats
 from .checkpoint import GgufCheckpoint
 from .tensors import FLOATS
 
-_FLOAT_KINDS = {
-    type: WeightFormat.of(own) for type, dtype in FLOATS.items() if (own := numpy_dtype(dtype)) in DTYPES.values()
-}
+_FLOAT_KINDS = {type: WeightFormat.of(dtype) for type, dtype in FLOATS.items() if dtype in DTYPES.values()}
 _BLOCK_KINDS = {type: WeightFormat(kind) for type, kind in KINDS_OF_TYPES.items()} | {
     "MXFP4": WeightFormat("mxfp4", BLOCK)
 }

@@ -7,12 +7,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 from ....kernels.stored.ggml import GgmlPart
 from ....kernels.stored.ggml_blocks import TYPES
-from ....kernels.torch.arrays import array_of, tensor_of
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....protocol.files.gguf.header import read_header
@@ -23,7 +22,7 @@ from ...description.linked_files import LinkedFiles
 from ..files.mappings import Mappings
 from ..packed.packed_file import in_mapping
 
-FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
+FLOATS = {"F32": FLOAT32, "F16": FLOAT16, "BF16": BFLOAT16, "F64": numpy.dtype(numpy.float64)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,29 +32,29 @@ class StoredTensor:
     name: str
     type: str  # one of ggml's
     shape: tuple[int, ...]  # outputs first, inputs last
-    octets: Tensor  # uint8 [rows, bytes of a row]
+    octets: Array  # uint8 [rows, bytes of a row]
 
     @property
     def in_blocks(self) -> bool:
         return self.type in TYPES
 
-    def rows(self, chosen: slice | Tensor) -> Tensor | GgmlPart:
+    def rows(self, chosen: slice | Array) -> Array | GgmlPart:
         """[rows, inputs] of these rows; all dimensions but the last count as rows."""
         octets = self.octets[chosen]
         if self.in_blocks:
-            return GgmlPart(self.type, array_of(octets))
+            return GgmlPart(self.type, octets)
         if self.type not in FLOATS:
             raise ConfigError(
                 f"{self.name} is stored as {self.type}, which no weights are read from. Use a file with "
                 f"{', '.join((*FLOATS, *TYPES))}."
             )
-        floats = octets.contiguous().view(FLOATS[self.type])
-        return floats.float() if self.type == "F64" else floats
+        floats = octets.view(FLOATS[self.type])
+        return floats.astype(FLOAT32) if self.type == "F64" else floats
 
-    def floats(self) -> Tensor:
+    def floats(self) -> Array:
         """The whole tensor as floats, in its own shape."""
         found = self.rows(slice(None))
-        return (tensor_of(found.dequantized()) if isinstance(found, GgmlPart) else found).view(self.shape)
+        return (found.dequantized() if isinstance(found, GgmlPart) else found).reshape(self.shape)
 
 
 class GgufTensors:
@@ -98,9 +97,9 @@ class GgufTensors:
         mapped = self._mappings.of(file)
         if len(mapped) < info.offset + info.nbytes:
             raise ConfigError(f"{file_name(file)} was cut short since its header was read. Download it again.")
-        octets = tensor_of(in_mapping(mapped, info.offset, info.nbytes))
+        octets = in_mapping(mapped, info.offset, info.nbytes)
         width = BY_NAME[info.type].nbytes(info.shape[-1]) if info.shape else info.nbytes
-        return StoredTensor(name, info.type, info.shape, octets.view(-1, width))
+        return StoredTensor(name, info.type, info.shape, octets.reshape(-1, width))
 
     def count(self, nbytes: int) -> None:
         """Count bytes read from the mapped files."""

@@ -14,9 +14,9 @@ differences from published checkpoints:
 
 from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import FLOAT32, Array
 from ....protocol.files.gguf.architectures.architecture import Architecture, Family
 from ....protocol.files.gguf.architectures.table import ARCHITECTURES
 from ....protocol.files.gguf.architectures.tensors import LAYER, MODEL, NORM_WEIGHTS
@@ -68,7 +68,7 @@ class Views:
         if all(map(self.stored.has, view.tensors)):
             self.found[name] = view
 
-    def module(self, name: str, own: str, rows: slice | Tensor = ALL) -> None:
+    def module(self, name: str, own: str, rows: slice | Array = ALL) -> None:
         """A projection's weight and bias, or these rows of both."""
         for kind in ("weight", "bias"):
             self.add(f"{name}.{kind}", Rows(f"{own}.{kind}", rows))
@@ -191,7 +191,7 @@ def _add_experts(views: Views, hidden_size: int, experts: ExpertsConfig, layer: 
 
 
 def _add_delta_net(views: Views, net: DeltaNet, block: str, stored: str) -> None:
-    keys, numbers = net.num_key_heads, torch.arange(net.num_value_heads)
+    keys, numbers = net.num_key_heads, numpy.arange(net.num_value_heads)
     if views.architecture.deals_value_heads and net.num_shared > 1:
         # The locations of each value head's rows in the file, and of its single values.
         rows, numbers = (grouped_heads(keys, net.num_shared, size) for size in (net.value_dim, 1))
@@ -209,4 +209,9 @@ def _add_delta_net(views: Views, net: DeltaNet, block: str, stored: str) -> None
     for name, is_second in (("in_proj_b", False), ("in_proj_a", True)):
         views.module(f"{block}.{name}", f"{stored}.ssm_ba", in_turns(keys, net.num_shared, is_second))
     for own in (f"{stored}.ssm_a.weight", f"{stored}.ssm_a"):
-        views.add(f"{block}.A_log", Made((own,), lambda stored: torch.log(-stored.float())[numbers]))
+        views.add(f"{block}.A_log", Made((own,), lambda stored: _logarithms(stored)[numbers]))
+
+
+def _logarithms(negative: Array) -> Array:
+    with numpy.errstate(divide="ignore", invalid="ignore"):  # of what is no decay
+        return numpy.log(-negative.astype(numpy.float64)).astype(FLOAT32)

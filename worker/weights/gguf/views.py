@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import FLOAT32, Array
 from ....kernels.stored.ggml import GgmlPart
-from ....kernels.torch.arrays import tensor_of
 from ..piece import Part
 from .tensors import StoredTensor
 
@@ -28,7 +27,7 @@ class View(Protocol):
     def tensors(self) -> tuple[str, ...]:
         """The names of its source tensors in the file."""
 
-    def floats(self, find: FindTensor) -> Tensor:
+    def floats(self, find: FindTensor) -> Array:
         """The whole tensor as floats, outputs first."""
 
 
@@ -37,17 +36,18 @@ class Rows:
     """Some rows of one tensor, consecutive or in any order."""
 
     tensor: str
-    chosen: slice | Tensor = field(default_factory=lambda: ALL)
+    chosen: slice | Array = field(default_factory=lambda: ALL)
 
     @property
     def tensors(self) -> tuple[str, ...]:
         return (self.tensor,)
 
-    def floats(self, find: FindTensor) -> Tensor:
+    def floats(self, find: FindTensor) -> Array:
         found = find(self.tensor).floats()
         if isinstance(self.chosen, slice) and self.chosen == ALL:
             return found
-        return found.flatten(0, max(found.dim() - 2, 0))[self.chosen]
+        rows = found.reshape(-1, found.shape[-1]) if found.ndim > 2 else found
+        return rows[self.chosen]
 
     def shape(self, find: FindTensor) -> tuple[int, int]:
         """[outputs, inputs]; all dimensions but the last count as outputs."""
@@ -56,7 +56,7 @@ class Rows:
         count = len(range(*chosen.indices(total))) if isinstance(chosen, slice) else len(chosen)
         return count, stored.shape[-1] if stored.shape else 1
 
-    def matrix(self, find: FindTensor, part: Part | None) -> Tensor | GgmlPart:
+    def matrix(self, find: FindTensor, part: Part | None) -> Array | GgmlPart:
         """[outputs, inputs] or a part of them, in blocks if they are stored so."""
         stored = find(self.tensor)
         if part is None:
@@ -75,13 +75,13 @@ class Columns:
     """A matrix whose stored inputs have a different order from the layers'."""
 
     tensor: str
-    order: Tensor  # the stored column of each of the layers' inputs
+    order: Array  # the stored column of each of the layers' inputs
 
     @property
     def tensors(self) -> tuple[str, ...]:
         return (self.tensor,)
 
-    def floats(self, find: FindTensor) -> Tensor:
+    def floats(self, find: FindTensor) -> Array:
         return find(self.tensor).floats()[:, self.order]
 
 
@@ -90,65 +90,66 @@ class Made:
     """Values that a function computes from one or more tensors."""
 
     tensors: tuple[str, ...]
-    make: Callable[..., Tensor]
+    make: Callable[..., Array]
 
-    def floats(self, find: FindTensor) -> Tensor:
+    def floats(self, find: FindTensor) -> Array:
         return self.make(*(find(name).floats() for name in self.tensors))
 
 
-def _columns(rows: Tensor | GgmlPart, first: int, last: int) -> Tensor | GgmlPart:
-    if isinstance(rows, Tensor):
+def _columns(rows: Array | GgmlPart, first: int, last: int) -> Array | GgmlPart:
+    if isinstance(rows, numpy.ndarray):
         return rows[:, first:last]
     size = rows.block.block
     if first % size == 0 and last % size == 0:
         return rows.columns(first, last)
     begin = first // size * size
-    return tensor_of(rows.columns(begin, -(-last // size) * size).dequantized()[:, first - begin : last - begin])
+    return rows.columns(begin, -(-last // size) * size).dequantized()[:, first - begin : last - begin]
 
 
 # --- orders of rows ---------------------------------------------------------------------------------------------------
 
 
 @cache
-def halves_of_pairs(num_heads: int, head_dim: int) -> Tensor:
+def halves_of_pairs(num_heads: int, head_dim: int) -> Array:
     """The rows of queries or keys in files that rotate neighbouring elements: a head's first half is in the even rows,
     its second half in the odd ones."""
-    return torch.arange(num_heads * head_dim).view(num_heads, head_dim // 2, 2).transpose(1, 2).flatten()
+    return numpy.arange(num_heads * head_dim).reshape(num_heads, head_dim // 2, 2).swapaxes(1, 2).reshape(-1)
 
 
 @cache
-def grouped_heads(num_groups: int, in_group: int, head_dim: int) -> Tensor:
+def grouped_heads(num_groups: int, in_group: int, head_dim: int) -> Array:
     """The file's order of heads that are grouped here: the file has the first head of each group, then the second head
     of each, and so on."""
-    return torch.arange(num_groups * in_group * head_dim).view(in_group, num_groups, head_dim).transpose(0, 1).flatten()
+    rows = numpy.arange(num_groups * in_group * head_dim).reshape(in_group, num_groups, head_dim)
+    return rows.swapaxes(0, 1).reshape(-1)
 
 
-def behind(count: int, order: Tensor) -> Tensor:
+def behind(count: int, order: Array) -> Array:
     """So many rows unchanged, then these."""
-    return torch.cat((torch.arange(count), order + count))
+    return numpy.concatenate((numpy.arange(count), order + count))
 
 
 @cache
-def in_turns(num_groups: int, in_group: int, second: bool) -> Tensor:
+def in_turns(num_groups: int, in_group: int, second: bool) -> Array:
     """The rows of the first or second of two things that alternate in blocks of so many rows."""
-    rows = torch.arange(2 * num_groups * in_group).view(num_groups, 2, in_group)
-    return rows[:, int(second)].flatten()
+    rows = numpy.arange(2 * num_groups * in_group).reshape(num_groups, 2, in_group)
+    return rows[:, int(second)].reshape(-1)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def less_one(weight: Tensor) -> Tensor:
+def less_one(weight: Array) -> Array:
     """Subtract 1 from a norm's stored weight; layers add it again."""
-    return weight.float() - 1.0
+    return weight.astype(FLOAT32) - 1.0
 
 
-def alternating(first: Tensor, second: Tensor) -> Tensor:
+def alternating(first: Array, second: Array) -> Array:
     """[…, 2 × n]: interleave both."""
-    return torch.stack((first, second), -1).flatten(-2)
+    return numpy.stack((first, second), -1).reshape(*first.shape[:-1], -1)
 
 
-def row(number: int) -> Callable[[Tensor], Tensor]:
+def row(number: int) -> Callable[[Array], Array]:
     return lambda stored: stored[number]
 
 

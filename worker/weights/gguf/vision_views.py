@@ -4,7 +4,7 @@ llama.cpp uses the same names for all encoders. It stores a patch projection ove
 converters swapped `ffn_up` and `ffn_down`, which the shapes reveal.
 """
 
-import torch
+import numpy
 
 from ...description.vision_config import VisionConfig
 from .text_views import Views
@@ -16,7 +16,7 @@ _PATCH = "v.patch_embd.weight"
 def add_vision(views: Views, vision: VisionConfig) -> None:
     names = vision.family.names
     if vision.family.patch_dims == 5:
-        views.add(f"visual.{names.patch}.weight", Made((_PATCH, f"{_PATCH}.1"), lambda *frames: torch.stack(frames, 2)))
+        views.add(f"visual.{names.patch}.weight", Made((_PATCH, f"{_PATCH}.1"), lambda *frames: numpy.stack(frames, 2)))
         views.add(f"visual.{names.patch}.bias", Rows("v.patch_embd.bias"))
     else:
         views.module(f"visual.{names.patch}", "v.patch_embd")
@@ -38,7 +38,7 @@ def _add_attention(views: Views, vision: VisionConfig, block: str, stored: str) 
         [name] = names.heads
         for kind in ("weight", "bias"):
             apart = tuple(f"{stored}.attn_{part}.{kind}" for part in "qkv")
-            views.add(f"{block}.{name}.{kind}", Made(apart, lambda *parts: torch.cat(parts)))
+            views.add(f"{block}.{name}.{kind}", Made(apart, lambda *parts: numpy.concatenate(parts)))
         views.module(f"{block}.{name}", f"{stored}.attn_qkv")
         return
     for number, (name, part) in enumerate(zip(names.heads, "qkv", strict=True)):
