@@ -45,7 +45,7 @@ TORCH_ROOMS = {
 # Files of these rooms that load without torch, so that all may import them.
 FREE_OF_TORCH = {"kernels/triton/__init__.py", "worker/backends/triton/unsupported.py"}
 # Files that are being freed of torch now; what is done leaves this list.
-TORCH_BEING_REPLACED = {"worker/convert", "worker/lora/gguf_lora.py", "worker/weights/gguf"}
+TORCH_BEING_REPLACED = {"worker/convert"}
 # Which rooms, or which single files, may import a distribution; nobody else does.
 AT_HOME = {
     "torch": TORCH_ROOMS | TORCH_BEING_REPLACED,

@@ -1,0 +1,116 @@
+"""No process of a tree on native kernels has torch, whatever it computes: neither among its modules nor mapped."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.daemon import running_daemon
+from builders.gguf_models import as_gguf
+from builders.native_variants import available_variants
+from builders.seeing_model import about, as_url, picture
+from builders.starts import run
+from builders.tiny_model import tiny_model
+from builders.watching import tree_processes
+
+from penstock import LLM, BeamSearchParams, SamplingParams
+
+pytestmark = pytest.mark.skipif(not available_variants(), reason="torch's operations compute where no kernels do")
+OPTIONS: dict[str, Any] = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 1, "quiet": True}
+PARAMS = [
+    SamplingParams(max_tokens=6, temperature=0, ignore_eos=True),
+    SamplingParams(max_tokens=6, seed=1, top_p=0.8, repetition_penalty=1.3, logprobs=3, prompt_logprobs=1),
+    SamplingParams(max_tokens=6, seed=2, top_k=5, frequency_penalty=0.5, logit_bias={7: 2.0}),
+]
+PROMPTS = [[5, 6, 7], [*range(5, 90)], [9, 9]]
+# What a script finds in its own process while its tree is open, and whether it would find torch.
+OF_A_SCRIPT = f"""
+import sys
+from penstock import LLM
+def has_torch():
+    return "torch" in sys.modules or "/torch/lib/" in open("/proc/self/maps").read()
+with LLM("pocket", **{OPTIONS!r}) as llm:
+    llm.chat([{{"role": "user", "content": "What is 2 + 3?"}}])
+    print(has_torch())
+import torch
+print(has_torch())
+"""
+
+
+def having_torch(processes: Iterable[int]) -> list[str]:
+    """The commands of those that have mapped a library of torch's."""
+    found = [pid for pid in processes if "/torch/lib/" in Path(f"/proc/{pid}/maps").read_text()]
+    return [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in found]
+
+
+def check(model: Path | str, ask: Callable[[LLM], Any], **options: Any) -> None:
+    with LLM(model, **OPTIONS, **options) as llm:
+        ask(llm)
+        assert having_torch(tree_processes(llm).values()) == []
+
+
+def answers(llm: LLM, prompts: list[Any] = PROMPTS) -> None:
+    outputs = llm.generate(prompts, PARAMS[: len(prompts)], use_tqdm=False)
+    assert [output.error_msg for output in outputs] == [None] * len(prompts)
+
+
+def test_a_script_and_its_tree_have_none_and_the_look_would_find_it():
+    found = run(OF_A_SCRIPT)
+    assert found.stdout.split() == ["False", "True"], found.stderr
+
+
+def test_rules_grammars_and_beams_need_none():
+    def ask(llm: LLM) -> None:
+        answers(llm)
+        [guided] = llm.generate(["A word: "], SamplingParams(max_tokens=9, guided_regex="[ab]{4}"), use_tqdm=False)
+        assert len(guided.outputs.text) == 4
+        assert llm.beam_search([[5, 6, 7]], BeamSearchParams(beam_width=3, max_tokens=4), use_tqdm=False)
+
+    check("pocket", ask)
+
+
+def test_two_ranks_with_adapters_need_none(model_folder, adapters):
+    def ask(llm: LLM) -> None:
+        llm.load_lora("first", str(adapters["first"]))
+        answers(llm, [{"prompt_token_ids": ids, "lora_name": "first"} for ids in PROMPTS])
+
+    check(model_folder, ask, tensor_parallel_size=2, enable_lora=True, max_lora_rank=16)
+
+
+def test_pictures_need_none():
+    def ask(llm: LLM) -> None:
+        [output] = llm.chat(about({"type": "image_url", "image_url": {"url": as_url(picture())}}), PARAMS[0])
+        assert output.error_msg is None
+
+    check("pocket-sight", ask)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "family, options",
+    [
+        ("qwen3_moe", {}),
+        ("gpt_oss", {}),
+        ("qwen3_next", {}),
+        ("lfm2", {}),
+        ("youtu", {}),
+        ("gemma3_text", {"quantization": "int8"}),
+        ("qwen3", {"quantization": "int4", "kv_cache_dtype": "int8", "swap_space": 0.01}),
+    ],
+)
+def test_families_and_formats_need_none(tmp_path, family, options):
+    check(tiny_model(tmp_path / "model", family, dtype="bfloat16"), answers, **options)
+
+
+@pytest.mark.long
+def test_gguf_files_need_none(tmp_path):
+    source = tiny_model(tmp_path / "model", "qwen3", hidden_size=256, intermediate_size=256)
+    check(as_gguf(source, tmp_path / "gguf", lambda name: "Q4_K" if "ffn" in name else "Q8_0"), answers)
+
+
+@pytest.mark.long
+def test_the_daemon_needs_none(tmp_path):
+    (folder := tmp_path / "daemon").mkdir()
+    with running_daemon(folder, "pocket") as daemon, daemon.attach() as llm:
+        answers(llm)
+        assert having_torch(daemon.processes()) == []
