@@ -16,6 +16,7 @@ from penstock.frontend.cli import main
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.session import private
 from penstock.frontend.session.tree import transport
+from penstock.frontend.text import tokenizer
 from penstock.protocol.processes import process
 from penstock.protocol.processes.runtime_directory import runtime_base
 
@@ -102,7 +103,7 @@ def fails(*_: object, **__: object) -> None:
 # Where a start may fail once children run, and the error that is made there. The table fails where the door does.
 PLACES = {
     "the door": (private, "Door"),
-    "the tokenizer": (private, "Tokenizer"),
+    "the tokenizer": (tokenizer, "Tokenizer"),
     "the adapters": (private, "Adapters"),
     "the wake-up pipe": (transport.os, "pipe"),
     "a child's descriptor": (process.os, "pidfd_open"),

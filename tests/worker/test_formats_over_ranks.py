@@ -166,7 +166,9 @@ def check_split(ranks: Ranks, number: int) -> None:
         [[histories, logits]], _ = of_rank[f"split {number}"]
         assert histories == driven.histories
         for own, right in zip(logits, expected, strict=True):
-            torch.testing.assert_close(torch.tensor(own).square().sum(), right.square().sum(), rtol=1e-4, atol=0)
+            # Rows that meet MXFP4 are rounded to 8 bits, a rank's share of them with a scale of its own.
+            tolerance = 1e-3 if SPLITS[ranks.size][number][0] == "mxfp4" else 1e-4
+            torch.testing.assert_close(torch.tensor(own).square().sum(), right.square().sum(), rtol=tolerance, atol=0)
 
 
 @for_each("number", range(len(SPLITS[2])), ids=lambda number: SPLITS[2][number])
