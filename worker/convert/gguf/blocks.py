@@ -10,59 +10,56 @@ The values are those of ggml's reference. Its formulas are float32, and so are t
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+import numpy
 
-from .k_blocks import bytes_of, divided, nibbles, q4_k, q5_k, q6_k
+from ....kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
+from .k_blocks import bytes_of, divided, extremes, nibbles, q4_k, q5_k, q6_k
 
 _BLOCK = 32
 
 
-def quantized_rows(rows: Tensor, type_name: str) -> Tensor:
+def quantized_rows(rows: Array, type_name: str) -> Array:
     """[rows, inputs] as uint8 [rows, bytes of a row]."""
-    if type_name in _FLOATS:
-        return rows.to(_FLOATS[type_name]).contiguous().view(torch.uint8).view(len(rows), -1)
-    return _QUANTIZERS[type_name](rows.float()).view(len(rows), -1)
+    with numpy.errstate(over="ignore", invalid="ignore"):  # of weights too large or too small for a scale
+        if type_name in _FLOATS:
+            return bytes_of(rows.astype(_FLOATS[type_name], copy=False))
+        return _QUANTIZERS[type_name](rows.astype(FLOAT32, copy=False)).reshape(len(rows), -1)
 
 
-def q8_0(rows: Tensor) -> Tensor:
+def q8_0(rows: Array) -> Array:
     blocks = rows.reshape(-1, _BLOCK)
-    scales = blocks.abs().amax(1, keepdim=True) / 127
-    values = _away_from_zero(blocks * divided(1.0, scales)).to(torch.int8)
-    return torch.cat([bytes_of(scales.half()), values.view(torch.uint8)], 1)
+    scales = abs(blocks).max(1, keepdims=True) / FLOAT32.type(127)
+    values = _away_from_zero(blocks * divided(1.0, scales)).astype(numpy.int8)
+    return numpy.concatenate([bytes_of(scales.astype(FLOAT16)), values.view(numpy.uint8)], 1)
 
 
-def q4_0(rows: Tensor) -> Tensor:
-    blocks = rows.reshape(-1, _BLOCK)
-    scales, values = _scaled(blocks, 8)
-    return torch.cat([scales, nibbles(values[:, :16], values[:, 16:])], 1)
+def q4_0(rows: Array) -> Array:
+    scales, values = _scaled(rows.reshape(-1, _BLOCK), 8)
+    return numpy.concatenate([scales, nibbles(values[:, :16], values[:, 16:])], 1)
 
 
-def q5_0(rows: Tensor) -> Tensor:
-    blocks = rows.reshape(-1, _BLOCK)
-    scales, values = _scaled(blocks, 16)
+def q5_0(rows: Array) -> Array:
+    scales, values = _scaled(rows.reshape(-1, _BLOCK), 16)
     # All fifth bits, the first weight's in the lowest bit.
-    fifth = (values >> 4).view(-1, 4, 8) << torch.arange(8, dtype=torch.uint8)
-    low = values & 15
-    return torch.cat([scales, fifth.sum(2).to(torch.uint8), nibbles(low[:, :16], low[:, 16:])], 1)
+    fifth, low = numpy.packbits(values >> 4, axis=1, bitorder="little"), values & 15
+    return numpy.concatenate([scales, fifth, nibbles(low[:, :16], low[:, 16:])], 1)
 
 
-def _scaled(blocks: Tensor, middle: int) -> tuple[Tensor, Tensor]:
+def _scaled(blocks: Array, middle: int) -> tuple[Array, Array]:
     """The scale maps the largest magnitude to -middle; values are 0 to 2 × middle - 1."""
-    extreme = blocks.gather(1, blocks.abs().argmax(1, keepdim=True))
-    scales = extreme / -middle
-    values = (blocks * divided(1.0, scales) + (middle + 0.5)).to(torch.uint8).clamp(max=2 * middle - 1)
-    return bytes_of(scales.half()), values
+    scales = extremes(blocks) / FLOAT32.type(-middle)
+    values = (blocks * divided(1.0, scales) + FLOAT32.type(middle + 0.5)).astype(numpy.uint8).clip(max=2 * middle - 1)
+    return bytes_of(scales.astype(FLOAT16)), values
 
 
-def _away_from_zero(values: Tensor) -> Tensor:
-    """Round to the nearest, halves away from 0; torch rounds them to even."""
-    whole = values.trunc()
-    return whole + values.sign() * ((values - whole).abs() >= 0.5)
+def _away_from_zero(values: Array) -> Array:
+    """Round to the nearest, halves away from 0; numpy rounds them to even."""
+    whole = numpy.trunc(values)
+    return whole + numpy.sign(values) * (abs(values - whole) >= FLOAT32.type(0.5))
 
 
-_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_QUANTIZERS: dict[str, Callable[[Tensor], Tensor]] = {
+_FLOATS = {"F32": FLOAT32, "F16": FLOAT16, "BF16": BFLOAT16}
+_QUANTIZERS: dict[str, Callable[[Array], Array]] = {
     "Q8_0": q8_0,
     "Q4_0": q4_0,
     "Q5_0": q5_0,

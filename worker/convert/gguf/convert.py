@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
-from ....kernels.torch.arrays import tensor_of
+from ....kernels.arrays import FLOAT32, Array
 from ....protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
 from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig, read_config
@@ -81,9 +80,9 @@ def _typed(tensors: dict[str, PlannedTensor], file_type: FileType, config: Model
 
 
 def _write(file: GgufFile, tensors: dict[str, PlannedTensor], total: int, say: Say) -> None:
-    """Quantize pieces in one single-threaded worker per core."""
+    """Quantize pieces in one thread per core."""
     done, cores = 0, len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(cores, initializer=lambda: torch.set_num_threads(1)) as pool:
+    with ThreadPoolExecutor(cores) as pool:
         for name, tensor in tensors.items():
             pieces = list(_pieces(tensor))
 
@@ -112,24 +111,24 @@ class _Piece(NamedTuple):
         source = self.source
         return 0 if source is None else source.nbytes * (self.last - self.first) // source.shape[0]
 
-    def rows(self, name: str) -> Tensor:
+    def rows(self, name: str) -> Array:
         """[rows, inputs] in the file's form; a vector is one row."""
         if self.source is None:
             return self._numbers[None]
         # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
-        rows = tensor_of(self.source.of(MappedSafetensors.open(self.source.file))[self.first : self.last])
-        if not rows.isfinite().all():
+        rows = self.source.of(MappedSafetensors.open(self.source.file))[self.first : self.last]
+        if not numpy.isfinite(rows).all():
             raise ConfigError(
                 f"{self.source.name} holds NaN or infinity, so {name} can't be written from it. Download the model "
                 "again as a whole."
             )
-        rows = rows.float() + self.tensor.added if self.tensor.added else rows
+        rows = rows.astype(FLOAT32) + FLOAT32.type(self.tensor.added) if self.tensor.added else rows
         if size := self.tensor.head_dim:
-            rows = rows.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
-        return rows[None] if len(self.tensor.shape) == 1 and rows.dim() == 1 else rows
+            rows = rows.reshape(-1, 2, size // 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+        return rows[None] if len(self.tensor.shape) == 1 and rows.ndim == 1 else rows
 
     @property
-    def _numbers(self) -> Tensor:
+    def _numbers(self) -> Array:
         if self.tensor.values is None:
             raise ValueError("a planned tensor has neither sources nor values")
         return self.tensor.values

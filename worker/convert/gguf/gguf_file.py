@@ -11,9 +11,9 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
+from ....kernels.arrays import Array
 from ....protocol.files.gguf.types import GgmlType
 from ..prepared_file import PreparedFile
 
@@ -32,7 +32,7 @@ class GgufTensor(NamedTuple):
     """A tensor that will be written."""
 
     type: GgmlType
-    shape: tuple[int, ...]  # outputs before inputs, like torch; the file has the reverse
+    shape: tuple[int, ...]  # outputs before inputs; the file has the reverse
 
     @property
     def row_bytes(self) -> int:
@@ -55,12 +55,12 @@ class GgufFile(PreparedFile):
         self._starts, end = _offsets(tensors)
         super().__init__(path, _header(metadata, tensors, self._starts), end)
 
-    def rows(self, name: str, octets: Tensor, first: int) -> None:
+    def rows(self, name: str, octets: Array, first: int) -> None:
         """Write rows of a tensor, from its row `first` on: uint8 [rows, bytes of a row]."""
         planned = self.tensors[name]
-        if octets.dtype != torch.uint8 or octets.shape[1] != planned.row_bytes:
-            raise ValueError(f"{name} is planned as {planned}, and {octets.dtype} {tuple(octets.shape)} comes")
-        self.put(octets.numpy(), self._starts[name] + first * planned.row_bytes)
+        if octets.dtype != numpy.uint8 or octets.shape[1] != planned.row_bytes:
+            raise ValueError(f"{name} is planned as {planned}, and {octets.dtype} {octets.shape} comes")
+        self.put(octets, self._starts[name] + first * planned.row_bytes)
 
 
 def header_bytes(metadata: Mapping[str, Value], tensors: dict[str, GgufTensor]) -> int:

@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy
 
-from ....kernels.torch.arrays import tensor_of
+from ....kernels.arrays import FLOAT32, Array
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.architectures.architecture import Architecture
 from ...description.config import ModelConfig
@@ -41,7 +40,7 @@ class PlannedTensor:
     sources: tuple[StoredTensor, ...] = ()  # their rows are concatenated
     head_dim: int = 0  # rows are paired within heads of this size; 0: they stay in order
     added: float = 0.0  # to all numbers
-    values: Tensor | None = None  # float32 values to write, instead of sources
+    values: Array | None = None  # float32 values to write, instead of sources
 
 
 class _Part(NamedTuple):
@@ -132,7 +131,7 @@ def _planned(name: str, parts: list[_Part], num_rows: int | None, config: ModelC
     planned = PlannedTensor(_shape(name, parts), tuple(part.source for part in parts))
     if isinstance(view, Made) and view.make is less_one:
         return replace(planned, added=1.0)
-    if isinstance(view, Rows) and not isinstance(view.chosen, slice):  # halves of pairs
+    if isinstance(view, Rows) and isinstance(view.chosen, numpy.ndarray):  # halves of pairs
         return replace(planned, head_dim=config.heads[0].head_dim)
     return planned
 
@@ -162,14 +161,14 @@ def _of_positions(config: ModelConfig) -> dict[str, PlannedTensor]:
     rope = config.ropes.ropes[0]
     if rope.kind == "llama3":
         plain = inverse_frequencies(replace(rope, kind="default"), rope.max_position)
-        return {"rope_freqs.weight": _values(tensor_of(plain / inverse_frequencies(rope, rope.max_position)))}
+        return {"rope_freqs.weight": _values(plain / inverse_frequencies(rope, rope.max_position))}
     if rope.kind == "longrope":
         return {
-            f"rope_factors_{length}.weight": _values(torch.tensor(rope.figures[f"{length}_factor"]))
+            f"rope_factors_{length}.weight": _values(numpy.array(rope.figures[f"{length}_factor"]))
             for length in ("long", "short")
         }
     return {}
 
 
-def _values(numbers: Tensor) -> PlannedTensor:
-    return PlannedTensor(tuple(numbers.shape), values=numbers.float())
+def _values(numbers: Array) -> PlannedTensor:
+    return PlannedTensor(numbers.shape, values=numbers.astype(FLOAT32))

@@ -100,6 +100,8 @@ class GgufCheckpoint:
         """Raise an error if a view's tensors lack rows or don't fit together."""
         try:
             yield
+        except ConfigError:
+            raise
         except (IndexError, ValueError) as error:
             own = " and ".join(f"{each} {self._tensors.shape(each)}" for each in self._views[name].tensors)
             raise ConfigError(

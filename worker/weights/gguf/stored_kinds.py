@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ....kernels import WeightFormat
 from ....kernels.operands import DTYPES
-from ....kernels.stored.block_kinds import KINDS, KINDS_OF_TYPES
+from ....kernels.stored.block_kinds import KINDS_OF_TYPES
 from ....kernels.stored.mxfp4 import BLOCK
 from ...description.config import ModelConfig
 from ...description.products import HEAD, TABLE, VISION, products
@@ -49,7 +49,8 @@ def with_kinds_of_blocks(
         types = {layer: source.type_of(layer) for layer in product.layers}
         if product.layers[0].startswith(VISION) or (product.is_of_experts and len({*types.values()}) > 1):
             continue
-        named |= {layer: WeightFormat(KINDS[type]) for layer, type in types.items() if type in KINDS}
+        kinds = {layer: _BLOCK_KINDS[type].kind for layer, type in types.items() if type in _BLOCK_KINDS}
+        named |= {layer: WeightFormat(kind) for layer, kind in kinds.items()}
     if keeps_head:
         named[HEAD] = formats.of(HEAD)
     return LayerFormats(formats.own, named)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy
 
-from ....kernels.arrays import FLOAT32, Array
+from ....kernels.arrays import Array
 from ....protocol.files.gguf.architectures.architecture import Architecture, Family
 from ....protocol.files.gguf.architectures.table import ARCHITECTURES
 from ....protocol.files.gguf.architectures.tensors import LAYER, MODEL, NORM_WEIGHTS
@@ -36,6 +36,7 @@ from .views import (
     halves_of_pairs,
     in_turns,
     less_one,
+    log_of_negated,
     row,
 )
 
@@ -209,9 +210,4 @@ def _add_delta_net(views: Views, net: DeltaNet, block: str, stored: str) -> None
     for name, is_second in (("in_proj_b", False), ("in_proj_a", True)):
         views.module(f"{block}.{name}", f"{stored}.ssm_ba", in_turns(keys, net.num_shared, is_second))
     for own in (f"{stored}.ssm_a.weight", f"{stored}.ssm_a"):
-        views.add(f"{block}.A_log", Made((own,), lambda stored: _logarithms(stored)[numbers]))
-
-
-def _logarithms(negative: Array) -> Array:
-    with numpy.errstate(divide="ignore", invalid="ignore"):  # of what is no decay
-        return numpy.log(-negative.astype(numpy.float64)).astype(FLOAT32)
+        views.add(f"{block}.A_log", Made((own,), lambda stored: log_of_negated(stored)[numbers]))

@@ -46,8 +46,7 @@ class Rows:
         found = find(self.tensor).floats()
         if isinstance(self.chosen, slice) and self.chosen == ALL:
             return found
-        rows = found.reshape(-1, found.shape[-1]) if found.ndim > 2 else found
-        return rows[self.chosen]
+        return found.reshape(-1, *found.shape[1:][-1:])[self.chosen]
 
     def shape(self, find: FindTensor) -> tuple[int, int]:
         """[outputs, inputs]; all dimensions but the last count as outputs."""
@@ -142,6 +141,12 @@ def in_turns(num_groups: int, in_group: int, second: bool) -> Array:
 def less_one(weight: Array) -> Array:
     """Subtract 1 from a norm's stored weight; layers add it again."""
     return weight.astype(FLOAT32) - 1.0
+
+
+def log_of_negated(numbers: Array) -> Array:
+    """log(-x), rounded once."""
+    with numpy.errstate(divide="ignore", invalid="ignore"):  # of a damaged file
+        return numpy.log(-numbers.astype(numpy.float64)).astype(FLOAT32)
 
 
 def alternating(first: Array, second: Array) -> Array:
