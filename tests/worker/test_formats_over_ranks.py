@@ -123,6 +123,7 @@ class Ranks:
     """Folders of models, and what all ranks found in them."""
 
     def __init__(self, folder: Path, size: int = 2) -> None:
+        self.size = size
         self.jobs: dict[str, dict[str, Any]] = {}
         for number, (family, given, loaded) in enumerate(SPLITS[size]):
             write = {"mxfp4": mxfp4_model}.get(family, partial(tiny_model, family=family))
