@@ -142,7 +142,7 @@ class StateModel:
     """Its next token depends on all tokens before, which it knows from a state alone: two numbers that each changes."""
 
     def forward(self, batch: Batch) -> Tensor:
-        batch.rotations_by_layer = [None] * 3
+        batch.rows, batch.rotations_by_layer = batch.groups, [None] * 3
         states, segments, _ = batch.of_layer(1)
         seen = torch.zeros(len(batch.token_ids), 1)
         for tokens, read, write in segments:

@@ -150,7 +150,7 @@ def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
 # A reading of each kind: as an attribute, through a table or the fields of a tuple, in a method of the struct's own.
 @for_each("struct, file, name, reading", [
     (SamplingParams, "frontend/text/detokenizer.py", "skip_special_tokens", "params.skip_special_tokens"),
-    (SamplingParams, "kernels/reference/sampling/choice.py", "min_p", "min_p: Tensor"),
+    (SamplingParams, "kernels/sampling.py", "min_p", "min_p: DeviceArray"),
     (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
     (EngineConfig, "frontend/parsing/parser_choice.py", "tool_call_parser", '"tool_call_parser"'),
     (EngineConfig, "protocol/options/config.py", "max_num_seqs", "self.max_num_seqs"),
