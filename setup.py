@@ -47,7 +47,7 @@ class BuildWithKernels(build_py):
         if not can_compile():
             warn("no C++ compiler was found ($CXX, g++, clang++)")
         elif not names:
-            warn("this processor has no AVX2; PENSTOCK_VARIANTS=all compiles them for others")
+            warn("this processor has not the instructions; PENSTOCK_VARIANTS=all compiles them for others")
         elif self.editable_mode:
             compile_kernels(names, build.BuildFolders())
         else:

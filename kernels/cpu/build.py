@@ -1,7 +1,9 @@
 """Compiles the kernels, each variant into a library of its own; only what changed, by the content of the files.
 
     python -m penstock.kernels.cpu.build                  the variant that this processor uses
-    python -m penstock.kernels.cpu.build --variants all   every one
+    python -m penstock.kernels.cpu.build --variants all   every one for this kind of processor
+
+$CXX may be a cross compiler, for the variants of another kind of processor.
 
 A library carries a digest of the sources that it was made from, so an outdated one is recognized without loading it.
 The standard library alone: `setup.py` uses this file before Penstock is installed.
@@ -25,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from .variants import VARIANTS, executable_variants
+from .variants import ALL_VARIANTS, VARIANTS, executable_variants
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE / "source"
@@ -42,7 +44,8 @@ _WITH_DIGEST = "identity.cpp"
 # Templates of many forms: three quarters of all the time.
 _SLOWEST = ("blocks_", "attention_")
 # What most sources include of the compiler's, and from how many sources on it is read once for all of them.
-_HEADERS, _MANY = ("immintrin.h", "algorithm", "cmath", "cstdint", "cstring"), 8
+_HEADERS, _MANY = ("algorithm", "cmath", "cstdint", "cstring"), 8
+_INTRINSICS = {"x86_64": "immintrin.h", "aarch64": "arm_neon.h"}
 
 
 class BuildError(Exception):
@@ -169,7 +172,8 @@ class _Order:
             return
         with tempfile.TemporaryDirectory(prefix="penstock-headers-") as folder:
             header = Path(folder, "common.hpp")
-            header.write_text("".join(f"#include <{name}>\n" for name in _HEADERS))
+            headers = (_INTRINSICS[ALL_VARIANTS[self.variant].machine], *_HEADERS)
+            header.write_text("".join(f"#include <{name}>\n" for name in headers))
             command = [self.compiler, *_flags(self.variant, self.folders), "-x", "c++-header", str(header)]
             done = subprocess.run([*command, "-o", f"{header}.gch"], capture_output=True)
             self.prepared = ("-include", str(header)) if done.returncode == 0 else ()
@@ -227,7 +231,7 @@ def _link(chosen: str, objects: list[Path], target: Path, folders: BuildFolders,
 
 
 def _flags(variant: str, folders: BuildFolders) -> tuple[str, ...]:
-    return (*_COMPILE, *_WARNINGS, *VARIANTS[variant].flags, *folders.flags)
+    return (*_COMPILE, *_WARNINGS, *ALL_VARIANTS[variant].flags, *folders.flags)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -265,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m penstock.kernels.cpu.build", description=(__doc__ or "").partition("\n")[0]
     )
     best = executable_variants()[:1]
-    parser.add_argument("--variants", nargs="+", default=best, choices=[*VARIANTS, "all"], metavar="VARIANT")
+    parser.add_argument("--variants", nargs="+", default=best, choices=[*ALL_VARIANTS, "all"], metavar="VARIANT")
     parser.add_argument("--keep-going", action="store_true", help="leave out sources that do not compile")
     chosen = parser.parse_args(arguments)
     folders = BuildFolders.chosen()

@@ -16,7 +16,7 @@ import numpy
 
 from ..arrays import address
 from .build import BuildError, BuildFolders, build, is_current, library_path
-from .variants import VARIANTS, executable_variants, is_known_machine
+from .variants import VARIANTS, executable_variants, needed_features
 
 _LOG = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def chosen_variant() -> str:
         raise LibraryError("PENSTOCK_CPU_VARIANT=none: native kernels are switched off; unset it to use them.")
     executable = executable_variants()
     if not executable:
-        missing = "AVX2 and FMA" if is_known_machine() else "an x86-64 processor"
+        missing = f"a processor with {needed_features()}" if VARIANTS else "an x86-64 or 64-bit ARM processor"
         raise LibraryError(f"The native kernels need {missing}; torch's own operations serve instead.")
     if wanted and wanted not in executable:
         what = "this processor cannot execute it" if wanted in VARIANTS else "there is no such variant"

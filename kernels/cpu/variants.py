@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 
 class Variant(NamedTuple):
+    machine: str  # the kind of processor, as `uname -m` names it
     name: str
     features: tuple[str, ...]  # as /proc/cpuinfo names them; the system lists none that it does not save and restore
     flags: tuple[str, ...]  # as g++ and clang++ name them
 
 
 def _wider(base: Variant, name: str, features: str, flags: str) -> Variant:
-    return Variant(name, (*base.features, *features.split()), (*base.flags, *flags.split()))
+    return Variant(base.machine, name, (*base.features, *features.split()), (*base.flags, *flags.split()))
 
 
-_AVX2 = Variant("avx2", ("avx2", "fma", "f16c", "bmi2"), ("-mavx2", "-mfma", "-mf16c", "-mbmi2"))
+_AVX2 = Variant("x86_64", "avx2", ("avx2", "fma", "f16c", "bmi2"), ("-mavx2", "-mfma", "-mf16c", "-mbmi2"))
 _AVX512 = _wider(
     _AVX2,
     "avx512",
@@ -31,8 +32,12 @@ _AVX512_VNNI = _wider(_AVX512, "avx512_vnni", "avx512_vnni", "-mavx512vnni")
 _AVX512_BF16 = _wider(_AVX512_VNNI, "avx512_bf16", "avx512_bf16", "-mavx512bf16")
 _AMX = _wider(_AVX512_BF16, "amx", "amx_tile amx_int8 amx_bf16", "-mamx-tile -mamx-int8 -mamx-bf16")
 
-# The last one that a processor can execute is the best for it.
-VARIANTS: dict[str, Variant] = {
+# Products of 8-bit numbers, four at a time; i8mm has those of unsigned with signed ones, which are wanted here.
+_NEON = Variant("aarch64", "neon", ("asimd", "asimddp"), ("-march=armv8.2-a+dotprod",))
+_NEON_I8MM = Variant("aarch64", "neon_i8mm", (*_NEON.features, "i8mm"), ("-march=armv8.2-a+dotprod+i8mm",))
+
+# Of one kind of processor, the last one that it can execute is the best for it.
+ALL_VARIANTS: dict[str, Variant] = {
     variant.name: variant
     for variant in (
         _AVX2,
@@ -41,13 +46,22 @@ VARIANTS: dict[str, Variant] = {
         _AVX512_VNNI,
         _AVX512_BF16,
         _AMX,
+        _NEON,
+        _NEON_I8MM,
     )
 }
+# Those for processors of this kind.
+VARIANTS = {name: variant for name, variant in ALL_VARIANTS.items() if variant.machine == platform.machine()}
 
 
 def is_known_machine() -> bool:
     """Whether there is any variant for processors of this kind."""
-    return platform.machine() in ("x86_64", "AMD64")
+    return bool(VARIANTS)
+
+
+def needed_features() -> str:
+    """What the least of these variants relies on, for people."""
+    return ", ".join(next(iter(VARIANTS.values())).features)
 
 
 def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
@@ -56,7 +70,8 @@ def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
         return frozenset()
-    return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+    listed = (line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features")))
+    return frozenset(next(listed, ()))
 
 
 def grants_tiles() -> bool:
@@ -73,5 +88,4 @@ def executable_variants(features: frozenset[str] | None = None) -> tuple[str, ..
     has = processor_features() if features is None else features
     if features is None and "amx_tile" in has and not grants_tiles():
         has -= {"amx_tile"}
-    fitting = [variant.name for variant in VARIANTS.values() if is_known_machine() and has.issuperset(variant.features)]
-    return tuple(reversed(fitting))
+    return tuple(name for name, variant in reversed(VARIANTS.items()) if has.issuperset(variant.features))

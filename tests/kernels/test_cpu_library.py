@@ -1,13 +1,14 @@
 """Which variant is chosen, when it is compiled, and what a caller is told where there is none.
 
-Also the pool of threads that kernels share, through a small program of its own, which `.ci/sanitize` runs longer, and
-under ThreadSanitizer.
+Also the lanes that kernels are written in, and the pool of threads that they share, through small programs of their
+own; `.ci/sanitize` runs the pool's longer, and under ThreadSanitizer.
 """
 
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -62,26 +63,42 @@ def objects_of(folders: build.BuildFolders) -> dict[str, int]:
 # --- choosing ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not variants.is_known_machine(), reason="the table is of x86-64")
+@pytest.fixture
+def of_machine(monkeypatch) -> Callable[[str], None]:
+    """Makes the table one for processors of this kind."""
+
+    def change(machine: str) -> None:
+        own = {name: each for name, each in variants.ALL_VARIANTS.items() if each.machine == machine}
+        monkeypatch.setattr(variants, "VARIANTS", own)
+
+    return change
+
+
 @for_each(
-    "features, wanted",
+    "machine, features, wanted",
     [
-        (frozenset({"sse4_2", "avx"}), ()),
-        (AVX2 - {"f16c"}, ()),
-        (AVX2, ("avx2",)),
-        (AVX2 | {"avx_vnni"}, ("avx_vnni", "avx2")),
-        (AVX512, ("avx512", "avx2")),
-        (AVX512 | {"avx512_vnni"}, ("avx512_vnni", "avx512", "avx2")),
-        (AVX512 | {"avx512_vnni", "avx_vnni"}, ("avx512_vnni", "avx512", "avx_vnni", "avx2")),
-        (AVX512 | {"avx512_vnni", "avx512_bf16"}, ("avx512_bf16", "avx512_vnni", "avx512", "avx2")),
+        ("x86_64", frozenset({"sse4_2", "avx"}), ()),
+        ("x86_64", AVX2 - {"f16c"}, ()),
+        ("x86_64", AVX2, ("avx2",)),
+        ("x86_64", AVX2 | {"avx_vnni"}, ("avx_vnni", "avx2")),
+        ("x86_64", AVX512, ("avx512", "avx2")),
+        ("x86_64", AVX512 | {"avx512_vnni"}, ("avx512_vnni", "avx512", "avx2")),
+        ("x86_64", AVX512 | {"avx512_vnni", "avx_vnni"}, ("avx512_vnni", "avx512", "avx_vnni", "avx2")),
+        ("x86_64", AVX512 | {"avx512_vnni", "avx512_bf16"}, ("avx512_bf16", "avx512_vnni", "avx512", "avx2")),
+        ("aarch64", frozenset({"fp", "asimd"}), ()),
+        ("aarch64", frozenset({"fp", "asimd", "asimddp"}), ("neon",)),
+        ("aarch64", frozenset({"asimd", "asimddp", "i8mm", "bf16"}), ("neon_i8mm", "neon")),
+        ("aarch64", AVX2, ()),
+        ("riscv64", AVX2, ()),
     ],
 )
-def test_the_widest_instructions_that_a_processor_has_come_first(features, wanted):
+def test_the_widest_instructions_that_a_processor_has_come_first(machine, features, wanted, of_machine):
+    of_machine(machine)
     assert variants.executable_variants(features) == wanted
 
 
-def test_a_processor_with_tiles_uses_them_where_the_system_grants_their_registers(monkeypatch):
-    monkeypatch.setattr(variants, "is_known_machine", lambda: True)
+def test_a_processor_with_tiles_uses_them_where_the_system_grants_their_registers(monkeypatch, of_machine):
+    of_machine("x86_64")
     monkeypatch.setattr(variants, "processor_features", lambda: frozenset(variants.VARIANTS["amx"].features))
     for is_granted, wanted in ((True, "amx"), (False, "avx512_bf16")):
         monkeypatch.setattr(variants, "grants_tiles", lambda is_granted=is_granted: is_granted)
@@ -92,6 +109,8 @@ def test_features_are_read_from_the_kernels_list(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\n\nprocessor\t: 1\nflags\t\t: fpu\n")
     assert variants.processor_features(path) == {"fpu", "avx2", "fma"}
+    path.write_text("processor\t: 0\nBogoMIPS\t: 243\nFeatures\t: fp asimd asimddp\nCPU part\t: 0xd0c\n")
+    assert variants.processor_features(path) == {"fp", "asimd", "asimddp"}
     assert variants.processor_features(tmp_path / "nothing") == frozenset()
 
 
@@ -189,6 +208,35 @@ def test_without_a_compiler_the_errors_say_what_is_missing_and_what_to_install(f
             load("avx2")
     finally:
         load.cache_clear()
+
+
+# --- lanes ------------------------------------------------------------------------------------------------------------
+
+LANES = Path(__file__).parent / "lanes_driver.cpp"
+ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+
+
+def check_lanes(folder: Path, compiler: str, flags: Sequence[str], before: Sequence[str] = ()) -> None:
+    program = folder / "lanes"
+    given = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", f"-I{build.SOURCE}"]
+    subprocess.run([compiler, *given, *flags, LANES, "-o", program], check=True, timeout=600)
+    done = subprocess.run([*before, program], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done
+
+
+@needs_compiler
+@needs_variant
+def test_lanes_compute_what_their_numbers_give_one_by_one(tmp_path):
+    check_lanes(tmp_path, build.compiler(), variants.VARIANTS[variants.executable_variants()[0]].flags)
+
+
+@pytest.mark.long
+@for_each("name", [name for name, each in variants.ALL_VARIANTS.items() if each.machine == "aarch64"])
+def test_lanes_of_an_emulated_arm_processor_do_so_too(name, tmp_path):
+    if not (shutil.which(ARM_COMPILER) and shutil.which(ARM_EMULATOR)):
+        pytest.skip(f"needs {ARM_COMPILER} and {ARM_EMULATOR}, on Debian g++-aarch64-linux-gnu and qemu-user")
+    flags = ["-static", *variants.ALL_VARIANTS[name].flags]
+    check_lanes(tmp_path, ARM_COMPILER, flags, [ARM_EMULATOR, "-cpu", "max"])
 
 
 # --- the pool of threads ----------------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@
 //
 // A change of one word always changes a sum. Several changes that cancel in the sums, as of words that have changed
 // places, change the products: each row of words has a key of its own.
+#if defined(__AVX2__)
 #include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
@@ -25,19 +27,31 @@ struct Checksum {
     uint64_t* checksums;  // [pieces, kSums]
 };
 
+// Four words of 64 bits, which the compiler keeps in registers of any width.
+using Words = uint64_t __attribute__((vector_size(32)));
+
+// Of each word, its low half times its high half.
+inline Words half_products(Words words) {
+#if defined(__AVX2__)
+    const auto lanes = reinterpret_cast<__m256i>(words);
+    return reinterpret_cast<Words>(_mm256_mul_epu32(lanes, _mm256_srli_epi64(lanes, 32)));
+#else
+    return (words & 0xffffffff) * (words >> 32);
+#endif
+}
+
 struct Sums {
-    __m256i sums[2] = {}, products[2] = {};
-    __m256i key = _mm256_set1_epi64x(0x9e3779b97f4a7c15);
+    Words sums[2] = {}, products[2] = {};
+    Words key = Words{} + 0x9e3779b97f4a7c15;
 
     void add(const unsigned char* row) {
         for (int half = 0; half < 2; ++half) {
-            const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row) + half);
-            const __m256i mixed = _mm256_xor_si256(words, key);
-            sums[half] = _mm256_add_epi64(sums[half], words);
-            products[half] =
-                _mm256_add_epi64(products[half], _mm256_mul_epu32(mixed, _mm256_srli_epi64(mixed, 32)));
+            Words words;
+            std::memcpy(&words, row + half * sizeof words, sizeof words);
+            sums[half] += words;
+            products[half] += half_products(words ^ key);
         }
-        key = _mm256_add_epi64(key, _mm256_set1_epi64x(0x2545f4914f6cdd1d));
+        key += 0x2545f4914f6cdd1d;
     }
 };
 

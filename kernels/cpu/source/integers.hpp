@@ -10,6 +10,8 @@
 #include "integers_avx512.hpp"
 #elif defined(__AVX2__)
 #include "integers_avx2.hpp"
+#elif defined(__ARM_NEON)
+#include "integers_neon.hpp"
 #else
 #include "integers_plain.hpp"
 #endif

@@ -16,6 +16,8 @@
 #include "partials_avx512.hpp"
 #elif defined(__AVX2__)
 #include "partials_avx2.hpp"
+#elif defined(__ARM_NEON)
+#include "partials_neon.hpp"
 #else
 #include "partials_plain.hpp"
 #endif

@@ -1,6 +1,6 @@
 // Lanes of 32 bits that hold two numbers of 16 bits, four of 8 or eight of 4: what packed keys and values are read as.
 //
-// As many lanes as `Vec`; `quads_avx512.hpp` and `quads_avx2.hpp` differ in nothing but their instructions.
+// As many lanes as `Vec`; `quads_avx512.hpp`, `quads_avx2.hpp` and `quads_neon.hpp` differ in nothing but their instructions.
 //   dot(sum, u, s)            sum + Σ u × s over a lane's four bytes, u unsigned and s signed, exact
 //   dot_bf16(sum, a, b)       sum + a₀ b₀ + a₁ b₁ over a lane's two bf16, where the processor has it
 //   join_planes(high, low)    256 × high + low
@@ -17,18 +17,20 @@
 
 #if defined(__AVX512F__)
 #include "quads_avx512.hpp"
-#else
+#elif defined(__AVX2__)
 #include "quads_avx2.hpp"
+#else
+#include "quads_neon.hpp"
 #endif
 
 namespace penstock {
 
 inline void fetch(const void* from, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T0);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at);
 }
 // Many lines at a time, which would wait for one another on their way into the first cache.
 inline void fetch_to_second(const void* from, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T1);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
 }
 
 }  // namespace penstock

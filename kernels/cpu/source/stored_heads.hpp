@@ -85,20 +85,39 @@ inline void pack_bytes(const float* x, int64_t count, float minimum_of_all, floa
     }
 }
 
+inline float float_of_fp16(uint16_t bits) {
+    const uint16_t lanes[kLanes] = {bits};
+    float values[kLanes];
+    store(values, load_fp16(lanes));
+    return values[0];
+}
+
+// The nearest fp16 that is not below (up) or not above the number.
+inline uint16_t fp16_towards(float x, bool up) {
+    uint16_t lanes[kLanes];
+    store_fp16(lanes, broadcast(x));
+    const uint16_t nearest = lanes[0];
+    const float found = float_of_fp16(nearest);
+    if (up ? !(found < x) : !(found > x)) return nearest;
+    if ((nearest & 0x7fff) == 0) return up ? 0x0001 : 0x8001;
+    const bool grows = up == !(nearest & 0x8000);
+    return static_cast<uint16_t>(grows ? nearest + 1 : nearest - 1);
+}
+
 // Scales are rounded up and minima down, so that no number is beyond the largest integer.
 inline void pack_int8(const float* x, int64_t count, Packed& to) {
     const Range range = range_of(x, count);
     const float largest_number = range.highest > -range.lowest ? range.highest : -range.lowest;
-    to.scale = _cvtss_sh(largest_number / 127.0f, _MM_FROUND_TO_POS_INF);
-    pack_bytes(x, count, 0.0f, _cvtsh_ss(to.scale), -127.0f, 127.0f, to.bytes);
+    to.scale = fp16_towards(largest_number / 127.0f, true);
+    pack_bytes(x, count, 0.0f, float_of_fp16(to.scale), -127.0f, 127.0f, to.bytes);
 }
 
 inline void pack_uint4(const float* x, int64_t count, Packed& to) {
     const Range range = range_of(x, count);
-    to.minimum = _cvtss_sh(range.lowest, _MM_FROUND_TO_NEG_INF);
-    const float lowest = _cvtsh_ss(to.minimum);
-    to.scale = _cvtss_sh((range.highest - lowest) / 15.0f, _MM_FROUND_TO_POS_INF);
-    pack_bytes(x, count, lowest, _cvtsh_ss(to.scale), 0.0f, 15.0f, to.bytes);
+    to.minimum = fp16_towards(range.lowest, false);
+    const float lowest = float_of_fp16(to.minimum);
+    to.scale = fp16_towards((range.highest - lowest) / 15.0f, true);
+    pack_bytes(x, count, lowest, float_of_fp16(to.scale), 0.0f, 15.0f, to.bytes);
 }
 
 inline void pack(const float* x, int64_t count, KVFormat format, Packed& to) {

@@ -1,6 +1,6 @@
 // Lanes of float32: what the kernels' loops are written in, once for every instruction set.
 //
-// `Vec` is 16 floats with AVX-512, else 8: a register with AVX2, a plain array elsewhere. Every lane gets the same
+// `Vec` is 16 floats with AVX-512, else 8: a register with AVX2, two with NEON, a plain array elsewhere. Every lane gets the same
 // operations whether a vector is full or a row's tail, and sums run in one fixed order, so a row's bits depend neither
 // on where it lies nor on its company. Products and sums are never fused unless `fma` is written.
 // `over_lanes(count, body)` calls body(index, lanes) for each vector of a row; pass `lanes` on to `load` and `store`:
@@ -13,12 +13,16 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
 #include "vector_avx512.hpp"
 #elif defined(__AVX2__)
 #include "vector_avx2.hpp"
+#elif defined(__ARM_NEON)
+#include "vector_neon.hpp"
 #else
 #include "vector_plain.hpp"
 #endif
