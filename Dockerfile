@@ -5,7 +5,6 @@ FROM debian:bookworm-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates g++ python3 python3-venv
 RUN python3 -m venv /opt/penstock
 ENV PATH=/opt/penstock/bin:$PATH PIP_NO_CACHE_DIR=1
-RUN pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu
 COPY . /source
 RUN PENSTOCK_VARIANTS=all pip install "/source[http]"
 

@@ -2,7 +2,7 @@
 
 The variant that this processor uses is compiled, for an editable install in place; another one is compiled where it is
 first loaded. With PENSTOCK_VARIANTS=all, or names of variants, a wheel holds these, for machines without a compiler.
-Where no compiler is found the package is pure Python, torch's own operations serve, and `penstock doctor` says so.
+Where no compiler is found the package is pure Python and needs torch (the extra `torch`); `penstock doctor` says so.
 Everything else stands in pyproject.toml.
 """
 
@@ -93,7 +93,8 @@ def say(text: str) -> None:
 
 
 def warn(reason: str) -> None:
-    print(f"\nWARNING: native kernels are not compiled: {reason}\n", file=sys.stderr)
+    advice = "without them models need torch: pip install 'penstock[torch]'"
+    print(f"\nWARNING: native kernels are not compiled: {reason}; {advice}\n", file=sys.stderr)
 
 
 def packages() -> list[str]:

@@ -1,5 +1,6 @@
 """What is shipped: every folder of the package, its data, light imports and the names that a user is promised."""
 
+import ast
 import os
 import shutil
 import subprocess
@@ -7,10 +8,14 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import penstock
 from penstock.frontend.commands import doctor
@@ -18,6 +23,7 @@ from penstock.kernels.cpu import build as native
 from penstock.kernels.cpu.variants import VARIANTS, executable_variants, is_known_machine
 
 ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = ROOT / "frontend" / "http" / "page"
 PAGE_ENDINGS = (".html", ".css", ".js")
 NOT_SHIPPED = {"tests", "scripts", "docs", "build", "dist"}
@@ -107,6 +113,46 @@ def compile_all_variants(objects: Path) -> None:
         shutil.copytree(native.BuildFolders().objects / variant, objects / variant)
 
 
+def imported_modules(paths: Iterable[Path]) -> set[str]:
+    """Top-level names of all modules that these files import and Python does not bring."""
+    found: set[str] = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                found.add(node.module.partition(".")[0])
+    return {name for name in found - sys.stdlib_module_names if not name.startswith("_")} - {"penstock"}
+
+
+def required(requirements: Iterable[str]) -> dict[str, metadata.Distribution]:
+    """What pip would install for these, by name, as this environment has it."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = [Requirement(each) for each in requirements]
+    while waiting:
+        wanted = waiting.pop()
+        if canonicalize_name(wanted.name) not in found:
+            distribution = found[canonicalize_name(wanted.name)] = metadata.distribution(wanted.name)
+            for each in map(Requirement, distribution.requires or ()):
+                extras = wanted.extras or {""}
+                if each.marker is None or any(each.marker.evaluate({"extra": extra}) for extra in extras):
+                    waiting.append(each)
+    return found
+
+
+def environment_of(wheel: Path, folder: Path) -> Path:
+    """A virtual environment's Python, with the wheel and what it depends on, and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    [packages] = folder.glob("lib/python3*/site-packages")
+    words = ["install", "--quiet", "--no-index", "--no-deps", "--target", packages, wheel]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, timeout=300)
+    for distribution in required(PROJECT["dependencies"]).values():
+        for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(Path(str(distribution.locate_file(name))).resolve())
+    return folder / "bin" / "python"
+
+
 def in_a_new_process(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -146,12 +192,44 @@ def test_a_wheel_holds_the_variant_of_this_processor_and_no_variant_that_there_i
     assert done.returncode != 0 and "there is no sse9; it is all, or avx2, " in done.stderr
 
 
+@pytest.mark.long
+@pytest.mark.skipif(not is_known_machine() or native.compiler() is None, reason="needs a C++ compiler for x86-64")
+def test_the_wheel_for_all_machines_answers_where_neither_compiler_nor_torch_is(tmp_path):
+    done = subprocess.run([ROOT / "scripts" / "build_wheel", tmp_path], capture_output=True, text=True, timeout=3600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    python = environment_of(next(tmp_path.glob("*-py3-none-manylinux_2_28_x86_64.whl")), tmp_path / "environment")
+    code = """
+import importlib.util
+from penstock import LLM
+if __name__ == "__main__":
+    assert importlib.util.find_spec("torch") is None
+    with LLM("pocket", quiet=True) as llm:
+        [output] = llm.chat([{"role": "user", "content": "What is 20 + 22?"}], use_tqdm=False)
+    print(output.outputs.text)
+"""
+    surroundings = {name: value for name, value in os.environ.items() if name not in ("CXX", "PYTHONPATH")}
+    surroundings |= {"PATH": str(tmp_path / "nothing"), "PENSTOCK_CACHE": str(tmp_path / "cache")}
+    words = [python, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300)
+    assert "42" in done.stdout, done.stderr
+
+
+def test_the_package_depends_on_what_it_imports_outside_of_its_extras():
+    paths = [path for folder in package_folders().values() for path in folder.glob("*.py") if path.name != "setup.py"]
+    distributions = metadata.packages_distributions()
+    imported = {name for module in imported_modules(paths) for name in distributions.get(module, [module])}
+    named = {
+        extra: {canonicalize_name(Requirement(each).name) for each in requirements}
+        for extra, requirements in {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items()
+    }
+    for_users = set().union(*(named[extra] for extra in ("torch", "gpu", "http", "video", "transformers")))
+    assert {canonicalize_name(name) for name in imported} - for_users == named[""]
+
+
 def test_setup_takes_the_versions_of_python_that_the_package_names():
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        project = tomllib.load(file)["project"]
-    named = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if "Python :: 3." in each]
     low, high = (".".join(map(str, version)) for version in doctor._PYTHONS)
-    assert [low, high] == [named[0], named[-1]] and project["requires-python"] == f">={low}"
+    assert [low, high] == [named[0], named[-1]] and PROJECT["requires-python"] == f">={low}"
     setup = (ROOT / "scripts" / "setup").read_text()
     [line] = [line for line in setup.splitlines() if line.startswith("tested=")]
     done = subprocess.run(["bash", "-c", f"{line}; echo $tested"], cwd=ROOT, capture_output=True, text=True)

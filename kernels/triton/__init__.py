@@ -35,7 +35,7 @@ def modules() -> Iterator[ModuleType]:
 def lack() -> str:
     """Why these kernels cannot run on a GPU here; "" if they can."""
     if find_spec("triton") is None:
-        return "there is no triton here; install it (pip install triton), as torch's CUDA builds do."
+        return "there is no triton here; pip install 'penstock[gpu]' brings it."
     import torch  # only where these kernels are asked for
 
     if not is_interpreted() and not torch.cuda.is_available():
