@@ -104,7 +104,7 @@ def _processor(found: machine.Processor) -> Iterator[Finding]:
     yield Finding(OK, "processor", f"{found.name}, {cores}")
     features = ", ".join(found.features) or "none that Penstock uses"
     if not {"avx2", "asimd"} & set(found.features):
-        advice = "without these a model runs at a fraction of the speed; choose a machine that has it"
+        advice = "without these a model runs at a fraction of the speed; choose a machine with AVX2 (or ARM's asimd)"
         yield Finding(WARN, "features", features, advice)
     else:
         yield Finding(OK, "features", features)
