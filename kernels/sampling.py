@@ -26,7 +26,7 @@ NO_ROW = -1  # the slot of a row that is not there, and the line of one without 
 
 
 class Scan(NamedTuple):
-    """What one pass over logits finds out."""
+    """The findings of one pass over logits."""
 
     largest: DeviceArray  # [rows]
     best: DeviceArray  # [rows] int64: the lowest id among the largest
@@ -35,7 +35,7 @@ class Scan(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What draws depend on: a value for each row or slot."""
+    """The parameters of draws: a value for each row or slot."""
 
     temperature: DeviceArray  # float32
     top_p: DeviceArray

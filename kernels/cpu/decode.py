@@ -13,7 +13,7 @@ import numpy
 
 from ..arrays import Array, address
 from ..sampling import BLOCK
-from .library import Library
+from .library import Library, struct_of
 from .structs import BeginDecode, ChooseTokens, DecodeGroup, DrawColumns, GroupTables, KeepTokens, Logits, Slots, Step
 
 _INT = 4  # bytes of an entry in a plan's column
@@ -47,7 +47,7 @@ class Decode:
         tables = (GroupTables * len(groups))(*groups)
         changes = (DecodeGroup * len(groups))(
             *(
-                DecodeGroup(step=addressof(step), **{name: address(own) for name, own in columns.items()})
+                struct_of(DecodeGroup, step=addressof(step), **columns)
                 for step, columns in zip(steps, of_groups, strict=True)
             )
         )
@@ -69,7 +69,7 @@ class Decode:
             **{name: at[name] for name in _STEP_COLUMNS},
         )
         self._choice = ChooseTokens(
-            logits=Logits(address(logits), 0, logits.shape[1], at["maxima"]),
+            logits=struct_of(Logits, logits, 0, logits.shape[1], at["maxima"]),
             columns=columns,
             num_faults=addressof(self._num_faults),
             **{name: at[name] for name in _CHOICE_COLUMNS},

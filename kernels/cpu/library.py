@@ -61,7 +61,7 @@ def struct_of(kind: type[StructKind], *values: Any, **fields: Any) -> StructKind
 
 
 def pointer_to(value: Any) -> Any:
-    """Where an array's numbers lie; any other value as it is."""
+    """The address of an array's or a buffer's numbers; any other value as it is."""
     if isinstance(value, numpy.ndarray):
         return address(value)
     return value.data_ptr() if hasattr(value, "data_ptr") else value

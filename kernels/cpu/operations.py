@@ -24,7 +24,7 @@ from .calls import latents
 from .calls.rows import RowOperations
 from .calls.states import StateOperations
 from .layer import embedding_of
-from .library import Library, pointer_to, struct_of
+from .library import Library, struct_of
 from .program import Buffer, Program
 from .shared_memory import SharedMemory
 from .structs import KVMemory, Quantized, Step
@@ -152,7 +152,7 @@ class NativeOperations(RowOperations, StateOperations):
         if not isinstance(weight, OrderedWeight):
             return None
         quantized = x.another_quantized(weight.in_features)
-        quantized.order, quantized.num_ordered = pointer_to(weight.order), weight.in_features
+        quantized.order, quantized.num_ordered = address(weight.order), weight.in_features
         return self._record_quantize(x, quantized)
 
     def _record_quantize(self, x: Buffer, quantized: Quantized) -> Quantized:

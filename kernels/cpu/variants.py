@@ -60,7 +60,7 @@ def is_known_machine() -> bool:
 
 
 def needed_features() -> str:
-    """What the least of these variants relies on, for people."""
+    """Name the processor features that the plainest of these variants needs."""
     return ", ".join(next(iter(VARIANTS.values())).features)
 
 

@@ -1,7 +1,6 @@
 """Arrays as tensors and tensors as arrays, which share their memory on a CPU."""
 
 import warnings
-from typing import Any
 
 import numpy
 import torch
@@ -43,11 +42,6 @@ def tensor_of(array: Array, device: torch.device | str = "cpu") -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         return torch.from_numpy(carried).view(torch_dtype(array.dtype)).to(device)
-
-
-def as_array(given: Any) -> Any:
-    """A tensor as an array; anything else as it is."""
-    return array_of(given) if isinstance(given, Tensor) else given
 
 
 def array_of(tensor: Tensor) -> Array:

@@ -61,13 +61,13 @@ def select_backend(
                 f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
             )
         if not (missing := triton.lack()):
-            from .torch.device import TensorDevice, torch_device
+            from .torch.device import tensor_device
             from .triton.backend import TritonBackend
 
             # Captured steps only support tables of blocks.
             captures_steps = options.captures_steps and not any(config.states)
             own = replace(options, captures_steps=captures_steps)
-            return TritonBackend.create(TensorDevice(torch_device(device)), dtype, ranks, own)
+            return TritonBackend.create(tensor_device(device), dtype, ranks, own)
     else:
         try:
             return NativeBackend.create(load_library(), config, dtype, ranks)
@@ -86,6 +86,6 @@ def _torch_backend(
             "serve, isn't installed: pip install 'penstock[torch]'."
         )
     from .torch.backend import TorchBackend
-    from .torch.device import TensorDevice, torch_device
+    from .torch.device import tensor_device
 
-    return TorchBackend.create(TensorDevice(torch_device(device)), dtype, ranks, options.deterministic, missing)
+    return TorchBackend.create(tensor_device(device), dtype, ranks, options.deterministic, missing)

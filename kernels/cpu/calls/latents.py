@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from ctypes import addressof
 
+from ...arrays import address
 from ...operands import LatentLayout
-from ..library import pointer_to, struct_of
+from ..library import struct_of
 from ..program import Buffer, Program
 from ..structs import ROTATION, HeadProducts, Linear, Quantized, Step
 from ..weights.packed import NativeWeight
@@ -69,7 +70,7 @@ def _product(program: Program, weight: NativeWeight, gathered: Buffer, before: i
     if weight.meets_integers:
         quantized = gathered.another_quantized(weight.in_features, weight.row_group)
         if isinstance(weight, OrderedWeight):
-            quantized.order, quantized.num_ordered = pointer_to(weight.order), weight.in_features
+            quantized.order, quantized.num_ordered = address(weight.order), weight.in_features
     return struct_of(
         Linear,
         num_rows=program.num_rows,

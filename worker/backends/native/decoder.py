@@ -105,7 +105,7 @@ class RecordedDecoder:
         count = len(rows)
         if self._head is None or count > self._head.program.capacity:
             self._head = self._recorded_head(_capacity(count))
-        self.steps[0].num_logits, self.steps[0].logit_rows = count, pointer_to(rows)
+        self.steps[0].num_logits, self.steps[0].logit_rows = count, address(rows)
         self._head.program.replay()
         return self._head.output.rows(count)
 
@@ -149,9 +149,9 @@ class RecordedDecoder:
         self._references = [batch, starts, lengths, rotations]
         for step, group in zip(self.steps, batch.groups, strict=True):
             step.num_tokens, step.num_rows = len(batch.positions), len(lengths)
-            step.token_ids, step.positions = pointer_to(batch.token_ids), pointer_to(batch.positions)
+            step.token_ids, step.positions = address(batch.token_ids), address(batch.positions)
             step.seen_ends = pointer_to(batch.seen_ends)
-            step.rotations = pointer_to(rotations[0])
+            step.rotations = address(rotations[0])
             step.query_starts, step.context_lengths = address(starts), address(lengths)
             if isinstance(group, BlockRows):
                 self._references += _point_to_blocks(step, group)
@@ -161,26 +161,26 @@ class RecordedDecoder:
         step.num_adapted = 0
         if (adapted := batch.adapted) is not None:
             step.num_adapted = len(adapted.blocks)
-            step.adapted, step.adapted_tokens = address(adapted.blocks), pointer_to(adapted.tokens)
+            step.adapted, step.adapted_tokens = address(adapted.blocks), address(adapted.tokens)
         step.token_kinds = pointer_to(batch.token_kinds)
         step.num_placed = 0
         if (placed := batch.placed) is not None:
             step.num_placed = len(placed.tokens)
-            step.placed_tokens, step.placed_rows = pointer_to(placed.tokens), pointer_to(placed.rows)
-            step.kept_rows, step.kept_width = pointer_to(placed.kept), placed.kept.shape[1]
+            step.placed_tokens, step.placed_rows = address(placed.tokens), address(placed.rows)
+            step.kept_rows, step.kept_width = address(placed.kept), placed.kept.shape[1]
 
 
 def _point_to_blocks(step: Step, rows: BlockRows) -> list[Array]:
     """Point the step to its blocks; return arrays to keep alive."""
     tables = numpy.ascontiguousarray(rows.block_tables)
-    step.table_width, step.block_tables, step.kv_slots = tables.shape[1], address(tables), pointer_to(rows.kv_slots)
+    step.table_width, step.block_tables, step.kv_slots = tables.shape[1], address(tables), address(rows.kv_slots)
     return [tables]
 
 
 def _point_to_segments(step: Step, segments: Segments) -> None:
     step.num_segments = len(segments.reads)
-    step.segment_starts, step.segments_of_rows = pointer_to(segments.starts), pointer_to(segments.of_rows)
-    step.segment_reads, step.segment_writes = pointer_to(segments.reads), pointer_to(segments.writes)
+    step.segment_starts, step.segments_of_rows = address(segments.starts), address(segments.of_rows)
+    step.segment_reads, step.segment_writes = address(segments.reads), address(segments.writes)
 
 
 def _capacity(rows: int) -> int:

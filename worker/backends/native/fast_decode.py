@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy
 
-from ....kernels.arrays import address
 from ....kernels.cpu.decode import Decode
+from ....kernels.cpu.library import struct_of
 from ....kernels.cpu.structs import DrawColumns, GroupTables, Slots
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import is_planted, point
@@ -107,30 +107,31 @@ def _without(broken: list[int], result: StepResult) -> StepResult:
 
 
 def _slots(table: SlotTable) -> Slots:
-    return Slots(
+    return struct_of(
+        Slots,
         num_slots=len(table.is_taken),
         max_model_len=table.histories.shape[1],
         block_size=table.block_size,
-        is_taken=table.is_taken.ctypes.data,
-        is_plain=table.is_plain.ctypes.data,
-        num_tokens=table.num_tokens.ctypes.data,
-        num_computed=table.num_computed.ctypes.data,
-        rotation_starts=table.rotation_starts.ctypes.data,
-        histories=address(table.histories),
+        is_taken=table.is_taken,
+        is_plain=table.is_plain,
+        num_tokens=table.num_tokens,
+        num_computed=table.num_computed,
+        rotation_starts=table.rotation_starts,
+        histories=table.histories,
     )
 
 
 def _tables(group: BlockTables | StateTables) -> GroupTables:
     if isinstance(group, StateTables):
-        states = {"reads": group.reads.ctypes.data, "writes": group.writes.ctypes.data}
-        return GroupTables(num_blocks=group.num_states, **states)
-    return GroupTables(
+        return struct_of(GroupTables, num_blocks=group.num_states, reads=group.reads, writes=group.writes)
+    return struct_of(
+        GroupTables,
         num_blocks=group.num_blocks,
         max_blocks=group.tables.shape[1],
-        num_table=group.num_table.ctypes.data,
-        tables=address(group.tables),
+        num_table=group.num_table,
+        tables=group.tables,
     )
 
 
 def _columns(table: SlotTable) -> DrawColumns:
-    return DrawColumns(**{name: each.ctypes.data for name, each in table.parameters.draw_columns().items()})
+    return struct_of(DrawColumns, **table.parameters.draw_columns())

@@ -1,4 +1,7 @@
-"""The backend of torch's own operations, on any device: slower than the others, and for float weights only."""
+"""The backend of torch's own operations, on any device: slower than the others, and for float weights only.
+
+`TensorBackend` is what it shares with Triton's: how tensors are sampled from, encoded with and kept.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -21,7 +24,7 @@ from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ..backend import Backend
 from .decoder import TensorDecoder
-from .device import TensorDevice, torch_device
+from .device import TensorDevice
 from .encoder import TensorPass
 from .host_ranks import for_tensors
 from .staged_tier import second_tier
@@ -29,7 +32,32 @@ from .tensor_cache import KVCache
 
 
 @dataclass(frozen=True)
-class TorchBackend(Backend):
+class TensorBackend(Backend):
+    device: TensorDevice
+
+    @property
+    def sampling(self) -> TensorSampling:
+        return TensorSampling()
+
+    @property
+    def is_deterministic(self) -> bool:
+        return bool(self.ops.is_invariant)  # type: ignore[attr-defined]  # of operations on tensors
+
+    def use_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
+
+    def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
+        return map(array_of, memory)
+
+    def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
+        return second_tier(blocks.parts, num_cells)
+
+    def encoder_pass(self, encoder: Encoder) -> TensorPass:
+        return TensorPass(encoder, self.device)
+
+
+@dataclass(frozen=True)
+class TorchBackend(TensorBackend):
     ops: TorchOperations
     multiplies_integers: ClassVar[bool] = False
 
@@ -50,26 +78,12 @@ class TorchBackend(Backend):
     def forward_pass(self, decoder: Decoder) -> TensorDecoder:
         return TensorDecoder(decoder, self.device)
 
-    def use_threads(self, count: int) -> None:
-        torch.set_num_threads(count)
-
     def encoder_operations(self) -> TorchOperations:
         return replace(self.ops, ranks=Parallel())
-
-    def encoder_pass(self, encoder: Encoder) -> TensorPass:
-        return TensorPass(encoder, self.device)
-
-    @property
-    def sampling(self) -> TensorSampling:
-        return TensorSampling()
 
     @property
     def kernels(self) -> str:
         return "torch"
-
-    @property
-    def is_deterministic(self) -> bool:
-        return self.ops.is_invariant
 
     def quantized(self, name: str) -> WeightFormat:
         raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self.missing}")
@@ -83,10 +97,4 @@ class TorchBackend(Backend):
         return shape.bytes_per_token(DTYPES[kind])
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> KVCache:
-        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], torch_device(self.device))
-
-    def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
-        return map(array_of, memory)
-
-    def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
-        return second_tier(blocks.parts, num_cells)
+        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], self.device.torch_device)

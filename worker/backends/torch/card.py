@@ -39,7 +39,7 @@ def card_names(config: EngineConfig) -> list[str]:
 
 
 def free_and_total_bytes(device: torch.device) -> tuple[int, int]:
-    """What torch keeps for later allocations counts as free."""
+    """The memory of the device; torch's own reserve for later allocations counts as free."""
     torch.cuda.empty_cache()
     return torch.cuda.mem_get_info(device)
 

@@ -69,6 +69,11 @@ class TensorDevice:
             torch.cuda.current_stream(self.torch_device).wait_stream(_side_stream(self.torch_device))
 
 
+def tensor_device(device: Device) -> TensorDevice:
+    """The same device, with tensors as its arrays."""
+    return TensorDevice(torch_device(device))
+
+
 def torch_device(device: Device) -> torch.device:
     """The device as torch names it."""
     return torch.device(str(device))

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ....kernels import LayerKV, Scratch
-from ....kernels.arrays import FLOAT16, DType, fresh_zeros
+from ....kernels.arrays import FLOAT16, DType
 from ....kernels.paged import KV_DTYPES, PagedKV
-from ....kernels.torch.arrays import tensor_of, torch_dtype
 from ...kv.kv_cache import Blocks, KVShape
+from .device import TensorDevice
 
 
 @dataclass
@@ -26,8 +26,9 @@ class KVCache(Blocks):
     ) -> "KVCache":
         """Zeros for `num_blocks`; on a CPU the kernel allocates pages on first touch."""
         size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
-        keys = zeros(size, dtype, device)
-        return cls(keys, zeros(size, dtype, device) if shape.has_values else keys)
+        zeros = TensorDevice(torch.device(device)).zeros
+        keys = zeros(size, dtype)
+        return cls(keys, zeros(size, dtype) if shape.has_values else keys)
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
@@ -54,8 +55,9 @@ class DeviceKVCache(Blocks):
     ) -> "DeviceKVCache":
         """Zeros for `num_blocks`."""
         heads, count = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads), 1 + shape.has_values
-        stored = [zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(count)]
-        scales = [zeros(heads, FLOAT16, device) for _ in range(count * (kind == "int8"))]
+        zeros = TensorDevice(torch.device(device)).zeros
+        stored = [zeros((*heads, shape.head_dim), KV_DTYPES[kind]) for _ in range(count)]
+        scales = [zeros(heads, FLOAT16) for _ in range(count * (kind == "int8"))]
         return cls((*stored, *scales), shape.has_values)
 
     @property
@@ -69,10 +71,3 @@ class DeviceKVCache(Blocks):
     def of_layer(self, layer: int) -> PagedKV:
         parts = [tensor[layer] for tensor in self.paged]
         return PagedKV(*(parts if self.has_values else (part for part in parts for _ in range(2))))
-
-
-def zeros(size: tuple[int, ...], dtype: DType, device: torch.device | str) -> Tensor:
-    """Zeros on the device; on a CPU the kernel allocates pages on first touch."""
-    if torch.device(device).type == "cpu":
-        return tensor_of(fresh_zeros(size, dtype))
-    return torch.zeros(size, dtype=torch_dtype(dtype), device=device)

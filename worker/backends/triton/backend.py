@@ -1,18 +1,13 @@
 """The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from ....kernels import WeightFormat
-from ....kernels.arrays import Array, DType
+from ....kernels.arrays import DType
 from ....kernels.paged import KV_DTYPES
-from ....kernels.torch.arrays import array_of, torch_dtype
+from ....kernels.torch.arrays import torch_dtype
 from ....kernels.torch.operations import TorchOperations
-from ....kernels.torch.sampling import TensorSampling
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
@@ -22,11 +17,9 @@ from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ...description.config import ModelConfig
-from ...kv.kv_cache import Blocks, KVShape
+from ...kv.kv_cache import KVShape
 from ...kv.model_memory import ModelMemory
-from ...kv.second_tier import SecondTier
 from ...layers.decoder import Decoder
-from ...media.encoder import Encoder
 from ...ranks.parallel import Parallel
 from ...sampler import Sampler
 from ...steps.forward_pass import ForwardPass
@@ -35,11 +28,10 @@ from ...weights.gguf.checkpoint import GgufCheckpoint
 from ...weights.gguf.stored_kinds import with_kinds_of_blocks
 from ...weights.layer_formats import LayerFormats
 from ...weights.weights import Placement
-from ..backend import Backend, BackendOptions, ReportProgress
-from ..torch.device import TensorDevice, torch_device
-from ..torch.encoder import TensorPass
+from ..backend import BackendOptions, ReportProgress
+from ..torch.backend import TensorBackend
+from ..torch.device import TensorDevice
 from ..torch.host_ranks import for_tensors
-from ..torch.staged_tier import second_tier
 from ..torch.tensor_cache import DeviceKVCache
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
@@ -58,7 +50,7 @@ _QUANTIZED = {
 
 
 @dataclass(frozen=True)
-class TritonBackend(Backend):
+class TritonBackend(TensorBackend):
     batch = DeviceBatch  # type: ignore[assignment]  # for one group of layers
 
     gives_back: ClassVar[bool] = False  # a graph has one table of blocks
@@ -76,16 +68,8 @@ class TritonBackend(Backend):
         return self.options.captures_steps and GRAPHS.is_on
 
     @property
-    def sampling(self) -> TensorSampling:
-        return TensorSampling()
-
-    @property
     def kernels(self) -> str:
         return "triton, interpreted" if is_interpreted() else "triton"
-
-    @property
-    def is_deterministic(self) -> bool:
-        return self.ops.is_invariant
 
     def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
@@ -101,16 +85,7 @@ class TritonBackend(Backend):
         return kind
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
-        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, torch_device(self.device))
-
-    def on_host(self, memory: Iterable[Tensor]) -> Iterable[Array]:
-        return map(array_of, memory)
-
-    def second_tier(self, blocks: Blocks, num_cells: int) -> SecondTier:
-        return second_tier(blocks.parts, num_cells)
-
-    def use_threads(self, count: int) -> None:
-        torch.set_num_threads(count)
+        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device.torch_device)
 
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.device, self.captures_steps, self.options.captured_rows)
@@ -120,10 +95,7 @@ class TritonBackend(Backend):
 
     def encoder_operations(self) -> TorchOperations:
         """Torch's operations, which compute the encoder from floats."""
-        return TorchOperations(torch_device(self.device), self.ops.activations, Parallel(), self.ops.is_invariant)
-
-    def encoder_pass(self, encoder: Encoder) -> TensorPass:
-        return TensorPass(encoder, self.device)
+        return TorchOperations(self.device.torch_device, self.ops.activations, Parallel(), self.ops.is_invariant)
 
     def capture(
         self,
