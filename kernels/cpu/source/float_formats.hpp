@@ -55,9 +55,7 @@ struct Bf16Dot {
     static Step load_step(const Stored* from) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(from)); }
     static Operand weights(const Step& step, int) { return step; }
     static Operand input(const Input* from, int) {
-        int32_t pair;
-        std::memcpy(&pair, from, sizeof pair);
-        return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+        return reinterpret_cast<__m512bh>(_mm512_set1_epi32(word_at(from)));
     }
     static Vec add_product(Vec sum, Operand weights, Operand input) {
         return {_mm512_dpbf16_ps(sum.lanes, weights, input)};

@@ -69,9 +69,7 @@ struct Inputs {
     __m256i four;
 };
 inline Inputs broadcast_inputs(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
-    return {_mm256_set1_epi32(bits)};
+    return {_mm256_set1_epi32(word_at(four))};
 }
 // Not the intrinsic: g++ 12 copies sums from register to register around it.
 inline Ints dot(Ints sum, Bytes weights, Inputs inputs) {
@@ -84,9 +82,7 @@ struct Inputs {
     __m256i even, odd;
 };
 inline Inputs broadcast_inputs(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
-    const __m256i bytes = _mm256_set1_epi32(bits);
+    const __m256i bytes = _mm256_set1_epi32(word_at(four));
     return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
 }
 inline Ints dot(Ints sum, Bytes weights, Inputs inputs) {

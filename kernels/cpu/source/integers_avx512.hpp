@@ -58,9 +58,7 @@ struct Inputs {
     __m512i four;
 };
 inline Inputs broadcast_inputs(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
-    return {_mm512_set1_epi32(bits)};
+    return {_mm512_set1_epi32(word_at(four))};
 }
 // Not the intrinsic: g++ 12 copies sums from register to register around it, at half the speed.
 inline Ints dot(Ints sum, Bytes weights, Inputs inputs) {
@@ -73,9 +71,7 @@ struct Inputs {
     __m512i even, odd;
 };
 inline Inputs broadcast_inputs(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
-    const __m512i bytes = _mm512_set1_epi32(bits);
+    const __m512i bytes = _mm512_set1_epi32(word_at(four));
     return {_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8), _mm512_srai_epi16(bytes, 8)};
 }
 inline Ints dot(Ints sum, Bytes weights, Inputs inputs) {

@@ -65,9 +65,7 @@ struct Inputs {
     int8x16_t four;
 };
 inline Inputs broadcast_inputs(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
-    return {vreinterpretq_s8_s32(vdupq_n_s32(bits))};
+    return {vreinterpretq_s8_s32(vdupq_n_s32(word_at(four)))};
 }
 inline Ints dot(Ints sum, Bytes weights, Inputs inputs) {
     return {vusdotq_s32(sum.low, weights.low, inputs.four), vusdotq_s32(sum.high, weights.high, inputs.four)};
@@ -79,10 +77,8 @@ struct Inputs {
     int32x4_t made_up;
 };
 inline Inputs broadcast_inputs(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
     const int32_t made_up = 128 * (four[0] + four[1] + four[2] + four[3]);
-    return {vreinterpretq_s8_s32(vdupq_n_s32(bits)), vdupq_n_s32(made_up)};
+    return {vreinterpretq_s8_s32(vdupq_n_s32(word_at(four))), vdupq_n_s32(made_up)};
 }
 inline int32x4_t dot(int32x4_t sum, uint8x16_t weights, const Inputs& inputs) {
     const int8x16_t less = vreinterpretq_s8_u8(veorq_u8(weights, vdupq_n_u8(0x80)));

@@ -52,9 +52,7 @@ inline int32_t sum_in_halves(const int8_t* sixteen) {
 #else
     int16_t halves[2] = {};
     for (int64_t i = 0; i < 16; ++i) halves[i % 4 / 2] = static_cast<int16_t>(halves[i % 4 / 2] + sixteen[i]);
-    int32_t word;
-    std::memcpy(&word, halves, sizeof word);
-    return word;
+    return word_at(halves);
 #endif
 }
 inline int32_t low_half(int32_t word) { return static_cast<int16_t>(word); }

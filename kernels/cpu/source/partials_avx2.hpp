@@ -7,9 +7,7 @@ struct Four {
     __m256i bytes;
 };
 inline Four broadcast_four(const int8_t* four) {
-    int32_t bits;
-    std::memcpy(&bits, four, sizeof bits);
-    return {_mm256_set1_epi32(bits)};
+    return {_mm256_set1_epi32(word_at(four))};
 }
 
 inline Ints load_int8_pairs(const int8_t* from) {

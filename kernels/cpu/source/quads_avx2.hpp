@@ -11,9 +11,7 @@ inline Quads zero_quads() { return {_mm256_setzero_si256()}; }
 inline Quads load_quads(const void* from) { return {_mm256_loadu_si256(static_cast<const __m256i*>(from))}; }
 inline void store_quads(void* to, Quads x) { _mm256_storeu_si256(static_cast<__m256i*>(to), x.lanes); }
 inline Quads broadcast_quad(const void* from) {
-    int32_t quad;
-    std::memcpy(&quad, from, sizeof quad);
-    return {_mm256_set1_epi32(quad)};
+    return {_mm256_set1_epi32(word_at(from))};
 }
 
 inline Quads dot(Quads sum, Quads u, Quads s) {

@@ -11,9 +11,7 @@ inline Quads zero_quads() { return {_mm512_setzero_si512()}; }
 inline Quads load_quads(const void* from) { return {_mm512_loadu_si512(from)}; }
 inline void store_quads(void* to, Quads x) { _mm512_storeu_si512(to, x.lanes); }
 inline Quads broadcast_quad(const void* from) {
-    int32_t quad;
-    std::memcpy(&quad, from, sizeof quad);
-    return {_mm512_set1_epi32(quad)};
+    return {_mm512_set1_epi32(word_at(from))};
 }
 
 inline Quads dot(Quads sum, Quads u, Quads s) {

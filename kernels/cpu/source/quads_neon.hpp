@@ -19,9 +19,7 @@ inline void store_quads(void* to, Quads x) {
     vst1q_u8(bytes + 16, vreinterpretq_u8_u32(x.high));
 }
 inline Quads broadcast_quad(const void* from) {
-    uint32_t quad;
-    std::memcpy(&quad, from, sizeof quad);
-    return broadcast_word(quad);
+    return broadcast_word(word_at(from));
 }
 
 inline uint32x4_t dot(uint32x4_t sum, uint32x4_t u, uint32x4_t s) {

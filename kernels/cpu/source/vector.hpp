@@ -31,6 +31,13 @@ namespace penstock {
 
 constexpr int64_t kLanes = Vec::kLanes;
 
+// Four bytes as one word, wherever they lie.
+inline int32_t word_at(const void* from) {
+    int32_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
 inline Vec operator+(Vec a, Vec b) { return add(a, b); }
 inline Vec operator-(Vec a, Vec b) { return subtract(a, b); }
 inline Vec operator*(Vec a, Vec b) { return multiply(a, b); }
