@@ -126,7 +126,7 @@ def _axes_of_numbers(config: RopeConfig, rotates_pairs: bool) -> Array:
 
 def inverse_frequencies(config: RopeConfig, length: int) -> Array:
     """[rotary_dim / 2] angles per position, for positions stretched for requests of up to so many tokens."""
-    plain = _plain(config.theta, config.rotary_dim)
+    plain = plain_frequencies(config.theta, config.rotary_dim)
     if config.kind == "linear":
         return plain / config.factor
     if config.kind == "dynamic":
@@ -142,7 +142,7 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Array:
     return plain
 
 
-def _plain(theta: float, head_dim: int) -> Array:
+def plain_frequencies(theta: float, head_dim: int) -> Array:
     """[rotary_dim / 2], like all forms below: θ^(-2i / head_dim)."""
     return 1.0 / _powers(theta, head_dim)
 
@@ -161,7 +161,7 @@ def _proportional(config: RopeConfig, plain: Array) -> Array:
 
 def _dynamic(config: RopeConfig, length: int) -> Array:
     stretch = config.factor * length / config.trained_context - (config.factor - 1)
-    return _plain(config.theta * stretch ** (config.rotary_dim / (config.rotary_dim - 2)), config.rotary_dim)
+    return plain_frequencies(config.theta * stretch ** (config.rotary_dim / (config.rotary_dim - 2)), config.rotary_dim)
 
 
 def _llama3(config: RopeConfig, plain: Array) -> Array:

@@ -8,6 +8,7 @@ import numpy
 from ...kernels.arrays import FLOAT32, Array
 from ..description.families.vision import Places
 from ..description.vision_config import VisionConfig
+from ..layers.rope import plain_frequencies
 from .arrangement import Arrangement
 
 
@@ -30,8 +31,7 @@ def rotation_of(arrangement: Arrangement, config: VisionConfig) -> PatchRotation
     if not config.family.rotates:
         return None
     half = config.head_dim // 2
-    exponents = numpy.arange(0, half, 2, dtype=FLOAT32) / half
-    frequencies = 1 / (config.rope_theta ** exponents.astype(numpy.float64)).astype(FLOAT32)
+    frequencies = plain_frequencies(config.rope_theta, half)
     coordinates = numpy.stack((arrangement.heights, arrangement.widths), 1).astype(FLOAT32)  # [P, 2]
     angles = (coordinates[:, :, None] * frequencies).reshape(len(coordinates), -1)  # [P, head_dim / 2]
     cos = numpy.ones((len(angles), config.padded_head_dim), FLOAT32)
