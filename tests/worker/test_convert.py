@@ -12,7 +12,7 @@ from builders.arrays import equal
 from builders.cases import for_each
 from builders.compared_models import converted as converted_to
 from builders.compared_models import opened
-from builders.native_variants import available_variants
+from builders.native_variants import available_variants, forced
 from builders.quantized_parts import floats
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
@@ -21,6 +21,7 @@ from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
+from penstock.worker.backends import select
 from penstock.worker.convert import convert, target_path
 from penstock.worker.start.load import load_model
 from penstock.worker.weights.files.checkpoint import Checkpoint
@@ -57,6 +58,14 @@ def test_without_native_kernels_it_is_close_to_the_original_all_the_same(source,
     monkeypatch.setattr(convert, "load", no_library)
     weight = floats(Checkpoint(source).matrix(PROJECTION, SHAPE))
     assert (floats(part_of(converted(source, kind))) - weight).abs().max() < error * weight.abs().max()
+
+
+def test_without_native_kernels_and_torch_it_says_what_to_install(source, monkeypatch):
+    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    with forced("none"):
+        for ends_so in (lambda: converted(source), lambda: load_model(source)):
+            with pytest.raises(ConfigError, match=r"switched off.*torch.*pip install 'penstock\[torch\]'"):
+                ends_so()
 
 
 def test_all_that_is_no_projection_comes_along_as_it_is(source, tmp_path):

@@ -80,12 +80,17 @@ def _torch_backend(
     device: Device, dtype: DType, ranks: Parallel, options: BackendOptions, missing: str
 ) -> "TorchBackend":
     """The backend of torch's operations, where it is known why no kernels run here."""
+    require_torch(missing)
+    from .torch.backend import TorchBackend
+    from .torch.device import tensor_device
+
+    return TorchBackend.create(tensor_device(device), dtype, ranks, options.deterministic, missing)
+
+
+def require_torch(missing: str) -> None:
+    """Refuse to go on without torch, where kernels are missing for this reason."""
     if find_spec("torch") is None:
         raise ConfigError(
             f"There are no kernels for this model here ({missing.rstrip('.')}), and torch, whose operations would "
             "serve, isn't installed: pip install 'penstock[torch]'."
         )
-    from .torch.backend import TorchBackend
-    from .torch.device import tensor_device
-
-    return TorchBackend.create(tensor_device(device), dtype, ranks, options.deterministic, missing)

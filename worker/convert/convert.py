@@ -28,6 +28,7 @@ from ...protocol.conversion import (
 )
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_json
+from ..backends.select import require_torch
 from ..description.config import ModelConfig, read_config
 from ..description.keys.paddle import as_transformers_writes_it
 from ..description.origin import origin_of
@@ -126,8 +127,9 @@ def _quantizer(asked: Conversion) -> Quantize:
     """Quantize like a load with `quantization`: with the kernels' packer, if there is one."""
     try:
         load()
-    except LibraryError:
-        from ...kernels.torch.parts import quantized  # imports torch
+    except LibraryError as error:
+        require_torch(str(error))
+        from ...kernels.torch.parts import quantized
 
         return lambda rows, kind: quantized(rows, kind, asked.group_size)
     return lambda rows, kind: unpacked(pack_parts([rows], kind, asked.group_size))  # type: ignore[arg-type]
