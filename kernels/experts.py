@@ -14,7 +14,7 @@ from .operands import Vector
 
 
 class UnlikeExperts(ValueError):
-    """Those of one layer are stored in formats that make no weight together."""
+    """The experts of one layer are stored in formats that can't be joined into one weight."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Routing:
 
 @dataclass(frozen=True)
 class GatedActivation:
-    """With g = min(gate, limit): g × sigmoid(slope × (g + cubic × g³)) × (clamp(up, ±limit) + shift).
+    """Computes, with g = min(gate, limit), g × sigmoid(slope × (g + cubic × g³)) × (clamp(up, ±limit) + shift).
 
     As it comes it is silu(gate) × up; with a slope of 2√(2/π) and a cubic of 0.044715 it is gelu_tanh(gate) × up.
     """

@@ -129,7 +129,7 @@ class LatentLayout:
 
     @property
     def width(self) -> int:
-        """Of a token's vector, and of what a head meets it with."""
+        """Numbers of a token's vector, and of a query head's."""
         return self.rank + self.rope_dim
 
     @property

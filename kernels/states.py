@@ -73,7 +73,7 @@ class DeltaHeads:
 
     @property
     def width(self) -> int:
-        """Of a token's queries, keys and values."""
+        """Numbers of a token's queries, keys and values together."""
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
     def parts(self, x: DeviceArray) -> tuple[DeviceArray, DeviceArray, DeviceArray]:

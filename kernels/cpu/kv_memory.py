@@ -18,7 +18,7 @@ class KVFormat(NamedTuple):
     scale_parts: int  # float16 numbers per token and head
 
     def bytes_per_token(self, head_dim: int) -> int:
-        """Of one head's key, or value."""
+        """Bytes of one head's key, or of its value."""
         return head_dim * self.bits // 8 + 2 * self.scale_parts
 
 

@@ -17,7 +17,7 @@ HALVED_WIDTH = 16  # kHalvedWidth
 
 
 def quantized_sizes(num_values: int, group: int) -> tuple[int, int, int]:
-    """Of a row as 8-bit integers: its values, its scales, its sums."""
+    """The sizes of a row as 8-bit integers: its values, its scales, its sums."""
     width = padded(num_values)
     return width, -(-width // group) if group else 1, width // (HALVED_WIDTH if group else SUM_WIDTH)
 

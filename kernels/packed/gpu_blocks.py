@@ -118,7 +118,7 @@ def _padded(numbers: Array, multiple: int) -> Array:
 
 
 def _plane(high: Array, width: int) -> Array:
-    """Of so many runs together, of each input as many bits of one byte."""
+    """Pack as many runs together as fit into one byte for each input."""
     together = 8 // width
     runs = _padded(high.reshape(len(high), -1), together * RUN).reshape(len(high), -1, together, RUN)
     shifts = numpy.arange(0, 8, width, dtype=numpy.uint8)[:, None]
@@ -139,7 +139,7 @@ def _words(numbers: Array, codes: BlockCodes) -> Array:
 
 
 def float_type(codes: BlockCodes) -> DType:
-    """Of d and dmin."""
+    """The number format of d and dmin."""
     return BFLOAT16 if codes is CODES["mxfp4"] else FLOAT16
 
 

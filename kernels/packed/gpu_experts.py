@@ -80,7 +80,7 @@ def _with_lines(weight: GpuWeight, out_features: int, lines: Callable[[Tensor], 
 
 
 def _room(first: GpuWeight, count: int) -> GpuWeight:
-    """For as many like the first."""
+    """Room for so many experts like the first."""
 
     def taller(tensor: Tensor) -> Tensor:
         return tensor.new_empty(count * len(tensor), *tensor.shape[1:])

@@ -50,7 +50,7 @@ class GpuWeight:
 
     @property
     def half(self) -> int:
-        """For int4: how many inputs have their values in one half of neighbouring bytes."""
+        """The number of inputs whose int4 values share one half of neighbouring bytes."""
         return half_block(self.group_size)
 
     @property

@@ -18,10 +18,10 @@ def route(
     token_kinds: Tensor | None = None,
     kind: int = 0,
 ) -> Routes:
-    """Of each token [T, experts] the best `top_k` by score + bias, best first, of equal ones the lowest number first.
+    """Choose each token's `top_k` experts by score + bias, best first; of equal ones the lowest number comes first.
 
-    The bias takes part in the choice only; the factors [experts], of the chosen ones' weights, take none in it. Tokens
-    of other kinds, int32 [T], have -1 and 0 for experts and weights.
+    `logits` are [T, experts]. The bias takes part in the choice only; the factors [experts] only scale the chosen ones'
+    weights. Tokens of other kinds, int32 [T], get -1 and 0 as experts and weights.
     """
     logits = logits.float()
     scores = _scores(logits, routing)
@@ -47,7 +47,7 @@ def _scores(logits: Tensor, routing: Routing) -> Tensor:
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    """In steps of which each has one result in every lane of a vector, unlike torch's own sigmoid."""
+    """Made of operations whose result doesn't depend on the lane of a vector, unlike torch's own sigmoid."""
     return 1 / (1 + (-x).exp())
 
 
@@ -102,7 +102,7 @@ def experts(
 def weighted_sum(
     x: Tensor, routes: Routes, first: int, num_experts: int, output: Callable[[Tensor, int], Tensor]
 ) -> Tensor:
-    """Of each token the weighted sum, in their order, over those of its experts that are here.
+    """Add up, in order, the weighted outputs of those of each token's experts that are here.
 
     `output(rows, number)` is what an expert, counted from the first one here, makes of some rows, in float32.
     """

@@ -15,7 +15,7 @@ from .quantized import linear_quantized
 
 @op(tolerance=0)
 def blocks_by_expert(chosen: Tensor, first: int, num_experts: int, size: int) -> ExpertBlocks:
-    """Of routes' experts [T, top_k]: the pairs of those that are here, from `first` on, in blocks of a size."""
+    """Sort the pairs of token and expert, [T, top_k], by expert into blocks; experts begin at `first` here."""
     count = ExpertBlocks.num_blocks(chosen.numel(), num_experts, size)
     blocks = ExpertBlocks(
         torch.full((count,), -1, dtype=torch.int32, device=chosen.device),
@@ -46,7 +46,7 @@ experts_gpu_invariant = experts_gpu.invariant()
 
 
 def _product(rows: Tensor, experts: GpuExperts, biases: Tensor | None, number: int) -> Tensor:
-    """In float32."""
+    """The rows times one expert's weight, in float32."""
     weight, bias = experts.of(number), None if biases is None else biases[number].float()
     if experts.quantizes_rows:
         return linear_quantized(rows.float(), unpacked(weight), bias)

@@ -14,7 +14,7 @@ class AdapterParts(Protocol):
     """The weights of all adapters for one product, in a form that can be read."""
 
     def parts_of(self, adapter: int) -> Iterable[tuple[int, PackedWeight, PackedWeight]]:
-        """Of each part that the adapter changes: its first output, `down` [rank, in] and `up` [out, rank]."""
+        """For each part that the adapter changes, its first output, `down` [rank, in] and `up` [out, rank]."""
 
 
 @op()

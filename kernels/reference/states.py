@@ -92,7 +92,7 @@ def gated_norm(x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_head
 
 
 def silu(x: Tensor) -> Tensor:
-    """In steps that have one result wherever in a tensor a number stands; torch's own has not."""
+    """Made of operations whose result doesn't depend on the lane of a vector, unlike torch's own."""
     return x / (1 + x.neg().exp())
 
 

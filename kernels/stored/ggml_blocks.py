@@ -205,7 +205,7 @@ def _tq2_0(block: Array) -> GgmlBlocks:
 
 
 def _signed(numbers: Array, signs: Array) -> Array:
-    """Of n octets of signs 8 n numbers; a bit that is set is a minus."""
+    """Negate those of 8 n numbers whose bit is set in n octets."""
     return numbers * (1 - 2 * _each_bit(signs).view(numpy.int8))
 
 
@@ -218,7 +218,7 @@ def _even_signs(words: Array) -> Array:
 
 
 def _four_signs(octets: Array) -> tuple[Array, Array]:
-    """Of four octets each: four octets of signs, and the four bits above those of them."""
+    """Split each four octets into four octets of signs and the four bits above these."""
     words = octets.view("<u4")
     return _even_signs(_joined(_shifted_by(words, 28, 7))), (words >> 28).astype(numpy.int16)
 

@@ -29,7 +29,7 @@ def linear_in_torch(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Ten
 
 @linear_invariant.implement("torch")
 def linear_by_tile(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-    """In tiles of TILE rows, the last one filled up with zeros."""
+    """Multiply in tiles of TILE rows, the last one filled up with zeros."""
     num_rows = x.shape[0]
     padded = F.pad(x.to(weight.dtype), (0, 0, 0, -num_rows % TILE))
     tiles = [_product(tile, weight, bias) for tile in padded.split(TILE)]
@@ -69,7 +69,7 @@ class TorchLora:
         self._weights[adapter] = [None] * len(self.outputs)
 
     def parts_of(self, adapter: int) -> list[tuple[int, PackedWeight, PackedWeight]]:
-        """Of each part that the adapter changes: its first output, `down` and `up`."""
+        """For each part that the adapter changes, its first output, `down` and `up`."""
         firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
         found = zip(firsts, self._weights[adapter], strict=True)
         return [(first, *weights) for first, weights in found if weights is not None]

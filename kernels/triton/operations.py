@@ -65,7 +65,7 @@ class Multiplier(NamedTuple):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Of its numbers."""
+        """The number formats that it is stored in."""
         return self.weight.kinds
 
 

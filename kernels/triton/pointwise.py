@@ -17,7 +17,7 @@ _LARGEST_BLOCK = 1024
 
 @triton.jit
 def activated(numbers, ACTIVATION: tl.constexpr):
-    """In float32. The form of gelu with a hyperbolic tangent is x / (1 + e^-2u), u = √(2/π) × (x + 0.044715 x³)."""
+    """The activation, in float32. gelu with a hyperbolic tangent is x / (1 + e^-2u), u = √(2/π) × (x + 0.044715 x³)."""
     x = numbers.to(tl.float32)
     if ACTIVATION == "silu":
         x = x / (1 + tl.exp(-x))

@@ -19,7 +19,7 @@ from .rows import block_of, warps_of
 
 @triton.jit
 def normed(numbers, factors, width, epsilon):
-    """Of a whole row, in its own format."""
+    """The norm of a whole row, in its own format."""
     wide = numbers.to(tl.float32)
     wide *= tl.rsqrt(tl.sum(wide * wide, 0) / width + epsilon)
     return (wide.to(numbers.dtype).to(tl.float32) * factors.to(tl.float32)).to(numbers.dtype)

@@ -93,7 +93,7 @@ def _unit(x):
 
 @triton.jit
 def _kept(a, log_decay):
-    """Of the state, from one token to the next."""
+    """The share of the state that is kept from one token to the next."""
     softplus = tl.where(a > _LINEAR_FROM, a, tl.log(1 + tl.exp(tl.minimum(a, _LINEAR_FROM))))
     return tl.exp(-tl.exp(log_decay) * softplus)
 

@@ -51,7 +51,7 @@ def to_heads(weights: Weights, names: tuple[str, ...], config: VisionConfig) -> 
     shape, by_head, filled = (outputs * hidden, hidden), *_heads(config)
 
     def of_rows(rows: Array) -> Array:
-        """Of a matrix, its scales or a bias."""
+        """Pad the rows of a matrix, of its scales or of a bias."""
         heads = rows.reshape(outputs, *by_head, *rows.shape[1:])
         padded = numpy.pad(heads, [(0, 0), (0, 0), filled, (0, 0)][: heads.ndim])
         return padded.reshape(-1, *rows.shape[1:])

@@ -64,7 +64,7 @@ class Contents:
 
 
 class BlockContents(Contents):
-    """For layers with attention: a table is a list of blocks."""
+    """Contents of layers with attention: a table is a list of blocks."""
 
     def __init__(self, plan: GroupPlan, block_size: int, verify: bool) -> None:
         self.width = block_size
@@ -132,7 +132,7 @@ class Segment(NamedTuple):
 
 
 class StateContents(Contents):
-    """For layers that keep a state."""
+    """Contents of layers that keep a state."""
 
     def table(self, block_ids: array) -> StateSlot:
         if len(block_ids) > 1:

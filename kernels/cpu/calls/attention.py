@@ -33,7 +33,7 @@ class PlanMemory:
         window: int | None = None,
         max_parts: int = MAX_PARTS,
     ) -> "PlanMemory":
-        """For steps of up to so many tokens and rows; `step` is the address of the `Step`."""
+        """Allocate for steps of up to so many tokens and rows; `step` is the address of the `Step`."""
         most = max_tokens + max_parts
         sizes = (2, most * _TILE_INTS, most, max_tokens, max_tokens, 2 * max_rows)
         memory = numpy.zeros(sum(sizes), numpy.int32)

@@ -65,7 +65,7 @@ def record_head_products(
 
 
 def _product(program: Program, weight: NativeWeight, gathered: Buffer, before: int) -> Linear:
-    """Of one head; its rows are gathered behind those of heads that have so many numbers a token together."""
+    """The product of one head; its rows are gathered behind `before` numbers a token of the heads before it."""
     quantized = Quantized()
     if weight.meets_integers:
         quantized = gathered.another_quantized(weight.in_features, weight.row_group)

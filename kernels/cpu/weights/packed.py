@@ -78,7 +78,7 @@ class NativeWeight:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of its numbers."""
+        """The number formats that it is stored in."""
         return (self.kind,)
 
     @property

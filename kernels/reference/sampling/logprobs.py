@@ -18,7 +18,7 @@ def ranked_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogpr
 
 
 def of_tokens(logits: Tensor, chosen: Tensor, top: Tensor) -> RankedLogprobs:
-    """With these ids [rows, num_top] as the most likely ones."""
+    """Rank the chosen tokens; `top`, [rows, num_top], are the most likely ones."""
     token_ids = torch.cat((chosen[:, None], top), 1)
     logprobs = log_softmax.reference(logits).gather(1, token_ids)
     return RankedLogprobs(token_ids.to(torch.int32), logprobs, _ranks(logits, chosen))

@@ -31,7 +31,7 @@ class DeviceMask:
 
     @classmethod
     def room(cls, num_rows: int, vocab_size: int, device: torch.device) -> "DeviceMask":
-        """For any step of so many rows; as it is, none of them has a mask."""
+        """Room for the masks of a step's rows; at first no row has one."""
         lines = torch.full((num_rows,), NO_ROW, dtype=torch.int32, device=device)
         return cls(lines, torch.empty(num_rows, -(-vocab_size // 32), dtype=torch.int32, device=device))
 
@@ -39,7 +39,7 @@ class DeviceMask:
         return DeviceMask(self.lines[:num_rows], self.bits[:num_rows])
 
     def take(self, lines: Tensor, bits: Tensor) -> None:
-        """From here on its first rows are these; no launch is waited for."""
+        """Copy these masks into its first rows, without waiting for the device."""
         for room, taken in ((self.lines, lines), (self.bits, bits)):
             room[: len(taken)].copy_(taken, non_blocking=True)
 
@@ -65,7 +65,7 @@ def choose_on_device(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None
 
 
 def _winners(logits: Tensor, draws: DeviceDraws) -> Tensor:
-    """Of rows that have one."""
+    """The token that wins the draw, for rows that draw."""
     slots = draws.slots.clamp(min=0).long()
     kinds = draws.kinds[slots][:, None]
     columns = Columns(*draws.reals[:, slots, None], *draws.wholes[:, slots, None])

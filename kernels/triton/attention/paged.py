@@ -132,7 +132,7 @@ def attention_kernel(
 def attention_by_shape(
     query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, sinks: Tensor | None = None
 ) -> Tensor:
-    """In a step with prompts, rows of one query attend as they do in a step without."""
+    """Attend by shape: rows of one query attend in a step with prompts as they do in one without."""
     scoring, shared = Scoring(scale, window, sinks), triton.next_power_of_2(query.shape[1] // kv.num_heads)
     few = None
     if rows.seen_ends is None:  # a picture's tokens aren't few
@@ -148,7 +148,7 @@ def attention_by_shape(
 
 
 def choice_of_few(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> LaunchConfig:
-    """Of queries, heads and memory like these."""
+    """The launch configuration for queries, heads and memory like these."""
     key = (kv.head_dim, tiles.positions * tiles.group)
     return FEW[kv.kind].choice(key, _attention_on_trial(query, kv, scale, tiles))
 
@@ -269,7 +269,7 @@ def _example(
     has_sinks: bool = False,
     has_ends: bool = False,
 ) -> Example:
-    """Of a tile that has 4 query heads."""
+    """An example with tiles of 4 query heads."""
     constants: dict[str, Any] = dict(
         POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
         ADDS_SPLITS=adds_splits, HAS_SINKS=has_sinks,

@@ -61,7 +61,7 @@ def tile_of(number, rows, POSITIONS: tl.constexpr):
 
 @triton.jit
 def split_length(end, splits_at_most, shortest):
-    """Of the stretches that positions below `end` are split into."""
+    """The length of the stretches that positions below `end` are split into."""
     length = end * 0 + shortest
     while length * splits_at_most < end:
         length *= 2

@@ -45,7 +45,7 @@ def _sort(
 
 @triton.jit
 def _experts_of(chosen, start, num_pairs, first, num_experts, CHUNK: tl.constexpr):
-    """Of a chunk of pairs, counted from the first expert here; -1 for those of others."""
+    """The experts of a chunk of pairs, counted from the first one here; -1 for those that are elsewhere."""
     indices = start + tl.arange(0, CHUNK)
     local = tl.load(chosen + indices, mask=indices < num_pairs, other=-1) - first
     is_here = (indices < num_pairs) & (local >= 0) & (local < num_experts)

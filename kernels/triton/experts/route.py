@@ -27,7 +27,7 @@ def _route(
     WIDTH: tl.constexpr, KEPT: tl.constexpr, IS_BEST_TWO: tl.constexpr, TOP_K: tl.constexpr, RENORMALIZES: tl.constexpr,
     BLOCK_GROUPS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """With a kind below 0 tokens have none, and nothing is read of `kinds`."""
+    """Where `kind` is below 0, tokens have no kinds and `kinds` isn't read."""
     token, groups, members = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_GROUPS), tl.arange(0, BLOCK_WIDTH)
     numbers = groups[:, None] * WIDTH + members[None, :]
     is_expert = (groups < GROUPS)[:, None] & (members < WIDTH)[None, :]
@@ -71,7 +71,7 @@ def _route(
 def _are_kept(
     keys, groups, GROUPS: tl.constexpr, WIDTH: tl.constexpr, KEPT: tl.constexpr, IS_BEST_TWO: tl.constexpr
 ):  # fmt: skip
-    """Of each group 1 if it may be chosen from, by its best choice or by the sum of its best two."""
+    """1 for each group that may be chosen from, judged by its best expert or by the sum of its best two."""
     first = tl.max(keys, 1)
     values = value_of(first)
     if IS_BEST_TWO and WIDTH > 1:

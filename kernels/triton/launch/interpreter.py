@@ -61,7 +61,7 @@ def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
 
 
 def _call(function: Any, *given: Any, **named: Any) -> Any:
-    """Of a function by a kernel. What Triton itself wrote names its modules otherwise, so it is made ready once."""
+    """Call a function from a kernel. Triton's own functions name its modules differently, so each is patched once."""
     if function.fn not in function.rewritten_fn and "tl" not in function.fn.__globals__:
         interpreter._patch_lang(function.fn)
     return function.rewrite()(*given, **named)

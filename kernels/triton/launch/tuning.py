@@ -69,7 +69,7 @@ class Tuning:
         _ALL[name] = self
 
     def choice(self, key: Key, launch: Callable[[LaunchConfig], object] | None = None) -> LaunchConfig:
-        """For a shape; `launch` computes it with a choice, harmlessly, as often as it takes to time it."""
+        """The choice for a shape. `launch` computes it with any choice, as often as timing needs, and harmlessly."""
         known = self._known.get(key)
         if known is None and _learns and launch is not None and architecture() and KERNEL_TUNING.is_on:
             known = self._known[key] = _fastest(self.choices, launch)

@@ -16,7 +16,7 @@ Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]  # of rows, a wei
 
 
 class JoinedWeight(NamedTuple):
-    """As one matrix."""
+    """Several weights that act as one matrix."""
 
     products: tuple[Product, ...]
     weights: tuple[GpuWeight, ...]

@@ -73,7 +73,7 @@ def _computed(
 
 
 def _default(architecture: int, key: Key) -> LaunchConfig:
-    """For a key (bytes of a met number, rows, outputs, inputs)."""
+    """The choice for a key (bytes of a row's number, rows, outputs, inputs)."""
     width, rows, outputs, inputs = key
     if not architecture:
         return _INTERPRETED if outputs < _OF_A_MODEL else _INTERPRETED_MODEL

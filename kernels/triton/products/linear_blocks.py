@@ -77,7 +77,7 @@ def _computed(x: Tensor, weight: GpuBlocks, bias: Tensor | None, choice: LaunchC
 
 
 def _default(architecture: int, key: Key) -> LaunchConfig:
-    """For a key (bytes of a row's number, rows, outputs, inputs)."""
+    """The choice for a key (bytes of a row's number, rows, outputs, inputs)."""
     width, rows, outputs, inputs = key
     if not architecture:
         return _INTERPRETED if outputs < _OF_A_MODEL else _INTERPRETED_MODEL

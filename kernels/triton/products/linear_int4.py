@@ -67,7 +67,7 @@ def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, choice: LaunchC
 
 
 def _default(architecture: int, key: Key) -> LaunchConfig:
-    """For a key (bytes of a row's number, rows, outputs, inputs, group size)."""
+    """The choice for a key (bytes of a row's number, rows, outputs, inputs, group size)."""
     width, rows, outputs, inputs, group = key
     if not architecture:
         return _INTERPRETED

@@ -63,7 +63,7 @@ def block_types(codes: BlockCodes, scales: str = "scales", mins: str = "mins") -
 
 
 def constants(codes: BlockCodes) -> dict[str, int | float | bool]:
-    """Of a kind, for kernels."""
+    """The constants that kernels of this kind are compiled with."""
     zero = LOOKED_UP_ZERO if codes.values else codes.zero
     is_power = float_type(codes) == BFLOAT16
     sizes = {"BITS": codes.bits, "BLOCK": codes.block, "GROUP": codes.group}
@@ -141,7 +141,7 @@ def numbers_of_run(
 
 @triton.jit
 def plane_of(weight, lines, span, BITS: tl.constexpr):
-    """Of a span, and where in its bytes the first run's bits are; where there is none, nothing that counts."""
+    """The plane of a span, and where in its bytes the first run's bits are; anything where there is no plane."""
     within = tl.arange(0, _RUN)[None, :]
     if BITS == 5:
         found, shift = tl.load((weight.plane + lines.plane)[:, None] + span // 2 * _RUN + within), (span & 1) * 4

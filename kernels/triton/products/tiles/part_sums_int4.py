@@ -28,7 +28,7 @@ def _loaded(x_rows, start, num_inputs, HALF: tl.constexpr, IS_EVEN: tl.constexpr
 
 @triton.jit
 def _scales_of(scales, block, GROUP: tl.constexpr, HALF: tl.constexpr):
-    """Of a block's lower and upper half, for all outputs."""
+    """The scales of a block's lower and upper half, for all outputs."""
     lower = tl.load(scales + block * 2 * HALF // GROUP)
     upper = lower if GROUP % (2 * HALF) == 0 else tl.load(scales + (block * 2 * HALF + HALF) // GROUP)
     return lower, upper
@@ -44,7 +44,7 @@ def _factors_of(norm_weight, block, num_inputs, HALF: tl.constexpr):
 
 @triton.jit
 def _zeros_of(zeros, start, like, GROUP: tl.constexpr):
-    """Of the run of inputs from `start` on: [outputs, 1]."""
+    """The zeros of the run of inputs that begins at `start`: [outputs, 1]."""
     if zeros is None:
         found = tl.full((like.shape[0], 1), _MIDDLE, tl.float32)
     else:

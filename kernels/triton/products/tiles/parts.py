@@ -14,7 +14,7 @@ from ...arrival import counters
 def room_for(
     parts: int, numbers: int, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor] | tuple[None, None]:
-    """Where so many parts of all tiles' numbers are stored, and counted; nothing where there is one part."""
+    """Memory for so many parts of all tiles' numbers, and counters of them; nothing if there is one part."""
     return (torch.empty(parts * numbers, dtype=dtype, device=device), counters(device)) if parts > 1 else (None, None)
 
 

@@ -140,7 +140,7 @@ def launch(
 
 
 def num_parts(outputs: int, inputs: int, block: int) -> int:
-    """Into how many parts the inputs are cut, so that one row keeps a GPU busy; a power of two."""
+    """The number of parts that inputs are cut into, so that one row keeps a GPU busy; a power of two."""
     tiles, parts = triton.cdiv(outputs, block), 1
     while parts < 8 and 2 * parts * tiles <= _PROGRAMS and inputs >= 2 * parts * _SHORTEST_PART:
         parts *= 2
@@ -153,7 +153,7 @@ def row_bucket(rows: int) -> int:
 
 
 def finishing_types(dtype: str, finishing: dict[str, str], sums: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Of an example: types of the arguments from the output on, and which of them are multiples of 16.
+    """The types of an example's arguments from the output on, and which of them are multiples of 16.
 
     `finishing` are those that `finish` takes; `sums` is what parts are added up in, where they are spread.
     """
