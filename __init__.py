@@ -5,9 +5,11 @@ Names are imported when they are first used, so that `import penstock` answers a
 
 import importlib
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+BEGAN = time.monotonic_ns(), time.process_time_ns()  # for the timeline of a start (`protocol/processes/trace.py`)
 
 if not sys.platform.startswith("linux"):
     raise ImportError(f"Penstock supports Linux; this is {sys.platform}. On Windows, use it inside WSL 2.")

@@ -20,6 +20,8 @@ from .workers import StopRequested, Workers
 
 def main(child: Child) -> None:
     config = child.launch.config
+    trace = Trace(config.trace, child.role)
+    trace.reached("imports")
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
     inbox = WatchedInbox[EngineInbox](child.directory, "engine", EngineInbox, heartbeat)
     workers = Workers(child.directory, config)
@@ -41,10 +43,11 @@ def main(child: Child) -> None:
             Compiler(*from_files), RemoteFollower(*from_files), plan.vocab_size, may_force=not config.logits_processors
         ),
     )
-    loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))
+    loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace)
     # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()
     child.frontend.send(Ready("engine", plan))
+    trace.reached("memory plan")
     loop.run()
 
 

@@ -108,6 +108,8 @@ class ResultSender:
 
 
 def main(child: Child) -> None:
+    trace = Trace(child.launch.config.trace, child.role)
+    trace.reached("messages")
     # Bound before torch is imported, so that the engine's messages can queue in it.
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
     plans = Plans(WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
@@ -115,12 +117,14 @@ def main(child: Child) -> None:
 
     with no_collections():
         from .start.start import Start
+    trace.reached("imports")
     start = Start(child.launch, child.rank, child.directory)
-    trace = Trace(child.launch.config.trace, child.role)
+    trace.reached("weights")
     try:
         engine.send(Loaded(child.rank, start.plan()))
         runner = start.runner(plans.allocation(), trace, partial(_report_capture, child))
         engine.send(Allocated(child.rank))
+        trace.reached("memory")
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
         results = ResultSender(engine.send, child.fail, in_thread=start.is_asynchronous)

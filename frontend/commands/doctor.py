@@ -1,5 +1,5 @@
 """Check this machine, and suggest what to fix: Python, processor, memory, GPUs, torch, compiler, folders and the hub's
-cache. Exit status 0 if a model can run here, 1 if not.
+cache. Exit status 0 if a model can run here, 1 if not. With --start, time the start of a model instead.
 
 Each line has its own function; `machine.py` inspects the machine, and a worker's survey inspects torch.
 """
@@ -24,7 +24,7 @@ from ..console.logs import log_place
 from ..machine import ask_survey
 from .shared.cached_models import bundled_models, cached_models
 
-USAGE = ""
+USAGE = "[--start MODEL]"
 
 OK, WARN, FAIL = "ok", "warn", "FAIL"
 _COLOURS = {OK: "\x1b[32m", WARN: "\x1b[33m", FAIL: "\x1b[31m"}
@@ -44,11 +44,16 @@ class Finding(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the command takes no arguments."""
+    parser.add_argument("--start", metavar="MODEL", help="time this model's start, up to its first token, by process")
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Print lines as they are found: importing torch, where it is installed, takes a while."""
+    if arguments.start is not None:
+        from .shared.start_timeline import timed_start
+
+        print(timed_start(arguments.start), flush=True)
+        return 0
     failed = 0
     is_coloured = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in _findings():

@@ -81,6 +81,7 @@ class PrivateSession(Session[PendingRequest]):
         session.start()
         with session._closed_by_errors():
             session.read_tokenizer()
+        session.transport.tree.trace.reached("tokenizer")
         return session
 
     def read_tokenizer(self) -> None:

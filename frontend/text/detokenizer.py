@@ -275,18 +275,20 @@ def _without_last(parts: list[Logprobs], surplus: int) -> list[Logprobs]:
 
 
 def main(child: Child) -> None:
+    trace = Trace(child.launch.config.trace, child.role)
+    trace.reached("imports")
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
     inbox = WatchedInbox[DetokenizerInbox](child.directory, "detokenizer", DetokenizerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
     tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
     shown = child.launch.shown
     detokenizer = Detokenizer(tokenizer.decoding, Decoding(tokenizer.backend, shown) if shown else None)
-    trace = Trace(child.launch.config.trace, child.role)
     timed = trace.timed("detokenize", detokenizer.feed, tokens=lambda message: len(message.token_ids) // _INT)
     feed = passing("detokenizer.tokens", timed)
     gc.collect()
     gc.freeze()  # the tokenizer stays; no collection needs to walk it
     child.frontend.send(Ready(child.role))
+    trace.reached("tokenizer")
     while not isinstance(message := inbox.receive(), Stop):
         deltas, aborted = feed(message)
         if aborted:

@@ -1,5 +1,7 @@
 """`penstock doctor`: what is found, how it is judged, and the exit status."""
 
+import re
+
 import pytest
 from builders.cases import for_each
 
@@ -173,3 +175,17 @@ def test_cards_are_what_nvidia_smi_lists(script, cards, monkeypatch, tmp_path):
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert machine.cards() == cards
+
+
+def test_the_start_of_a_model_is_a_timeline_without_gaps_of_each_process(capsys):
+    assert cli.main(["doctor", "--start", "pocket"]) == 0
+    said = capsys.readouterr().out
+    first_token = int(re.match(r"The first token came (\d+) ms", said)[1])
+    parts = re.findall(r"^(.{12}) (.{12}) +(\d+) +(\d+) +\d+", said, re.MULTILINE)
+    ends: dict[str, int] = {}
+    for process, part, start, end in parts:
+        assert int(start) <= int(end) <= first_token and ends.get(process, int(start)) <= int(start), part
+        ends[process] = int(end)
+    assert {process.strip() for process in ends} == {"front end", "worker 0", "engine", "detokenizer"}
+    assert ends["front end   "] == first_token
+    assert {part.strip() for _, part, *_ in parts} >= {"interpreter", "imports", "tokenizer", "weights", "first token"}

@@ -64,7 +64,7 @@ def test_a_trace_shows_the_work_of_every_process_on_one_clock(kept):
     with open(kept[0]["trace"]) as file:
         events = json.loads(file.read().rstrip().rstrip(",") + "]")
     names = {event["args"]["name"]: event["pid"] for event in events if event["ph"] == "M"}
-    assert names.keys() == {"worker 0", "engine", "detokenizer"}
+    assert names.keys() == {"front end", "worker 0", "engine", "detokenizer"}
     spans = {(event["pid"], event["name"]) for event in events if event["ph"] == "X"}
     assert spans >= {
         (names["worker 0"], "forward"),

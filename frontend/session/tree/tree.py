@@ -31,6 +31,7 @@ from ....protocol.processes.launch import Launch
 from ....protocol.processes.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ....protocol.processes.runtime_directory import RuntimeDirectory
 from ....protocol.processes.sockets import Inbox, Outbox
+from ....protocol.processes.trace import Trace
 from ....protocol.stats import StartProgress
 from ...console import logs
 from ...console.progress import StartBar
@@ -63,6 +64,8 @@ class Tree:
         self._oom_kills = _oom_kills()
         try:
             self.files = TreeFiles(config, model_folder, tokenizer_folder)
+            self.trace = Trace(self.files.config.trace, "front end")
+            self.trace.reached("imports")
             self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
             self._start(
@@ -75,6 +78,7 @@ class Tree:
                     self.heartbeats.descriptor,
                 )
             )
+            self.trace.reached("processes")
             self.roll_call = RollCall(self.directory.path, [child.role for child in self.children], self.heartbeats)
         except BaseException:
             self.close()
@@ -121,6 +125,8 @@ class Tree:
         self.files.take_names()
         self.plan = plan
         self.is_ready = True
+        self.trace.reached("wait")
+        self.trace.close()
         return plan
 
     def note(self, message: FrontendInbox) -> None:
@@ -190,7 +196,8 @@ class Tree:
         self.is_closed = True
         # An incomplete tree would not pass the message on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        opened = [getattr(self, name) for name in ("engine", "inbox", "roll_call", "files") if hasattr(self, name)]
+        names = ("engine", "inbox", "roll_call", "trace", "files")
+        opened = [getattr(self, name) for name in names if hasattr(self, name)]
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
         finally:  # also after a Ctrl-C while waiting
