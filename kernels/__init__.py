@@ -1,4 +1,4 @@
-"""Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
+"""Operations on rows of numbers: each is a formula (`reference/`), with versions of it in rooms of their own.
 
 Open `operations.py` first: what layers call. `operands.py`, `rows.py`, `paged.py` and `states.py` are what operations
 are given; `stored/` has weights as checkpoints hold them, `packed/` as products read them. `torch/` has versions in

@@ -1,8 +1,8 @@
 """KV memory and the shape of a step, for kernels that read only tensors of their own device.
 
-Unlike `rows.Rows`, nothing here is a list: a captured step is replayed with other numbers in the same tensors. So there
-may be empty rows and tokens: a row whose context is 0 is empty, and a token whose slot is below 0 is stored nowhere;
-what is computed for them is never read.
+Unlike `rows.HostRows`, nothing here is a list: a captured step is replayed with other numbers in the same tensors. So
+there may be empty rows and tokens: a row whose context is 0 is empty, and a token whose slot is below 0 is stored
+nowhere; what is computed for them is never read.
 """
 
 from dataclasses import dataclass, replace

@@ -44,11 +44,9 @@ TORCH_ROOMS = {
 }
 # Files of these rooms that load without torch, so that all may import them.
 FREE_OF_TORCH = {"kernels/triton/__init__.py", "worker/backends/triton/unsupported.py"}
-# Files that are being freed of torch now; what is done leaves this list.
-TORCH_BEING_REPLACED = {"worker/convert"}
 # Which rooms, or which single files, may import a distribution; nobody else does.
 AT_HOME = {
-    "torch": TORCH_ROOMS | TORCH_BEING_REPLACED,
+    "torch": TORCH_ROOMS,
     "triton": {"kernels"},
     "zmq": {"protocol/processes/sockets.py"},
     "transformers": {"frontend/text/convert_tokenizer.py"},
@@ -311,7 +309,7 @@ def test_a_file_outside_of_torchs_rooms_loads_without_torch():
     faults = [
         f"{path}:{line} imports {name}"
         for path in package_files()
-        if not is_in(path, TORCH_ROOMS | TORCH_BEING_REPLACED) or path.as_posix() in FREE_OF_TORCH
+        if not is_in(path, TORCH_ROOMS) or path.as_posix() in FREE_OF_TORCH
         for name, line in imports(path)
         if line not in imported_on_demand(path) and name not in free
         if name.split(".")[0] == "torch" or f"{name}.".startswith(rooms)

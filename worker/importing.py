@@ -1,7 +1,7 @@
-"""Imports torch and the modules that need it, with garbage collection switched off.
+"""Imports modules with garbage collection switched off.
 
-Imports create hardly any garbage, and the collector would scan torch's many objects a hundred times, a quarter of the
-import's time.
+Imports create hardly any garbage, and the collector would scan all of their objects again and again: torch's a hundred
+times, a quarter of the time of its import.
 """
 
 import gc

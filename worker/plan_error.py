@@ -1,7 +1,4 @@
-"""The error that a worker raises for a plan that breaks a rule of the stream.
-
-The worker and its stand-in check each plan alike; only the worker imports torch.
-"""
+"""The error for a plan that breaks a rule of the stream; the worker and its stand-in check each plan alike."""
 
 
 class PlanError(RuntimeError):

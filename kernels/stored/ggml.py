@@ -37,10 +37,6 @@ class GgmlPart:
         """Some of the outputs."""
         return GgmlPart(self.type, self.octets[first:end])
 
-    def selected(self, outputs: Array) -> "GgmlPart":
-        """The outputs with these indices, in this order."""
-        return GgmlPart(self.type, self.octets[outputs])
-
     def columns(self, first: int, end: int) -> "GgmlPart":
         """Some of the inputs, from the border of a block to that of another one."""
         numbers, nbytes, _ = self.block

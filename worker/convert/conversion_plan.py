@@ -116,23 +116,20 @@ def stored_tensors(
     folder: Path, config: ModelConfig, kinds: dict[str, str | None], find_layout: FindLayout
 ) -> list[StoredTensor]:
     """All tensors of the source, by file and name. A model with vision keeps its names; others get layers' names."""
-    file_of: dict[str, Path] = {}
+    file_of: dict[str, MappedSafetensors] = {}
     for path in own_weight_files(folder):
         require_regular(path)
-        file_of |= dict.fromkeys(sorted(MappedSafetensors.open(path).names), path)
-    layout = find_layout(file_of, config)
-    by_file: dict[Path, list[tuple[str, str]]] = {}
-    for name, stored in layout.names(file_of).items():
-        by_file.setdefault(file_of[stored], []).append((name, stored))
-    found = []
-    for path, tensors in by_file.items():
         file = MappedSafetensors.open(path)
-        for name, stored in tensors:
-            view = layout.view(name, file.array(stored))
-            written = name if config.vision is None else name_beside(stored, name)
-            dtype = _dtype(view, name)
-            found.append(StoredTensor(name, stored, layout, path, dtype, view.shape, written, kinds.get(name)))
-    return found
+        file_of |= dict.fromkeys(sorted(file.names), file)
+    layout = find_layout(file_of, config)
+    found = []
+    for name, stored in layout.names(file_of).items():
+        file = file_of[stored]
+        view = layout.view(name, file.array(stored))
+        written = name if config.vision is None else name_beside(stored, name)
+        dtype = _dtype(view, name)
+        found.append(StoredTensor(name, stored, layout, file.path, dtype, view.shape, written, kinds.get(name)))
+    return sorted(found, key=lambda each: each.file)
 
 
 def _dtype(view: Sliceable, name: str) -> DType:

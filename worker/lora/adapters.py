@@ -67,11 +67,11 @@ class AdapterBank:
         """Read an adapter, a folder or a file, into its slot, which no step may use meanwhile; raises
         `AdapterError`."""
         targets = {name: Target(*rooms[0].pieces[0].shape) for name, rooms in self._rooms.items()}
-        with self._opened(path, targets) as files:
-            self.unload(adapter)
-            for name in files.modules:
-                for room in self._rooms[name]:
-                    room.put(adapter, files, name)
+        files = self._opened(path, targets)
+        self.unload(adapter)
+        for name in files.modules:
+            for room in self._rooms[name]:
+                room.put(adapter, files, name)
 
     def _opened(self, path: Path, targets: dict[str, Target]) -> AdapterFiles | GgufAdapter:
         if path.is_dir():

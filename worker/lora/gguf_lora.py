@@ -7,7 +7,6 @@ Everything is checked before anything is read, as for PEFT's adapters (`lora_fil
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Self
 
 import numpy
 
@@ -47,7 +46,7 @@ class _Changed:
 
 
 class GgufAdapter:
-    """Open while used as a context; `modules` names the projections that the adapter changes."""
+    """`modules` names the projections that the adapter changes."""
 
     def __init__(self, path: Path, targets: Mapping[str, Target], max_rank: int, find_views: FindViews) -> None:
         self._name = file_name(path)
@@ -60,12 +59,6 @@ class GgufAdapter:
     @property
     def modules(self) -> list[str]:
         return list(self._views)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Close the file unless it is still in use."""
 
     def read(self, module: str, part: Part | None) -> tuple[Array, Array]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""

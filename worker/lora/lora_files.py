@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy
 
-from ...kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
+from ...kernels import DTYPES
+from ...kernels.arrays import FLOAT32, Array
 from ...protocol.errors import AdapterError, ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, require_regular
@@ -23,7 +24,6 @@ from ..weights.piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<matrix>[AB])\.weight")
-_DTYPES = (FLOAT32, FLOAT16, BFLOAT16)
 
 
 class Target(NamedTuple):
@@ -34,7 +34,7 @@ class Target(NamedTuple):
 
 
 class AdapterFiles:
-    """Open while used as a context; `modules` names the projections that the adapter changes."""
+    """`modules` names the projections that the adapter changes."""
 
     def __init__(self, folder: Path, targets: Mapping[str, Target], max_rank: int, layout: Layout) -> None:
         """`layout` has the family's names of projections, and which of them it fuses."""
@@ -49,12 +49,6 @@ class AdapterFiles:
     @property
     def modules(self) -> list[str]:
         return list(self._stored_names)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        del self._stored
 
     def read(self, module: str, part: Part | None) -> tuple[Array, Array]:
         """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
@@ -112,7 +106,7 @@ class AdapterFiles:
             )
         check_module(str(self.folder), module, down.shape, up.shape, targets, max_rank)
         for stored in (down, up):
-            if stored.dtype not in _DTYPES:
+            if stored.dtype not in DTYPES.values():
                 raise AdapterError(
                     f"{self.folder} stores {module} as {stored.dtype}. Save it as float32, float16 or bfloat16.",
                     "files",

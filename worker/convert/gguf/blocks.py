@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy
 
-from ....kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
+from ....kernels.arrays import FLOAT16, FLOAT32, Array
+from ...weights.gguf.tensors import FLOATS
 from .k_blocks import bytes_of, divided, extremes, nibbles, q4_k, q5_k, q6_k
 
 _BLOCK = 32
@@ -21,8 +22,8 @@ _BLOCK = 32
 def quantized_rows(rows: Array, type_name: str) -> Array:
     """[rows, inputs] as uint8 [rows, bytes of a row]."""
     with numpy.errstate(over="ignore", invalid="ignore"):  # of weights too large or too small for a scale
-        if type_name in _FLOATS:
-            return bytes_of(rows.astype(_FLOATS[type_name], copy=False))
+        if type_name in FLOATS:
+            return bytes_of(rows.astype(FLOATS[type_name], copy=False))
         return _QUANTIZERS[type_name](rows.astype(FLOAT32, copy=False)).reshape(len(rows), -1)
 
 
@@ -58,7 +59,6 @@ def _away_from_zero(values: Array) -> Array:
     return whole + numpy.sign(values) * (abs(values - whole) >= FLOAT32.type(0.5))
 
 
-_FLOATS = {"F32": FLOAT32, "F16": FLOAT16, "BF16": BFLOAT16}
 _QUANTIZERS: dict[str, Callable[[Array], Array]] = {
     "Q8_0": q8_0,
     "Q4_0": q4_0,

@@ -5,13 +5,15 @@ Reads are lazy and sliced. A quantized matrix is returned as it is stored.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from ....kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
+from ....kernels import DTYPES
+from ....kernels.arrays import Array
 from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.files.model_file import read_model_json
@@ -22,12 +24,11 @@ from ..layouts.layout import FindLayout, Sliceable
 from ..layouts.tensor_names import is_paddles
 from ..piece import Part, index_of
 from ..quantized import COMPANIONS, Share, is_in_groups, is_quantized, read_part
-from .mapped_safetensors import MappedSafetensors
+from .mapped_safetensors import Header, MappedSafetensors
 from .mappings import Mappings
 from .weight_files import own_weight_files
 
 _FOREIGN = (".bin", ".pt", ".pth", ".gguf", ".pdparams", ".distcp")  # other formats' weights
-_FLOATS = (FLOAT32, FLOAT16, BFLOAT16)
 
 
 class Checkpoint:
@@ -43,7 +44,7 @@ class Checkpoint:
         self.folder = folder
         self.quantization = quantization
         self.bytes_read = 0
-        self._files = MappedFiles(folder)
+        self._files = Mappings(partial(_map, {}))
         self._file_of = self._indexed()
         self._layout = find_layout(self._file_of, config)
         self._stored_name = self._layout.names(self._file_of)
@@ -59,7 +60,7 @@ class Checkpoint:
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Array:
         """Read the tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
         tensor = self.shaped(name, shape)[index_of(part)]
-        if tensor.dtype not in _FLOATS:
+        if tensor.dtype not in DTYPES.values():
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
         self._count(tensor.nbytes)
         return tensor
@@ -101,7 +102,7 @@ class Checkpoint:
             raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
         self._used.add(name)
         stored = self._stored_name[name]
-        file = self._files.mapped(self._file_of[stored])
+        file = self._mapped(self._file_of[stored])
         if stored not in file.names:  # the index belongs to other files
             raise ConfigError(f"{file.path} holds no tensor {stored}, which its index names.")
         return self._layout.view(name, file.array(stored))
@@ -119,11 +120,17 @@ class Checkpoint:
             files = [path.name for path in own_weight_files(self.folder)]
             if not files:
                 raise ModelNotFoundError(self._no_weights()) from None
-            return {name: file for file in files for name in self._files.mapped(file).names}
+            return {name: file for file in files for name in self._mapped(file).names}
         try:
             return {str(name): _plain_name(file) for name, file in found["weight_map"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{index} is no index of safetensors files: {error}") from error
+
+    def _mapped(self, file: str) -> MappedSafetensors:
+        try:
+            return self._files.of(self.folder / file)
+        except FileNotFoundError as error:
+            raise ModelNotFoundError(f"{self.folder / file} is listed in the index but missing.") from error
 
     def _count(self, nbytes: int) -> None:
         self.bytes_read += nbytes
@@ -166,26 +173,10 @@ def _plain_name(file: Any) -> str:
     return file
 
 
-class MappedFiles:
-    """The safetensors files of a folder, mapped into memory when first read."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._mappings = Mappings(_map)
-
-    def mapped(self, file: str) -> MappedSafetensors:
-        try:
-            return self._mappings.of(self.folder / file)
-        except FileNotFoundError as error:
-            raise ModelNotFoundError(f"{self.folder / file} is listed in the index but missing.") from error
-
-    def count(self, nbytes: int) -> None:
-        """Count bytes read from the mapped files."""
-        self._mappings.count(nbytes)
-
-
-def _map(path: Path, file: BufferedReader) -> MappedSafetensors:
-    mapped = MappedSafetensors(path, file)
+def _map(headers: dict[Path, Header], path: Path, file: BufferedReader) -> MappedSafetensors:
+    """Map a file; it is the same one each time, so its header is read once."""
+    mapped = MappedSafetensors(path, file, headers.get(path))
+    headers[path] = mapped.header
     if mapped.header.metadata.get("format") in ("pd", "paddle") and not is_paddles(mapped.names):
         raise ConfigError(
             f"{path} is in Paddle's own layout, of which only ERNIE-4.5's is read (ernie.*). Use the model as it is "

@@ -38,14 +38,14 @@ _LONGEST_HEADER = 100_000_000  # safetensors' own limit
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class StoredTensor(msgspec.Struct):
+class _Entry(msgspec.Struct):
     dtype: str
     shape: list[_Count]
     data_offsets: tuple[_Count, _Count]  # first and last + 1 byte of the values
 
 
 class Header(NamedTuple):
-    tensors: dict[str, StoredTensor]
+    tensors: dict[str, _Entry]
     metadata: dict[str, str]
     values_at: int  # where in the file the values begin
 
@@ -53,10 +53,10 @@ class Header(NamedTuple):
 class MappedSafetensors:
     """The file, open until nothing refers to it or its arrays."""
 
-    def __init__(self, path: Path, file: BufferedReader) -> None:
-        """Raises `ConfigError` if the file is damaged."""
+    def __init__(self, path: Path, file: BufferedReader, header: Header | None = None) -> None:
+        """Raises `ConfigError` if the file is damaged. `header`: as it was read before, if it was."""
         self.path = path
-        self.header = read_header(path, file)
+        self.header = header or read_header(path, file)
         self._mapped = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
 
     @classmethod
@@ -100,7 +100,7 @@ def _header(file: BufferedReader, size: int) -> Header:
     try:
         found = msgspec.json.decode(os.pread(file.fileno(), length, _LENGTH), type=dict[str, msgspec.Raw])
         metadata = msgspec.json.decode(found.pop("__metadata__", b"{}"), type=dict[str, str] | None)
-        tensors = {name: msgspec.json.decode(each, type=StoredTensor) for name, each in found.items()}
+        tensors = {name: msgspec.json.decode(each, type=_Entry) for name, each in found.items()}
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise _Damage("its header is no safetensors header") from None
     end = 0

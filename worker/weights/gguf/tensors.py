@@ -20,7 +20,6 @@ from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.gguf.types import BY_NAME
 from ...description.linked_files import LinkedFiles
 from ..files.mappings import Mappings
-from ..packed.packed_file import in_mapping
 
 FLOATS = {"F32": FLOAT32, "F16": FLOAT16, "BF16": BFLOAT16, "F64": numpy.dtype(numpy.float64)}
 
@@ -97,7 +96,7 @@ class GgufTensors:
         mapped = self._mappings.of(file)
         if len(mapped) < info.offset + info.nbytes:
             raise ConfigError(f"{file_name(file)} was cut short since its header was read. Download it again.")
-        octets = in_mapping(mapped, info.offset, info.nbytes)
+        octets = numpy.frombuffer(mapped, numpy.uint8, info.nbytes, info.offset)
         width = BY_NAME[info.type].nbytes(info.shape[-1]) if info.shape else info.nbytes
         return StoredTensor(name, info.type, info.shape, octets.reshape(-1, width))
 

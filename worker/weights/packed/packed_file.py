@@ -227,12 +227,8 @@ def _weight(stored: _StoredWeight, mapped: mmap.mmap) -> NativeWeight:
 
 
 def _array(stored: _StoredArray, mapped: mmap.mmap) -> Array:
-    return in_mapping(mapped, stored.offset, stored.nbytes).view(stored.dtype).reshape(stored.shape)
-
-
-def in_mapping(mapped: mmap.mmap, offset: int, nbytes: int) -> Array:
-    """So many bytes of a mapped file."""
-    return numpy.frombuffer(mapped, numpy.uint8, nbytes, offset)
+    octets = numpy.frombuffer(mapped, numpy.uint8, stored.nbytes, stored.offset)
+    return octets.view(stored.dtype).reshape(stored.shape)
 
 
 def _up(number: int, multiple: int) -> int:

@@ -12,12 +12,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from ....kernels.arrays import Array
 from ....kernels.cpu.weights.huge_pages import begin_anew
 from ....kernels.cpu.weights.packed import NativeWeight
 from ....protocol.errors import OutOfMemoryError
 from .kept_files import LARGEST_SHARE, UnfinishedFile
-from .packed_file import WeightWriter, in_mapping
+from .packed_file import WeightWriter
 
 _LOG = logging.getLogger(__name__)
 _WINDOW = 1 << 30  # bytes mapped at once beyond the expected size
@@ -83,8 +85,8 @@ class WrittenThrough:
     def _mapped(self, array: Array, at: int) -> Array:
         if at + array.nbytes > self._window_at + len(self._window):
             self._open_window(at // mmap.PAGESIZE * mmap.PAGESIZE, max(_WINDOW, array.nbytes + mmap.PAGESIZE))
-        flat = in_mapping(self._window, at - self._window_at, array.nbytes)
-        return flat.view(array.dtype).reshape(array.shape)
+        octets = numpy.frombuffer(self._window, numpy.uint8, array.nbytes, at - self._window_at)
+        return octets.view(array.dtype).reshape(array.shape)
 
     def _open_window(self, at: int, nbytes: int) -> None:
         # mmap(2) allows mapping beyond the end of a file; Python requires the file to be that long already.
