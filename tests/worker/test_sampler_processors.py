@@ -1,5 +1,8 @@
 """Logits steps that a user brings: what they are given, and that a broken one stays its own request's matter."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy
 import pytest
 import torch
@@ -80,7 +83,17 @@ def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
     [
         (favour, 1000, "The logits processor 'broken' failed: ValueError: 1000 is no token"),
         (always(lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)), None, "'broken' failed: IndexError"),
-        (always(lambda tokens, num_prompt, logits: logits + 1), None, "change"),
+        (always(lambda tokens, num_prompt, logits: logits[:-1]), None, "ndarray of shape (96,) and float32; a step"),
+        (always(lambda tokens, num_prompt, logits: logits > 0), None, "and bool; a step changes its logits in place"),
+        (always(lambda tokens, num_prompt, logits: torch.zeros(2, VOCABULARY)), None, "Tensor of shape (2, 97)"),
+        (always(lambda tokens, num_prompt, logits: torch.zeros(VOCABULARY) > 0), None, "bool"),
+        (always(lambda tokens, num_prompt, logits: logits * 1j), None, "complex64"),
+        (always(lambda tokens, num_prompt, logits: ["a"] * VOCABULARY), None, "list of shape (97,) and <U1"),
+        (always(lambda tokens, num_prompt, logits: 0), None, "int of shape ()"),
+        (always(lambda tokens, num_prompt, logits: [[1], [2, 3]]), None, "inhomogeneous"),
+        (always(lambda tokens, num_prompt, logits: logits.__setitem__(3, numpy.nan)), None, "NaN or infinity"),
+        (always(lambda tokens, num_prompt, logits: [float("inf")] * VOCABULARY), None, "NaN or infinity"),
+        (lambda vocab_size, given: 5, None, "TypeError"),
         (always(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
     ],
 )
@@ -96,3 +109,102 @@ def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words)
     assert list(asked.errors) == [1] and words in asked.errors[1]
     ban = always(lambda tokens, num_prompt, logits: logits.fill(-numpy.inf))  # it leaves nothing to choose from
     assert sample(logits[:1].clone(), rows(LogitsProcessors({"ban": ban}), [GREEDY])).faults.tolist() == [2]
+
+
+# Steps, with the parameters of which they want tensors. `look` notes what they get.
+FORMS = {
+    "def step(tokens, num_prompt, logits): look(tokens, logits)": "",
+    "def step(tokens: numpy.ndarray, num_prompt: int, logits: NDArray[numpy.float32]): look(tokens, logits)": "",
+    "def step(tokens: torch.Tensor, num_prompt: int, logits: torch.Tensor) -> Missing: look(tokens, logits)": "tl",
+    "def step(tokens, num_prompt, logits: 'torch.Tensor'): look(tokens, logits)": "tl",
+    "def step(tokens: 'Absent.Tensor', num_prompt, logits): look(tokens, logits)": "tl",
+    "def step(tokens, num_prompt, logits: Optional[torch.Tensor] = None): look(tokens, logits)": "tl",
+    "def step(tokens, num_prompt, logits: Optional['torch.Tensor']): look(tokens, logits)": "tl",
+    "def step(tokens, num_prompt, logits: Row): look(tokens, logits)": "tl",
+    "def step(tokens: list[int], num_prompt, logits: torch.FloatTensor | None): look(tokens, logits)": "l",
+    "def step(tokens: torch.Tensor, num_prompt, logits: numpy.ndarray): look(tokens, logits)": "t",
+    "def step(*row: torch.Tensor): look(row[0], row[2])": "tl",
+    "def step(tokens, num_prompt, logits): look(tokens, logits)\nstep.takes_tensors = True": "tl",
+    "def step(tokens, num_prompt, logits: torch.Tensor): look(tokens, logits)\nstep.takes_tensors = False": "",
+    """class Step:
+    def __call__(self, tokens, num_prompt, logits: torch.Tensor): look(tokens, logits)
+step = Step()""": "tl",
+    """class Step:
+    takes_tensors = True
+    def __call__(self, *row): look(row[0], row[2])
+    def bound(self, tokens, num_prompt, logits): look(tokens, logits)
+step = Step().bound""": "tl",
+    """class Step:
+    @staticmethod
+    def free(tokens, num_prompt, logits: torch.Tensor): look(tokens, logits)
+step = Step.free""": "tl",
+    """def named(own: torch.Tensor, tokens, num_prompt, logits): look(tokens, logits)
+step = partial(named, 1)""": "",
+    """def named(own, tokens, num_prompt, logits: torch.Tensor, *, other: int = 2): look(tokens, logits)
+step = partial(named, 1, other=3)""": "tl",
+    """def named(tokens, num_prompt, logits): look(tokens, logits)
+named.takes_tensors = True
+step = partial(partial(named))""": "tl",
+}
+
+
+def seen_by(step: str, header: str, tensors: Any) -> str:
+    """Which of `tokens` and `logits` a step gets as tensors; it has changed the row as an array's would be."""
+    found: list[str] = []
+
+    def look(tokens: Any, logits: Any) -> None:
+        found.append("t" * isinstance(tokens, torch.Tensor) + "l" * isinstance(logits, torch.Tensor))
+        assert tokens.tolist() == TOKENS
+        logits[60] = 1000
+
+    names = {"look": look, "torch": tensors, "numpy": numpy, "Missing": None, "Row": torch.Tensor}
+    exec(f"{header}\n{step}", names)
+    logits = logits_like(1, VOCABULARY)
+    asked = rows(LogitsProcessors({"look": always(names["step"])}), [GREEDY])
+    assert sample(logits, asked).token_ids.tolist() == [60], asked.errors
+    return found[0]
+
+
+@for_each("step", FORMS)
+def test_a_step_that_asks_for_tensors_gets_them(step):
+    imports = "from functools import partial\nfrom typing import Optional\nfrom numpy.typing import NDArray"
+    later = "from __future__ import annotations"
+    assert seen_by(step, imports, torch) == FORMS[step]
+    assert seen_by(step, f"{later}\n{imports}", torch) == FORMS[step]
+    assert seen_by(step, f"{later}\n{imports}", None) == FORMS[step]  # imported for type checkers only
+
+
+def test_a_processor_asks_for_the_steps_that_it_makes_and_a_history_stays_as_it_is():
+    def make(vocab_size: int, given: Any) -> Callable[..., None]:
+        def step(tokens, num_prompt, logits) -> None:
+            logits[tokens.unique()] += 1000
+            tokens.fill_(0)
+
+        return step
+
+    make.takes_tensors = True
+    asked = rows(LogitsProcessors({"look": make}), [GREEDY])
+    assert sample(logits_like(1, VOCABULARY), asked).token_ids[0] in TOKENS
+    assert asked.history(numpy.array([0]), len(TOKENS)).tolist() == [TOKENS]
+
+
+@for_each(
+    "form", [numpy.asarray, list, torch.tensor, lambda row: torch.tensor(row).bfloat16(), numpy.float64, numpy.intp]
+)
+def test_a_step_may_return_its_row_in_any_form(form):
+    row = [0] * 7 + [3] + [-1] * (VOCABULARY - 8)
+    returned = always(lambda tokens, num_prompt, logits: form(row))
+    found = logits_like(2, VOCABULARY)
+    asked = rows(
+        LogitsProcessors({"change": lambda size, given: given and returned(size, given)}), [arguments(change=1), GREEDY]
+    )
+    likeliest = int(found[1].argmax())
+    assert sample(found, asked).token_ids.tolist() == [7, likeliest], asked.errors
+    assert found[0].tolist() == row
+
+
+def test_a_faulty_row_of_the_model_is_not_said_to_be_a_processors():
+    logits = logits_like(1, VOCABULARY)
+    logits[0, 4] = float("nan")
+    asked = rows(LogitsProcessors({"favour": favour}), [arguments(favour=3)])
+    assert sample(logits, asked).faults.tolist() == [1] and not asked.errors

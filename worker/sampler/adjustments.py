@@ -167,12 +167,17 @@ def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
 
 
 def apply_logits_processors(ops: Sampling, logits: DeviceArray, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """Run `logits_processors`. If a row's step raises, all its tokens are masked and the error is kept."""
+    """Run `logits_processors`. If a row's step raises, all its tokens are masked and the error is kept.
+
+    A row that is faulty before has its fault by the scan.
+    """
     device = rows.parameters.device
     for index, slot, length, num_prompt in zip(indices, rows.slots, rows.positions, rows.num_prompt, strict=True):
         tokens = device.host_copy(rows.histories[slot, :length])()
         tokens.flags.writeable = False
         row = device.host_copy(logits[index])()  # on a CPU the same memory
+        if not row.max() < numpy.inf:
+            continue
         try:
             for processor in rows.parameters.rare.logits_processors[int(slot)]:
                 processor.apply(tokens, int(num_prompt), row)
