@@ -108,13 +108,9 @@ class ResultSender:
 
 
 def main(child: Child) -> None:
-<<<<<<< Updated upstream
     trace = Trace(child.launch.config.trace, child.role)
     trace.reached("messages")
-    # Bound before torch is imported, so that the engine's messages can queue in it.
-=======
     # Bound before the other modules are imported, so that the engine's messages can queue in it.
->>>>>>> Stashed changes
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
     plans = Plans(WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
     engine = Outbox(child.directory, "engine")
