@@ -1,5 +1,6 @@
 """No process of a tree on native kernels has torch, whatever it computes: neither among its modules nor mapped."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,25 @@ from builders.daemon import running_daemon
 from builders.gguf_models import as_gguf
 from builders.native_variants import available_variants
 from builders.seeing_model import about, as_url, picture
-from builders.starts import run
+from builders.starts import command, run
 from builders.tiny_model import tiny_model
 from builders.watching import tree_processes
 
 from penstock import LLM, BeamSearchParams, SamplingParams
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="torch's operations compute where no kernels do")
+# Kinds of `penstock convert`, and what it writes.
+CONVERSIONS = [
+    ("int8", "folder"),
+    ("int4", "folder", "--group-size", "32", "--tensor-parallel-size", "2", "--per-rank"),
+    ('{"*": "int4", "*.down_proj": null}', "folder"),
+    ("none", "folder"),
+    ("q8_0", "file.gguf"),
+    ("q4_0", "file.gguf"),
+    ("q4_k", "file.gguf"),
+    ("none", "file.gguf"),
+]
+QUICK_CONVERSIONS = ("int8", "q4_k")
 OPTIONS: dict[str, Any] = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 1, "quiet": True}
 PARAMS = [
     SamplingParams(max_tokens=6, temperature=0, ignore_eos=True),
@@ -83,6 +96,27 @@ def test_pictures_need_none():
         assert output.error_msg is None
 
     check("pocket-sight", ask)
+
+
+@pytest.mark.parametrize(
+    "kind, target, words",
+    [
+        pytest.param(kind, target, words, marks=() if kind in QUICK_CONVERSIONS else pytest.mark.long)
+        for kind, target, *words in CONVERSIONS
+    ],
+)
+def test_a_conversion_needs_none_in_any_process(tmp_path, kind, target, words):
+    """In place of torch stands a module that leaves a file where it is imported."""
+    (shadow := tmp_path / "shadow").mkdir()
+    (shadow / "torch.py").write_text("import pathlib\npathlib.Path(__file__, '../found').resolve().touch()\n")
+    environment = {"env": {**os.environ, "PYTHONPATH": str(shadow)}}
+    done = command(
+        "convert", "pocket", str(tmp_path / target), "--quantization", kind, "--quiet", *words, **environment
+    )
+    assert done.returncode == 0 and (tmp_path / target).exists(), done.stderr
+    assert not (shadow / "found").exists()
+    run("import torch", **environment)
+    assert (shadow / "found").exists(), "the look would not have found it"
 
 
 @pytest.mark.long
