@@ -1,8 +1,8 @@
 """Operations on rows of numbers: each is a formula (`reference/`), with versions of it in rooms of their own.
 
 Open `operations.py` first: what layers call. `operands.py`, `rows.py`, `paged.py` and `states.py` are what operations
-are given; `stored/` has weights as checkpoints hold them, `packed/` as products read them. `torch/` has versions in
-torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
+are given; `stored/` has weights as checkpoints hold them. `torch/` has versions in torch's operations, and weights as
+these and a GPU's kernels read them; `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
 from .lora import LoraConfig, LoraMapping, LoraWeights

@@ -31,16 +31,13 @@ MAY_IMPORT = {
 }
 # What computes with tensors, on a GPU or where no native kernels are; all else holds arrays, and loads without torch.
 TORCH_ROOMS = {
-    "kernels/packed",
     "kernels/reference",
     "kernels/torch",
     "kernels/triton",
     "worker/backends/torch",
     "worker/backends/triton",
-    # What only a GPU's worker imports, and a survey that asks for torch.
-    "worker/start/card_memory.py",
-    "worker/start/warm_up.py",
-    "worker/survey.py",
+    # Of the start what only a GPU's worker imports: it plans with the rooms above the backends.
+    "worker/start/card",
 }
 # Files of these rooms that load without torch, so that all may import them.
 FREE_OF_TORCH = {"kernels/triton/__init__.py", "worker/backends/triton/unsupported.py"}
@@ -79,6 +76,7 @@ AT_HOME = {
     "marshal": set(),
     "multiprocessing": set(),
 }
+VERSIONS = tuple(f"penstock.kernels.{room}" for room in ("cpu", "torch", "triton"))
 KERNELS_KNOW = {"numpy", "ml_dtypes", "torch", "triton", "penstock"}
 
 FILE_LINES_AT_MOST, FILE_LINES_WELCOME = 400, 300
@@ -323,7 +321,8 @@ def test_a_formula_imports_no_version_and_asks_for_no_device():
         if path.parts[:2] != ("kernels", "reference"):
             continue
         for name, line in imports(path):
-            if name.startswith(("triton", "penstock.kernels.cpu", "penstock.kernels.torch", "penstock.kernels.triton")):
+            is_operand = name.startswith("penstock.kernels.torch.packed.")  # weights as products read them
+            if name.startswith(("triton", *VERSIONS)) and not is_operand:
                 faults.append(f"{path}:{line} imports {name}")
         faults += [f"{path}:{line} {text}" for text, line in attributes(path, ".is_cuda", "device.type")]
     no_faults(faults, "What is quick on a device is a version of its own")

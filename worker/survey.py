@@ -17,7 +17,7 @@ from ..protocol.errors import PenstockError
 from ..protocol.files.cache_folder import cache_folder
 from ..protocol.memory_plan import taken_bytes
 from ..protocol.options.config import EngineConfig
-from ..protocol.survey import SURVEYED_TOKENS, GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
+from ..protocol.survey import SURVEYED_TOKENS, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .description.config import ModelConfig, read_config
 from .description.families.table import FAMILIES
 from .description.groups import groups_of, kept_bytes, memory_bytes
@@ -148,18 +148,11 @@ def _torch() -> TorchSurvey:
     if find_spec("torch") is None:
         return TorchSurvey()
     try:
-        import torch
+        from .backends.torch.card import torch_survey  # imports torch
 
-        cards = []
-        if torch.cuda.is_available():
-            for number in range(torch.cuda.device_count()):
-                free, total = torch.cuda.mem_get_info(number)
-                cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
+        return torch_survey(triton=_installed("triton"))
     except Exception as error:  # report whatever a broken installation raises
         return TorchSurvey(error=f"{type(error).__name__}: {error}")
-    return TorchSurvey(
-        version=str(torch.__version__), cuda=torch.version.cuda, triton=_installed("triton"), cards=cards
-    )
 
 
 def _native() -> NativeSurvey:

@@ -5,10 +5,10 @@ from torch import Tensor
 
 from ..experts import ExpertBlocks, ExpertWeights, Routes
 from ..operands import DTYPES
-from ..packed.gpu_blocks import GpuBlocks, unpacked_blocks
-from ..packed.gpu_experts import GpuExperts
-from ..packed.gpu_weights import unpacked
 from ..registry import op
+from ..torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from ..torch.packed.gpu_experts import GpuExperts
+from ..torch.packed.gpu_weights import unpacked
 from .experts import activate, weighted_sum
 from .quantized import linear_quantized
 

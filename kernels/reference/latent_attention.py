@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..operands import LatentLayout
-from ..packed.torch_weights import PackedWeight
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
+from ..torch.packed.torch_weights import PackedWeight
 from .paged_attention import attention_paged
 from .pointwise import rotate_halves, rotate_pairs
 

@@ -6,8 +6,8 @@ from typing import Protocol
 from torch import Tensor
 
 from ..lora import LoraMapping
-from ..packed.torch_weights import PackedWeight
 from ..registry import op
+from ..torch.packed.torch_weights import PackedWeight
 
 
 class AdapterParts(Protocol):

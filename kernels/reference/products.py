@@ -17,10 +17,10 @@ of quantized rows do in any case, since sums of integers are exact. The formulas
 from torch import Tensor
 
 from ..operands import DTYPES, Norm
-from ..packed.gpu_blocks import GpuBlocks, unpacked_blocks
-from ..packed.gpu_weights import GpuWeight, unpacked
-from ..packed.torch_weights import PackedWeight
 from ..registry import Op, op
+from ..torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from ..torch.packed.gpu_weights import GpuWeight, unpacked
+from ..torch.packed.torch_weights import PackedWeight
 from .pointwise import gate, rms_norm
 from .quantized import linear_quantized
 

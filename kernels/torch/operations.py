@@ -14,7 +14,6 @@ from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig, LoraMapping
 from ..operands import DTYPES, Activation, HeadLayout, LatentLayout, TokenRotation, WeightFormat
 from ..operations import LayerKV, Operations
-from ..packed.torch_weights import PackedWeight, pack
 from ..reference.attention import attention, write_kv
 from ..reference.experts import activate, add_gated, route
 from ..reference.lora import add_lora
@@ -38,6 +37,7 @@ from ..stored.parts import WeightPart
 from . import attention as _attention  # noqa: F401  registers versions
 from . import attention_invariant, choice, order, pointwise  # noqa: F401  so do these
 from .arrays import torch_dtype
+from .packed.torch_weights import PackedWeight, pack
 from .parts import floats_of
 from .products import TorchLora
 from .tensor_operations import TensorOperations

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..arrays import Array
 from ..lora import LoraConfig, LoraMapping
-from ..packed.torch_weights import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
 from ..reference.products import linear, linear_invariant
 from .arrays import tensor_of, torch_dtype
+from .packed.torch_weights import PackedWeight, pack
 
 TILE = 16
 

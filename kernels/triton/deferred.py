@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..operands import Norm
-from ..packed.gpu_weights import GpuWeight
+from ..torch.packed.gpu_weights import GpuWeight
 from .products.few_rows.few_rows import multiply_few
 from .rms_norm import add_rms_norm
 

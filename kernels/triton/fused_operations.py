@@ -11,9 +11,9 @@ from torch import Tensor
 
 from ..experts import ExpertWeights, Routes, Routing
 from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
-from ..packed.gpu_weights import GpuWeight
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
+from ..torch.packed.gpu_weights import GpuWeight
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows.choice import NORMED_ROWS

@@ -15,14 +15,14 @@ from torch import Tensor
 from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
-from ..packed.gpu_blocks import kind_of, pack_blocks
-from ..packed.gpu_experts import GpuExperts, pack_experts
-from ..packed.gpu_weights import GpuWeight, pack
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
 from ..torch.arrays import numpy_dtype
+from ..torch.packed.gpu_blocks import kind_of, pack_blocks
+from ..torch.packed.gpu_experts import GpuExperts, pack_experts
+from ..torch.packed.gpu_weights import GpuWeight, pack
 from ..torch.parts import floats_of
 from ..torch.tensor_operations import TensorOperations
 from . import is_interpreted

@@ -110,10 +110,10 @@ def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
 def _packed(kind: str, group_size: int, shape: tuple[int, int], device: torch.device) -> Any:
     """Of random numbers, or of a GGUF file's blocks with random contents, whose time doesn't hang on what they are."""
     from penstock.kernels import WeightFormat
-    from penstock.kernels.packed.gpu_blocks import pack_blocks
-    from penstock.kernels.packed.gpu_weights import pack
     from penstock.kernels.stored.ggml import GgmlPart
     from penstock.kernels.stored.ggml_blocks import TYPES
+    from penstock.kernels.torch.packed.gpu_blocks import pack_blocks
+    from penstock.kernels.torch.packed.gpu_weights import pack
 
     if kind.upper() not in TYPES:
         return pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device)

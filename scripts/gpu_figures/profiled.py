@@ -31,7 +31,7 @@ def answers(setting: Setting) -> Callable[[], object]:
 def product(setting: Setting, operation: str, kind: str, group_size: int, rows: int) -> Callable[[], object]:
     """Of some rows with what makes gate and up."""
     from penstock.kernels import WeightFormat
-    from penstock.kernels.packed.gpu_weights import pack
+    from penstock.kernels.torch.packed.gpu_weights import pack
 
     multiply = version(operation)
     outputs, inputs = setting.sized((24576, 4096), (80, 96))

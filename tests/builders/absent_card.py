@@ -166,9 +166,9 @@ def main(folder: Path, forms: list[str]) -> None:
 def started(card: Card, folder: Path, form: str) -> Any:
     """The model, warmed up."""
     from penstock.worker.backends.backend import BackendOptions
+    from penstock.worker.start.card.warm_up import warm_up
     from penstock.worker.start.load import load_model
     from penstock.worker.start.memory.profile import Size
-    from penstock.worker.start.warm_up import warm_up
 
     family, shape, options = FORMS[form]
     files = folder / "model"

@@ -5,12 +5,12 @@ from builders.quantized_parts import draws
 from torch import Tensor
 
 from penstock.kernels.operands import Norm, WeightFormat
-from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.registry import Op
 from penstock.kernels.stored.ggml import GgmlPart
 from penstock.kernels.stored.ggml_blocks import TYPES
 from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.torch.arrays import array_of
+from penstock.kernels.torch.packed.gpu_weights import GpuWeight, pack
 
 # Where a block's floats lie, in octets; the rest of a block may be anything.
 HALVES = {

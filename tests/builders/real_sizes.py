@@ -37,7 +37,7 @@ class Sizes:
 
 def products(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels import WeightFormat
-    from penstock.kernels.packed.gpu_weights import pack
+    from penstock.kernels.torch.packed.gpu_weights import pack
 
     forms = (
         ("bf16", 0, ("linear_gpu", "linear_gpu_invariant")),
@@ -60,8 +60,8 @@ def products(sizes: Sizes) -> Iterator[Case]:
 
 def blocks(sizes: Sizes) -> Iterator[Case]:
     """Products with a GGUF file's blocks of every kind: few rows, many, and very many, which meet floats."""
-    from penstock.kernels.packed.gpu_blocks import pack_blocks
     from penstock.kernels.stored.block_kinds import KINDS
+    from penstock.kernels.torch.packed.gpu_blocks import pack_blocks
 
     shapes = sizes.sized([(6144, 4096), (1000, 1024)], [(40, 256)])
     for kind, type in {kind: type for type, kind in KINDS.items()}.items():
@@ -81,7 +81,7 @@ def few_rows(sizes: Sizes) -> Iterator[Case]:
     """A layer's products, each with what stands around it."""
     from penstock.kernels import WeightFormat
     from penstock.kernels.operands import Norm
-    from penstock.kernels.packed.gpu_weights import pack
+    from penstock.kernels.torch.packed.gpu_weights import pack
 
     shapes = sizes.sized(
         {"normed": (6144, 4096), "added": (4096, 12288), "normed, gated": (24576, 4096), "alone": (151_936, 1024)},
@@ -104,8 +104,8 @@ def experts(sizes: Sizes) -> Iterator[Case]:
     """Qwen3-30B-A3B's: their choice, and what they compute in every format."""
     from penstock.kernels import WeightFormat
     from penstock.kernels.experts import ExpertWeights, GatedActivation, Routing
-    from penstock.kernels.packed.gpu_experts import pack_experts
     from penstock.kernels.reference.experts import route
+    from penstock.kernels.torch.packed.gpu_experts import pack_experts
 
     count, top_k, hidden, width = sizes.sized((128, 8, 2048, 768), (6, 2, 96, 40))
     forms = [WeightFormat("bf16"), WeightFormat("int8"), WeightFormat("int4", 64)]

@@ -26,11 +26,11 @@ from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight
 from penstock.kernels.experts import ExpertWeights, Routes
 from penstock.kernels.operands import DTYPES, HeadLayout, PlacedRows, WeightFormat
-from penstock.kernels.packed.gpu_weights import GpuWeight, unpacked
-from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.states import DeltaHeads, Segments
 from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
+from penstock.kernels.torch.packed.gpu_weights import GpuWeight, unpacked
+from penstock.kernels.torch.packed.torch_weights import PackedWeight
 from penstock.kernels.torch.parts import quantized_part
 from penstock.kernels.torch.products import TorchLora
 

@@ -11,7 +11,6 @@ from builders.operation_examples.attention import Form, Requests, paged_rows
 
 from penstock.kernels import HostRows
 from penstock.kernels.operands import Activation
-from penstock.kernels.packed.torch_weights import pack
 from penstock.kernels.reference.attention import attention, attention_invariant
 from penstock.kernels.reference.pointwise import (
     apply_activation_invariant,
@@ -24,6 +23,7 @@ from penstock.kernels.reference.pointwise import (
 )
 from penstock.kernels.reference.products import linear_invariant
 from penstock.kernels.reference.states import gated_norm
+from penstock.kernels.torch.packed.torch_weights import pack
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
 COMPANY = (*range(1, 18), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70, 71)

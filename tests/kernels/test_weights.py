@@ -25,14 +25,14 @@ from penstock.kernels.cpu.weights.experts import of_one_kind
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight, unpacked, unpacked_mxfp4
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
-from penstock.kernels.packed import gpu_weights
-from penstock.kernels.packed.gpu_weights import GpuWeight
 from penstock.kernels.reference.experts import activate
 from penstock.kernels.reference.quantized import quantize_int4, quantize_int8, quantize_rows
 from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.torch.arrays import array_of, tensor_of
+from penstock.kernels.torch.packed import gpu_weights
+from penstock.kernels.torch.packed.gpu_weights import GpuWeight
 
 pytestmark = needs_variant
 GROUPS = (32, 64, 128, 256, 384, 1000)  # that native kernels multiply

@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.cpu.library import LibraryError
-from penstock.kernels.packed.gpu_weights import pack as gpu_pack
-from penstock.kernels.packed.gpu_weights import unpacked as gpu_unpacked
 from penstock.kernels.stored.float8 import Float8Part
+from penstock.kernels.torch.packed.gpu_weights import pack as gpu_pack
+from penstock.kernels.torch.packed.gpu_weights import unpacked as gpu_unpacked
 from penstock.protocol.errors import ConfigError
 from penstock.worker.backends import select
 from penstock.worker.description.config import read_config

@@ -15,7 +15,7 @@ from builders.gguf_models import as_gguf
 from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.kernels.packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from penstock.kernels.torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
 from penstock.kernels.triton.products.joined import JoinedWeight
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.model import Model

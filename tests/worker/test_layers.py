@@ -13,8 +13,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
 from penstock.kernels.arrays import BFLOAT16, FLOAT32
-from penstock.kernels.packed.torch_weights import multiplies_bfloat16
 from penstock.kernels.torch.operations import TorchOperations
+from penstock.kernels.torch.packed.torch_weights import multiplies_bfloat16
 from penstock.protocol.errors import ConfigError
 from penstock.worker.backends.torch.tensor_cache import KVCache
 from penstock.worker.description.parts.rope import RopeConfig

@@ -1,4 +1,4 @@
-"""The memory that a model is loaded into, a CPU's or a GPU's (`card_memory.py`): how much is used, free and reserved.
+"""The memory that a model is loaded into, a CPU's or a GPU's (`card/`): how much is used, free and reserved.
 
 It makes the memory plan of its rank, reserves the part that is not allocated yet against other processes, and then
 starts background work.

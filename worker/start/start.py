@@ -64,7 +64,7 @@ class Start:
     def _memory(self, directory: Path) -> DeviceMemory:
         if self.device.kind == "cpu":
             return HostMemory(self.config, self.device, self.ranks, directory)
-        from .card_memory import CardMemory  # imports torch
+        from .card.card_memory import CardMemory  # imports torch
 
         return CardMemory(self.config, self.device, self.ranks, directory)
 

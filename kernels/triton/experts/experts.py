@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ...experts import ExpertBlocks, ExpertWeights, GatedActivation, Routes
 from ...operands import DTYPES
-from ...packed.gpu_experts import GpuExperts
 from ...reference import gpu_experts as reference
+from ...torch.packed.gpu_experts import GpuExperts
 from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, architecture
 from ..products.quantize_rows import quantize_rows

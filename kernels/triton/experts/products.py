@@ -16,9 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ...experts import ExpertBlocks, GatedActivation
-from ...packed.gpu_blocks import SPAN, GpuBlocks
-from ...packed.gpu_experts import GpuExperts
-from ...packed.gpu_weights import half_block
+from ...torch.packed.gpu_blocks import SPAN, GpuBlocks
+from ...torch.packed.gpu_experts import GpuExperts
+from ...torch.packed.gpu_weights import half_block
 from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig
 from ..products.tiles.part_sums import sum_of_part

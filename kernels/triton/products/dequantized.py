@@ -13,10 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...packed.gpu_blocks import RUN, SPAN, GpuBlocks
-from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ...stored.block_kinds import CODES
+from ...torch.packed.gpu_blocks import RUN, SPAN, GpuBlocks
+from ...torch.packed.gpu_weights import GpuWeight, half_block
 from ..launch.compiled import Example
 from ..launch.switches import DEQUANTIZED_PRODUCTS
 from .tiles.part_sums_blocks import (

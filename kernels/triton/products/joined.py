@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...operands import Kind
-from ...packed.gpu_weights import GpuWeight
+from ...torch.packed.gpu_weights import GpuWeight
 
 Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]  # of rows, a weight and its bias
 

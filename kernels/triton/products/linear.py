@@ -14,8 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...packed.gpu_weights import GpuWeight
 from ...reference import products
+from ...torch.packed.gpu_weights import GpuWeight
 from ..launch.compiled import Example
 from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves

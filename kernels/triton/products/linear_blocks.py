@@ -12,9 +12,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ...operands import Kind
-from ...packed.gpu_blocks import SPAN, GpuBlocks
 from ...reference import products
 from ...stored.block_kinds import CODES
+from ...torch.packed.gpu_blocks import SPAN, GpuBlocks
 from ..launch.compiled import Example
 from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves

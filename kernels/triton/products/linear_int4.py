@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...packed.gpu_weights import GpuWeight, half_block
 from ...reference import products
+from ...torch.packed.gpu_weights import GpuWeight, half_block
 from ..launch.compiled import Example
 from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from penstock.frontend.models.model_names import BUNDLED
 from penstock.kernels.arrays import DType
-from penstock.kernels.packed.torch_weights import PackedWeight
 from penstock.kernels.torch.operations import TorchOperations
+from penstock.kernels.torch.packed.torch_weights import PackedWeight
 from penstock.worker.backends.torch.backend import TorchBackend
 from penstock.worker.backends.torch.device import TensorDevice, torch_device
 from penstock.worker.device import Device

@@ -9,8 +9,8 @@ from torch import Tensor
 from penstock.kernels.arrays import FLOAT32
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.operands import DTYPES, WeightFormat
-from penstock.kernels.packed.gpu_experts import pack_experts
 from penstock.kernels.torch.arrays import torch_dtype
+from penstock.kernels.torch.packed.gpu_experts import pack_experts
 
 _CPU = torch.device("cpu")
 

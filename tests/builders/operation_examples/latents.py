@@ -7,8 +7,8 @@ from builders.operation_examples.attention import paged_step
 from torch import Tensor
 
 from penstock.kernels.operands import LatentLayout
-from penstock.kernels.packed.torch_weights import PackedWeight, pack
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
+from penstock.kernels.torch.packed.torch_weights import PackedWeight, pack
 
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 # Heads, rank, nope_dim, rope_dim, value_dim, block size: a rest of a vector, a lone head, a prime number of them.

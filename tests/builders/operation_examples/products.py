@@ -12,13 +12,13 @@ from torch import Tensor
 from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.lora import LoraWeights
 from penstock.kernels.operands import Norm, WeightFormat
-from penstock.kernels.packed.gpu_blocks import RUN, pack_blocks
-from penstock.kernels.packed.gpu_weights import GpuWeight, pack
-from penstock.kernels.packed.torch_weights import PackedWeight
-from penstock.kernels.packed.torch_weights import pack as pack_plain
 from penstock.kernels.reference.lora import add_lora
 from penstock.kernels.stored.block_kinds import CODES, KINDS
 from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
+from penstock.kernels.torch.packed.gpu_blocks import RUN, pack_blocks
+from penstock.kernels.torch.packed.gpu_weights import GpuWeight, pack
+from penstock.kernels.torch.packed.torch_weights import PackedWeight
+from penstock.kernels.torch.packed.torch_weights import pack as pack_plain
 from penstock.kernels.torch.products import TorchLora
 
 

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernels.operands import WeightFormat
-from penstock.kernels.packed.gpu_blocks import GpuBlocks, pack_blocks, unpacked_blocks
 from penstock.kernels.reference import products as reference
 from penstock.kernels.stored.block_kinds import CODES, KINDS
 from penstock.kernels.stored.ggml_blocks import IQ4_VALUES, TYPES
 from penstock.kernels.stored.quantized import QuantizedPart
+from penstock.kernels.torch.packed.gpu_blocks import GpuBlocks, pack_blocks, unpacked_blocks
 from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.kernels.triton.operations import TritonOperations
 from penstock.kernels.triton.products import dequantized, linear_blocks
@@ -66,7 +66,7 @@ def test_no_number_changes_when_blocks_are_taken_apart(type, first, second, leas
 
 def test_rows_are_taken_apart_some_after_another(monkeypatch):
     parts = [random_part("Q5_K", outputs, 512, seed=outputs) for outputs in (7, 1, 12)]
-    monkeypatch.setattr("penstock.kernels.packed.gpu_blocks._NUMBERS_AT_ONCE", 5 * 512)
+    monkeypatch.setattr("penstock.kernels.torch.packed.gpu_blocks._NUMBERS_AT_ONCE", 5 * 512)
     assert torch.equal(unpacked_blocks(pack_blocks(parts, CPU)), floats(*parts))
 
 

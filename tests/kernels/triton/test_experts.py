@@ -16,14 +16,14 @@ from torch import Tensor
 
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.operands import WeightFormat
-from penstock.kernels.packed.gpu_blocks import GpuBlocks, unpacked_blocks
-from penstock.kernels.packed.gpu_experts import GpuExperts, pack_experts
-from penstock.kernels.packed.gpu_weights import unpacked
 from penstock.kernels.reference import experts, gpu_experts
 from penstock.kernels.reference.quantized import quantize_int8
 from penstock.kernels.stored.block_kinds import KINDS
 from penstock.kernels.stored.ggml_blocks import TYPES
 from penstock.kernels.stored.parts import WeightPart
+from penstock.kernels.torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from penstock.kernels.torch.packed.gpu_experts import GpuExperts, pack_experts
+from penstock.kernels.torch.packed.gpu_weights import unpacked
 from penstock.kernels.triton.experts.choice import TUNINGS
 
 CPU = torch.device("cpu")

@@ -15,8 +15,8 @@ from builders.quantized_parts import draws, floats, part
 from torch import Tensor
 
 from penstock.kernels.operands import Norm, WeightFormat
-from penstock.kernels.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.reference import products
+from penstock.kernels.torch.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.triton.launch.switches import Switch
 from penstock.kernels.triton.launch.tuning import LaunchConfig
 from penstock.kernels.triton.products import dequantized, linear, linear_int4

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ....kernels import DTYPES, WeightFormat
 from ....kernels.arrays import BFLOAT16, FLOAT32, Array, DType
-from ....kernels.packed.torch_weights import multiplies_bfloat16
 from ....kernels.torch.arrays import array_of, torch_dtype
 from ....kernels.torch.operations import TorchOperations
+from ....kernels.torch.packed.torch_weights import multiplies_bfloat16
 from ....kernels.torch.sampling import TensorSampling
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import Blocks, KVShape

@@ -1,4 +1,4 @@
-"""The GPUs of a tree, and their memory, of which other processes may hold a part."""
+"""The GPUs of a machine and of a tree, and their memory, of which other processes may hold a part."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,17 @@ import torch
 
 from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
+from ....protocol.survey import GpuSurvey, TorchSurvey
+
+
+def torch_survey(triton: str | None) -> TorchSurvey:
+    """The version of torch, and the GPUs that it finds."""
+    cards = []
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            free, total = torch.cuda.mem_get_info(number)
+            cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
+    return TorchSurvey(version=str(torch.__version__), cuda=torch.version.cuda, triton=triton, cards=cards)
 
 
 def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:

@@ -14,9 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ....operands import DTYPES, Norm
-from ....packed.gpu_blocks import SPAN, GpuBlocks
-from ....packed.gpu_weights import GpuWeight, half_block
 from ....reference.products import linear_few_rows
+from ....torch.packed.gpu_blocks import SPAN, GpuBlocks
+from ....torch.packed.gpu_weights import GpuWeight, half_block
 from ...launch.compiled import Example
 from ...launch.tuning import Key, LaunchConfig
 from ...rms_norm import rms_norm

@@ -12,8 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ....arrays import BFLOAT16
-from ....packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
 from ....stored.block_kinds import CODES, BlockCodes
+from ....torch.packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
 from .fused_norm import factors_of, weighed
 from .tiles import met
 from .unpack_codes import above_two_to_23, halves_of, halves_with_plane, looked_up

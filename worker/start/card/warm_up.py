@@ -12,26 +12,26 @@ from typing import NamedTuple
 
 import numpy
 
-from ...kernels import triton
-from ...kernels.arrays import FLOAT32, DeviceArray
-from ...kernels.states import NO_STATE, Segments
-from ...protocol.adapter_messages import NO_ADAPTER
-from ...protocol.messages import mask_bytes
-from ...protocol.parameters.sampling import SamplingParams
-from ..backends.torch.card import peak_bytes
-from ..backends.torch.device import torch_device
-from ..backends.triton.graph_capture import GraphCapture
-from ..device import Device
-from ..kv.model_memory import ModelMemory
-from ..ranks.parallel import Parallel
-from ..sampler import Mask, SamplingRows
-from ..steps.batch import Batch
-from ..steps.logprobs import LogprobOperations, piece_length
-from ..steps.slots import SlotTable
-from ..steps.state_tables import StateTables
-from ..steps.step_rows import StepRows
-from .memory.profile import Size
-from .model import Model
+from ....kernels import triton
+from ....kernels.arrays import FLOAT32, DeviceArray
+from ....kernels.states import NO_STATE, Segments
+from ....protocol.adapter_messages import NO_ADAPTER
+from ....protocol.messages import mask_bytes
+from ....protocol.parameters.sampling import SamplingParams
+from ...backends.torch.card import peak_bytes
+from ...backends.torch.device import torch_device
+from ...backends.triton.graph_capture import GraphCapture
+from ...device import Device
+from ...kv.model_memory import ModelMemory
+from ...ranks.parallel import Parallel
+from ...sampler import Mask, SamplingRows
+from ...steps.batch import Batch
+from ...steps.logprobs import LogprobOperations, piece_length
+from ...steps.slots import SlotTable
+from ...steps.state_tables import StateTables
+from ...steps.step_rows import StepRows
+from ..memory.profile import Size
+from ..model import Model
 
 _LOG = logging.getLogger(__name__)
 _FLOAT = 4
@@ -85,7 +85,7 @@ def warm_up(
 
 
 def _tune(model: Model, size: Size, memory: ModelMemory, table: SlotTable, kept: Path) -> None:
-    from ...kernels.triton.launch.tuning import learning  # imports triton
+    from ....kernels.triton.launch.tuning import learning  # imports triton
 
     table.num_prompt[:] = table.max_model_len  # only steps of answers are captured
     largest = _largest(size, table.max_model_len)

@@ -7,13 +7,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from ..arrays import FLOAT32
-from ..experts import UnlikeExperts
-from ..operands import Kind, WeightFormat
-from ..stored.ggml import GgmlPart
-from ..stored.parts import WeightPart
-from ..stored.quantized import MIDDLE
-from ..torch.parts import floats_of
+from ...arrays import FLOAT32
+from ...experts import UnlikeExperts
+from ...operands import Kind, WeightFormat
+from ...stored.ggml import GgmlPart
+from ...stored.parts import WeightPart
+from ...stored.quantized import MIDDLE
+from ..parts import floats_of
 from .gpu_blocks import GpuBlocks, Planes, kind_of, pack_blocks
 from .gpu_weights import GpuWeight, pack
 

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import torch
 
-from ...protocol.files.cache_folder import cache_folder
-from ...protocol.options.config import EngineConfig
-from ..backends.torch.card import allocated_bytes, card_names, free_and_total_bytes
-from ..backends.torch.device import torch_device
-from ..backends.torch.staged_tier import STAGING_BYTES
-from ..device import Device
-from ..ranks.parallel import Parallel
-from ..runner import Runner
-from .demand import Demand
-from .device_memory import DeviceMemory
-from .memory.available import CardLocks
-from .memory.media import encoder_bytes
-from .memory.profile import MemoryProfile
-from .memory.weights_fit import check_weights
-from .model import Model
+from ....protocol.files.cache_folder import cache_folder
+from ....protocol.options.config import EngineConfig
+from ...backends.torch.card import allocated_bytes, card_names, free_and_total_bytes
+from ...backends.torch.device import torch_device
+from ...backends.torch.staged_tier import STAGING_BYTES
+from ...device import Device
+from ...ranks.parallel import Parallel
+from ...runner import Runner
+from ..demand import Demand
+from ..device_memory import DeviceMemory
+from ..memory.available import CardLocks
+from ..memory.media import encoder_bytes
+from ..memory.profile import MemoryProfile
+from ..memory.weights_fit import check_weights
+from ..model import Model
 from .warm_up import warm_up
 
 _LIBRARIES = 256 << 20  # memory that its libraries take on first use

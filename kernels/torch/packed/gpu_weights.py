@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..operands import DTYPES, Kind, WeightFormat
-from ..reference.quantized import QuantizedTensor, quantize_int4, quantize_int8
-from ..stored.parts import WeightPart, format_of_parts
-from ..stored.quantized import MIDDLE, QuantizedPart
-from ..torch.parts import floats_of, pieces_of, quantized_tensor
+from ...operands import DTYPES, Kind, WeightFormat
+from ...reference.quantized import QuantizedTensor, quantize_int4, quantize_int8
+from ...stored.parts import WeightPart, format_of_parts
+from ...stored.quantized import MIDDLE, QuantizedPart
+from ..parts import floats_of, pieces_of, quantized_tensor
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once

@@ -21,12 +21,12 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..arrays import BFLOAT16, FLOAT16, Array, DType
-from ..operands import Kind
-from ..stored.block_kinds import CODES, KINDS, BlockCodes
-from ..stored.ggml import GgmlPart
-from ..stored.parts import WeightPart
-from ..torch.arrays import tensor_of, torch_dtype
+from ...arrays import BFLOAT16, FLOAT16, Array, DType
+from ...operands import Kind
+from ...stored.block_kinds import CODES, KINDS, BlockCodes
+from ...stored.ggml import GgmlPart
+from ...stored.parts import WeightPart
+from ..arrays import tensor_of, torch_dtype
 from .gpu_weights import GpuWeight
 
 RUN, SPAN = 32, 128  # inputs
