@@ -298,6 +298,13 @@ def change_config(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def class_of(family: str) -> type:
+    """Transformers' class of a family's configs."""
+    from transformers import AutoConfig
+
+    return type(AutoConfig.for_model(family))
+
+
 def described(config: ModelConfig) -> ModelConfig:
     """Without the figures of rotary positions as they were given: what they amount to stands beside them."""
     ropes = tuple(dataclasses.replace(rope, figures={}) for rope in config.ropes.ropes)

@@ -6,8 +6,6 @@ A model or client that is held up holds up nobody else.
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,25 +115,6 @@ def test_only_the_very_process_that_wrote_the_lock_is_ever_ended(tmp_path):
             lock.write_bytes(MARK + other.encode())
             assert process_that_locked(address) is None, other
     assert process_that_locked(address) is None
-
-
-@pytest.mark.long
-def test_whoever_listens_there_and_is_no_daemon_is_left_alone(tmp_path, capsys):
-    address = tmp_path / "socket"
-    listens_there = (
-        "import socket, sys, time; line = socket.socket(socket.AF_UNIX); line.bind(sys.argv[1]); line.listen()"
-    )
-    innocent = subprocess.Popen([sys.executable, "-c", f"{listens_there}; time.sleep(600)", str(address)])
-    try:
-        wait_for(lambda: listens(address), "it listens")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        address.with_name("socket.lock").write_text(f"{innocent.pid} 12345 {boot}")  # of a daemon that had its number
-        assert cli.main(["stop", "--socket", str(address)]) == 1
-        assert "has said nothing" in capsys.readouterr().err
-        assert innocent.poll() is None
-    finally:
-        innocent.kill()
-        innocent.wait()
 
 
 @pytest.mark.long

@@ -115,13 +115,6 @@ def test_no_delta_holds_half_a_character(kind, text):
     assert not any("\ufffd" in delta for delta in deltas)
 
 
-def test_an_emoji_arrives_with_its_last_byte_and_without_it_is_a_replacement_character():
-    decoding = DECODINGS["byte_fallback"]
-    token_ids = [BYTES[byte] for byte in "🙂".encode()]
-    assert pieces_of(decoding.decoder(), token_ids) == ["", "", "", "🙂", "", ""]
-    assert "".join(pieces_of(decoding.decoder(), token_ids[:3])) == "\ufffd"
-
-
 def test_an_answer_goes_on_from_its_prompt_within_a_character_or_with_a_space():
     decoding = DECODINGS["byte_level"]
     token_ids = decoding.backend.encode("\U00010348").ids

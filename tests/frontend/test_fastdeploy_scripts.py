@@ -174,20 +174,7 @@ def test_prompts_to_complete_with_every_option_form_and_parameter(run, capfd):
     assert told.count("port has no effect") == 3, "each of the ports gets one notice"
     assert [output.prompt for output in names["outputs"]] == names["prompts"], "nothing is added"
     every_field_is_there(names["outputs"][1])
-    every_form_of_prompt_is_taken(names["llm"])
     every_parameter_is_taken(names["llm"])
-
-
-def every_form_of_prompt_is_taken(llm: LLM) -> None:
-    greedy = SamplingParams(temperature=0, max_tokens=4)
-    ids = llm.get_tokenizer().encode("The sky is")
-    forms = ["The sky is", ["The sky is"], ids, [ids], {"prompt": "The sky is"}, [{"prompt_token_ids": ids}]]
-    answers = [llm.generate(prompts=form, sampling_params=greedy, use_tqdm=False) for form in forms]
-    assert [len(outputs) for outputs in answers] == [1] * len(forms)
-    assert len({tuple(output.outputs.token_ids) for [output] in answers}) == 1
-    conversation = [{"role": "user", "content": "hello"}]
-    for messages in (conversation, [conversation]):
-        assert len(llm.chat(messages=messages, sampling_params=greedy, use_tqdm=True)) == 1
 
 
 def every_parameter_is_taken(llm: LLM) -> None:

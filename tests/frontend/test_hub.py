@@ -15,7 +15,6 @@ from huggingface_hub import constants
 
 from penstock.frontend.models.hub import progress
 from penstock.frontend.models.model_files import find_model, find_tokenizer
-from penstock.frontend.models.model_names import hub_name
 from penstock.frontend.text import convert_tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, PenstockError
 
@@ -71,18 +70,6 @@ def test_a_revision_is_an_option_or_part_of_the_name(hub, made):
     assert find_model("owner/tiny@v2", is_quiet=True).folder == by_option
     assert find_model(f"owner/tiny@{second.commit}", is_quiet=True).folder == by_option
     assert find_model("owner/tiny", is_quiet=True).folder != by_option
-
-
-@for_each(
-    "name, expected",
-    {
-        "gpt2": ("gpt2", None), "a/b": ("a/b", None), "a/b@v1": ("a/b", "v1"), "a/b@refs/pr/4": ("a/b", "refs/pr/4"),
-        "a/b/c": None, "/a": None, "./a": None, "../a": None, "a/..": None, "a@": None, "": None, "a b": None,
-        "~/a": None, "a/.b": None, "a\n": None,
-    }.items(),
-)  # fmt: skip
-def test_what_can_be_an_id(name, expected):
-    assert hub_name(name) == expected
 
 
 @for_each(
@@ -148,18 +135,6 @@ def test_what_is_there_already_needs_no_room_again_and_is_not_downloaded_for_an_
     after = find_model("owner/tiny").folder
     assert after != before and (after / WEIGHTS).samefile(before / WEIGHTS)
     assert hub.fetched() == ["generation_config.json"] and capsys.readouterr().err == ""
-
-
-def test_a_part_that_is_no_part_of_the_file_is_removed_by_its_digest_or_its_size(hub, made, tmp_path):
-    repository = hub.put("owner/tiny", made)
-    find_tokenizer("owner/tiny")
-    unfinished = tmp_path / "hub/models--owner--tiny/blobs" / f"{repository.etag(WEIGHTS)}.incomplete"
-    unfinished.write_bytes(b"\0" * 1000)
-    with pytest.raises(PenstockError, match="has another SHA-256 than the hub lists; it was removed"):
-        find_model("owner/tiny", is_quiet=True)
-    assert not unfinished.exists()
-    unfinished.write_bytes(b"\0" * 10**6)  # more than the whole file
-    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
 
 
 def test_two_that_want_the_same_file_fetch_it_once(hub, made, tmp_path):

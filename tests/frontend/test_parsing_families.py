@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from builders.answers import CALLS, EXPECTED, SCRAPS, THOUGHTS, TOOLS, broken, parsed, read
 from builders.cases import for_each
 from builders.tokenizer_kinds import KINDS
@@ -180,14 +179,6 @@ def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
 @given(st.sampled_from(sorted(CALLS)), st.data())
 @settings(max_examples=300)
 def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(name, data):
-    check_cuts(name, data)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", CALLS)
-@given(st.data())
-@settings(max_examples=1500, deadline=None)
-def test_the_parts_of_very_many_answers_do_not_depend_on_how_they_were_cut(name, data):
     check_cuts(name, data)
 
 

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 from builders.cases import for_each
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.frontend.http.loaded_model import LoadedModel
 from penstock.frontend.requests.budget import Budget, BudgetError
@@ -31,22 +29,6 @@ def delta(text: str, ids: list[int], sample: int = 0, **fields) -> Delta:
 
 def spelled(token: int) -> str:
     return f"<{token}>"
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=30))
-def test_whenever_it_is_read_the_parts_add_up(reads):
-    request, parts = pending(), []
-    for number, is_read in enumerate(reads):
-        request.add(delta(f"{number},", [number]))
-        if is_read:
-            parts.append(request.take())
-            assert not request.is_fresh
-    request.add(delta("end", [99], finish_reason="length"))
-    parts.append(request.take())
-    assert len(parts) == sum(reads) + 1
-    assert "".join(part.outputs.text for part in parts) == "".join(f"{number}," for number in range(len(reads))) + "end"
-    assert [token for part in parts for token in part.outputs.token_ids] == [*range(len(reads)), 99]
-    assert [part.finished for part in parts] == [False] * (len(parts) - 1) + [True]
 
 
 def test_a_request_is_finished_when_its_last_sample_is_or_with_its_refusal():

@@ -102,24 +102,6 @@ def chat(client):
     return partial(client.chat.completions.create, model="pocket", messages=QUESTION)
 
 
-def test_a_call_ends_a_completion_with_its_reason_whole_and_in_a_stream(chat, says):
-    says(THOUGHT + CALL)
-    [choice] = chat(tools=TOOLS).choices
-    [call] = choice.message.tool_calls
-    told = (choice.message.reasoning_content, choice.message.content or "", call.function.name, choice.finish_reason)
-    assert told == ("I look.", "", "weather", "tool_calls")
-    assert json.loads(call.function.arguments) == {"city": "Paris"}
-    thought = text = name = arguments = ""
-    for chunk in chat(tools=TOOLS, stream=True):
-        [choice] = chunk.choices
-        thought += getattr(choice.delta, "reasoning_content", None) or ""
-        text += choice.delta.content or ""
-        for each in choice.delta.tool_calls or []:
-            name += each.function.name or ""
-            arguments += each.function.arguments or ""
-    assert (thought, text, name, choice.finish_reason, arguments) == (*told, call.function.arguments)
-
-
 @for_each("header", ["<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"])
 def test_a_shape_holds_from_the_final_message_on(chat, says, header):
     says(THOUGHT + header)

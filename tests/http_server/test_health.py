@@ -69,17 +69,6 @@ def test_a_worker_in_a_long_step_is_not_called_silent(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("role", ROLES)
-def test_a_stream_ends_with_its_cause_when_a_process_hangs(monkeypatch, role):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.04")
-    with running_model("pocket", watchdog_timeout=1.0, **STAND_IN) as found, served(*found) as server:
-        with streaming(server, 900) as lines:
-            os.kill(tree_processes(server.llm)[role], signal.SIGSTOP)
-            assert any('"error"' in line for line in lines)
-        assert httpx.get(server.address + "/health", timeout=60).status_code == 503
-
-
-@pytest.mark.long
 def test_a_health_check_alone_has_a_hung_process_ended(monkeypatch):
     with running_model("pocket", watchdog_timeout=1.0, **STAND_IN) as found, served(*found) as server:
         os.kill(tree_processes(server.llm)["detokenizer"], signal.SIGSTOP)

@@ -10,13 +10,10 @@ import pydantic
 import pytest
 from builders.cases import for_each
 from builders.raw_http import posted
-from builders.served import served
-from builders.watching import wait_until
 
 QUESTION = [{"role": "user", "content": "What is 2 + 3?"}]
 SUM_OF_TWO = [{"role": "user", "content": "What is 487 + 256?"}]
 GREEDY = {"model": "pocket", "temperature": 0}
-ENDLESS = {"prompt": "What is", "max_tokens": 1900, "stream": True, "extra_body": {"ignore_eos": True}, **GREEDY}
 COUNTED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -182,30 +179,6 @@ def test_the_async_client_asks_and_streams_at_once(server):
 
     answers = asyncio.run(main())
     assert answers[1:9] == answers[9:17] and answers[0] == answers[17]
-
-
-def test_a_stream_that_is_left_or_whose_task_is_cancelled_ends_in_the_engine(paced):
-    async def cancelled(server):
-        async with asynchronous(server) as client:
-
-            async def read():
-                async for _ in await client.completions.create(**ENDLESS):
-                    begun.set()
-
-            begun = asyncio.Event()
-            task = asyncio.create_task(read())
-            await asyncio.wait_for(begun.wait(), 60)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    with served(*paced) as server:
-        with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
-            stream = client.completions.create(**ENDLESS)
-            next(iter(stream))
-            stream.close()
-        wait_until(server.is_idle, 60, "the request has ended, long before its last token")
-        asyncio.run(cancelled(server))
-        wait_until(server.is_idle, 60, "so has the next")
 
 
 # --- responses: whole, as events, with calls --------------------------------------------------------------------------

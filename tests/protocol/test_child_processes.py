@@ -257,20 +257,6 @@ def test_a_job_ends_with_close_and_none_begins_afterwards():
     assert not is_running(pid)
 
 
-def test_a_process_ends_with_whoever_started_it_even_in_the_midst_of_a_job():
-    code = (
-        "from penstock.protocol.processes.bounded_process import Bounds, BoundedProcess\n"
-        "helper = BoundedProcess('helper', 'builders.bounded_work', Bounds())\n"
-        f"print(helper.ask({PID!r}).decode(), flush=True)\n"
-        "helper.ask(b\"__import__('time').sleep(60)\")"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment) as parent:
-        pid = int(parent.stdout.readline())
-        parent.send_signal(signal.SIGKILL)
-    assert_gone([pid])
-
-
 def under_limits(folder: Path, limits: dict[str, int], *jobs: str) -> Any:
     command = [sys.executable, "-m", "builders.under_limits", json.dumps(limits), str(folder), *jobs]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PENSTOCK_CACHE": str(folder)}

@@ -122,17 +122,6 @@ def test_a_recording_is_read_to_a_torn_message_and_a_full_disk_ends_it_and_a_tra
         assert f"What {option}= writes ends here" in told and "no space left on device" in told and "make room" in told
 
 
-def test_the_folder_of_a_dead_tree_is_swept_by_the_next_start(directory):
-    dead = RuntimeDirectory()
-    (dead.path / "engine").write_text("")
-    os.close(dead._folder._mark)  # as the kernel does when its owner ends
-    other = RuntimeDirectory()
-    assert not dead.path.exists()
-    assert directory.exists(), "a living tree's folder must stay"
-    other.remove()
-    assert not other.path.exists()
-
-
 def test_a_runtime_folder_open_to_others_or_too_deep_for_a_socket_is_refused(tmp_path, monkeypatch):
     (tmp_path / "open").mkdir(mode=0o755)
     sentences = {"open": "PENSTOCK_RUNTIME_DIR=.*open must be .* 0700.*`chmod 700`", "deep" * 30: "shorter"}

@@ -145,20 +145,3 @@ def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[s
 @for_each("struct", STRUCTS)
 def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
     assert unread(struct, texts, further=("is_for_nobody",)) == {"is_for_nobody"}
-
-
-# A reading of each kind: as an attribute, through a table or the fields of a tuple, in a method of the struct's own.
-@for_each("struct, file, name, reading", [
-    (SamplingParams, "frontend/text/detokenizer.py", "skip_special_tokens", "params.skip_special_tokens"),
-    (SamplingParams, "kernels/sampling.py", "min_p", "min_p: DeviceArray"),
-    (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
-    (EngineConfig, "frontend/parsing/parser_choice.py", "tool_call_parser", '"tool_call_parser"'),
-    (EngineConfig, "protocol/options/config.py", "max_num_seqs", "self.max_num_seqs"),
-    (BeamSearchParams, "engine/decoding/beams.py", "length_penalty", "self.params.length_penalty"),
-    (HttpOptions, "frontend/http/connections/connection.py", "idle_timeout", "self._options.idle_timeout"),
-    (DaemonSettings, "frontend/daemon/loading.py", "load_wait", "settings.load_wait"),
-])  # fmt: skip
-def test_a_reading_that_is_lost_is_noticed(struct, file, name, reading, texts):
-    assert reading in texts[file]
-    without = texts[file].replace(reading, reading.replace(name, "something_else"))
-    assert unread(struct, {**texts, file: without}) == {name}

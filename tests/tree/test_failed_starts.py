@@ -7,7 +7,6 @@ import threading
 
 import pytest
 from builders.cases import for_each
-from builders.daemon import models, running_daemon
 from builders.starts import STAND_IN, processes_of
 from builders.watching import wait_until
 
@@ -84,16 +83,6 @@ def test_an_invalid_generation_config_is_an_error_before_anything_starts(invalid
     for words in (["generate", str(invalid_model), "x"], ["chat", str(invalid_model)]):
         assert main(words) == 1
         assert "generation_config.json cannot be used" in capsys.readouterr().err
-
-
-def test_requests_to_a_daemon_do_not_pile_up_trees_of_a_model_that_cannot_be_used(invalid_model, tmp_path):
-    (tmp_path / "d.toml").write_text(models("pocket").replace('model = "pocket"', f'model = "{invalid_model}"'))
-    (tmp_path / "s").mkdir()
-    with running_daemon(tmp_path / "s", "--config", str(tmp_path / "d.toml")) as daemon:
-        for _ in range(5):
-            with pytest.raises(ConfigError, match="generation_config.json cannot be used"):
-                daemon.attach()
-        assert len(daemon.processes()) == 1
 
 
 def fails(*_: object, **__: object) -> None:

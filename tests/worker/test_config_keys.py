@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from builders.cases import for_each
 from builders.tiny_configs import FAMILIES as TINY
-from builders.tiny_configs import change_config, described
+from builders.tiny_configs import change_config, class_of, described
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -211,12 +211,6 @@ def keys_read_by_class(family):
     read = set(re.findall(r"\bconfig\.(\w+)", text)) & fields
     read |= set(re.findall(r"getattr\((?:self\.)?config, \"(\w+)\"", text))
     return {kind.attribute_map.get(key, key) for key in read} - {"_experts_implementation"}
-
-
-def class_of(family):
-    from transformers import AutoConfig
-
-    return type(AutoConfig.for_model(family))
 
 
 def test_rows_of_families_belong_to_families():

@@ -13,6 +13,7 @@ import torch
 from builders.backends import load_on
 from builders.compared_models import check_answers, drawn
 from builders.tiny_configs import FAMILIES as TINY
+from builders.tiny_configs import class_of
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
@@ -47,12 +48,6 @@ def others(key, value) -> list:
     if isinstance(value, int):
         return [2 * value if value > 0 else 1]
     return [1.5 * value if value else 0.5] if isinstance(value, float) else []
-
-
-def class_of(family):
-    from transformers import AutoConfig
-
-    return type(AutoConfig.for_model(family))
 
 
 def agree(folder) -> bool | None:

@@ -8,16 +8,14 @@ from subprocess import PIPE, Popen
 import msgspec
 import pytest
 import torch
-from builders.arrays import equal
 from builders.cases import for_each
 from builders.compared_models import converted as converted_to
 from builders.compared_models import opened
-from builders.native_variants import available_variants, forced
+from builders.native_variants import forced
 from builders.quantized_parts import floats
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
-from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
@@ -40,14 +38,6 @@ def converted(source: Path, kind: str = "int8", **options: object) -> Path:
 
 def part_of(folder: Path):
     return opened(folder).matrix(PROJECTION, SHAPE)
-
-
-@pytest.mark.skipif(not available_variants(), reason="compares what the native kernels pack")
-@for_each("kind, group_size", [("int8", 0), ("int4", 32), ("int4", 64)])
-def test_loading_it_packs_the_bytes_that_quantizing_while_loading_packs(source, kind, group_size):
-    found = part_of(converted(source, kind, group_size=group_size or 64))
-    weight = Checkpoint(source).matrix(PROJECTION, SHAPE)
-    assert equal(pack_parts([found], "fp32", 0).data, pack_parts([weight], kind, group_size).data)
 
 
 @for_each("kind, error", [("int8", 0.005), ("int4", 0.25)])
