@@ -16,7 +16,6 @@ from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
 from ..paged import DeviceRows, PagedKV, Rotation
-from ..states import DeltaHeads, LayerStates, Segments, StateActivation
 from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
 from ..torch.arrays import numpy_dtype
@@ -25,7 +24,7 @@ from ..torch.packed.gpu_experts import GpuExperts, pack_experts
 from ..torch.packed.gpu_weights import GpuWeight, pack
 from ..torch.parts import floats_of
 from ..torch.tensor_operations import TensorOperations
-from . import is_interpreted
+from . import is_interpreted, states
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
 from .deferred import Value
@@ -41,7 +40,6 @@ from .products.linear_int4 import linear_wint4, linear_wint4_invariant
 from .products.lora import DeviceLoraMapping, TritonLora, add_lora
 from .rms_norm import add_layer_norm, add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
-from .states import causal_convolution, delta_net, gated_norm
 from .step_inputs import prepare
 
 # By what a weight holds: the fast product, and the one whose rows are free of their company.
@@ -162,24 +160,9 @@ class TritonOperations(TensorOperations):
     def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
         return gate(gate_up, activation)
 
-    def causal_convolution(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        activation: StateActivation,
-        states: LayerStates,
-        segments: Segments,
-    ) -> Tensor:
-        return causal_convolution(x, weight, bias, activation, states, segments)
-
-    def delta_net(
-        self, convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
-    ) -> Tensor:
-        return delta_net(convolved, b, a, heads, states, segments)
-
-    def gated_norm(self, x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
-        return gated_norm(x, gate, weight, epsilon, num_heads)
+    causal_convolution = staticmethod(states.causal_convolution)
+    delta_net = staticmethod(states.delta_net)
+    gated_norm = staticmethod(states.gated_norm)
 
     def route(
         self,

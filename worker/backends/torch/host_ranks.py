@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ....kernels.operations import Ranks
 from ....kernels.torch.arrays import array_of, tensor_of
 from ...ranks.host_ranks import HostRanks
 from ...ranks.parallel import Parallel
@@ -23,5 +24,6 @@ class TensorRanks(Parallel):
         return tensor_of(self.host.all_gather(array_of(x), total))
 
 
-def for_tensors(ranks: Parallel) -> Parallel:
+def for_tensors(ranks: Parallel) -> Ranks:
+    """The ranks as operations see them; tokens pass through `HostRanks` itself."""
     return TensorRanks(ranks.rank, ranks.size, host=ranks) if isinstance(ranks, HostRanks) else ranks
