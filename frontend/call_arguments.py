@@ -7,7 +7,7 @@ The decorator keeps signature and docstring, so that editors, checkers and `help
 import functools
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ..protocol.fields.suggestion import nearest, suggestion
 from ..protocol.options.options import EngineOptions
@@ -15,18 +15,21 @@ from ..protocol.parameters.beams import BeamSearchParams
 from ..protocol.parameters.sampling import SamplingParams
 
 Arguments = ParamSpec("Arguments")
+Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
 
-def named_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Raise `TypeError` for an unknown argument as Python does, with advice on what to write instead."""
+def named_arguments(
+    function: Callable[Concatenate[Owner, Arguments], Result],
+) -> Callable[Concatenate[Owner, Arguments], Result]:
+    """Make a method raise `TypeError` for an unknown argument as Python does, with advice on what to write instead."""
     names = [name for name in inspect.signature(function).parameters if name != "self"]
 
     @functools.wraps(function)
-    def called(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+    def called(self: Owner, /, *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         if unknown := named.keys() - set(names):
-            raise TypeError(_refusal(function.__qualname__, names, min(unknown)))
-        return function(*arguments, **named)
+            raise TypeError(_refusal(type(self).__name__, function.__name__, names, min(unknown)))
+        return function(self, *arguments, **named)
 
     return called
 
@@ -66,18 +69,17 @@ class HelpfulNames:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{words}", name=name, obj=self)
 
 
-def _refusal(function: str, names: list[str], name: str) -> str:
-    refusal = f"{function}() has no argument {name!r}."
+def _refusal(owner: str, call: str, names: list[str], name: str) -> str:
+    refusal = f"{owner}.{call}() has no argument {name!r}."
     if (kind := _params_of(names)) is not None:
         field = name if name in kind.__struct_fields__ else None
         # Another engine's name for a field, or a misspelling unlike any of the call's own.
         if field is None and name not in EngineOptions.__annotations__ and nearest(name, names) is None:
             field = nearest(name, kind.__struct_fields__)
         if field is not None:
-            call = function.rpartition(".")[2]
             return f"{refusal} It is a field of {kind.__name__}: {call}(…, {kind.__name__}({field}=…))."
     if name in EngineOptions.__annotations__:
-        return f"{refusal} It is an option of the model: {function.partition('.')[0]}(…, {name}=…)."
+        return f"{refusal} It is an option of the model: {owner}(…, {name}=…)."
     return refusal + suggestion(name, names)
 
 

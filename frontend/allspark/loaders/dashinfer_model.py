@@ -8,14 +8,13 @@ from typing import Any, Self
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import BOOLEAN, shown
 from ....protocol.options.option_rules import DTYPE, TEXT
-from ...call_arguments import named_arguments
 from ..configuration.generation_config import ASGenerationConfigBuilder
 from ..configuration.model_config import model_folder
 from ..configuration.runtime_builder import AsModelRuntimeConfigBuilder
 from ..configuration.yaml_text import from_yaml, read_yaml
 from ..names import TargetDevice
 from .hugging_face_model import CONFIG_FILE, safe_name
-from .loader import ModelLoader, check_serialization, say_idle
+from .loader import ModelLoader, say_idle
 
 _CONVERTED = "these weights were converted before"
 _PARTS = ("model", "runtime_config", "generation_config")
@@ -58,61 +57,21 @@ class DashInferModel(ModelLoader):
             say_idle("init_quantization", _CONVERTED)
         return self
 
-    @named_arguments
-    def serialize_to_memory(
-        self,
-        engine: Any,
-        enable_quant: bool = False,
-        weight_only_quant: bool = False,
-        multinode_mode: bool | None = None,
-        customized_quant_config: Mapping[str, Any] | None = None,
-        lora_cfg: None = None,
-    ) -> Self:
+    def _serialize_to_memory(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
         """Nothing is left to do."""
-        check_serialization(engine, multinode_mode, lora_cfg)
-        flags = {"enable_quant": enable_quant, "weight_only_quant": weight_only_quant}
-        asked = [name for name, flag in flags.items() if BOOLEAN.checked(name, flag, ConfigError)]
-        for name in [*asked, *(["customized_quant_config"] if customized_quant_config is not None else [])]:
-            say_idle(name, _CONVERTED)
-        return self
+        self._say_idle(enable_quant=enable, weight_only_quant=weight_only, customized_quant_config=config is not None)
 
-    @named_arguments
-    def serialize_to_path(
-        self,
-        engine: Any,
-        model_output_dir: str | os.PathLike[str] = "",
-        enable_quant: bool = False,
-        weight_only_quant: bool = False,
-        skip_if_exists: bool = False,
-        multinode_mode: bool | None = None,
-        customized_quant_config: Mapping[str, Any] | None = None,
-        lora_cfg: None = None,
-    ) -> Self:
+    def _serialize_to_path(
+        self, folder: str, skips: bool, enable: bool, weight_only: bool, config: Mapping[str, Any] | None
+    ) -> None:
         """Nothing is written: the folder that it was loaded from holds it already."""
-        if TEXT.checked("model_output_dir", model_output_dir, ConfigError):
-            say_idle("model_output_dir", _CONVERTED)
-        if BOOLEAN.checked("skip_if_exists", skip_if_exists, ConfigError):
-            say_idle("skip_if_exists", _CONVERTED)
-        return self.serialize_to_memory(
-            engine, enable_quant, weight_only_quant, multinode_mode, customized_quant_config, lora_cfg
-        )
+        self._say_idle(model_output_dir=bool(folder), skip_if_exists=skips)
+        self._serialize_to_memory(enable, weight_only, config)
 
-    @named_arguments
-    def serialize(
-        self,
-        engine: Any,
-        model_output_dir: str | os.PathLike[str] = "",
-        enable_quant: bool = False,
-        weight_only_quant: bool = False,
-        customized_quant_config: Mapping[str, Any] | None = None,
-        multinode_mode: bool | None = None,
-        lora_cfg: None = None,
-    ) -> Self:
-        """Call `serialize_to_path`."""
-        return self.serialize_to_path(
-            engine, model_output_dir, enable_quant, weight_only_quant, False, multinode_mode, customized_quant_config,
-            lora_cfg,
-        )  # fmt: skip
+    @staticmethod
+    def _say_idle(**given: bool) -> None:
+        for name in (name for name, is_given in given.items() if is_given):
+            say_idle(name, _CONVERTED)
 
     def create_reference_runtime_config_builder(
         self,

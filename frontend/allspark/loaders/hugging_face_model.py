@@ -15,14 +15,13 @@ from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import BOOLEAN
 from ....protocol.files.model_file import read_model_settings
 from ....protocol.options.option_rules import DTYPE, QUANTIZATION, TEXT
-from ...call_arguments import named_arguments
 from ...models.conversion import convert_model
 from ...models.model_files import find_model
 from ..configuration.model_config import AsModelConfig, Quantization
 from ..configuration.quantization import group_size_of, has_groups, kind_of_flags, quantization_of
 from ..configuration.yaml_text import read_yaml, write_yaml
 from ..names import TargetDevice
-from .loader import ModelLoader, check_serialization, say_idle
+from .loader import ModelLoader, say_idle
 
 # Beside the weights that `serialize_to_path` writes; DashInfer's name.
 CONFIG_FILE = "dimodel_config.yaml"
@@ -66,72 +65,23 @@ class HuggingFaceModel(ModelLoader):
         self._record(BOOLEAN.checked("enable", enable, ConfigError), False, customized_quant_config)
         return self
 
-    @named_arguments
-    def serialize(
-        self,
-        engine: Any,
-        model_output_dir: str | os.PathLike[str] = "",
-        enable_quant: bool = False,
-        weight_only_quant: bool = False,
-        customized_quant_config: Mapping[str, Any] | None = None,
-        multinode_mode: bool | None = None,
-        lora_cfg: None = None,
-    ) -> Self:
-        """`serialize_to_memory` if the loader was made so, else `serialize_to_path`."""
-        how: dict[str, Any] = {
-            "enable_quant": enable_quant,
-            "weight_only_quant": weight_only_quant,
-            "customized_quant_config": customized_quant_config,
-            "multinode_mode": multinode_mode,
-            "lora_cfg": lora_cfg,
-        }
-        if self.in_memory_serialize:
-            if TEXT.checked("model_output_dir", model_output_dir, ConfigError):
-                say_idle("model_output_dir", "the loader was made with in_memory_serialize=True")
-            return self.serialize_to_memory(engine, **how)
-        return self.serialize_to_path(engine, model_output_dir, **how)
-
-    @named_arguments
-    def serialize_to_memory(
-        self,
-        engine: Any,
-        enable_quant: bool = False,
-        weight_only_quant: bool = False,
-        multinode_mode: bool | None = None,
-        customized_quant_config: Mapping[str, Any] | None = None,
-        lora_cfg: None = None,
-    ) -> Self:
+    def _serialize_to_memory(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
         """Record what the weights are to become while they load."""
-        check_serialization(engine, multinode_mode, lora_cfg)
-        self._record_asked(enable_quant, weight_only_quant, customized_quant_config)
+        self._record_asked(enable, weight_only, config)
         self._require_groups_of_loading()
         self._use(None)
-        return self
 
-    @named_arguments
-    def serialize_to_path(
-        self,
-        engine: Any,
-        model_output_dir: str | os.PathLike[str] = "",
-        enable_quant: bool = False,
-        weight_only_quant: bool = False,
-        skip_if_exists: bool = False,
-        multinode_mode: bool | None = None,
-        customized_quant_config: Mapping[str, Any] | None = None,
-        lora_cfg: None = None,
-    ) -> Self:
-        """Write the model below `model_output_dir`, in a folder of its name, from which it is loaded from then on.
-
-        What an equal call has written there is used as it is; `skip_if_exists` uses whatever was written there."""
-        check_serialization(engine, multinode_mode, lora_cfg)
-        folder = TEXT.checked("model_output_dir", model_output_dir, ConfigError)
+    def _serialize_to_path(
+        self, folder: str, skips: bool, enable: bool, weight_only: bool, config: Mapping[str, Any] | None
+    ) -> None:
+        """What an equal call has written there is used as it is; `skips` uses whatever was written there."""
         if not folder:
             raise ConfigError("model_output_dir: name the folder to write to.")
-        self._record_asked(enable_quant, weight_only_quant, customized_quant_config)
+        self._record_asked(enable, weight_only, config)
         target = Path(os.path.expanduser(folder)) / safe_name(self.name)
-        if BOOLEAN.checked("skip_if_exists", skip_if_exists, ConfigError) and (target / CONFIG_FILE).is_file():
+        if skips and (target / CONFIG_FILE).is_file():
             self._use(target)
-            return self
+            return
         is_there = self._is_converted(target)
         if not is_there:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +89,6 @@ class HuggingFaceModel(ModelLoader):
             convert_model(self._path, target, quantization=self.quantization, group_size=groups)
         self._use(target)
         self._describe(target, is_there)
-        return self
 
     def record_in(self, config: AsModelConfig) -> None:
         super().record_in(config)
@@ -150,13 +99,11 @@ class HuggingFaceModel(ModelLoader):
 
     def _record_asked(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:
         """Record the quantization that a call to serialize asks for; without one, that of `init_quantization` stays."""
-        is_enabled = BOOLEAN.checked("enable_quant", enable, ConfigError) or config is not None
-        is_weight_only = BOOLEAN.checked("weight_only_quant", weight_only, ConfigError)
-        if is_enabled:
-            self._record(True, is_weight_only, config)
-            if is_weight_only and config is not None and config.get("compute_method") == "activate_quant":
+        if enable or config is not None:
+            self._record(True, weight_only, config)
+            if weight_only and config is not None and config.get("compute_method") == "activate_quant":
                 say_idle("weight_only_quant", "compute_method of customized_quant_config says how is computed")
-        elif is_weight_only:
+        elif weight_only:
             say_idle("weight_only_quant", "it goes with enable_quant=True")
 
     def _record(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None:

@@ -6,6 +6,7 @@ notice where nothing here depends on them, and refused where something would.
 """
 
 import copy
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import BOOLEAN, shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.files.model_file import read_model_settings
-from ....protocol.options.option_rules import DTYPE, ROPE, one_of
+from ....protocol.options.option_rules import DTYPE, ROPE, TEXT, one_of
+from ...call_arguments import named_arguments
 from ...console import logs
 from ...models.model_files import ModelFiles, find_model
 from ..configuration.generation_config import ASGenerationConfigBuilder
@@ -44,6 +46,8 @@ _NO_LIMIT = 2**31 - 1
 
 class ModelLoader(ABC):
     """Every method that doesn't get something returns the loader."""
+
+    in_memory_serialize = False  # what `serialize` does
 
     def __init__(self, path: str, name: str) -> None:
         self.name = name
@@ -131,6 +135,72 @@ class ModelLoader(ABC):
         self.rope_scaling = ROPE.checked("parameter_dict", {"rope_type": kind, **figures}, ConfigError)
         return self
 
+    @named_arguments
+    def serialize(
+        self,
+        engine: Any,
+        model_output_dir: str | os.PathLike[str] = "",
+        enable_quant: bool = False,
+        weight_only_quant: bool = False,
+        customized_quant_config: Mapping[str, Any] | None = None,
+        multinode_mode: bool | None = None,
+        lora_cfg: None = None,
+    ) -> Self:
+        """`serialize_to_memory` if the loader was made so, else `serialize_to_path`."""
+        flags = enable_quant, weight_only_quant
+        others: tuple[Any, ...] = multinode_mode, customized_quant_config, lora_cfg
+        if not self.in_memory_serialize:
+            return self.serialize_to_path(engine, model_output_dir, *flags, False, *others)
+        if TEXT.checked("model_output_dir", model_output_dir, ConfigError):
+            say_idle("model_output_dir", "the loader was made with in_memory_serialize=True")
+        return self.serialize_to_memory(engine, *flags, *others)
+
+    @named_arguments
+    def serialize_to_memory(
+        self,
+        engine: Any,
+        enable_quant: bool = False,
+        weight_only_quant: bool = False,
+        multinode_mode: bool | None = None,
+        customized_quant_config: Mapping[str, Any] | None = None,
+        lora_cfg: None = None,
+    ) -> Self:
+        """Record what the weights are to become while they load; of converted ones, nothing."""
+        _check_serialization(engine, multinode_mode, lora_cfg)
+        enable, weight_only = _flags(enable_quant=enable_quant, weight_only_quant=weight_only_quant)
+        self._serialize_to_memory(enable, weight_only, customized_quant_config)
+        return self
+
+    @named_arguments
+    def serialize_to_path(
+        self,
+        engine: Any,
+        model_output_dir: str | os.PathLike[str] = "",
+        enable_quant: bool = False,
+        weight_only_quant: bool = False,
+        skip_if_exists: bool = False,
+        multinode_mode: bool | None = None,
+        customized_quant_config: Mapping[str, Any] | None = None,
+        lora_cfg: None = None,
+    ) -> Self:
+        """Write the model below `model_output_dir`, in a folder of its name, from which it is loaded from then on.
+
+        What an equal call has written there is used as it is; `skip_if_exists` uses whatever was written there."""
+        _check_serialization(engine, multinode_mode, lora_cfg)
+        folder = TEXT.checked("model_output_dir", model_output_dir, ConfigError)
+        enable, weight_only = _flags(enable_quant=enable_quant, weight_only_quant=weight_only_quant)
+        skips = BOOLEAN.checked("skip_if_exists", skip_if_exists, ConfigError)
+        self._serialize_to_path(folder, skips, enable, weight_only, customized_quant_config)
+        return self
+
+    @abstractmethod
+    def _serialize_to_memory(self, enable: bool, weight_only: bool, config: Mapping[str, Any] | None) -> None: ...
+
+    @abstractmethod
+    def _serialize_to_path(
+        self, folder: str, skips: bool, enable: bool, weight_only: bool, config: Mapping[str, Any] | None
+    ) -> None: ...
+
     def free_model(self) -> Self:
         """Nothing is held here, and an engine's copy is its own."""
         return self
@@ -195,7 +265,11 @@ def say_idle(name: str, why: str) -> None:
     logs.say(f"{name} has no effect: {why}.", quiet=logs.is_quiet(False))
 
 
-def check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any) -> None:
+def _flags(**flags: bool) -> list[bool]:
+    return [BOOLEAN.checked(name, flag, ConfigError) for name, flag in flags.items()]
+
+
+def _check_serialization(engine: Any, multinode_mode: bool | None, lora_cfg: Any) -> None:
     """Check the arguments that every `serialize` has and that change no recorded setting.
 
     A model's own processes do here what DashInfer's loaders ask of the engine.
