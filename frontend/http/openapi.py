@@ -11,7 +11,7 @@ _Schemas = dict[type[msgspec.Struct], dict[str, Any]]
 
 _REFERENCE = "#/components/schemas/{name}"
 _FAULTS = {
-    400: "The request is wrong, and the message says what of it",
+    400: "The request is wrong; the message says why",
     401: "A known API key is needed",
     403: "The Host header names another server",
     404: "There is no such model or request",
@@ -67,7 +67,7 @@ def _content(row: Operation, named: _Schemas) -> dict[str, Any]:
 
 
 def _event(row: Operation, named: _Schemas) -> dict[str, Any]:
-    """One server-sent event: its data is JSON, of a piece or of what went wrong, or says that the stream has ended."""
+    """One server-sent event: its data is a piece or an error as JSON, or the end of the stream."""
     content = {"anyOf": [named[row.event], named[ErrorBody]]} if row.event is not None else {}
     piece = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
     fields = {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, piece]}}

@@ -17,7 +17,7 @@ from .schemas.responses import Response, ResponseEvent, ResponsesRequest
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    path: str  # `{named}` is the rest of it, whatever it contains
+    path: str  # `{named}` matches the rest of a path
     method: str
     work: Work
     sentence: str

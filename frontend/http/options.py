@@ -69,7 +69,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         host = host.removeprefix("[").removesuffix("]")
         if colon and not host:
             raise self._unusable("HOST is missing; 0.0.0.0 is every IPv4 address of this machine")
-        if ":" in host and not _is_ipv6(host):
+        if ":" in host and not is_address(host):
             raise self._unusable(f"{shown(host)} is no address")
         if not (port.isascii() and port.isdecimal()):
             raise self._unusable(f"{shown(port)} is no port")
@@ -108,9 +108,10 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 _RULES = rules_of(HttpOptions)
 
 
-def _is_ipv6(host: str) -> bool:
+def is_address(name: str) -> bool:
+    """Whether it is an IP address, which can't be redirected like a name."""
     try:
-        ipaddress.IPv6Address(host)
+        ipaddress.ip_address(name)
     except ValueError:
         return False
     return True

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.stats import Stats
 from ..requests.budget import Budget
+from .loaded_model import LoadedModel
+from .models import ModelNotServedError, ModelState, ServedName, unknown_model
 from .options import HttpOptions
 
 if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
     from ..daemon.models import DaemonModels
     from .connections.server import HttpServer
-    from .loaded_model import LoadedModel
-from .models import ModelState, ServedName
 
 
 async def start_http(
@@ -53,10 +53,7 @@ class ServedModels:
         self._with_added = with_added
 
     @asynccontextmanager
-    async def lease(self, name: str | None) -> "AsyncIterator[LoadedModel]":
-        from .loaded_model import LoadedModel
-        from .models import ModelNotServedError
-
+    async def lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
         names = self._names()
         if name is None and not names:
             raise ModelNotServedError("No model is served here.")
@@ -66,9 +63,7 @@ class ServedModels:
         async with self._models.lease(own) as session:
             yield LoadedModel(session, own, adapter, serves_adapters=self._with_added)
 
-    async def listing(self) -> "list[ServedName]":
-        from .models import ServedName
-
+    async def listing(self) -> list[ServedName]:
         cards = []
         for status in self._served():
             length = status.plan.max_model_len if status.plan is not None else None
@@ -96,9 +91,7 @@ class ServedModels:
         found = await asyncio.gather(*map(self._models.stats, names))
         return {name: stats for name, stats in zip(names, found) if stats is not None}
 
-    def states(self) -> "dict[str, ModelState]":
-        from .models import ModelState
-
+    def states(self) -> dict[str, ModelState]:
         return {
             status.name: ModelState(status.state, status.error, status.last_error, status.last_error_time)
             for status in self._served()
@@ -123,8 +116,6 @@ class ServedModels:
         return self._models.adapters(name) if self._with_added else []
 
     def _owner_of(self, adapter: str) -> str:
-        from .models import ModelNotServedError, unknown_model
-
         names = self._names()
         for name in names:
             if adapter in self._adapters(name):

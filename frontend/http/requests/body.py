@@ -99,15 +99,12 @@ class BodyReader:
             raise
 
     def _check_headers(self, scope: Scope) -> None:
-        headers = dict(scope["headers"])
-        for name in (b"content-encoding", b"content-type"):
-            if sum(each == name for each, _ in scope["headers"]) > 1:
-                raise ApiError(400, f"There is more than one {name.decode().title()} header.")
-        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+        encoding, kind = (only_header(scope, name) for name in (b"content-encoding", b"content-type"))
+        if encoding is not None and encoding.strip().lower() != b"identity":
             raise ApiError(415, "Compressed bodies are not taken; send the JSON as it is.")
-        if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":
+        if (kind or b"").split(b";")[0].strip().lower() != b"application/json":
             raise ApiError(415, "The body must be JSON, with the header Content-Type: application/json.")
-        length = headers.get(b"content-length", b"")
+        length = dict(scope["headers"]).get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self._options.max_body_bytes:
             raise self._too_large()
 
@@ -150,6 +147,14 @@ class BodyReader:
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"The body has more than {self._options.max_body_bytes:,} bytes (option max_body_bytes).")
+
+
+def only_header(scope: Scope, name: bytes) -> bytes | None:
+    """A header that may occur once: different parsers would interpret two of them differently."""
+    found = [value for each, value in scope["headers"] if each == name]
+    if len(found) > 1:
+        raise ApiError(400, f"There is more than one {name.decode().title()} header.")
+    return found[0] if found else None
 
 
 def _held(num_bytes: int) -> int:

@@ -16,7 +16,7 @@ from ...media.sources.parts import take_media
 from ...requests.prompts import RenderedPrompt
 from ..answers.errors import ApiError
 from ..loaded_model import LoadedModel
-from ..schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
+from ..schemas.chat import ChatMessage, ChatRequest, Tool
 
 # Arguments that the server gives to templates, and functions that templates call.
 RESERVED = frozenset({
@@ -68,7 +68,7 @@ def rendered(
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Messages in the form that templates read: arguments of earlier calls are objects."""
-    plain = [plain_message(message) for message in messages]
+    plain = [msgspec.to_builtins(message) for message in messages]
     for message in plain:
         if message["role"] == "assistant" and isinstance(message.get("content"), list):
             message["content"] = [_without_refusal(part) for part in message["content"]]
@@ -92,6 +92,4 @@ def _as_object(arguments: Any) -> Any:
 
 
 def as_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
-    return [
-        {"type": "function", "function": msgspec.to_builtins(tool.function)} for tool in tools or ()
-    ]
+    return [{"type": "function", "function": msgspec.to_builtins(tool.function)} for tool in tools or ()]

@@ -1,6 +1,6 @@
 """Bodies of /v1/chat/completions: conversations in, messages out, whole or as a stream."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -10,7 +10,7 @@ from .sampling import Count, Effort, FreeForm, PromptLogprobs, Ranked, Sampling,
 
 
 class ContentPart(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Text, or for a model that sees a picture or a video as data: URL; what other types hold is not read."""
+    """Text, or for a model that sees, a picture or a video as a data: URL; parts of other types are not read."""
 
     type: str
     text: str | None = None
@@ -44,7 +44,7 @@ class Called(msgspec.Struct, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Fields that clients send back from an answer and no template reads are left out."""
+    """A message of a conversation, without fields that clients copy from answers and no template reads."""
 
     role: Annotated[str, Meta(min_length=1, max_length=64)]
     content: str | list[ContentPart] | None = None
@@ -76,7 +76,7 @@ class AllowedTool(msgspec.Struct, kw_only=True):
 
 
 class AllowedTools(msgspec.Struct, kw_only=True):
-    """Those of the tools that this answer may call."""
+    """The tools that this answer may call."""
 
     tools: list[AllowedTool]
     mode: Literal["auto", "required"]
@@ -101,7 +101,7 @@ class ThinkingOptions(msgspec.Struct, kw_only=True):
 
 
 class Reasoning(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """OpenAI's and OpenRouter's way to say how a model thinks."""
+    """How a model thinks, in the form of OpenAI and OpenRouter."""
 
     enabled: bool | None = None
     effort: Effort | None = None
@@ -217,8 +217,3 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     choices: list[ChatChunkChoice]
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: Usage | UnsetType = UNSET
-
-
-def plain_message(message: ChatMessage) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(message)
-    return plain

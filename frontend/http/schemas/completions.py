@@ -40,7 +40,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """A piece of a stream has the same form; its usage comes last, where it was asked for."""
+    """An answer, or a piece of a stream, whose usage comes last if the request asked for it."""
 
     id: str
     created: int

@@ -21,7 +21,7 @@ class ErrorBody(msgspec.Struct, kw_only=True):
 
 
 class Architecture(msgspec.Struct, kw_only=True):
-    """As OpenRouter and llama.cpp tell clients whether a model sees."""
+    """Whether a model sees, in the form of OpenRouter and llama.cpp."""
 
     input_modalities: list[str]
     output_modalities: tuple[str, ...] = ("text",)
@@ -36,7 +36,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
     max_model_len: int | UnsetType = UNSET
     parent: str | UnsetType = UNSET
     architecture: Architecture | UnsetType = UNSET  # of a loaded model
-    # Of a loaded model, as OpenRouter names it: what a parameter is that a request leaves out.
+    # The parameters of a request that leaves them out, under OpenRouter's name; of a loaded model.
     default_parameters: dict[str, float] | UnsetType = UNSET
 
 
@@ -46,7 +46,7 @@ class ModelList(msgspec.Struct, kw_only=True):
 
 
 class ModelName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """As llama.cpp's clients load and unload models."""
+    """The model to load or to unload, in the form of llama.cpp's clients."""
 
     model: str
 
@@ -91,7 +91,7 @@ RequestState = Annotated[
 
 
 class RunningRequest(msgspec.Struct, kw_only=True):
-    """Nothing of what it says is told."""
+    """A running request, without its texts."""
 
     id: Annotated[str, Meta(description="the id of its answer")]
     endpoint: str
@@ -115,19 +115,19 @@ class StoppedRequest(msgspec.Struct, kw_only=True):
 
 
 class LastError(msgspec.Struct, kw_only=True):
-    """Why a model could not be loaded the last time that it couldn't, or what ended its processes."""
+    """Why a model could not be loaded, or what ended its processes, the last time that this happened."""
 
     message: str
     time: int  # Unix seconds
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """With `ok` every loaded model's processes have answered; else it comes with status 503."""
+    """`ok` means that the processes of every loaded model have answered; anything else comes with status 503."""
 
     status: Literal["ok", "loading", "failed", "silent"]
-    models: dict[str, str]  # ok, loading, restarting, failed, silent, unloading, or unloaded: loaded when it is asked
+    models: dict[str, str]  # ok, loading, restarting, failed, silent, unloading, or unloaded until the next request
     reasons: dict[str, str] | UnsetType = UNSET  # by model, where there is one
-    last_errors: dict[str, LastError] | UnsetType = UNSET  # by model, also of those that are there again
+    last_errors: dict[str, LastError] | UnsetType = UNSET  # by model, also of those that have recovered
     error: Fault | UnsetType = UNSET
 
 

@@ -20,7 +20,7 @@ class InputPart(msgspec.Struct, kw_only=True):
 
 
 class InputItem(msgspec.Struct, kw_only=True):
-    """A message, a call, what a call gave, or a thought: `type` says which; unset is a message."""
+    """A message, a call, the output of a call, or a thought, by its `type`; without one, a message."""
 
     type: str | None = None
     role: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
@@ -98,7 +98,7 @@ class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True
 
 
 class TextPart(msgspec.Struct, kw_only=True):
-    """Of a message (`output_text`) or of a thought."""
+    """Text of a message (`output_text`) or of a thought (`reasoning_text`)."""
 
     text: str
     type: Literal["output_text", "reasoning_text"]
@@ -171,7 +171,7 @@ class Response(msgspec.Struct, kw_only=True):
 
 
 class ResponseEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A piece of a stream; `type` says which of the fields it has."""
+    """A piece of a stream; its `type` decides which of the fields it has."""
 
     type: str
     sequence_number: int | UnsetType = UNSET

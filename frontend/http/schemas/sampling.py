@@ -64,7 +64,7 @@ Count = Annotated[int, Meta(ge=1, le=MOST)]
 Ranked = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
 TokenId = Annotated[int, Meta(ge=0, le=MOST)]
 FreeForm = dict[str, Any]
-# Of reasoning, as OpenAI has it; a template with a word of its own gets it by chat_template_kwargs.
+# OpenAI's words for how long a model thinks; a template with words of its own gets them by chat_template_kwargs.
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -75,7 +75,7 @@ class StreamOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Ignored(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields that clients of OpenAI's send, and that change nothing here."""
+    """Fields of OpenAI's clients that have no effect here."""
 
     user: str | None = None
     metadata: FreeForm | None = None
@@ -94,7 +94,7 @@ else:
 
 
 class Request(_Foreign, kw_only=True, forbid_unknown_fields=True):
-    """What stands beside the parameters in every request for an answer."""
+    """The fields next to the parameters in every request for an answer."""
 
     model: Annotated[str | None, Meta(description="a name from /v1/models, also of an adapter")] = None
     stream: bool | None = None
@@ -144,7 +144,7 @@ class Sampling(_WithChoices, kw_only=True, forbid_unknown_fields=True):
 
 class PromptDetails(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
-    image_tokens: int = 0  # that stand for rows of pictures, cached or not
+    image_tokens: int = 0  # placeholders for rows of pictures, cached or not
     video_tokens: int = 0  # likewise; OpenAI has no name for them
 
     @classmethod
