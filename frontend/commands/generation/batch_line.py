@@ -21,7 +21,7 @@ from ...http.answers.logprobs import Section, chat_logprobs, completion_logprobs
 from ...http.answers.long_json import LongJson
 from ...http.endpoints.chat import choice_of
 from ...http.endpoints.completions import as_prompts
-from ...http.requests.conversation import as_messages, as_tools
+from ...http.requests.conversation import as_messages, as_tools, own_template
 from ...http.requests.parameters import sampling_params
 from ...http.requests.thinking import thinking_of
 from ...http.requests.tool_choice import ToolChoice
@@ -81,10 +81,10 @@ class BatchLine:
             reasoning_max_tokens=thinking.max_tokens,
             lora_name=body.lora_name,
         )
-        tools = self.choice.tools
-        messages = as_messages(body.messages)
-        take_media(messages, may_open=False)  # a line opens no file and no URL
-        return Conversation(messages, tools, body.chat_template, thinking.template_options), own
+        # A line opens no file and no URL.
+        messages, template = as_messages(body.messages), own_template(body, is_trusted=True)
+        take_media(messages, may_open=False)
+        return Conversation(messages, self.choice.tools, template, thinking.template_options), own
 
     def answer(self, output: RequestOutput, model: str) -> str:
         """A line of OpenAI's output file; `model` is used if the body names none."""
@@ -134,17 +134,21 @@ class BatchLine:
             id="cmpl-" + secrets.token_hex(12),
             created=int(time.time()),
             model=model,
-            choices=[_text(body, answer, json) for answer in output.outputs],
+            choices=[_text(body, output, answer, json) for answer in output.outputs],
             usage=_usage(output),
         )
 
 
-def _text(body: CompletionRequest, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
+def _text(
+    body: CompletionRequest, output: RequestOutput, answer: CompletionOutput, json: LongJson
+) -> CompletionChoice:
     choice = CompletionChoice(
         index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
     )
     if answer.logprobs is not None:
         choice.logprobs = completion_logprobs([Section(_Positions(answer.logprobs))], body.logprobs or 0, json)
+    if output.prompt_logprobs is not None:
+        choice.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
     return choice
 
 
