@@ -3,15 +3,12 @@ and programs based on it.
 """
 
 import argparse
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from ...protocol.conversion import DEFAULT_GROUP_SIZE, GGUF_KINDS
 from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import exact_size
 from ..models.conversion import checked_kind, convert_model, is_gguf_name
+from .shared.termination import orderly_termination
 
 USAGE = "MODEL OUT[.gguf] --quantization int8|int4|JSON|q8_0|q4_0|q4_k|none [options]"
 _AS_IT_IS = "none"
@@ -51,7 +48,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more")
     if arguments.per_rank and arguments.tensor_parallel_size == 1:
         parser.error("--per-rank needs --tensor-parallel-size 2 or more")
-    with _ended_by_signals():
+    with orderly_termination():  # so that the worker removes what it has begun
         made = convert_model(
             arguments.model,
             arguments.out,
@@ -74,15 +71,3 @@ def _quantization(arguments: argparse.Namespace, parser: argparse.ArgumentParser
         return checked_kind(arguments.quantization, is_gguf=is_gguf_name(arguments.out))
     except ConfigError as error:
         parser.error(str(error))
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let the worker remove what it has begun, also if this process is terminated or its terminal closes."""
-    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
-    before = {number: signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

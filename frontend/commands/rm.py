@@ -4,6 +4,7 @@ this frees and asks first. Your own folders are never touched.
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from ...protocol.errors import ConfigError, PenstockError
@@ -79,10 +80,8 @@ def _refuse_what_is_loaded(model: HubName, socket: Path) -> None:
         line = line_to(socket)
     except PenstockError:  # no daemon runs
         return
-    try:
+    with closing(line):
         served = status_of(line).models
-    finally:
-        line.close()
     for each in served:
         if each.state not in _NOT_LOADED and is_of(model, each.model):
             raise ConfigError(

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, AskUnloadModel, DaemonStatus, Question
@@ -129,24 +129,23 @@ def status_of(line: DaemonConnection) -> DaemonStatus:
     return status
 
 
+def daemon_status(address: Path) -> DaemonStatus:
+    with closing(line_to(address)) as line:
+        return status_of(line)
+
+
 def reload_daemon(address: Path) -> str:
-    line = line_to(address)
-    try:
+    with closing(line_to(address)) as line:
         return asked(line, AskReload(0)).text
-    finally:
-        line.close()
 
 
 def unload_model(address: Path, name: str) -> str:
     """Unload a model; returns the daemon's name for it when its processes have ended."""
-    line = line_to(address)
-    try:
+    with closing(line_to(address)) as line:
         served = asked(line, AskUnloadModel(0, name)).text
         while any(model.name == served and model.state == "unloading" for model in status_of(line).models):
             time.sleep(_LOOK_SECONDS)
         return served
-    finally:
-        line.close()
 
 
 def stop_daemon(address: Path, seconds: float | None = None, say: Callable[[str], None] = lambda words: None) -> None:
@@ -183,18 +182,15 @@ def _asked_to_stop(
     address: Path, seconds: float | None, say: Callable[[str], None]
 ) -> tuple[DaemonProcess, float]:
     """The process that has promised to end, and how many seconds its requests have."""
-    line = line_to(address)
-    try:
+    with closing(line_to(address)) as line:
         process = DaemonProcess(line.pid, os.pidfd_open(line.pid))
         try:
             status = asked(line, AskStop(0, seconds)).status
         except BaseException:
             process.close()
             raise
-        if status is None:  # a daemon of another version
-            return process, seconds or 0.0
-        if status.num_running:
-            say(f"Requests that run: {status.num_running:,}; they have {status.drain:g} s to end.")
-        return process, status.drain
-    finally:
-        line.close()
+    if status is None:  # a daemon of another version
+        return process, seconds or 0.0
+    if status.num_running:
+        say(f"Requests that run: {status.num_running:,}; they have {status.drain:g} s to end.")
+    return process, status.drain

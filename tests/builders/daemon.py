@@ -18,7 +18,7 @@ from builders.watching import BOUND_SECONDS, is_running, module_of, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.console import logs
-from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
+from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.protocol.attach import (
     ATTACH_PROTOCOL,
     Ask,
@@ -61,11 +61,7 @@ class RunningDaemon:
         return LLM(model, connect=str(self.address), quiet=True, **options)
 
     def status(self) -> DaemonStatus:
-        line = line_to(self.address)
-        try:
-            return status_of(line)
-        finally:
-            line.close()
+        return daemon_status(self.address)
 
     def model(self, name: str = "pocket") -> ModelStatus:
         return next(model for model in self.status().models if model.name == name)

@@ -12,7 +12,7 @@ from ....protocol.attach import DaemonStatus
 from ....protocol.errors import PenstockError
 from ....protocol.files.utf8 import shown
 from ...console.logs import daemon_log
-from ...daemon.background import line_to, status_of
+from ...daemon.background import daemon_status
 from ..shared.options import add_socket, socket_of
 from .status import foreground_words
 
@@ -47,11 +47,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _running(address: Path) -> DaemonStatus | None:
     """The daemon's status; None if no daemon runs or it doesn't answer: then its log is still worth showing."""
     with suppress(PenstockError):
-        line = line_to(address)
-        try:
-            return status_of(line)
-        finally:
-            line.close()
+        return daemon_status(address)
     return None
 
 

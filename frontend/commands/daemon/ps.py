@@ -7,6 +7,7 @@ is.
 
 import argparse
 import time
+from contextlib import closing
 
 from ....protocol.attach import DaemonStatus, ModelStatus
 from ....protocol.files.sizes import size
@@ -28,13 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    line = line_to(socket_of(arguments))
-    try:
+    with closing(line_to(socket_of(arguments))) as line:
         before, start = status_of(line), time.monotonic()
         time.sleep(_SECONDS)
         after, seconds = status_of(line), time.monotonic() - start
-    finally:
-        line.close()
     print("\n".join(table(before, after, seconds, time.time())))
     return 0
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from ....protocol.errors import PenstockError
 from ...console.logs import daemon_log
-from ...daemon.background import line_to, listens, start_daemon, status_of
+from ...daemon.background import daemon_status, listens, start_daemon
 from ..shared.options import socket_of
 from .daemon_options import add_daemon_options, settings_of
 
@@ -27,11 +27,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             "configuration and `penstock reload`, or `penstock stop` it first."
         )
     start_daemon(arguments.words, address, partial(print, flush=True))
-    line = line_to(address)
-    try:
-        status = status_of(line)
-    finally:
-        line.close()
+    status = daemon_status(address)
     where = f"{status.address} and {status.http}" if status.http else status.address
     print(f"The daemon is process {status.pid}, at {where}. Its log is {daemon_log(address)}.")
     return 0

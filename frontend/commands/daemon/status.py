@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from contextlib import closing
 
 from ....protocol.attach import DaemonStatus, ModelStatus
 from ....protocol.errors import PenstockError
@@ -24,10 +25,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     except PenstockError as error:
         print(error)
         return NOT_RUNNING
-    try:
+    with closing(line):
         print("\n".join(lines_of(status_of(line), time.time())))
-    finally:
-        line.close()
     return 0
 
 

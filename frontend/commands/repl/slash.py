@@ -7,6 +7,7 @@ import mimetypes
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from ....protocol.errors import PenstockError, RequestError
@@ -83,15 +84,7 @@ def _help(chat: ChatState, argument: str) -> str:
     return "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
 
 
-def _image(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
-    return _with_medium(chat, "image", argument)
-
-
-def _video(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
-    return _with_medium(chat, "video", argument)
-
-
-def _with_medium(chat: ChatState, kind: MediumKind, argument: str) -> str | Iterator[AnswerDelta]:
+def _with_medium(kind: MediumKind, chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
     """Add a picture or video to the next message; text after the file's name is asked at once."""
     if not argument:
         return f"Name a file: /{kind} FILE, optionally followed by a message"
@@ -99,6 +92,9 @@ def _with_medium(chat: ChatState, kind: MediumKind, argument: str) -> str | Iter
     medium = added_medium(chat.conversation.llm, kind, name)
     chat.conversation.added.append(medium.part)
     return chat.conversation.ask(text) if text else f"{medium.told}. It will be sent with the next message."
+
+
+_image, _video = partial(_with_medium, "image"), partial(_with_medium, "video")
 
 
 def _reset(chat: ChatState, argument: str) -> str:

@@ -101,15 +101,11 @@ def given(arguments: argparse.Namespace, struct: type) -> dict[str, Any]:
 
 
 def kind_and_description(annotation: Any) -> tuple[Any, str | None]:
-    """Split `Annotated[int
-
-    None, Meta(description=…)]` into int and the description."""
+    """Split a field's annotation, such as `Annotated[int | None, Meta(description=…)]`: int, and the description."""
     if not hasattr(annotation, "__metadata__"):
         return annotation, None
     kind = annotation.__origin__
-    # `int
-    #
-    # None` is an int that may be left out; the arguments of `list[int]` contain no None.
+    # `int | None` is an int that may be left out; the arguments of `list[int]` contain no None.
     if NoneType in get_args(kind):
         kind = next(part for part in get_args(kind) if part is not NoneType)
     return kind, annotation.__metadata__[0].description

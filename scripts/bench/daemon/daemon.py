@@ -21,7 +21,7 @@ from typing import Literal
 import psutil
 
 from penstock import LLM
-from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
+from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.protocol.attach import DaemonStatus
 
 from ..clients import Asker, events_over_http, pieces_over_the_socket
@@ -64,17 +64,9 @@ def running(*words: str) -> Iterator[DaemonStatus]:
         address = Path(folder, "socket")
         start_daemon([*words, "--http", "127.0.0.1:0"], address)
         try:
-            yield asked(address)
+            yield daemon_status(address)
         finally:
             stop_daemon(address, 0.0)
-
-
-def asked(address: Path) -> DaemonStatus:
-    line = line_to(address)
-    try:
-        return status_of(line)
-    finally:
-        line.close()
 
 
 def port_of(status: DaemonStatus) -> int:
