@@ -14,7 +14,7 @@ from builders.compared_models import opened
 from builders.native_variants import forced
 from builders.quantized_parts import floats
 from builders.tiny_model import tiny_model
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from penstock.protocol.conversion import RECORD, Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
@@ -108,6 +108,17 @@ def test_it_says_how_far_it_is_and_reads_nothing_twice(source, tmp_path, options
 def test_groups_that_do_not_divide_the_inputs_are_refused_with_those_that_do(source, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         converted(source, "int4", **options)
+    assert [path.name for path in source.parent.iterdir()] == ["source"]
+
+
+@for_each("kind, number", [("int8", "nan"), ("int4", "inf"), ("int4", "3e38")])
+def test_numbers_that_its_scales_cannot_hold_are_refused_by_the_tensors_name(source, kind, number):
+    file = source / "model.safetensors"
+    tensors = load_file(file)
+    tensors[PROJECTION][3, 5] = float(number)
+    save_file(tensors, file)
+    with pytest.raises(ConfigError, match=rf"{PROJECTION} holds NaN, infinity or numbers too large for {kind}"):
+        converted(source, kind)
     assert [path.name for path in source.parent.iterdir()] == ["source"]
 
 

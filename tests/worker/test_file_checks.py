@@ -58,6 +58,19 @@ def test_bytes_behind_the_last_tensor_and_pages_of_a_server_are_damage_too(tmp_p
         ((2).to_bytes(8, "little") + b"[]", "its header is no safetensors header"),
         (with_header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}'), "gives a bytes 0 to 4, which"),
         (with_header('{"a": {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]}}'), "gives a bytes 1 to 4, which"),
+        (with_header('{"a": {"dtype": "F6", "shape": [3], "data_offsets": [0, -4]}}'), "is no safetensors header"),
+        (with_header('{"a": ' + "[" * 50_000 + "]" * 50_000 + "}"), "is no safetensors header"),
+        (
+            with_header('{"a": {"dtype": "U8", "shape": [%s 4], "data_offsets": [0, 4]}}' % ("1, " * 70)),
+            "is no safeten",
+        ),
+        (
+            with_header(
+                '{"a": {"dtype": "F6", "shape": [1], "data_offsets": [0, 8]}, "b": '
+                '{"dtype": "F6", "shape": [1], "data_offsets": [8, 4]}}'
+            ),
+            "gives b bytes 8 to 4, which",
+        ),
     ):
         path.write_bytes(content)
         refused(tmp_path, sentence)

@@ -37,7 +37,7 @@ class StoredTensor(NamedTuple):
     name: str
     stored_name: str  # several may share one
     layout: Layout
-    file: Path
+    file: MappedSafetensors
     dtype: DType
     shape: tuple[int, ...]
     written_name: str
@@ -48,9 +48,9 @@ class StoredTensor(NamedTuple):
     def nbytes(self) -> int:
         return TensorSpec(self.dtype, self.shape).nbytes
 
-    def of(self, file: MappedSafetensors) -> Sliceable:
-        """The tensor in its open file, to be sliced."""
-        return self.layout.view(self.name, file.array(self.stored_name))
+    def view(self) -> Sliceable:
+        """The tensor in its file, to be sliced."""
+        return self.layout.view(self.name, self.file.array(self.stored_name))
 
     @property
     def is_rescaled(self) -> bool:
@@ -128,8 +128,8 @@ def stored_tensors(
         view = layout.view(name, file.array(stored))
         written = name if config.vision is None else name_beside(stored, name)
         dtype = _dtype(view, name)
-        found.append(StoredTensor(name, stored, layout, file.path, dtype, view.shape, written, kinds.get(name)))
-    return sorted(found, key=lambda each: each.file)
+        found.append(StoredTensor(name, stored, layout, file, dtype, view.shape, written, kinds.get(name)))
+    return sorted(found, key=lambda each: each.file.path)
 
 
 def _dtype(view: Sliceable, name: str) -> DType:

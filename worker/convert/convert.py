@@ -38,7 +38,6 @@ from ..description.text_config import PICTURE_TENSORS, text_part
 from ..start.load import resolve_dtype
 from ..weights.files.checkpoint import Checkpoint
 from ..weights.files.file_checks import check_weight_files
-from ..weights.files.mapped_safetensors import MappedSafetensors
 from ..weights.files.own_head import with_head_as_stored
 from ..weights.files.weight_files import ranks_cut_for
 from ..weights.layouts.find_layout import layout_of
@@ -154,9 +153,8 @@ def _write_tensor(
 ) -> Iterator[int]:
     """Write one tensor; yield the numbers of source bytes done."""
     if not source.shape or not source.nbytes:
-        tensor = MappedSafetensors.open(source.file).array(source.stored_name)
         for holder in holders:
-            holder.whole(source.name, tensor)
+            holder.whole(source.name, source.file.array(source.stored_name))
         return
     num_rows = source.shape[0]
     step = max(1, _PIECE * num_rows // source.nbytes)
@@ -166,6 +164,7 @@ def _write_tensor(
         for holder in holders:
             holder.rows(source.name, made, first)
         del made
+        source.file.release()
         yield source.nbytes * (last - first) // num_rows
 
 
@@ -175,12 +174,22 @@ def _written_rows(
     if source.is_rescaled:
         part = checkpoint.matrix(source.name, source.shape, (0, first, last))
         if source.kind:
-            return quantize(part, source.kind)
+            return _quantized(source.name, part, source.kind, quantize)
         floats = part if isinstance(part, numpy.ndarray) else part.dequantized()
         return floats.astype(source.widened or source.dtype, copy=False)
-    # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
-    rows = source.of(MappedSafetensors.open(source.file))[first:last]
-    return quantize(rows, source.kind) if source.kind else rows
+    rows = source.view()[first:last]
+    return _quantized(source.name, rows, source.kind, quantize) if source.kind else rows
+
+
+def _quantized(name: str, rows: WeightPart, kind: str, quantize: Quantize) -> QuantizedPart:
+    made = quantize(rows, kind)
+    is_finite = not isinstance(rows, numpy.ndarray) or numpy.isfinite(rows).all()
+    if not (is_finite and numpy.isfinite(made.scales).all()):
+        raise ConfigError(
+            f"{name} holds NaN, infinity or numbers too large for {kind}. Download the model again as a whole, or "
+            "convert it without quantization."
+        )
+    return made
 
 
 def _write_config(

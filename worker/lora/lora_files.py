@@ -98,7 +98,8 @@ class AdapterFiles:
     def _check_shapes(self, module: str, targets: Mapping[str, Target], max_rank: int) -> None:
         down, up = (self._matrix(module, matrix) for matrix in "AB")
         wanted = self._by_pattern("rank_pattern", module, self.config.get("r"))
-        if wanted is not None and wanted != (rank := down.shape[0]):
+        rank = down.shape[0] if down.shape else 0
+        if wanted not in (None, rank):
             raise AdapterError(
                 f"{self.folder}: {_CONFIG} says r={shown(wanted)} of {module}, whose matrices have rank {rank}. Its "
                 "scale would be wrong; the two files don't belong together.",

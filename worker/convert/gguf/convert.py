@@ -18,7 +18,6 @@ from ....protocol.errors import ConfigError
 from ...description.config import ModelConfig, read_config
 from ...weights.files.checkpoint import Checkpoint
 from ...weights.files.file_checks import check_weight_files
-from ...weights.files.mapped_safetensors import MappedSafetensors
 from ...weights.files.own_head import with_head_as_stored
 from ...weights.files.weight_files import ranks_cut_for
 from ...weights.layouts.separate_experts import layout_with_experts_apart
@@ -89,6 +88,8 @@ def _write(file: GgufFile, tensors: dict[str, PlannedTensor], total: int, say: S
             def write(piece: _Piece, name: str = name) -> int:
                 octets = quantized_rows(piece.rows(name), file.tensors[name].type.name)
                 file.rows(name, octets, piece.at)
+                if piece.source is not None:
+                    piece.source.file.release()
                 return piece.nbytes
 
             for nbytes in pool.map(write, pieces):
@@ -115,8 +116,7 @@ class _Piece(NamedTuple):
         """[rows, inputs] in the file's form; a vector is one row."""
         if self.source is None:
             return self._numbers[None]
-        # Reopened for each piece: pages read from a mapped file count as memory as long as it is mapped.
-        rows = self.source.of(MappedSafetensors.open(self.source.file))[self.first : self.last]
+        rows = self.source.view()[self.first : self.last]
         if not numpy.isfinite(rows).all():
             raise ConfigError(
                 f"{self.source.name} holds NaN or infinity, so {name} can't be written from it. Download the model "

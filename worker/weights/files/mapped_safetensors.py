@@ -36,11 +36,12 @@ _LENGTH = 8  # bytes of the header's length
 _LONGEST_HEADER = 100_000_000  # safetensors' own limit
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_Shape = Annotated[list[_Count], msgspec.Meta(max_length=64)]  # as many dimensions as numpy has
 
 
 class _Entry(msgspec.Struct):
     dtype: str
-    shape: list[_Count]
+    shape: _Shape
     data_offsets: tuple[_Count, _Count]  # first and last + 1 byte of the values
 
 
@@ -72,9 +73,19 @@ class MappedSafetensors:
         """The tensor of this name, which must not be written to."""
         stored = self.header.tensors[name]
         if (dtype := DTYPES.get(stored.dtype)) is None:
-            raise ConfigError(f"{name} is stored as {stored.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
+            raise ConfigError(
+                f"{name} is stored as {stored.dtype} in {self.path}. Use a float32, float16 or bfloat16 checkpoint."
+            )
         offset = self.header.values_at + stored.data_offsets[0]
-        return numpy.frombuffer(self._mapped, dtype, math.prod(stored.shape), offset).reshape(stored.shape)
+        values = numpy.frombuffer(self._mapped, dtype, math.prod(stored.shape), offset)
+        try:
+            return values.reshape(stored.shape)
+        except (ValueError, OverflowError) as error:  # of no values, and nevertheless too large
+            raise ConfigError(f"{self.path} is damaged: {name} has the shape {stored.shape} ({error}).") from None
+
+    def release(self) -> None:
+        """Give back the memory of what was read, which counts as this process's; arrays read it again when used."""
+        self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def read_header(path: Path, file: BufferedReader) -> Header:
@@ -101,13 +112,14 @@ def _header(file: BufferedReader, size: int) -> Header:
         found = msgspec.json.decode(os.pread(file.fileno(), length, _LENGTH), type=dict[str, msgspec.Raw])
         metadata = msgspec.json.decode(found.pop("__metadata__", b"{}"), type=dict[str, str] | None)
         tensors = {name: msgspec.json.decode(each, type=_Entry) for name, each in found.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise _Damage("its header is no safetensors header") from None
     end = 0
     for name, each in sorted(tensors.items(), key=lambda item: item[1].data_offsets):
         first, last = each.data_offsets
         dtype = DTYPES.get(each.dtype)
-        if first != end or (dtype is not None and last - first != dtype.itemsize * math.prod(each.shape)):
+        size_of_shape = None if dtype is None else dtype.itemsize * math.prod(each.shape)
+        if first != end or last < first or size_of_shape not in (None, last - first):
             raise _Damage(f"its header gives {name} bytes {first:,} to {last:,}, which are not those of its shape")
         end = last
     if size < values_at + end:
