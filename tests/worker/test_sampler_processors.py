@@ -1,5 +1,6 @@
 """Logits steps that a user brings: what they are given, and that a broken one stays its own request's matter."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,11 @@ def favour(vocab_size: int, token: int | None):
 def always(step):
     """A processor that makes this step for every request."""
     return lambda vocab_size, given: step
+
+
+def with_another_dtype(tokens, num_prompt, logits) -> None:
+    logits.dtype = numpy.int32
+    logits[:] = 0x7FC00000  # NaN as float32
 
 
 def rows(processors: LogitsProcessors, params: list[SamplingParams]) -> SamplingRows:
@@ -95,6 +101,8 @@ def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
         (always(lambda tokens, num_prompt, logits: [float("inf")] * VOCABULARY), None, "NaN or infinity"),
         (lambda vocab_size, given: 5, None, "TypeError"),
         (always(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
+        (always(lambda tokens, num_prompt, logits: sys.exit(3)), None, "'broken' failed: SystemExit: 3"),
+        (always(with_another_dtype), None, "NaN or infinity"),
     ],
 )
 def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words):

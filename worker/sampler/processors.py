@@ -42,13 +42,13 @@ class LogitsProcessor(NamedTuple):
         """Run the step; raise RuntimeError with the processor's name."""
         try:
             with _said_if_torch_is_imported(self.name):
-                returned = self.step(tokens, num_prompt, logits)
+                returned = self.step(tokens, num_prompt, logits[:])  # a view: its form is the step's to change
             if returned is not None:
                 with numpy.errstate(over="ignore"):  # beyond float32 is infinite
                     logits[:] = _returned_row(returned, logits)
             if not logits.max() < numpy.inf:
                 raise ValueError("it left NaN or infinity among the logits")
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too, is the request's
             raise RuntimeError(_failure(self.name, error)) from error
 
 
@@ -83,7 +83,7 @@ class LogitsProcessors:
                     step = make(vocab_size, (arguments or {}).get(name))
                 if step is not None:
                     step = _on_arrays(step, _asks(step, make))
-            except Exception as error:
+            except BaseException as error:
                 step = _raising(error)
             if step is not None:
                 steps.append(LogitsProcessor(name, step))
@@ -176,14 +176,14 @@ def _said_if_torch_is_imported(name: str) -> Iterator[None]:
         _LOG.info("The logits processor %r uses torch, imported in %.1f s", name, time.perf_counter() - start)
 
 
-def _raising(error: Exception) -> Step:
+def _raising(error: BaseException) -> Step:
     def step(tokens: Array, num_prompt: int, logits: Array) -> None:
         raise error
 
     return step
 
 
-def _failure(name: str, error: Exception) -> str:
+def _failure(name: str, error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return f"The logits processor {name!r} needs torch, which isn't installed: pip install 'penstock[torch]'."
     return f"The logits processor {name!r} failed: {type(error).__name__}: {error}"
