@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from ..errors import ConfigError
 from .descriptors import is_readable, said_in_words
 from .exit_status import describe_status, exit_status
 from .parent_pipe import LifePipe
@@ -27,6 +29,7 @@ ASK_SECONDS = 1.0
 TELL_SECONDS = 0.5
 # The kernel may take a while to free a killed process's memory; one that hangs in a driver is left to the kernel.
 _KILL_SECONDS = 10.0
+_PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass
@@ -154,12 +157,34 @@ def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> CompletedP
 
 
 def inherited_path() -> list[str]:
-    """This process's `sys.path` without the current folder and the script's folder: a msgspec.py there is not ours."""
+    """This process's `sys.path` without the current folder and the script's folder: a msgspec.py there is not ours.
+
+    If this package was found there, processes find it behind everything else.
+    """
     main_file = getattr(sys.modules.get("__main__"), "__file__", None)
     own_folder = None
     with suppress(OSError):  # a relative name, and the working folder was removed
         own_folder = os.path.dirname(os.path.abspath(main_file)) if main_file else None
-    return [entry for entry in sys.path if entry not in ("", own_folder)]
+    path = [entry for entry in sys.path if entry not in ("", own_folder)]
+    found = next((each for entry in path if (each := Path(entry, __name__.partition(".")[0])).is_dir()), None)
+    if found is None:
+        return [*path, str(_PACKAGE.parent)]
+    _require_same_package(found)
+    return path
+
+
+@cache
+def _require_same_package(found: Path) -> None:
+    """Processes that exchange messages run one version of this package."""
+    if found.samefile(_PACKAGE):
+        return
+    for source in found.rglob("*.py"):
+        own = _PACKAGE / source.relative_to(found)
+        if not own.is_file() or own.read_bytes() != source.read_bytes():
+            raise ConfigError(
+                f"This process found {_PACKAGE} in its own folder, but {found} is installed, and they differ "
+                f"({own.relative_to(_PACKAGE)}). Start it from another folder, or install that one."
+            )
 
 
 def wait_for_ends(children: Sequence[ChildProcess], seconds: float) -> bool:

@@ -20,9 +20,9 @@ import pytest
 from builders.cases import for_each
 from builders.watching import assert_gone, is_running, wait_until
 
-from penstock.protocol.errors import PenstockError
+from penstock.protocol.errors import ConfigError, PenstockError
 from penstock.protocol.messages import EngineInbox
-from penstock.protocol.processes import parent_pipe
+from penstock.protocol.processes import parent_pipe, process
 from penstock.protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
 from penstock.protocol.processes.exit_status import describe_status
 from penstock.protocol.processes.heartbeat import Heartbeat, Heartbeats, Ping, WatchedInbox
@@ -302,3 +302,20 @@ def test_jobs_whose_process_would_run_out_of_a_limit_of_time_go_to_another(tmp_p
         "(*(lambda clock: (clock, clock() + 0.5))(__import__('time').process_time))"
     )
     assert under_limits(tmp_path, {"RLIMIT_CPU": 3}, *[job] * 6) == ["done"] * 6
+
+
+def test_processes_run_their_parents_package_or_none(tmp_path, monkeypatch):
+    """A clone in the current folder stands before an installation, which processes would find."""
+    own, installed = tmp_path / "here" / "penstock", tmp_path / "there" / "penstock"
+    for folder in (own, installed):
+        (folder / "room").mkdir(parents=True)
+        (folder / "room" / "file.py").write_text("a = 1")
+    monkeypatch.setattr(process, "_PACKAGE", own)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path)])
+    assert process.inherited_path() == [str(tmp_path), str(own.parent)]
+    monkeypatch.setattr(sys, "path", ["", str(installed.parent)])
+    assert process.inherited_path() == [str(installed.parent)]
+    process._require_same_package.cache_clear()
+    (own / "room" / "file.py").write_text("a = 2")
+    with pytest.raises(ConfigError, match=r"found .*here/penstock .*there/penstock is installed.*room/file\.py"):
+        process.inherited_path()
