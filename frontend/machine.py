@@ -71,10 +71,6 @@ def memory_limit(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/s
     return smallest if smallest is not None and smallest < 1 << 60 else None
 
 
-def has_driver() -> bool:
-    return Path("/proc/driver/nvidia").is_dir()
-
-
 def cards() -> list[GpuSurvey]:
     """The cards that nvidia-smi lists; empty if it is missing or doesn't answer."""
     if shutil.which("nvidia-smi") is None:

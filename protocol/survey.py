@@ -4,9 +4,16 @@
 torch.
 """
 
+from pathlib import Path
+
 import msgspec
 
 SURVEYED_TOKENS = 2048  # of context, counted in addition to the weights
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # of GPUs, under Linux and under WSL
+
+
+def has_driver() -> bool:
+    return any(Path(driver).exists() for driver in _DRIVERS)
 
 
 class ModelSurvey(msgspec.Struct):

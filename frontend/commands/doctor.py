@@ -18,7 +18,7 @@ from ...protocol.files.cache_folder import cache_place
 from ...protocol.files.sizes import size
 from ...protocol.files.user_folders import UserFolder
 from ...protocol.processes.runtime_directory import runtime_base
-from ...protocol.survey import NativeSurvey, TorchSurvey
+from ...protocol.survey import NativeSurvey, TorchSurvey, has_driver
 from .. import machine
 from ..console.logs import log_place
 from ..machine import ask_survey
@@ -75,6 +75,7 @@ def _findings() -> Iterator[Finding]:
     yield _python()
     yield Finding(OK, "penstock", f"{__version__} in {Path(__file__).parents[2]}")
     yield from _processor(machine.processor())
+    lacks_kernels = False
     try:
         survey = ask_survey(with_torch=True)
     except PenstockError as error:
@@ -84,8 +85,9 @@ def _findings() -> Iterator[Finding]:
         native = survey.native or NativeSurvey(problem="the worker didn't report them")
         torch = survey.torch or TorchSurvey(error="the worker didn't report it")
         yield _kernels(native, has_torch=bool(torch.version))
-        yield from _torch_and_cards(torch)
-    yield _compiler(machine.compiler())
+        yield from _torch_and_cards(torch, is_needed=native.problem is not None)
+        lacks_kernels = native.problem is None and not native.is_compiled
+    yield _compiler(machine.compiler(), lacks_kernels)
     yield from _folders()
     yield _bundled()
     yield _hub()
@@ -123,11 +125,12 @@ def _memory(available: int, total: int, limit: int | None) -> Finding:
     return Finding(OK, "memory", found)
 
 
-def _torch_and_cards(torch: TorchSurvey) -> Iterator[Finding]:
+def _torch_and_cards(torch: TorchSurvey, is_needed: bool) -> Iterator[Finding]:
     if torch.error is not None:
         yield Finding(WARN, "torch", torch.error, f"it can't be used; {_TORCH}, or pip uninstall torch")
     elif not torch.version:
-        yield Finding(OK, "torch", "none; only needed with a GPU or without native kernels")
+        found = "none; needed without native kernels" if is_needed else "none; only needed with a GPU"
+        yield Finding(WARN if is_needed else OK, "torch", found, _TORCH if is_needed else "")
     else:
         build = f"built for CUDA {torch.cuda}" if torch.cuda else "a CPU build"
         number = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2])
@@ -145,7 +148,7 @@ def _cards(torch: TorchSurvey) -> Finding:
         return Finding(OK, "GPU", ", ".join(found))
     seen = machine.cards()
     if not seen:
-        advice = "the driver is loaded, but no GPU responds; see nvidia-smi" if machine.has_driver() else ""
+        advice = "the driver is loaded, but no GPU responds; see nvidia-smi" if has_driver() else ""
         return Finding(WARN if advice else OK, "GPU", "none; models run on the CPU", advice)
     names = ", ".join(card.name for card in seen)
     if not torch.version:
@@ -168,7 +171,9 @@ def _kernels(native: NativeSurvey, has_torch: bool) -> Finding:
     return Finding(WARN if has_torch else FAIL, "kernels", f"NO native kernels: {lacking}", "; ".join(advice))
 
 
-def _compiler(found: str | None) -> Finding:
+def _compiler(found: str | None, lacks_kernels: bool) -> Finding:
+    if found is None and lacks_kernels:
+        return Finding(WARN, "compiler", "none; needed to compile native kernels", "install g++ (apt install g++)")
     return Finding(OK, "compiler", found or "none; only needed to compile native kernels")
 
 

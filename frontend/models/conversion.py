@@ -124,7 +124,7 @@ def _shown(messages: Iterator[ConversionMessage], is_quiet: bool) -> ConversionR
             if isinstance(each, ConversionResult):
                 return each
             if isinstance(each, ConversionRefusal):
-                bar.disable = True
+                bar.leave = False
                 raise ConfigError(each.text)
             bar.total = each.total
             bar.update(each.done - bar.n)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import numpy
 
 from ..arrays import address
-from .build import BuildError, BuildFolders, build, is_current, library_path
+from .build import BuildError, BuildFolders, build, compiler, is_current, library_path
 from .variants import VARIANTS, executable_variants, needed_features
 
 _LOG = logging.getLogger(__name__)
@@ -139,14 +139,16 @@ def chosen_variant() -> str:
         raise LibraryError(f"The native kernels need {missing}; torch's own operations serve instead.")
     if wanted and wanted not in executable:
         what = "this processor cannot execute it" if wanted in VARIANTS else "there is no such variant"
-        raise LibraryError(f"PENSTOCK_CPU_VARIANT={wanted}: {what}. Choose none or one of {', '.join(executable)}.")
+        choice = f"Choose {' or '.join(executable)}, or none for torch's operations"
+        raise LibraryError(f"PENSTOCK_CPU_VARIANT={wanted}: {what}. {choice}.")
     return wanted or executable[0]
 
 
 def _compile(variant: str, folders: BuildFolders) -> None:
     if variant not in VARIANTS:
         raise LibraryError(f"There is no variant {variant!r} of the native kernels, only {', '.join(VARIANTS)}.")
-    _LOG.warning("Compiling the native kernels for %s; this happens once", variant)
+    if compiler() is not None:
+        _LOG.warning("Compiling the native kernels for %s; this happens once", variant)
     try:
         for said in build(variant, folders):  # whole: what is linked counts as current from then on
             _LOG.warning("%s", said)

@@ -27,6 +27,9 @@ _OF_TORCH = {dtype: own for own, dtype in _OF_NUMPY.items()}
 # Formats that only one side knows travel as integers of their size.
 _CARRIERS = {BFLOAT16: numpy.int16} | dict.fromkeys((FLOAT8_E4M3, FLOAT8_E5M2, FLOAT8_E8M0), numpy.uint8)
 
+# Views of mapped files are read only, and nobody writes to tensors made of them.
+warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+
 
 def torch_dtype(dtype: DType) -> torch.dtype:
     return _OF_NUMPY[numpy.dtype(dtype)]
@@ -39,9 +42,7 @@ def numpy_dtype(dtype: torch.dtype) -> DType:
 def tensor_of(array: Array, device: torch.device | str = "cpu") -> Tensor:
     """The array as a tensor; on a CPU it is the same memory, which must not be written if the array's must not."""
     carried = array.view(_CARRIERS[array.dtype]) if array.dtype in _CARRIERS else array
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
-        return torch.from_numpy(carried).view(torch_dtype(array.dtype)).to(device)
+    return torch.from_numpy(carried).view(torch_dtype(array.dtype)).to(device)
 
 
 def array_of(tensor: Tensor) -> Array:

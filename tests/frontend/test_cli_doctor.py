@@ -108,11 +108,11 @@ def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
 )
 def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     monkeypatch.setattr(machine, "cards", lambda: seen)
-    monkeypatch.setattr(machine, "has_driver", lambda: False)
-    lines = list(doctor._torch_and_cards(torch))
+    monkeypatch.setattr(doctor, "has_driver", lambda: False)
+    lines = list(doctor._torch_and_cards(torch, is_needed=False))
     assert {line.name: line.verdict for line in lines} == verdicts
     assert all(line.advice for line in lines if line.verdict != "ok")
-    monkeypatch.setattr(machine, "has_driver", lambda: True)
+    monkeypatch.setattr(doctor, "has_driver", lambda: True)
     assert seen or "nvidia-smi" in doctor._cards(TORCH).advice, "a driver without a card"
 
 

@@ -3,9 +3,9 @@
 Triton's kernels compute on a GPU, native ones on a CPU, torch's operations otherwise.
 """
 
+import logging
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...kernels import triton
@@ -14,6 +14,7 @@ from ...kernels.cpu.library import LibraryError
 from ...kernels.cpu.library import load as load_library
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
+from ...protocol.survey import has_driver
 from ..description.config import ModelConfig
 from ..device import Device, HostDevice
 from ..ranks.parallel import Parallel
@@ -24,20 +25,19 @@ from .triton.unsupported import missing_kernels
 if TYPE_CHECKING:
     from .torch.backend import TorchBackend
 
-# A driver of GPUs makes one of these; the second is Windows' under WSL.
-_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+_LOG = logging.getLogger(__name__)
+_INSTALL = "For the GPU: pip install 'penstock[gpu]'"
 
 
 def chosen_device(config: EngineConfig, rank: int) -> Device:
-    has_torch = find_spec("torch") is not None
-    if config.device == "cpu":
+    if config.device == "cpu" or (config.device == "auto" and not has_driver()):
         return HostDevice()
-    if config.device == "auto" and not (has_torch and any(driver.exists() for driver in _DRIVERS)):
-        return HostDevice()
-    if not has_torch:
+    if find_spec("torch") is None:
+        if config.device == "auto":
+            _LOG.warning("There is a GPU, but torch isn't installed: computing on the CPU. %s", _INSTALL)
+            return HostDevice()
         raise ConfigError(
-            "device='cuda' needs torch and Triton, which aren't installed here. Install them with: "
-            "pip install 'penstock[gpu]', or use device='cpu'."
+            f"device='cuda' needs torch and Triton, which aren't installed here. {_INSTALL}, or use device='cpu'."
         )
     from .torch.card import card_of_rank
     from .torch.device import TensorDevice
@@ -92,5 +92,5 @@ def require_torch(missing: str) -> None:
     if find_spec("torch") is None:
         raise ConfigError(
             f"There are no kernels for this model here ({missing.rstrip('.')}), and torch, whose operations would "
-            "serve, isn't installed: pip install 'penstock[torch]'."
+            "serve without quantization=, isn't installed: pip install 'penstock[torch]'."
         )

@@ -8,7 +8,7 @@ the number of ranks.
 import numpy
 
 from ...kernels import WeightFormat
-from ...kernels.arrays import Array
+from ...kernels.arrays import FLOAT32, Array
 from ...kernels.operations import Adapters, StepField
 from ...protocol.errors import ConfigError
 from ..weights.piece import CheckpointPiece, Part
@@ -23,7 +23,8 @@ class Linear:
     def __init__(self, weight: Weight, biases: list[Array], weights: Weights, lora: Adapters | None = None) -> None:
         self.ops = weights.ops
         self.weight = weight  # [out, in]
-        self.bias = self.ops.vector(numpy.concatenate(biases)) if biases else None  # [out]
+        joined = numpy.concatenate([each.astype(FLOAT32) for each in biases]) if biases else None
+        self.bias = None if joined is None else self.ops.vector(joined)  # [out]
         self.lora = lora
 
     def __call__(self, x: Rows, adapted: StepField | None = None) -> Rows:

@@ -16,8 +16,9 @@ from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.files.sizes import exact_size
 from ....protocol.options.option_rules import FRACTION
+from ....protocol.survey import has_driver
 from ...console import logs
-from ...machine import cards, has_driver
+from ...machine import cards
 from ..names import TargetDevice
 
 
