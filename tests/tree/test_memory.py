@@ -115,7 +115,7 @@ def test_a_mixture_larger_than_a_limit_answers_with_the_tokens_of_a_machine_that
 
 # --- little beside the weights ----------------------------------------------------------------------------------------
 
-BASE = 300_000_000  # bytes that Python and torch may take
+BASE = 100_000_000  # bytes that Python may take
 # Many tensors of a moderate size: whoever keeps the original's 0.95 GB, or both forms of the weights, is found out.
 MANY_LAYERS = {**SHAPES["0.6b"], "vocab_size": 32768}
 

@@ -2,7 +2,7 @@
 
 Memory is proportional (PSS: a page that several processes map counts in parts), of the process that reads the weights,
 files that it maps included, looked at every few milliseconds from outside. A bound stands beside it: the weights that
-were made, the largest tensor of the original, and 0.3 GB for Python and torch. Loaded is what was converted, twice: its
+were made, the largest tensor of the original, and 0.1 GB for Python. Loaded is what was converted, twice: its
 weights are packed the first time, and mapped as they were packed the second time.
 """
 
@@ -25,7 +25,7 @@ from ..harness import ShapeName
 from ..models import tensor_shapes, write_checkpoint
 
 _EVERY = 0.003  # seconds between two looks
-_BASE = 300_000_000  # bytes that Python and torch may take
+_BASE = 100_000_000  # bytes that Python may take
 _OPTIONS = {"max_model_len": 128, "num_gpu_blocks_override": 8, "quiet": True}
 
 
