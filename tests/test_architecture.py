@@ -39,8 +39,8 @@ TORCH_ROOMS = {
     # Of the start what only a GPU's worker imports: it plans with the rooms above the backends.
     "worker/start/card",
 }
-# Files of these rooms that load without torch, so that all may import them.
-FREE_OF_TORCH = {"kernels/triton/__init__.py", "worker/backends/triton/unsupported.py"}
+# Of these rooms the one file that all may import, because it loads without torch: it says why no kernels can run.
+FREE_OF_TORCH = {"kernels/triton/__init__.py"}
 # Which rooms, or which single files, may import a distribution; nobody else does.
 AT_HOME = {
     "torch": TORCH_ROOMS,
@@ -146,9 +146,11 @@ def imported_by(path: Path) -> Iterator[tuple[str, int]]:
             yield node.module or "", node.lineno
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) + 1 - node.level])
-            # `from .. import kernels` imports a module by its name, `from ..kernels import x` by its path.
+            # A module is imported by its own name, or for what it holds.
+            home = ".".join(filter(None, (base, node.module)))
             for alias in node.names:
-                yield f"{base}.{node.module}" if node.module else f"{base}.{alias.name}", node.lineno
+                named = f"{home}.{alias.name}"
+                yield named if named in modules() or not node.module else home, node.lineno
 
 
 def is_in(path: Path, homes: set[str]) -> bool:

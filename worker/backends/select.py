@@ -16,11 +16,11 @@ from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
 from ...protocol.survey import has_driver
 from ..description.config import ModelConfig
+from ..description.groups import groups_of
 from ..device import Device, HostDevice
 from ..ranks.parallel import Parallel
 from .backend import Backend, BackendOptions
 from .native.backend import NativeBackend
-from .triton.unsupported import missing_kernels
 
 if TYPE_CHECKING:
     from .torch.backend import TorchBackend
@@ -56,7 +56,7 @@ def select_backend(
     """The fastest backend that can run the model here. Those of torch and Triton are imported where they are chosen."""
     missing = ""
     if device.kind == "cuda" or triton.is_interpreted():
-        if lacking := missing_kernels(config):
+        if lacking := _missing_on_a_gpu(config):
             raise ConfigError(
                 f"{config.family.name} {lacking}, and there are no kernels for that on a GPU yet. Use device='cpu'."
             )
@@ -94,3 +94,21 @@ def require_torch(missing: str) -> None:
             f"There are no kernels for this model here ({missing.rstrip('.')}), and torch, whose operations would "
             "serve without quantization=, isn't installed: pip install 'penstock[torch]'."
         )
+
+
+def _missing_on_a_gpu(config: ModelConfig) -> str:
+    """The first feature of this model that a GPU's kernels don't support yet, as the end of a sentence; "" if none."""
+    if config.latent is not None:
+        return "keeps latents instead of keys and values (MLA)"
+    attention = [group for group in groups_of(config, 1, gives_back=False) if group.state is None]
+    if len(attention) > 1:
+        return f"has {len(attention)} kinds of heads in its layers"
+    if config.scales.score_cap is not None:
+        return "caps the scores of attention (soft cap)"
+    if config.qk_norm is not None and config.family.norm.has_mean:
+        return "takes the mean off queries and keys (LayerNorm by head)"
+    if config.family.norms_values:
+        return "norms values"
+    if config.family.norms_after_rotation:
+        return "norms queries and keys behind their rotation"
+    return ""
