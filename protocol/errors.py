@@ -88,11 +88,10 @@ _TRAVELLING: tuple[type[PenstockError], ...] = (ConfigError, ModelNotFoundError,
 
 
 def raised_by(failure: ChildFailure) -> PenstockError:
-    """The exception to raise in the caller for a child's failure, its cause set."""
+    """The exception to raise in the caller for a child's failure, with the child's traceback where it is unforeseen."""
     known = {kind.__name__: kind for kind in _TRAVELLING}
     if failure.error in known:
-        error: PenstockError = known[failure.error](failure.message)
-    else:
-        error = EngineDeadError(f"The {failure.role} process ended with {failure.error}: {failure.message}")
+        return known[failure.error](failure.message)
+    error = EngineDeadError(f"The {failure.role} process ended with {failure.error}: {failure.message}")
     error.__cause__ = ChildTraceback(failure.traceback)
     return error
