@@ -9,7 +9,6 @@ Prints the KL divergence of the next token's distribution in nats, and how much 
 """
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,18 +20,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from penstock.frontend.models.model_names import BUNDLED
-from penstock.kernels.arrays import DType
+from penstock.kernels.arrays import FLOAT32
 from penstock.kernels.torch.operations import TorchOperations
 from penstock.kernels.torch.packed.torch_weights import PackedWeight
 from penstock.worker.backends.torch.backend import TorchBackend
 from penstock.worker.backends.torch.device import TensorDevice, torch_device
 from penstock.worker.device import Device
-from penstock.worker.start import load
+from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.load import load_model
 from penstock.worker.start.model import Model
 
 from ..models import tensor_shapes, write_config
-from .formats import distributions, divergence_of, random_tokens
+from .formats import distributions, divergence_of, model_with, perplexity, random_tokens
 
 E4M3_MOST = 448.0
 NUM_TOKENS, BLOCK = 2048, 128
@@ -117,10 +116,6 @@ def report(form: str, label: str, exact: Tensor, found: Tensor, tokens: Tensor) 
     print(f"| {form} | {label} | {divergence.mean():.1e} | {divergence.max():.1e} | {growth:+.2%} |", flush=True)
 
 
-def perplexity(found: Tensor, tokens: Tensor) -> float:
-    return math.exp(-found[:-1].gather(1, tokens[1:, None]).mean())
-
-
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
@@ -200,15 +195,10 @@ class Float8Rows(TorchOperations):
 
 def with_float8_rows(folder: Path, group: int) -> Model:
     vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
-    usual = load.select_backend
 
-    def backend(config: Any, device: Device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
-        made = TorchBackend.create(TensorDevice(torch_device(device)), dtype, ranks, False, "")
+    def backend(device: Device, ranks: Parallel) -> TorchBackend:
+        made = TorchBackend.create(TensorDevice(torch_device(device)), FLOAT32, ranks, False, "")
         ops = Float8Rows(torch_device(device), torch.float32, ranks, group=group, head=vocabulary)
         return TorchBackend(**(vars(made) | {"ops": ops}))
 
-    load.select_backend = backend  # type: ignore[assignment]
-    try:
-        return load_model(folder, dtype="float32")
-    finally:
-        load.select_backend = usual
+    return model_with(folder, backend)

@@ -6,6 +6,8 @@ random parameters is made. Random weights give flat distributions, so the figure
 a format costs in answers, `scripts/lab/measure pocket quantization=int4` measures.
 """
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,10 @@ import numpy
 import torch
 from torch import Tensor
 
+from penstock.worker.backends.torch.backend import TorchBackend
+from penstock.worker.device import Device
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start import load
 from penstock.worker.start.load import load_model
 from penstock.worker.start.model import Model
 from penstock.worker.steps.batch import Batch
@@ -73,6 +79,21 @@ def random_tokens(vocabulary: int, count: int) -> Tensor:
 def distributions(model: Model, kind: str, token_ids: Tensor) -> Tensor:
     """Log-probabilities [tokens, vocabulary] after each of these tokens."""
     return logits_of(model, kind, token_ids).log_softmax(-1)
+
+
+def model_with(folder: Path, backend_of: Callable[[Device, Parallel], TorchBackend]) -> Model:
+    """The model in float32, on a backend of the caller's own."""
+    usual = load.select_backend
+    load.select_backend = lambda config, device, number, ranks, options: backend_of(device, ranks)
+    try:
+        return load.load_model(folder, dtype="float32", num_threads=torch.get_num_threads())
+    finally:
+        load.select_backend = usual
+
+
+def perplexity(found: Tensor, tokens: Tensor) -> float:
+    """Of tokens, by the log-probabilities after each of them."""
+    return math.exp(-found[:-1].gather(1, tokens[1:, None]).mean())
 
 
 def logits_of(model: Model, kind: str, token_ids: Tensor) -> Tensor:

@@ -27,16 +27,18 @@ from torch import Tensor
 
 from penstock.frontend.models.conversion import convert_model
 from penstock.frontend.models.model_files import find_model
-from penstock.kernels.arrays import FLOAT32, DType
+from penstock.kernels.arrays import FLOAT32
 from penstock.worker.backends.torch.backend import TorchBackend
 from penstock.worker.backends.torch.device import TensorDevice, torch_device
 from penstock.worker.device import Device
-from penstock.worker.start import load
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 from ..formats.quantize_gguf import UD, WITHOUT_MATRIX
 from ..machine import ROOT
 from .float8 import held_out_tokens
-from .formats import logits_of, random_tokens
+from .formats import logits_of, model_with, random_tokens
 
 NUM_ANSWERS, ANSWER_TOKENS, PROMPT_TOKENS = 16, 64, 24
 MARGIN = 1e-2
@@ -91,7 +93,7 @@ def compared(file: Path, python: str, length: int, count: int) -> Compared:
     texts, rest = tokens[:num_tokens].split(length), tokens[-NUM_ANSWERS * PROMPT_TOKENS :]
     prompts = [each.tolist() for each in rest.split(PROMPT_TOKENS)]
     theirs = asked_of_llama_cpp(python, file, texts, prompts)
-    model = load.load_model(found.folder, num_threads=torch.get_num_threads())
+    model = load_model(found.folder, num_threads=torch.get_num_threads())
     widened = widened_model(found.folder)
     ours, floats = (torch.cat([logits_of(each, "fp32", text) for text in texts]) for each in (model, widened))
     expected, truth = after_texts(theirs), after_texts(asked_of_llama_cpp(python, file, texts, [], is_float=True))
@@ -113,18 +115,13 @@ def compared(file: Path, python: str, length: int, count: int) -> Compared:
     )
 
 
-def widened_model(folder: Path) -> load.Model:
+def widened_model(folder: Path) -> Model:
     """As where there are no native kernels: torch multiplies what the blocks mean, in float32."""
-    usual = load.select_backend
 
-    def backend(config: Any, device: Device, dtype: DType, ranks: Any, options: Any) -> TorchBackend:
+    def backend(device: Device, ranks: Parallel) -> TorchBackend:
         return TorchBackend.create(TensorDevice(torch_device(device)), FLOAT32, ranks, False, "")
 
-    load.select_backend = backend  # type: ignore[assignment]
-    try:
-        return load.load_model(folder, dtype="float32", num_threads=torch.get_num_threads())
-    finally:
-        load.select_backend = usual
+    return model_with(folder, backend)
 
 
 def asked_of_llama_cpp(

@@ -1,5 +1,4 @@
-"""An encoder of pictures by kind of kernel, next to a text part of one layer.
-"""
+"""Where the time of an encoder of pictures goes, kernel by kernel, next to a text part of one layer."""
 
 import json
 import tempfile

@@ -17,6 +17,12 @@ from ..text.wording import core, loosened
 from .canvas import Mark
 
 FRAMED_SHARE = 0.2
+DESCRIBE = (
+    "[Describe|Please describe|Can you describe] [the|this] [picture|image][ in a sentence| briefly|].",
+    "What [do you see|can you see|is there to see|is shown|is] [in the|in this|on the] [picture|image]?",
+    "[What is this|What do you see|What is here|Describe what you see|Say what you see|Tell me what you see].",
+    "[What does|Tell me what] the [picture|image] [show|shows]?",
+)
 _EASY = {"colours": 0.3, "shapes": 0.3}  # how much rarer kinds come that are learnt soon
 
 

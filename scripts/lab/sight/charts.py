@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..text.example import Draw
-from .asking import Ask, Seen
+from .asking import DESCRIBE, Ask, Seen
 from .canvas import SCALE, Canvas, font, ink, random_size, shade
-from .printed import _DESCRIBE as DESCRIBE
 
 _LABELS = ("ABCDEF", "PQRSTU", "KLMNOP", "123456", "XYZABC")
 _STEP = 0.1  # of the tallest possible bar: by so much heights differ at least

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from PIL import Image, ImageDraw, ImageFont
 
 from ..text.example import Draw
-from .asking import Ask, Seen, lettered
+from .asking import DESCRIBE, Ask, Seen, lettered
 from .canvas import SCALE, Canvas, font, random_size, shade
 from .sizes import MOST_PIXELS
 
@@ -57,12 +57,6 @@ _INK = (
     "[What|Which] [colour|color] [is|has] the {thing}[ here| in the picture|]?",
     "[What is|Name|Tell me|What's] the [colour|color] of the {thing}[ here| in the picture|].",
     "In [which|what] [colour|color] is [it|the {thing}] [printed|written]?",
-)
-_DESCRIBE = (
-    "[Describe|Please describe|Can you describe] [the|this] [picture|image][ in a sentence| briefly|].",
-    "What [do you see|can you see|is there to see|is shown|is] [in the|in this|on the] [picture|image]?",
-    "[What is this|What do you see|What is here|Describe what you see|Say what you see|Tell me what you see].",
-    "[What does|Tell me what] the [picture|image] [show|shows]?",
 )
 
 
@@ -162,7 +156,7 @@ def _asks(kind: str, text: str, key: str, called: tuple[str, str], colour: str) 
         yield Ask(kind, (key,), _READ, lettered(text), whole)
     yield Ask("print", (key,), _INK, colour, whole)
     described = f"The {whole['thing']} {lettered(text)} in {colour}."
-    yield Ask("descriptions", (key,), _DESCRIBE, described)
+    yield Ask("descriptions", (key,), DESCRIBE, described)
     if len(text) == 1:
         return
     yield Ask("print", (key,), _FIRST, text[0], {**whole, "place": "first", "part": part})

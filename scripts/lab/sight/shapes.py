@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..text.example import Draw
-from .asking import Ask, Seen
+from .asking import DESCRIBE, Ask, Seen
 from .canvas import SCALE, Canvas, random_size, shade
 
 SHAPES = ("circle", "square", "triangle", "star", "diamond", "cross", "heart", "ring")
@@ -16,7 +16,7 @@ CELLS = (
     ("top left", "top", "top right"), ("left", "center", "right"), ("bottom left", "bottom", "bottom right"),
 )  # fmt: skip
 _BORDER = 0.05  # of a side: nearer to a border between cells, a place has no name
-_MOST_DESCRIBED = 4
+_MOSTDESCRIBED = 4
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -205,12 +205,6 @@ _BESIDE = (
     "[Do you see|Can you see|Do you find] the {name} {side} the {other}?",
     "[Tell me, is|In the picture, is|Here, is] the {name} {side} the {other}?",
 )
-_DESCRIBE = (
-    "[Describe|Please describe|Can you describe] [the|this] [picture|image][ in a sentence| briefly|].",
-    "What [do you see|can you see|is there to see|is shown|is] [in the|in this|on the] [picture|image]?",
-    "[What is this|What do you see|What is here|Describe what you see|Say what you see|Tell me what you see].",
-    "[What does|Tell me what] the [picture|image] [show|shows]?",
-)
 _PLACES = (
     "[List|Name] [all shapes|every shape|everything|all things] [with their places|and where it is|with position].",
     "[What is where|Which shape is where|What stands where][ in the picture| here| in this picture|]?",
@@ -351,13 +345,13 @@ def in_reading_order(things: Sequence[Thing]) -> list[Thing]:
 
 
 def _describing(things: Sequence[Thing]) -> Iterator[Ask]:
-    if len(things) <= _MOST_DESCRIBED:
+    if len(things) <= _MOSTDESCRIBED:
         names = Counter(thing.name for thing in in_reading_order(things))
         parts = [
             with_article(name) if count == 1 else f"{NUMBERS[count]} {plural(name)}" for name, count in names.items()
         ]
         keys = (f"described {' '.join(f'{thing.name} {thing.spot}' for thing in things)}",)
-        yield Ask("descriptions", keys, _DESCRIBE, listed(parts).capitalize() + ".")
+        yield Ask("descriptions", keys, DESCRIBE, listed(parts).capitalize() + ".")
     if all(thing.cell for thing in things):
         parts = [f"{thing.name} {thing.cell}" for thing in in_reading_order(things)]
         keys = tuple(f"where {thing.name} {thing.spot}" for thing in things)
