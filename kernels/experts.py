@@ -6,9 +6,9 @@ depend on which others are computed along with it.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from ..records import dataclass
 from .arrays import DeviceArray
 from .operands import Vector
 

@@ -5,12 +5,12 @@ are in memory at once, each known by a number, and every row of a step may have 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy
 
+from ..records import dataclass
 from .arrays import Array, DeviceArray, DType
 
 BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache along with an adapter's weights

@@ -1,9 +1,9 @@
 """Operands other than tensors: formats of weights, heads of a layer, norms, memory that ranks share."""
 
 import math
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from ..records import dataclass
 from .arrays import BFLOAT16, FLOAT16, FLOAT32, DeviceArray, DType
 
 # Numbers that a model stores and that are no matrix (a norm's weight, a bias), as `Operations.vector` returns them.

@@ -7,8 +7,10 @@ examples (`tests/builders/operation_examples`) and holds it against the formula.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from ..records import dataclass
 
 # The device on which a backend's version is used; "torch" serves all that have none. "cuda" is for torch's operations,
 # too, where a GPU wants them in another way.

@@ -6,9 +6,10 @@ the other layers.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..records import dataclass
 from .arrays import DeviceArray
 
 

@@ -6,10 +6,10 @@ what the one before it wrote; no row reads what another one writes in the same s
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from ..records import dataclass
 from .arrays import DeviceArray
 from .operands import Vector
 

@@ -5,12 +5,12 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy
 
 from ..kernels.arrays import Array, DeviceArray, DType
+from ..records import dataclass
 
 HostCopy = Callable[[], Array]  # waits for a copy on the host and returns it
 

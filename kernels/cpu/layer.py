@@ -3,10 +3,10 @@
 What is quantized for an integer product is written where `Quantized` says, by whoever writes the row.
 """
 
-from dataclasses import dataclass
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import BFLOAT16, FLOAT16, FLOAT32, Array, address
 from .library import struct_of
 from .structs import Embedding, Linear, Quantized, Weight

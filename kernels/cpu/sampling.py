@@ -4,11 +4,11 @@ Unlike the kernels of a recorded step these are called one by one, with argument
 copied; masks, penalties and additions alone overwrite them.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import Array
 from ..sampling import BLOCK, Draws, Histories, RankedLogprobs, Scan, sorted_by_row
 from . import structs

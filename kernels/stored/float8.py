@@ -4,11 +4,12 @@ No kernel multiplies 8-bit floats: they become int8, int4 or wider floats when t
 product of value and scale. Until then the values may be a view of the file, and nothing is widened as a whole.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, Array, DType
 
 FLOAT8 = (FLOAT8_E4M3, FLOAT8_E5M2)

@@ -3,10 +3,10 @@
 `ggml_blocks.py` says what they mean. The bytes may be a view of the file, and nothing is widened as a whole.
 """
 
-from dataclasses import dataclass
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import FLOAT32, Array
 from .ggml_blocks import TYPES, GgmlBlocks, GgmlType
 from .mxfp4 import Mxfp4Part

@@ -8,12 +8,12 @@ by bit those of ggml.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import FLOAT16, FLOAT32, Array
 from .ggml_grids import grid
 from .mxfp4 import DOUBLED

@@ -3,11 +3,11 @@
 Twice a value is a whole number from -12 to 12, so products with whole numbers lose nothing.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import FLOAT32, Array
 
 BLOCK = 32  # inputs that share a power of 2

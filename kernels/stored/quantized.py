@@ -4,10 +4,11 @@ One form for what several tools write: [out, in] in integers that are centred on
 unsigned), whatever the file's own packing.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy
 
+from ...records import dataclass
 from ..arrays import FLOAT32, Array
 
 _GROUPS = (128, 64, 32)  # inputs in a group of 4 bits that every kernel multiplies

@@ -7,9 +7,9 @@ removed.
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from ...records import dataclass
 from .cache_folder import cache_folder
 from .own_folder import HeldFolder, is_own, make_own, remove_own
 

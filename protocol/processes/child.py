@@ -15,9 +15,10 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
+
+from ...records import dataclass
 
 if TYPE_CHECKING:
     from ..errors import ChildFailure

@@ -14,10 +14,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import ParamSpec, TypeVar
 
+from ...records import dataclass
 from ..errors import ConfigError
 from ..fields.suggestion import suggestion
 

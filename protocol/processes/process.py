@@ -14,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from ...records import dataclass
 from ..errors import ConfigError
 from .descriptors import is_readable, said_in_words
 from .exit_status import describe_status, exit_status

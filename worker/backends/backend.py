@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +13,7 @@ from ...kernels.cpu.library import Library
 from ...kernels.sampling import Sampling
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
+from ...records import dataclass
 from ..description.config import ModelConfig
 from ..device import Device
 from ..kv.kv_cache import Blocks, KVShape

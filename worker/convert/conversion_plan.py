@@ -3,7 +3,7 @@
 It works on names and shapes and reads no weights. The caller gives the pieces that each rank holds.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
 from ...protocol.options.quantization import named_layers
+from ...records import dataclass
 from ..description.config import ModelConfig
 from ..description.products import HEAD, VISION, quantized_kinds
 from ..description.text_config import name_beside

@@ -6,7 +6,7 @@ asking for a model's context is cheap.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
+from ...records import dataclass
 from .families.family import Family, QKNorm, Windows
 from .families.table import FAMILIES
 from .keys.ernie_vl import media_tokens

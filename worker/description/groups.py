@@ -5,9 +5,10 @@ of a window, with the same heads; or a state of the same shape. The group with t
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...protocol.layer_groups import GroupKind
+from ...records import dataclass
 from .config import ModelConfig
 from .parts.mixers import StateShape
 

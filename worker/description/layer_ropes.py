@@ -5,10 +5,10 @@ next to the others' (`rope_local_base_freq`), and never stretched them. Reads no
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.fields.rules import shown
+from ...records import dataclass
 from .families.family import FULL, SLIDING, Family, Windows
 from .parts.rope import RopeConfig
 

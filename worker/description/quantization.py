@@ -7,13 +7,13 @@ no torch.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json
+from ...records import dataclass
 from .text_config import text_name
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors", "fp8", "mxfp4", "gguf"]

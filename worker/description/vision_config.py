@@ -4,13 +4,13 @@ It also reads the colours' normalization from the processor's files, because the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_settings
+from ...records import dataclass
 from .families.vision import VISION_FAMILIES, VisionFamily
 from .keys.family_keys import under_read_names
 from .keys.unread_keys import ReadKeys, refuse_unsupported, unsupported_keys

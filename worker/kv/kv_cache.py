@@ -6,7 +6,6 @@ numbers.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy
@@ -15,6 +14,7 @@ from ...kernels.arrays import FLOAT16, Array, DType, fresh_zeros
 from ...kernels.cpu.kv_memory import KV_FORMATS, plain_keys, plain_values
 from ...kernels.cpu.library import struct_of
 from ...kernels.cpu.structs import KV_FORMAT, KVMemory
+from ...records import dataclass
 
 
 class KVShape(NamedTuple):

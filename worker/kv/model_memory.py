@@ -1,9 +1,9 @@
 """A model's memory of earlier tokens: the memory of each group of layers, and each layer's part of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ...records import dataclass
 from .kv_cache import Blocks
 
 

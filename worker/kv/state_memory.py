@@ -6,11 +6,11 @@ their errors would add up over all tokens.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
 from ...kernels.arrays import FLOAT32, DType
 from ...kernels.states import LayerStates
+from ...records import dataclass
 from ..description.parts.mixers import StateShape
 from .kv_cache import Blocks
 

@@ -4,7 +4,7 @@ Each rank has a slice of every expert, or with `expert_parallel` some whole expe
 each token's sum, and the ranks' parts are added up.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy
 
@@ -13,6 +13,7 @@ from ...kernels.operands import Vector
 from ...kernels.operations import PackedExperts, Routes, StepField
 from ...kernels.stored.mxfp4 import BLOCK
 from ...kernels.stored.parts import transposed
+from ...records import dataclass
 from ..description.config import ModelConfig
 from ..description.parts.mixtures import ExpertsConfig, NormsBeside, Stack
 from ..weights.piece import CheckpointPiece, Part

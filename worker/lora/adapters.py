@@ -5,7 +5,6 @@ straight into its slot, and steps that don't use it continue meanwhile. For a pr
 adapter's `up` is cut to the same outputs, or its `down` to the same inputs.
 """
 
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy
 
 from ...kernels import LoraConfig, LoraWeights, Operations
 from ...kernels.arrays import Array
+from ...records import dataclass
 from ..weights.layouts.layout import Layout
 from ..weights.piece import CheckpointPiece
 from .gguf_lora import FindViews, GgufAdapter

@@ -5,11 +5,12 @@ group at the same position of the next frame. If most layers attend within windo
 too; their order is kept, to put the rows back.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy
 
 from ...kernels.arrays import Array
+from ...records import dataclass
 from ..description.vision_config import VisionConfig
 from ..plan_error import require
 

@@ -10,7 +10,6 @@ import select
 import time
 from array import array
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
@@ -19,6 +18,7 @@ from ...kernels.arrays import Array
 from ...kernels.cpu.library import Library
 from ...kernels.cpu.shared_memory import Board
 from ...protocol.errors import EngineDeadError
+from ...records import dataclass
 from .parallel import Parallel
 
 _MINUTES = 10  # that ranks wait for one another

@@ -4,10 +4,10 @@ exchange.
 `HostRanks` (host_ranks.py) are processes on a CPU, `CardRanks` (worker/backends/triton/card_ranks.py) those of GPUs.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...kernels.operands import PeerMemory
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

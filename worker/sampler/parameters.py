@@ -5,7 +5,7 @@ host, so that a step can skip work that no row needs. Rare, ragged parameters (b
 answer) are kept per slot.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ import numpy
 from ...kernels.arrays import DeviceArray
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, REALS, WHOLES, Columns, DeviceDraws, Draws
 from ...protocol.parameters.sampling import PENALTIES, SamplingParams
+from ...records import dataclass
 from ..device import Device
 from .processors import LogitsProcessor, LogitsProcessors
 

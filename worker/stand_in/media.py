@@ -6,10 +6,10 @@ represented by the hash of its medium and the row's number.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ...protocol.media import Encode, MediaPlan, MediaRows
 from ...protocol.messages import StepPlan, values
+from ...records import dataclass
 from ..plan_error import PlanError
 
 Row = tuple[int, int]  # the hash of a medium, and the row's number

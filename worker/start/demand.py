@@ -4,12 +4,12 @@ Weights that don't fit into memory are written to the cached file while they are
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...kernels import DTYPES, WeightFormat
 from ...kernels.arrays import DType
 from ...protocol.errors import ConfigError, OutOfMemoryError
+from ...records import dataclass
 from ..backends.backend import Backend
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup

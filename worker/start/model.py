@@ -1,11 +1,11 @@
 """A loaded model: its decoder, the forward pass that computes its batches, and the memory of its layers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...kernels import WeightFormat
 from ...kernels.arrays import DType
 from ...protocol.processes.trace import Trace
+from ...records import dataclass
 from ..backends.backend import Backend
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of

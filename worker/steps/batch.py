@@ -5,7 +5,6 @@ gathered on the device from the slot table.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, cast
 
 import numpy
@@ -15,6 +14,7 @@ from ...kernels.arrays import Array, DeviceArray
 from ...kernels.operands import PlacedRows
 from ...kernels.operations import LayerMemory, LayerRows, StepField
 from ...kernels.states import Segments
+from ...records import dataclass
 from ..kv.model_memory import ModelMemory
 from .block_tables import BlockRows, BlockTables
 from .slots import SlotTable

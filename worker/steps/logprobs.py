@@ -6,13 +6,13 @@ computed in pieces, since the logits of a whole step would not fit into memory.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy
 
 from ...kernels.arrays import DeviceArray
 from ...kernels.sampling import RankedLogprobs, Sampling
 from ...protocol.messages import Candidates, FailedRow, Logprobs, column
+from ...records import dataclass
 from ..device import Device
 from ..sampler import FAULTS
 

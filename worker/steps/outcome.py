@@ -4,11 +4,12 @@ A step is launched without waiting for its results, so that on a GPU the next on
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy
 
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult, column
+from ...records import dataclass
 from ..device import HostCopy
 from ..sampler import FAULTS
 from .step_rows import StepRows

@@ -4,12 +4,13 @@ Appending state `n` at position `p` means: from `p` on, read the state written s
 tokens are divided into segments, each of which first reads one state and then writes one.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy
 
 from ...kernels.states import NO_STATE, Segments
 from ...protocol.layer_groups import GroupChanges
+from ...records import dataclass
 from ..device import Device
 from ..plan_error import require
 from .block_tables import check_offsets

@@ -1,10 +1,10 @@
 """The rows of one step with their counts, which the host knows without waiting for a device."""
 
-from dataclasses import dataclass
 
 import numpy
 
 from ...kernels.states import Segments
+from ...records import dataclass
 
 Ints = numpy.ndarray
 

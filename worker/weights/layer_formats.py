@@ -1,9 +1,10 @@
 """The number format of each layer's matrix."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...kernels import WeightFormat
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

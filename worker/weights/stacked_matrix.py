@@ -4,11 +4,11 @@ Reads return a view of the file; packing touches one matrix after another.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ...kernels.arrays import Array
 from ...kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from ...kernels.stored.parts import WeightPart
+from ...records import dataclass
 from ..description.parts.mixtures import Stack
 from .piece import CheckpointPiece, Part
 from .weights import Weights

@@ -7,7 +7,7 @@ are not read at all. Arrays come from a `Source`: a checkpoint, or dummy weights
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, NewType, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from ...kernels.operations import Adapters, PackedExperts, Table
 from ...kernels.stored.ggml import GgmlPart
 from ...kernels.stored.parts import WeightPart, rows_of, transposed
 from ...protocol.errors import ConfigError
+from ...records import dataclass
 from ..ranks.parallel import Parallel
 from .layer_formats import LayerFormats
 from .packed.cache import PackedCache

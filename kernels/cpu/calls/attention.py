@@ -1,10 +1,10 @@
 """The memory that the plan of a step's attention needs on the CPU, and that of its parts."""
 
 from ctypes import addressof, sizeof
-from dataclasses import dataclass
 
 import numpy
 
+from ....records import dataclass
 from ...arrays import Array, address
 from ..structs import AttentionPlan, Tile
 

@@ -7,11 +7,11 @@ product: `JoinedWeight` holds them side by side, each packed in its own kind.
 
 from collections.abc import Sequence
 from ctypes import addressof, c_int32, c_void_p
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
+from ....records import dataclass
 from ...arrays import FLOAT16, FLOAT32, Array, address
 from ...operands import BlockKind
 from ...stored.block_kinds import CODES, KINDS_OF_TYPES, SMALLER_TYPES

@@ -6,11 +6,11 @@ file and mapped again. The orders are described in source/linear.hpp.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy
 
+from ....records import dataclass
 from ...arrays import BFLOAT16, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT32, Array, address
 from ...operands import DTYPES, Kind
 from ...stored.float8 import Float8Part, code_values

@@ -7,12 +7,13 @@ original to 4 bits did.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import groupby
 from typing import Any
 
 import numpy
 
+from ....records import dataclass
 from ...arrays import FLOAT16, FLOAT32, Array, DType
 from ...operands import Kind, WeightFormat
 from ...stored.float8 import Float8Part

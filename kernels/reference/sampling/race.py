@@ -10,11 +10,11 @@ replayed with other numbers in the same tensors.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ....records import dataclass
 from ...registry import op
 from ...sampling import BEST, NO_ROW, NOT_FINITE, NOTHING_LEFT, Columns, DeviceDraws
 from .adjust import apply_mask

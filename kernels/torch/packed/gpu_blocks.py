@@ -14,13 +14,13 @@ float for two spans. What pads a line are zeros.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy
 import torch
 from torch import Tensor
 
+from ....records import dataclass
 from ...arrays import BFLOAT16, FLOAT16, Array, DType
 from ...operands import Kind
 from ...stored.block_kinds import CODES, KINDS, BlockCodes

@@ -1,12 +1,13 @@
 """The weights of many experts as the GPU's grouped products read them: one expert's matrix below the other's."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import torch
 from torch import Tensor
 
+from ....records import dataclass
 from ...arrays import FLOAT32
 from ...experts import UnlikeExperts
 from ...operands import Kind, WeightFormat

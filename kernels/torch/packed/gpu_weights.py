@@ -13,13 +13,13 @@ with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 wit
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ....records import dataclass
 from ...operands import DTYPES, Kind, WeightFormat
 from ...reference.quantized import QuantizedTensor, quantize_int4, quantize_int8
 from ...stored.parts import WeightPart, format_of_parts

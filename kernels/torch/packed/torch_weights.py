@@ -8,10 +8,11 @@ EPYC (Zen 5), 2 threads, torch 2.13, milliseconds, `F.linear` / packed:
   bfloat16    65 / 29    64 / 28    70 / 39    83 / 51     308 / 275
 """
 
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from ....records import dataclass
 
 # The number of rows that oneDNN lays the weight out for: the best of none, 1 and 16 as measured above.
 _ROWS_HINT: dict[torch.dtype, int | None] = {torch.float32: None, torch.bfloat16: 16}

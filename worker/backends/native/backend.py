@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, cast
 
@@ -17,6 +16,7 @@ from ....kernels.stored.mxfp4 import BLOCK
 from ....protocol.errors import ConfigError
 from ....protocol.files.sizes import exact_size
 from ....protocol.processes.trace import Trace
+from ....records import dataclass
 from ...description.config import ModelConfig
 from ...device import HostDevice
 from ...kv.kv_cache import KVShape, NativeKVCache

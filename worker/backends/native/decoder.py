@@ -7,7 +7,6 @@ which locates the same tokens in the group's memory.
 
 from collections.abc import Sequence
 from ctypes import addressof
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy
@@ -19,6 +18,7 @@ from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
 from ....kernels.operations import StepField
 from ....kernels.states import Segments
+from ....records import dataclass
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
 from ...steps.batch import Batch, LayerStep

@@ -6,7 +6,6 @@ medium. All layers share a step, which gives each patch the position of its row'
 
 from collections.abc import Callable
 from ctypes import addressof, c_int32
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy
@@ -15,6 +14,7 @@ from ....kernels.arrays import FLOAT32, Array, address
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import RotaryTable, Step
+from ....records import dataclass
 from ...device import HostDevice
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...media.encoder import Encoder

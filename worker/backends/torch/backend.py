@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -17,6 +17,7 @@ from ....kernels.torch.operations import TorchOperations
 from ....kernels.torch.packed.torch_weights import multiplies_bfloat16
 from ....kernels.torch.sampling import TensorSampling
 from ....protocol.errors import ConfigError
+from ....records import dataclass
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.second_tier import SecondTier
 from ...layers.decoder import Decoder

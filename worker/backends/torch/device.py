@@ -1,6 +1,5 @@
 """A device whose arrays are torch's tensors: a CPU, or a GPU that computes in parallel with the host."""
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy
@@ -9,6 +8,7 @@ from torch import Tensor
 
 from ....kernels.arrays import Array, DType
 from ....kernels.torch.arrays import array_of, tensor_of, torch_dtype
+from ....records import dataclass
 from ...device import Device, HostCopy, processor_name
 
 

@@ -1,11 +1,11 @@
 """A CPU's ranks for operations on tensors, whose memory its arrays share."""
 
-from dataclasses import dataclass
 
 from torch import Tensor
 
 from ....kernels.operations import Ranks
 from ....kernels.torch.arrays import array_of, tensor_of
+from ....records import dataclass
 from ...ranks.host_ranks import HostRanks
 from ...ranks.parallel import Parallel
 

@@ -1,6 +1,6 @@
 """KV caches in tensors: plain ones for torch's operations, and those of a GPU's kernels."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from ....kernels import LayerKV, Scratch
 from ....kernels.arrays import FLOAT16, DType
 from ....kernels.paged import KV_DTYPES, PagedKV
+from ....records import dataclass
 from ...kv.kv_cache import Blocks, KVShape
 from .device import TensorDevice
 

@@ -1,6 +1,6 @@
 """The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from ....kernels import WeightFormat
@@ -16,6 +16,7 @@ from ....kernels.triton.sampling.race import choose
 from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
+from ....records import dataclass
 from ...description.config import ModelConfig
 from ...kv.kv_cache import KVShape
 from ...kv.model_memory import ModelMemory

@@ -5,7 +5,7 @@ prefer speed: then NCCL chooses its own order, and kernels may do small all-redu
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ....kernels.operands import PeerMemory
+from ....records import dataclass
 from ...ranks.parallel import Parallel
 from .peer_memory import peer_memory
 

@@ -10,7 +10,7 @@ This is the reverse of reading such files (`../../weights/gguf/`). It works on n
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy
@@ -18,6 +18,7 @@ import numpy
 from ....kernels.arrays import FLOAT32, Array
 from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.architectures.architecture import Architecture
+from ....records import dataclass
 from ...description.config import ModelConfig
 from ...description.text_config import PICTURE_TENSORS
 from ...layers.rope import inverse_frequencies

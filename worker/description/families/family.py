@@ -4,10 +4,11 @@ A family that differs in its data flow gets a file in `worker/layers/`; one that
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 from ..parts.heads import Heads, alike
 from ..parts.mixers import Mixers, attention_everywhere
 from ..parts.mixtures import Mixture

@@ -1,9 +1,10 @@
 """The picture encoders that run here, by the architecture that a config names. Imports no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, NamedTuple
 
+from ....records import dataclass
 from ..parts.norms import RMS, NormForm
 
 _LAYER_NORM = NormForm(has_mean=True, has_bias=True)

@@ -4,10 +4,11 @@ Most models have the same in all layers. Reads no weights and imports no torch.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 
 Count = Callable[[Mapping[str, Any], str], int]  # reads a key that is a positive whole number
 

@@ -4,11 +4,11 @@ Reads no weights and imports no torch.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 from ..origin import Origin
 from .rope import RopeConfig
 

@@ -5,10 +5,11 @@ read each layer's kind from a config. Reads no weights and imports no torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 
 _MOST_INPUTS = 16  # of a convolution: no kernel takes more, and no model has that many
 _FLOAT = 4

@@ -6,11 +6,12 @@ shared MLP for all tokens. `families/table.py` names the row of each family.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 from .activations import Activation
 
 # Whether each layer has experts.

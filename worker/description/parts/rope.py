@@ -6,11 +6,11 @@ The angles are computed in `worker/layers/rope.py`.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 from ..origin import Origin
 
 # The required parameters of each variant.

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.fields.rules import shown
+from ....records import dataclass
 from .rope import is_positive
 
 

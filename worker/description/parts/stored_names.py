@@ -1,7 +1,9 @@
 """The names of a layer's parts in a family's checkpoints, and the projections that they store fused."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from ....records import dataclass
 
 
 class PartNames(NamedTuple):

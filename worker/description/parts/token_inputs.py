@@ -5,8 +5,9 @@ One table holds the embeddings of all layers side by side. Reads no weights and 
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from ....records import dataclass
 
 
 @dataclass(frozen=True)

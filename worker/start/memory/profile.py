@@ -1,9 +1,9 @@
 """The inputs of a memory plan: the limits of a step's size, and a rank's measurements."""
 
-from dataclasses import dataclass
 
 from ....protocol.media import MediaPlan
 from ....protocol.options.config import EngineConfig
+from ....records import dataclass
 from .shares import GroupSize
 
 

@@ -8,9 +8,9 @@ length is configured, the longest request leaves a quarter of the bytes to other
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ....protocol.layer_groups import CHECKPOINT_EVERY, GroupKind, blocks_touched
+from ....records import dataclass
 
 STATES_A_SEQUENCE = 2  # the one that it writes, and the checkpoint before it
 

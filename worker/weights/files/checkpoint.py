@@ -4,7 +4,6 @@ Reads are lazy and sliced. A quantized matrix is returned as it is stored.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
@@ -17,6 +16,7 @@ from ....kernels.arrays import Array
 from ....kernels.stored.parts import WeightPart
 from ....protocol.errors import ConfigError, ModelNotFoundError
 from ....protocol.files.model_file import read_model_json
+from ....records import dataclass
 from ...description.config import ModelConfig
 from ...description.quantization import Quantization
 from ..layouts.find_layout import layout_of

@@ -2,7 +2,6 @@
 
 import mmap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ....protocol.files.gguf.header import read_header
 from ....protocol.files.gguf.parts import PlacedTensor, read_model
 from ....protocol.files.gguf.refusals import file_name
 from ....protocol.files.gguf.types import BY_NAME
+from ....records import dataclass
 from ...description.linked_files import LinkedFiles
 from ..files.mappings import Mappings
 

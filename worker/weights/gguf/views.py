@@ -5,7 +5,7 @@ Rows are outputs, and whole rows of blocks are returned unchanged. A cut through
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Protocol
 
@@ -13,6 +13,7 @@ import numpy
 
 from ....kernels.arrays import FLOAT32, Array
 from ....kernels.stored.ggml import GgmlPart
+from ....records import dataclass
 from ..piece import Part
 from .tensors import StoredTensor
 

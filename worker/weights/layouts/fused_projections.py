@@ -9,13 +9,13 @@ along with it, in the dimension of the outputs. Slices are read lazily, as from 
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from ....kernels.arrays import Array, DType
 from ....protocol.errors import ConfigError
+from ....records import dataclass
 from ...description.config import ModelConfig
 from ...description.parts.stored_names import StoredProjections
 from ..piece import slices_of

@@ -1,13 +1,13 @@
 """Shared parts of the layouts: the tensors of one module, a rank's share of its matrix, and packed integers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy
 
 from ....kernels.arrays import Array
 from ....protocol.errors import ConfigError
+from ....records import dataclass
 
 Span = tuple[int, int]  # first, last + 1
 _WORD_BITS = 32

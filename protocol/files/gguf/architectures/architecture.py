@@ -1,9 +1,9 @@
 """Rows of the table: llama.cpp's architectures, and the published model families in their files."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from .....records import dataclass
 from .common import COMMON
 from .facts import Fact, WritableFact
 from .model_metadata import Config, ModelMetadata

@@ -5,9 +5,10 @@ and the keys of the encoder's config. Keys are those of `clip.vision`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from .....records import dataclass
 from ....fields.rules import shown
 from ..refusals import MalformedError
 from .encoder_metadata import EncoderMetadata

@@ -5,9 +5,10 @@ A fact that can't be written is a plain function of the header.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from .....records import dataclass
 from .model_metadata import Config, ModelMetadata
 
 Fact = Callable[[ModelMetadata], Config]

@@ -1,7 +1,7 @@
 """Facts of Gemma's families, which scale scores and rotate windows in their own way."""
 
-from dataclasses import dataclass
 
+from .....records import dataclass
 from ..refusals import UNSUPPORTED, MalformedError
 from .facts import FULL, SLIDING, Windows
 from .model_metadata import Config, ModelMetadata
