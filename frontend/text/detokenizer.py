@@ -39,7 +39,7 @@ from ...protocol.processes.sockets import Outbox
 from ...protocol.processes.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
 from .stop_strings import StopChecker, StopSearch, StopWords
-from .tokenizer import Tokenizer
+from .tokenizer_files import read_decoding
 
 _log = logging.getLogger(__name__)
 _INT = 4  # bytes of a column's entry
@@ -280,12 +280,10 @@ def main(child: Child) -> None:
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
     inbox = WatchedInbox[DetokenizerInbox](child.directory, "detokenizer", DetokenizerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
-    tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
-    shown = child.launch.shown
-    detokenizer = Detokenizer(tokenizer.decoding, Decoding(tokenizer.backend, shown) if shown else None)
+    decoding, shown = read_decoding(Path(child.launch.tokenizer_folder)), child.launch.shown
+    detokenizer = Detokenizer(decoding, Decoding(decoding.backend, shown) if shown else None)
     timed = trace.timed("detokenize", detokenizer.feed, tokens=lambda message: len(message.token_ids) // _INT)
     feed = passing("detokenizer.tokens", timed)
-    gc.collect()
     gc.freeze()  # the tokenizer stays; no collection needs to walk it
     child.frontend.send(Ready(child.role))
     trace.reached("tokenizer")

@@ -22,7 +22,7 @@ from ..requests.plain_types import well_formed
 from .chat_templates import read_chat_template
 from .end_tokens import listed
 from .incremental import Decoding, panics_as
-from .tokenizer_files import add_missing_tokens, named_tokens, read_backend
+from .tokenizer_files import add_missing_tokens, named_tokens, read_backend, read_settings
 from .vocabulary import SEGMENTER_FILE
 
 
@@ -35,8 +35,7 @@ class Tokenizer:
         _check_path("model_folder", folder if model_folder is None else model_folder)
         folder = Path(folder)
         model_folder = Path(model_folder or folder)
-        settings = read_model_settings(folder / "special_tokens_map.json")
-        settings |= read_model_settings(folder / "tokenizer_config.json")
+        settings = read_settings(folder)
         self.backend = read_backend(folder)
         with values_of(folder / "tokenizer_config.json"):
             if (folder / SEGMENTER_FILE).is_file():

@@ -1,21 +1,57 @@
 """Reads a tokenizer's files: `tokenizer.json`, and the tokens added by the JSON files next to it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tokenizers
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.model_file import read_model_file
+from ...protocol.files.model_file import read_model_file, read_model_settings, values_of
 from .chat_templates import text_value
-from .incremental import panics_as
+from .incremental import Decoding, panics_as
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FURTHER_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 _TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
+class _Model(msgspec.Struct):
+    merges: msgspec.Raw = msgspec.Raw()
+
+
+class _File(msgspec.Struct):
+    model: _Model
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    settings = read_model_settings(folder / "special_tokens_map.json")
+    return settings | read_model_settings(folder / "tokenizer_config.json")
+
+
 def read_backend(folder: Path) -> tokenizers.Tokenizer:
+    return _read(folder, lambda content: content)
+
+
+def read_decoding(folder: Path) -> Decoding:
+    """Read what decoding needs. Merges are for encoding alone, and would take half of the time."""
+    backend = _read(folder, _without_merges)
+    with values_of(folder / "tokenizer_config.json"):
+        add_missing_tokens(backend, read_settings(folder))
+    with panics_as(ConfigError, f"{folder / 'tokenizer.json'} can't be used"):
+        return Decoding(backend)
+
+
+def _without_merges(content: bytes) -> bytes:
+    try:
+        merges = bytes(msgspec.json.decode(content, type=_File).model.merges)
+    except msgspec.DecodeError:  # the library says what is wrong
+        return content
+    return content.replace(merges, b"[]") if merges.startswith(b"[") else content
+
+
+def _read(folder: Path, needed: Callable[[bytes], bytes]) -> tokenizers.Tokenizer:
     path = folder / "tokenizer.json"
     try:
         content = read_model_file(path)
@@ -23,7 +59,7 @@ def read_backend(folder: Path) -> tokenizers.Tokenizer:
         raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.") from None
     try:
         with panics_as(ConfigError, "its reader ended"):
-            backend = tokenizers.Tokenizer.from_buffer(content)
+            backend = tokenizers.Tokenizer.from_buffer(needed(content))
     except Exception as error:  # the library raises bare Exceptions
         raise ConfigError(f"{path} can't be read by tokenizers {tokenizers.__version__}: {error}") from error
     backend.no_truncation()

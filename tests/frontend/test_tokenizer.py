@@ -15,6 +15,7 @@ from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
 
 from penstock.frontend.text.chat_templates import chat_templates, special_tokens
 from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.frontend.text.tokenizer_files import read_decoding
 from penstock.frontend.text.vocabulary.folder import write_tokenizer as write_from_vocabulary
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, RequestError
 
@@ -45,6 +46,17 @@ def test_ids_text_and_special_tokens_are_those_of_transformers(kind, folders, re
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "bos_token", "eos_token", "vocab_size"):
         assert getattr(tokenizer, name) == getattr(reference, name), name
     assert len(tokenizer) == len(reference)
+
+
+@for_each("kind", sorted(KINDS))
+def test_a_tokenizer_that_is_read_for_decoding_alone_gives_every_token_the_same_text(kind, folders):
+    whole, decoding = Tokenizer(folders[kind]), read_decoding(folders[kind])
+    ids = range(len(whole))
+    assert [decoding.token(each) for each in ids] == [whole.decoding.token(each) for each in ids]
+    assert decoding.special_ids == whole.decoding.special_ids and decoding.added == whole.decoding.added
+    for text in TEXTS:
+        assert decoding.text(whole.encode(text)) == whole.decoding.text(whole.encode(text))
+    assert not json.loads(decoding.backend.to_str())["model"].get("merges")
 
 
 def test_reading_vocabularies_and_making_text_needs_none_of_the_libraries_that_made_them(folders, tmp_path):
