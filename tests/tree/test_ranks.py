@@ -142,7 +142,7 @@ def outputs(llm: LLM, asked: list[Any]) -> list[Any]:
     return [output.outputs for output in llm.generate(prompts, SHORT, use_tqdm=False)]
 
 
-# tests/worker/test_trained_experts.py and test_formats_over_ranks.py have the other formats, and experts cut by width.
+# tests/worker/test_experts.py and test_formats_over_ranks.py have the other formats, and experts cut by width.
 @pytest.mark.parametrize(
     "format",
     [{"dtype": "float32"}, *(pytest.param({"quantization": each}, marks=LONG) for each in ("int8", "int4"))],

@@ -21,7 +21,7 @@ from penstock.protocol.errors import ConfigError
 from penstock.worker.description.products import HEAD
 from penstock.worker.start.load import load_model
 
-from .test_fused_experts import fused
+from .test_experts import fused
 from .test_hybrid_models import as_published
 from .test_quantized_mixtures import FAMILIES as MIXTURES
 from .test_quantized_mixtures import made as mixture

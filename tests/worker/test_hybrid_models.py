@@ -22,7 +22,7 @@ from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
 from penstock.worker.description.config import read_config
 
-from .test_fused_experts import fused
+from .test_experts import fused
 
 # Heads that guess further tokens, which transformers neither saves nor reads.
 MTP = ("mtp.fc.weight", "mtp.layers.0.mlp.experts.0.gate_proj.weight", "mtp.norm.weight")
