@@ -191,7 +191,7 @@ class AsyncLLM(HelpfulNames):
         return await self._threads.run(self._session.adapters.names)
 
     async def stats(self) -> Stats:
-        """What the engine holds and has done: requests, blocks, steps, tokens."""
+        """The engine's statistics: requests, blocks, steps, tokens."""
         await self.ready()
         return await self._threads.run(self._session.transport.stats)
 

@@ -168,7 +168,7 @@ class LLM(HelpfulNames):
         return self._session.adapters.names()
 
     def stats(self) -> Stats:
-        """What the engine holds and has done: requests, blocks, steps, tokens."""
+        """The engine's statistics: requests, blocks, steps, tokens."""
         return self._session.transport.stats()
 
     def close(self) -> None:

@@ -239,7 +239,7 @@ class Margin:
 
 
 def shown(path: Path) -> str:
-    """As a person in this folder would write it."""
+    """The path as a person in this folder would write it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 

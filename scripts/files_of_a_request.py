@@ -1,4 +1,4 @@
-"""Which source files one greedy request of text runs through, and one with a picture, counted room by room.
+"""Counts the source files that a greedy request of text runs through, and one with a picture, room by room.
 
     python scripts/files_of_a_request.py
 

@@ -207,7 +207,7 @@ def row(field: msgspec.structs.FieldInfo, takes: str, meaning: str) -> str:
 
 
 def description(annotation: Any) -> str | None:
-    """Of a field that a person may set; None of one without a sentence."""
+    """The row of a field that a person may set; None for a field without a description."""
     metadata = getattr(annotation, "__metadata__", None) or next(
         (part.__metadata__ for part in get_args(annotation) if hasattr(part, "__metadata__")), None
     )

@@ -125,7 +125,7 @@ def in_order(texts: Mapping[str, str]) -> dict[str, None]:
 
 
 def fields(body: str) -> Iterator[Field]:
-    """What is stored in a struct. A line that isn't understood becomes a field of a type that nobody knows."""
+    """The fields of a struct. A line that isn't understood becomes a field of an unknown type."""
     above: list[str] = []
     for line in body.splitlines():
         if line.startswith("    // "):
@@ -217,7 +217,7 @@ def python_type(struct: Struct, each: Field, sources: Sources) -> str:
 
 
 def named(type: str, stored: str) -> str:
-    """What a field points to, or the name of its enum or its alias."""
+    """The type that a field points to, or the name of its enum or its alias."""
     if stored == type or (stored == TYPES.get(type) and stored not in ("Pointer", "Bytes")):
         return ""
     return re.sub(r"[a-z]\w*", lambda word: WORDS.get(word[0], word[0].removesuffix("_t")), pointed_to(type))

@@ -133,7 +133,7 @@ def source(grammar: Grammar) -> str:
 
 
 def tried(grammar: Grammar) -> str | None:
-    """What is wrong with a grammar, in the library's words. This may hang or end the process: see `trial.py`."""
+    """A grammar's fault in the library's words, or None. This may hang or end the process: see `trial.py`."""
     if grammar.kind == "call":
         grammar = Grammar("lark", _TOKEN.sub("<[256]>", grammar.text))
     matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=MOST)

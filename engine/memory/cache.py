@@ -49,7 +49,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class ForkedTables:
-    """What workers need for a fork, by group."""
+    """A fork's data for the workers, by group."""
 
     block_ids: list[Columns[int]]  # its whole table
     copies: list[Columns[int]]  # pairs of source and target

@@ -104,7 +104,7 @@ class BlockGroup(GroupMemory[Table]):
 
 
 def _in_pool(found: Found) -> list[int]:
-    """Those of the found blocks that the pool has."""
+    """The found blocks that the pool has."""
     return [block for block in found.blocks if block is not None and block != ABSENT]
 
 

@@ -1,6 +1,6 @@
 """DashInfer's face (`penstock.allspark`): models driven by hand in an `Engine`, answers read from queues.
 
-A face: it translates what its users say into options, parameters and requests of the sessions that `LLM` uses, with a
+It translates its users' calls into options, parameters and requests of the sessions that `LLM` uses, with a
 process tree for each model. Begin with `engine.py`, then `installed_model.py` and `result_queue.py`;
 `configuration/` has the tables of names.
 """

@@ -37,7 +37,7 @@ GenerationConfig = ASGenerationConfigBuilder | Mapping[str, Any]
 
 
 def _failed(error: Exception) -> AsStatus:
-    """Also of an error that isn't the package's: a value whose own methods fail must not raise out of a call."""
+    """The status of any error, also of a foreign one: a value whose own methods fail must not raise out of a call."""
     status = status_of(error)
     _log.warning("%s: %s", status.name, status.message)
     return status
@@ -219,7 +219,7 @@ class Engine:
     get_model_info = get_model_information
 
     def get_as_engine_stat(self, model_name: str) -> AsEngineStat:
-        """What the model holds and has done; zeros unless it runs."""
+        """Statistics of the model; zeros unless it runs."""
         try:
             session = self._state.find(model_name).running_session()
             stats = session.transport.stats()

@@ -118,7 +118,7 @@ class StandardError:
 
 
 def target() -> str:
-    """What it is, in the system's words: a terminal's or a file's path, or a pipe."""
+    """The target of standard error in the system's words: a terminal's or a file's path, or a pipe."""
     with suppress(OSError):
         return shown(Path(os.readlink("/proc/self/fd/2")))
     return ""

@@ -42,7 +42,7 @@ def first_line(path: Path) -> str:
 
 
 def scenario(name: str) -> tuple[Callable[..., Any], argparse.ArgumentParser]:
-    """What runs it, and the parser of its options."""
+    """A scenario's `run`, and the parser of its options."""
     path = scenarios()[name]
     module = import_module(f"bench.{path.parent.name}.{path.stem}")
     run = module.run

@@ -1,4 +1,4 @@
-"""What hostile clients do to the daemon, over HTTP and over its socket, for `scripts/benchmark hostile`.
+"""The attacks of hostile clients on the daemon, over HTTP and over its socket, for `scripts/benchmark hostile`.
 
 Over HTTP each of `tests/builders/hostile.py`, then clients that say nothing, read nothing or close half-way, then
 clients that make the daemon hold as much as they can; over the socket floods of attached clients.
@@ -29,7 +29,7 @@ from builders.raw_http import connected, request, spoken
 
 @dataclass(frozen=True)
 class Target:
-    """Where the daemon listens, and the model that it serves."""
+    """The daemon's addresses, and the model that it serves."""
 
     port: int
     address: str

@@ -1,4 +1,4 @@
-"""What scenarios share: a model of random weights, requests to it, alternated rounds, medians, ratios and tables."""
+"""Shared by scenarios: a model of random weights, requests to it, alternated rounds, medians, ratios and tables."""
 
 import statistics
 import time
@@ -68,7 +68,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def alternated(variants: Mapping[str, Callable[[], float]], rounds: int) -> Rounds:
-    """What each variant returned in each round; the order turns, so that none always follows the same other."""
+    """Run all variants in each round; the order turns, so that none always follows the same other."""
     results: Rounds = {name: [] for name in variants}
     names = list(variants)
     for number in range(rounds):

@@ -1,4 +1,4 @@
-"""What a figure needs beside it: the machine, what it gives at most, and who else used it meanwhile.
+"""The conditions of a figure: the machine, its limits, and who else used it meanwhile.
 
 `limits(threads)` compiles a small C++ program and measures everything in some seconds; `read_bandwidth(threads)`
 measures memory alone, in a fraction of one, so that it can stand between two runs. Without a compiler there are no
@@ -107,7 +107,7 @@ def read_bandwidth(threads: int) -> float:
 
 
 def with_bandwidth(threads: int, run: Callable[[], Result]) -> tuple[Result, float]:
-    """What `run` returns, and the bandwidth read before and after it: on a shared machine it drifts within minutes."""
+    """The result of `run`, and the bandwidth read before and after it: on a shared machine it drifts within minutes."""
     before = read_bandwidth(threads)
     return run(), (before + read_bandwidth(threads)) / 2
 
@@ -135,7 +135,7 @@ def _probe() -> str:
 
 
 class Company:
-    """How much of the machine others used while the block ran: cores by other processes, cores taken by the host."""
+    """Others' use of the machine while the block ran: cores by other processes, cores taken by the host."""
 
     def __enter__(self) -> "Company":
         self.others = self.host = 0.0

@@ -89,7 +89,7 @@ def _line(name: str, count: int, columns: list[list[bool]]) -> str:
 
 
 def share(by_kind: Rights) -> float:
-    """What is right of all."""
+    """The share of right answers among all."""
     every = [is_right for right in by_kind.values() for is_right in right]
     return sum(every) / len(every)
 

@@ -71,7 +71,7 @@ def pocket_sight(arguments: argparse.Namespace, state: State) -> "Training":
 
 
 def kept_tokenizer(arguments: argparse.Namespace, state: State) -> "Tokenizer | None":
-    """What is gone on with keeps its tokens, whatever has become of the text that they were learnt from."""
+    """The tokenizer of the training that is continued, whatever has become of the text that it was learnt from."""
     from tokenizers import Tokenizer
 
     if state:

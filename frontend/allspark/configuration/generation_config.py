@@ -11,7 +11,7 @@ from ....protocol.errors import RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.parameters.sampling import DRAW
 
-# What of a generation configuration of transformers is taken; the others are of no use here, or of its own calls.
+# The keys that are read from transformers' generation configuration; the others have no use here.
 _FROM_TRANSFORMERS = (
     *DRAW, "do_sample", "repetition_penalty", "length_penalty", "min_length", "no_repeat_ngram_size", "eos_token_id",
     "num_beams", "num_return_sequences", "max_new_tokens",
@@ -37,7 +37,7 @@ class ASGenerationConfigBuilder:
 
     def __init__(self, hf_gen_config: Any = None, seed: int | None = None, eos_token_id: int = 0) -> None:
         self.dict_store: dict[str, Any] = {"do_sample": True}
-        # What nobody chose for this request: where it can have no effect, it is not refused.
+        # Keys that nobody chose for this request: if they can have no effect, they are not refused.
         self.model_defaults: dict[str, Any] = {}
         if hf_gen_config is not None:
             self.model_defaults = _from_transformers(hf_gen_config)
@@ -106,7 +106,7 @@ class ASGenerationConfigBuilder:
 
 
 def _from_transformers(config: Any) -> dict[str, Any]:
-    """What was said in a dict, or in an object that makes one of itself."""
+    """Read the keys of a dict, or of an object that makes one of itself."""
     values = config if isinstance(config, Mapping) else getattr(config, "to_dict", lambda: None)()
     if not isinstance(values, Mapping):
         raise TypeError(f"hf_gen_config={shown(config)}: must be a dict, or transformers' GenerationConfig.")

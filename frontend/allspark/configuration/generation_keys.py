@@ -53,7 +53,7 @@ def _adapter(value: Any) -> Fields:
 
 
 def _shape(value: Any) -> Fields:
-    """As OpenAI's clients write it, or as DashInfer's: a JSON object by the schema beside its type."""
+    """Convert a format in OpenAI's form, or in DashInfer's: a JSON object with its schema next to the type."""
     match value:
         case {"type": "json_object", "json_schema": schema} if schema:
             return {"guided_decoding": GuidedDecodingParams(json=schema)}

@@ -1,6 +1,6 @@
-"""Reads DashInfer's `customized_quant_config` and says it as the option `quantization`.
+"""Converts DashInfer's `customized_quant_config` to the option `quantization`.
 
-DashInfer's dict has one format for all layers. Beside it `layers` may name patterns of layers with formats of their
+DashInfer's dict has one format for all layers. In addition, `layers` may name patterns of layers with formats of their
 own, which DashInfer hasn't: {"weight_format": "uint4", "layers": {"lm_head": "int8"}}. What Penstock can't compute is
 refused with a sentence.
 """
@@ -101,7 +101,7 @@ def _kind(weight_format: Any, method: str) -> str | None:
 
 
 def kind_of_flags(enable_quant: bool, weight_only_quant: bool, recorded: Quantization | None) -> Quantization | None:
-    """What `serialize` says without a dict: the recorded settings, else 8 bits; nothing if it is off."""
+    """The format for `serialize` without a dict: the recorded one, otherwise 8 bits; None if it is off."""
     if not enable_quant:
         return None
     return recorded or ("wint8" if weight_only_quant else "int8")

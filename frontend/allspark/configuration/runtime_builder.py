@@ -89,7 +89,7 @@ class AsModelRuntimeConfigBuilder:
         return self._set("prefix_cache_ttl", ttl)
 
     def kv_cache_mode(self, cache_mode: AsCacheMode | str) -> Self:
-        """What keys and values are stored as."""
+        """The format in which keys and values are stored."""
         self.new_runtime_cfg.cache_mode = _cache_mode(cache_mode)
         return self
 

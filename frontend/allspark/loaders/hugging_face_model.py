@@ -74,7 +74,7 @@ class HuggingFaceModel(ModelLoader):
     def _serialize_to_path(
         self, folder: str, skips: bool, enable: bool, weight_only: bool, config: Mapping[str, Any] | None
     ) -> None:
-        """What an equal call has written there is used as it is; `skips` uses whatever was written there."""
+        """Use what an equal call has written there or, with `skips`, whatever was written there."""
         if not folder:
             raise ConfigError("model_output_dir: name the folder to write to.")
         self._record_asked(enable, weight_only, config)

@@ -1,6 +1,6 @@
-"""What the loaders of a model have in common: its tokenizer, its context, and builders that begin with its own files.
+"""The base of a model's loaders: its tokenizer, its context, and builders that begin with its own files.
 
-A loader reads the small files beside the weights and records what is wanted of the weights; a process of the tree reads
+A loader reads the small files next to the weights and records how the weights are wanted; a process of the tree reads
 and converts those when the model starts. Arguments by which DashInfer's own conversion is steered are accepted with a
 notice where nothing here depends on them, and refused where something would.
 """
@@ -45,7 +45,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 class ModelLoader(ABC):
-    """Every method that doesn't get something returns the loader."""
+    """Every method that isn't a getter returns the loader."""
 
     in_memory_serialize = False  # what `serialize` does
 
@@ -202,11 +202,11 @@ class ModelLoader(ABC):
     ) -> None: ...
 
     def free_model(self) -> Self:
-        """Nothing is held here, and an engine's copy is its own."""
+        """Do nothing: nothing is held here, and an engine's copy is its own."""
         return self
 
     def free_memory_serialize_file(self) -> Self:
-        """Likewise: nothing is copied to a file in memory."""
+        """Do nothing: nothing is copied to a file in memory."""
         return self
 
     def create_reference_runtime_config_builder(

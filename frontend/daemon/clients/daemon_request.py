@@ -126,7 +126,7 @@ def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
 
 
 def bytes_of(pending: PendingRequest) -> int:
-    """What a request takes until its end, in this process and in those of the model."""
+    """Bytes that a request takes until its end, in this process and in those of the model."""
     prompt = pending.prompt
     text = 4 * len(pending.text) if pending.text is not None else 0
     tokens = _TOKEN_BYTES * len(prompt.token_ids) // 4

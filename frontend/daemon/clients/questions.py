@@ -32,7 +32,7 @@ from .request_batch import conversation_of
 
 
 class Owner(Protocol):
-    """What questions need of the daemon."""
+    """The part of the daemon that questions need."""
 
     async def status(self) -> DaemonStatus: ...
     def own_status(self) -> DaemonStatus: ...

@@ -95,7 +95,7 @@ def is_locked(path: Path, kind: int) -> bool:
 
 
 def cached_snapshot(model: HubName) -> Path | None:
-    """What was downloaded of it last, whole or not; None if there is nothing."""
+    """The folder of its last download, complete or not; None if there is none."""
     folder = cached_folder(model)
     is_there = folder and ((folder / "config.json").is_file() or (folder / "tokenizer.json").is_file())
     return folder if is_there else None

@@ -167,7 +167,7 @@ def _is_dead_number(branch: Number) -> bool:
 
 
 def known(branch: Object, name: str) -> Literals:
-    """What is known about a property's value; for a name that a pattern may match, only its own schema."""
+    """The known constraints on a property's value; for a name that a pattern may match, only its own schema."""
     if name in branch.members:
         return branch.members[name].literals
     return ANYTHING if branch.patterns else branch.rest

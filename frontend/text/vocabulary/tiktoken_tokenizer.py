@@ -53,7 +53,7 @@ _KIMI = "|".join(
 
 
 class Scheme(NamedTuple):
-    """What a model's own code adds to its file."""
+    """The tokens and patterns that a model's own code adds to its file."""
 
     words: str  # a pattern
     special: tuple[str, ...] = ()  # the tokens after the file's, in the order of their ids,

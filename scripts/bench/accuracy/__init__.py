@@ -1,1 +1,1 @@
-"""What formats, files and schemas keep."""
+"""The accuracy of formats, files and schemas."""

@@ -1,4 +1,4 @@
-"""What a checkpoint in 8-bit floats loses by the form in which it is computed, next to what the step to it cost.
+"""Accuracy of a checkpoint in 8-bit floats, by the form in which it is computed.
 
 The bundled model over its held-out questions with their answers, and a model of random weights over random tokens, are
 written in 8-bit floats by the formulas of llm-compressor (a scale for each row, or for the matrix) and of DeepSeek

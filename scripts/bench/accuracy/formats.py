@@ -1,4 +1,4 @@
-"""What number formats cost in accuracy: the distributions of every format against float32, on random tokens.
+"""Accuracy of number formats: the distributions of every format against float32, on random tokens.
 
 For each format of weights and of keys and values: the mean and the largest KL divergence (in nats) from the float32
 model's distribution of the next token, and how often the likeliest token is the same. Without `--model` a Qwen3 of
@@ -92,7 +92,7 @@ def model_with(folder: Path, backend_of: Callable[[Device, Parallel], TorchBacke
 
 
 def perplexity(found: Tensor, tokens: Tensor) -> float:
-    """Of tokens, by the log-probabilities after each of them."""
+    """Perplexity of tokens, from the log-probabilities after each of them."""
     return math.exp(-found[:-1].gather(1, tokens[1:, None]).mean())
 
 

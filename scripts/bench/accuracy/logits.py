@@ -1,4 +1,4 @@
-"""Whether Penstock computes of a GGUF file what llama.cpp does: logits, perplexity and likeliest tokens, file by file.
+"""Logits, perplexity and likeliest tokens of GGUF files, next to llama.cpp's.
 
 PYTHON is one in which llama-cpp-python is installed. Without `--files` pocket is written as GGUF and llama.cpp
 quantizes it to every kind; its text is then held-out questions with their answers, else random tokens. Both engines
@@ -78,7 +78,7 @@ def pockets_files(folder: Path, python: str, kinds: Sequence[str]) -> Iterator[P
 
 
 def quantized(python: str, file: Path, kind: str) -> Path:
-    """By llama.cpp, beside the file."""
+    """Have llama.cpp quantize the file, next to it."""
     command = [python, "-m", "bench.formats.quantize_gguf", str(file), kind]
     subprocess.run(command, check=True, cwd=ROOT / "scripts", capture_output=True)
     return file.with_name(f"{file.stem}-{kind}.gguf")
@@ -116,7 +116,7 @@ def compared(file: Path, python: str, length: int, count: int) -> Compared:
 
 
 def widened_model(folder: Path) -> Model:
-    """As where there are no native kernels: torch multiplies what the blocks mean, in float32."""
+    """The model without native kernels: torch multiplies the blocks' values in float32."""
 
     def backend(device: Device, ranks: Parallel) -> TorchBackend:
         return TorchBackend.create(TensorDevice(torch_device(device)), FLOAT32, ranks, False, "")
@@ -158,7 +158,7 @@ def centred(logits: Tensor) -> Tensor:
 
 
 def perplexity(logits: Tensor, texts: Sequence[Tensor]) -> float:
-    """Of each token after the first of each text."""
+    """Perplexity of each token after the first of each text."""
     pairs = zip(logits.split([len(text) for text in texts]), texts, strict=True)
     found = [after[:-1].log_softmax(1).gather(1, text[1:, None]) for after, text in pairs]
     return math.exp(-torch.cat(found).mean())

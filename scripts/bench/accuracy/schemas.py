@@ -1,4 +1,4 @@
-"""How many real schemas are held: right with all their instances, refused and why, let through or refused wrongly.
+"""Counts real schemas: those right with all their instances, those refused and why, and those with mistakes.
 
 Each file of FOLDER is as MaskBench has them: `{"schema": …, "tests": [{"data": …, "valid": …}]}`. An instance is
 tried as it is written there. Of a valid one that is refused, the text before the first byte that does

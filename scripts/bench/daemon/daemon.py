@@ -1,4 +1,4 @@
-"""What it costs to share a model through the daemon, over its socket and over HTTP.
+"""The cost of sharing a model through the daemon, over its socket and over HTTP.
 
 events: how many pieces of answers leave the daemon a second while each still holds one token, 64 streams, with the
 worker that computes nothing. throughput: 64 requests on a random-weight 0.6B, `LLM.generate` of a private tree against

@@ -1,4 +1,4 @@
-"""What hostile clients do to a good one, and to the daemon's memory, while each attack is made over and over.
+"""The effect of repeated attacks on a good client's requests and on the daemon's memory.
 
 A daemon is asked short questions one after another; meanwhile an attack runs again and again on two connections, from a
 process of its own: hostile requests, ill-behaved clients and clients that make the daemon hold much over HTTP, then
@@ -91,7 +91,7 @@ def attached_client(llm: LLM) -> Good:
 
 @dataclass(slots=True)
 class Found:
-    """What a good client has seen, and the daemon's greatest memory meanwhile, in bytes."""
+    """A good client's times, and the daemon's greatest memory meanwhile, in bytes."""
 
     times: list[float] = field(default_factory=list)
     refused: int = 0  # or not answered in time
@@ -108,7 +108,7 @@ class Found:
 
 
 def during(good: Good, seconds: float) -> Found:
-    """At least twenty requests, unless they take far too long."""
+    """Send at least twenty requests, unless they take far too long."""
     found, start = Found(), time.perf_counter()
     while (now := time.perf_counter()) < start + seconds or (
         len(found.times) < 20 and now < start + seconds + 2 * GIVES_UP_SECONDS

@@ -132,5 +132,5 @@ def environment() -> dict[str, str]:
 
 
 def _end_with_parent() -> None:
-    """In the child, before it becomes the engine: a benchmark that is killed leaves none behind."""
+    """Called in the child, before it becomes the engine: a benchmark that is killed leaves none behind."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Which engines take part in a sitting: those that are installed and know the precision class."""
+"""Finds the engines that take part in a sitting: those that are installed and know the precision class."""
 
 import os
 import signal
@@ -55,5 +55,5 @@ def installed(engines: Iterable[Engine], quantization: str, python: Sequence[str
 
 
 def models_folder(name: str) -> Path:
-    """Where a scenario keeps its models, unless a folder is named."""
+    """The folder in which a scenario keeps its models by default."""
     return Path(tempfile.gettempdir()) / f"penstock-bench-{name}-{os.getuid()}"

@@ -23,7 +23,7 @@ Entry = tuple[int, int, int, bool]  # token, position, sequence, whether its log
 
 class LlamaCpp(ServedEngine):
     def __init__(self, load_mode: str = "NONE") -> None:
-        """By default into memory of its own: mapped pages may be taken away while others run, and be read again."""
+        """Load into memory of its own by default: mapped pages may be dropped while others run, and be read again."""
         self._load_mode = load_mode
         self._settings: Settings
         self._model: Any = None

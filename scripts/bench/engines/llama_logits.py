@@ -1,4 +1,4 @@
-"""What llama.cpp computes of a GGUF file: logits after every token of texts, and the likeliest answers to prompts.
+"""Computes a GGUF file by llama.cpp: logits after every token of texts, and the likeliest answers to prompts.
 
     {"texts": [[ids], …], "prompts": [[ids], …], "count": 64, "floats": false}   in, the path of a JSON file
     text-N [tokens, vocabulary], path-N [count], steps-N [count, vocabulary]       out, an .npz file

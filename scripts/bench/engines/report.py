@@ -77,7 +77,7 @@ def ratio_cell(figures: Record) -> str:
 
 
 def bandwidth_lines(sitting: Record, reads: Mapping[str, float | None]) -> Iterator[str]:
-    """Of each engine: MB of weights that a token reads, and at batch 1 the share of the bandwidth."""
+    """For each engine, MB of weights that a token reads, and the share of the bandwidth at batch 1."""
     decode, megabytes, shares = sitting["scenarios"].get("decode", {}), [], []
     for engine in sitting["engines"]:
         read, figures = reads[engine], decode.get(engine)
@@ -100,7 +100,7 @@ def remarks(sitting: Record) -> Iterator[str]:
 
 
 def disturbances(sitting: Record) -> Iterator[str]:
-    """Who else used the machine, and what failed."""
+    """Report other use of the machine, and failures."""
     others = [share for each in sitting["scenarios"].values() for entry in each.values() for share in entry["others"]]
     if others and max(others) > BUSY:
         yield f"others used up to {max(others):.2f} cores meanwhile (median {median(others):.2f})"
@@ -122,7 +122,7 @@ def agreement(sitting: Record) -> Iterator[str]:
 
 
 def step_remarks(sitting: Record) -> Iterator[str]:
-    """How near to memory's speed our batch-1 step comes."""
+    """Compare our batch-1 step with memory's speed."""
     figures = sitting["scenarios"].get("decode", {}).get(OURS)
     if not figures or "read_gb_s" not in figures:
         return

@@ -1,4 +1,4 @@
-"""What is run: requests of random token ids, the same for every engine, new ones in every round.
+"""The requests: random token ids, the same for every engine, new ones in every round.
 
 New ones, because an engine that keeps the prefixes of earlier requests would else be asked for nothing.
 """

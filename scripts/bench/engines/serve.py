@@ -25,7 +25,7 @@ Request = tuple[list[int], int]  # prompt, tokens wanted
 
 @dataclass(frozen=True)
 class Settings:
-    """What every engine is told alike when it loads."""
+    """The settings that every engine gets when it loads."""
 
     quantization: str  # the precision class
     threads: int
@@ -34,7 +34,7 @@ class Settings:
 
 
 class ServedEngine(ABC):
-    """What an engine's file must offer. Imports of the engine itself belong into the methods."""
+    """The interface of an engine's file. The engine itself is imported in the methods."""
 
     @abstractmethod
     def prepare(self, checkpoint: Path, folder: Path, quantization: str) -> None:
@@ -45,7 +45,7 @@ class ServedEngine(ABC):
         """Become ready for requests; returns what is worth noting."""
 
     def make_room(self, requests: list[Request]) -> None:  # noqa: B027  (most need none)
-        """What must be allocated anew for other lengths; its time doesn't count."""
+        """Allocate what other lengths need; its time doesn't count."""
 
     @abstractmethod
     def run(self, requests: list[Request]) -> list[list[int]]:

@@ -33,7 +33,7 @@ def ids(count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Course:
-    """What is measured, of any engine."""
+    """The course of a measurement, the same for every engine."""
 
     quantization: str
     prompt: int  # tokens
@@ -42,7 +42,7 @@ class Course:
     watched: float  # seconds of the prompt beside the streams
 
     def prompts(self) -> tuple[list[int], list[int]]:
-        """What is computed alone, and the prompt beside the streams."""
+        """The prompt that is computed alone, and the one next to the streams."""
         first = ids(self.prompt if self.known is None else max(self.known, STREAM_PROMPT))
         known = first[: self.known or 0]
         return first, known + ids(self.prompt - len(known))
@@ -157,7 +157,7 @@ class Penstock(Driver):
         self.wait(asyncio.sleep(seconds))
 
     def computed(self, tokens: list[int]) -> int:
-        """What the prefix cache has of it."""
+        """The tokens of it that the prefix cache has."""
         if any(task.done() for task in self._listening):
             print("A stream ended before the prompt did.", file=sys.stderr)
         for task in self._listening:
@@ -237,7 +237,7 @@ class Vllm(Driver):
 
 
 class LlamaCpp(Driver):
-    """As llama.cpp's server does it: a step has the streams' tokens and as much of the prompt as fits into a batch."""
+    """Works like llama.cpp's server: a step has the streams' tokens and as much of the prompt as fits into a batch."""
 
     def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
         super().__init__(model, course, gaps)

@@ -21,7 +21,7 @@ TCMALLOC = ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "/usr/lib64/li
 
 
 def preloaded() -> list[str]:
-    """Those libraries that vLLM's documentation asks to load first on a CPU, and that are here."""
+    """The libraries that vLLM's documentation asks to load first on a CPU, as far as they are here."""
     intel_openmp = str(Path(sys.prefix) / "lib" / "libiomp5.so")  # it comes with vLLM's packages
     allocators = [path for path in TCMALLOC if Path(path).exists()][:1]
     return [*allocators, *([intel_openmp] if Path(intel_openmp).exists() else [])]

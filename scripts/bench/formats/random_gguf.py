@@ -22,7 +22,7 @@ STANDARD_DEVIATION = 0.02
 
 @dataclass(frozen=True)
 class Block:
-    """How a type stores some weights, and the bytes at some offsets that are not by chance."""
+    """A type's block of weights, and the bytes at some offsets that are not random."""
 
     weights: int
     bytes: int
@@ -89,7 +89,7 @@ def num_bytes(tensor: Tensor, name: str | None) -> int:
 
 
 def active_bytes(model: Shape, file: str) -> float:
-    """What one token reads of such a file."""
+    """Bytes of such a file that one token reads."""
     return sum(one.share * num_bytes(one, type_of(model, one, file)) for one in tensors(model))
 
 

@@ -1,4 +1,4 @@
-"""How near products with packed weights come to memory's speed and to the units' peak.
+"""The speed of products with packed weights, next to memory's speed and the units' peak.
 
 The formats are int8 and int4, the floats fp32, fp16 and bf16, and ggml's blocks (q4_k, q6_k, …) with random contents.
 The shapes are Qwen3-0.6B's layers (440 M weights in 28; fewer are held, more together than a cache takes, and times are
@@ -105,7 +105,7 @@ class Products:
         return seconds_of(lambda: [function(address) for address, _ in self.calls])
 
     def peak(self, threads: int) -> float | None:
-        """What the units give at most, in 1e9 operations a second."""
+        """The units' peak, in 1e9 operations a second."""
         if self.kind not in FLOATS:
             return limits(threads)["int8_gop_s"]
         has_short = self.kind == "bf16" and self.library.variant in ("amx", "avx512_bf16")
@@ -121,7 +121,7 @@ def _random(shape: tuple[int, int], kind: Kind, group_size: int) -> NativeWeight
 
 
 def _copy(weight: NativeWeight) -> NativeWeight:
-    """Of its own memory, so that no cache serves two layers."""
+    """A copy in memory of its own, so that no cache serves two layers."""
     copy = empty(weight.kind, weight.out_features, weight.in_features, weight.group_size, weight.has_zeros)
     copy.data.copy_(weight.data)
     return copy

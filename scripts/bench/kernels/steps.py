@@ -1,4 +1,4 @@
-"""How a decode step's time grows with its rows and their contexts: a table without cliffs is what one wants to see.
+"""The time of a decode step by its rows and their contexts, in a table that should have no cliffs.
 
 Decode steps of a random-weight Qwen3-0.6B shape, or one of `peers`, in this process, forward and head. The last line
 names the steepest growth between neighbours, twice the rows or twice the context: more than 2 would be a cliff. Windows

@@ -80,7 +80,7 @@ def made_files(folder: Path, shape: str, kinds: tuple[str, ...], python: str) ->
 
 
 def bytes_read_a_token(file: Path) -> float:
-    """Of the weights: all but the table that ids look up, unless it is the head too; of experts those in use."""
+    """Bytes of weights: all but the table that ids look up, unless it is the head too, and the experts in use."""
     model = read_model(parts_of(file))
     architecture, names = model.metadata["general.architecture"], model.tensors
     used = model.metadata.get(f"{architecture}.expert_used_count", 1)

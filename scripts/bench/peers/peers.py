@@ -106,7 +106,7 @@ def prepare_checkpoint(folder: Path, shape: str, contenders: list[Contender]) ->
 def prepare_published(
     folder: Path, model: Shape, shape: str, quantization: str, contenders: list[Contender]
 ) -> list[Contender]:
-    """Those that have their format of a published shape: llama.cpp's is made, an export of OpenVINO's must be there."""
+    """The contenders that have a published shape in their format: llama.cpp's is made, OpenVINO's must be there."""
     if quantization in BESIDE_MXFP4 and not model.is_mxfp4:
         say(f"{model.title} is not published in MXFP4, and left out of that class")
         return []
@@ -134,7 +134,7 @@ def is_ready(contender: Contender, shape: str, layers: int, folder: Path, quanti
 
 
 def own_active_bytes(model: Shape, quantization: str) -> float:
-    """What one token reads of Penstock's weights.
+    """Bytes of Penstock's weights that one token reads.
 
     Routers and what changes states stay floats; MXFP4 has as many bits as int4.
     """

@@ -1,4 +1,4 @@
-"""How evenly streamed answers come while a long prompt is computed beside them.
+"""The times between tokens of streamed answers while a long prompt is computed.
 
     scripts/benchmark streams --prompt 32768 --known 24576 --watched 240 --python vllm=PYTHON llama.cpp=PYTHON
     scripts/benchmark streams --picture

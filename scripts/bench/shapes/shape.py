@@ -1,4 +1,4 @@
-"""What `scripts/benchmark peers` compares: published shapes, some with fewer layers, and every matrix in them.
+"""The shapes that `scripts/benchmark peers` compares: published ones, some with fewer layers, and every matrix in them.
 
 A `Shape` is the model's own config.json, what its GGUF files say beside what all of them say, and how many layers were
 cut away. `tensors` lists the matrices under GGUF's names; files are made of it, and from it follows what a token reads:
@@ -48,7 +48,7 @@ class Shape:
         return replace(self, config=config)
 
     def in_class(self, quantization: str) -> "Shape":
-        """As a checkpoint of which that class can be made: experts in MXFP4 stay so, whatever is asked for."""
+        """The checkpoint from which that class can be made: experts in MXFP4 stay so, whatever is asked for."""
         if quantization in BESIDE_MXFP4:
             return self
         return replace(self, config={key: value for key, value in self.config.items() if key != QUANTIZED})

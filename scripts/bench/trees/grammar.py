@@ -74,7 +74,7 @@ def random_prompts(seed: int, vocabulary: int) -> list[list[int]]:
 
 
 def order_schema(number: int = 0) -> dict[str, Any]:
-    """What an order may look like; every number gives another schema."""
+    """A schema of orders; every number gives another one."""
     line = {
         "type": "object",
         "properties": {

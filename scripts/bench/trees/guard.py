@@ -1,4 +1,4 @@
-"""What got slower: this checkout against a commit, figure by figure, in pairs.
+"""Compares this checkout's speed with a commit's, figure by figure, in pairs.
 
     scripts/benchmark guard main~10                    # twelve figures, five pairs of each
     scripts/benchmark guard v0.1 --pairs 9 --groups int8 bf16
@@ -82,7 +82,7 @@ def steps() -> Figures:
 
 
 def cpu_seconds() -> float:
-    """Of this process and its children."""
+    """CPU seconds of this process and its children."""
     own = psutil.Process()
     return on_cpu(own.pid, *(child.pid for child in own.children(True)))
 

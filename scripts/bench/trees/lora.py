@@ -37,7 +37,7 @@ def run(
 
 
 def seconds(llm: LLM, tokens_in: int, tokens_out: int, names: list[str | None]) -> float:
-    """Of 16 requests, which take the names in turns."""
+    """Seconds of 16 requests, which take the names in turns."""
     asked = [
         {"prompt_token_ids": ids, "lora_name": names[row % len(names)]}
         for row, ids in enumerate(prompts(NUM_REQUESTS, tokens_in))
@@ -46,7 +46,7 @@ def seconds(llm: LLM, tokens_in: int, tokens_out: int, names: list[str | None]) 
 
 
 def write_adapter(folder: Path, shape: dict[str, Any], rank: int, seed: int) -> Path:
-    """As PEFT saves one that changes every projection."""
+    """Write an adapter as PEFT saves one that changes every projection."""
     import torch
     from safetensors.torch import save_file
 

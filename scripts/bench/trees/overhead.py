@@ -44,7 +44,7 @@ def cost_of_steps(llm: LLM, rows: int, tokens: int) -> dict[str, float]:
 
 
 def many_requests(llm: LLM, count: int, rounds: int) -> dict[str, Any]:
-    """How many short requests a second, and MiB that each process has grown by over all rounds."""
+    """Short requests a second, and MiB that each process has grown by over all rounds."""
     asked = prompts(count, 16)
     answered(llm, asked, 1)
     before = resident(llm)

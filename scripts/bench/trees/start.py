@@ -1,4 +1,4 @@
-"""How fast a tree starts and how quietly it waits, next to `import torch`.
+"""The start of a tree next to `import torch`, and its use of the CPU when idle.
 
 Whole processes in turns: `import torch`, `import penstock`, and a script from its start to its first token on MODEL (a
 tiny one shows the tree's own share). Then the CPU use of an idle tree.

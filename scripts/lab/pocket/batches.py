@@ -65,7 +65,7 @@ def training_batch(tokenizer: Tokenizer, seed: int, step: int, mixture: Mixture,
 
 
 def _place(passage: _Passage, rows: list[tuple[int, Row]]) -> None:
-    """In a row with room, before or behind the others there; else in a new one, as short as it can be."""
+    """Put a passage into a row with room, before or after the others, else into the shortest new one."""
     for length, row in rows:
         if sum(map(len, row)) + len(passage) <= length:
             row.insert(len(passage) % 2 * len(row), passage)

@@ -70,6 +70,6 @@ class Experts(nn.Module):
 
 
 def unevenness(model: Decoder) -> Tensor:
-    """What the loss has of it, over all sparse layers, of the last pass."""
+    """Its part of the loss, over all sparse layers of the last pass."""
     found = [module.unevenness for module in model.modules() if isinstance(module, Experts)]
     return UNEVENNESS_SHARE * torch.stack(found).sum() if found else torch.zeros(())

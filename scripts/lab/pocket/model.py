@@ -67,7 +67,7 @@ class Norm(nn.Module):
 
 @dataclass(frozen=True)
 class Rows:
-    """How flat tokens are rows: groups of so many rows of one length, and every token's rotation.
+    """The division of flat tokens into groups of rows of one length, and every token's rotation.
 
     Long rows would cost short ones dearly in attention, and everything else does not care where a row ends.
     """

@@ -45,7 +45,7 @@ def learnt_tokenizer(
 
 
 def _with_visible_marks(tokenizer: Tokenizer) -> Tokenizer:
-    """As in Qwen's: thinking and calls are added tokens, but not special ones, so that decoding shows them."""
+    """Make thinking and calls added tokens, but not special ones, so that decoding shows them, as in Qwen's."""
     state = json.loads(tokenizer.to_str())
     for added in state["added_tokens"]:
         added["special"] = added["content"] in SPECIAL

@@ -60,7 +60,7 @@ class Training(SharedTraining):
 
     @torch.no_grad()
     def held_out_rights(self) -> Rights:
-        """What greedy decoding would give."""
+        """The accuracy of greedy decoding."""
         rights: Rights = {}
         for kind in self.mixture.kinds:
             examples = held_out(kind, HELD_OUT_PER_KIND, "while training", self.mixture.kinds)

@@ -1,4 +1,4 @@
-"""How questions of every kind are put to a model: through `LLM.chat`, greedily, in batches of what shares its tools."""
+"""Asks a model questions of every kind: through `LLM.chat`, greedily, in batches with the same tools."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ def visible(text: str) -> str:
 
 
 def value_of(text: str) -> Any:
-    """What this JSON says; None where it is none."""
+    """The value of a JSON text; None if it isn't JSON."""
     try:
         return json.loads(text)
     except ValueError:

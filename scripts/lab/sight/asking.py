@@ -1,4 +1,4 @@
-"""What can be asked of a picture, and how it is worded on one side of the split.
+"""Questions about a picture, and their wordings on one side of the split.
 
 A generator draws a picture and lists what may be asked of it (`Ask`): the values that the question names, the answer,
 and the keys that say on which side of the split it stands. Wordings are put together as pocket's are, and one in ten of

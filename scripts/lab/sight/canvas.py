@@ -59,12 +59,12 @@ class Canvas:
         return [name for name, colour in COLOURS.items() if distance(colour, self.ground) > _CONTRAST]
 
     def legible_colours(self) -> list[str]:
-        """Those whose brightness differs, too, as thin lines need."""
+        """The visible colours whose brightness differs, too, as thin lines need."""
         ground = brightness(self.ground)
         return [name for name in self.visible_colours() if abs(brightness(COLOURS[name]) - ground) > _LEGIBLE]
 
     def finished(self, draw: Draw) -> Image.Image:
-        """As it is seen."""
+        """The picture in its final size, possibly blurred, noisy or compressed."""
         image = self.image.reduce(SCALE)
         if draw.chance(0.15):
             image = image.filter(ImageFilter.GaussianBlur(draw.random.uniform(0.3, 0.9)))

@@ -39,7 +39,7 @@ def sight_tokenizer() -> Tokenizer:
 
 
 def published_config(tokenizer: Tokenizer, text: dict[str, Any] | None = None) -> dict[str, Any]:
-    """In the form of a published config.json."""
+    """The config in the form of a published config.json."""
     ids = {name: tokenizer.token_to_id(f"<|{name}|>") for name in ("endoftext", "im_end")}
     text_config = {
         "model_type": "qwen3_vl_text", "vocab_size": TABLE_ROWS, **TEXT_SHAPE, **(text or {}), "hidden_act": "silu",
@@ -80,7 +80,7 @@ def preprocessor_config() -> dict[str, Any]:
 def new_model(
     tokenizer: Tokenizer, replace: Callable[[type, str, Callable[..., Any]], None] = setattr
 ) -> Qwen3VLForConditionalGeneration:
-    """With attention written as products, whose gradient takes a fifth of the time of torch's own function's."""
+    """A fresh model with attention written as products, whose gradient takes a fifth of the time of torch's own."""
     replace(qwen3_vl.Qwen3VLVisionAttention, "forward", attention_of_equal_sizes)
     replace(qwen3_vl.Qwen3VLVisionPatchEmbed, "forward", embedded_patches)
     AttentionInterface.register("products", text_attention)
@@ -108,7 +108,7 @@ def attention_of_equal_sizes(
     position_embeddings: tuple[Tensor, Tensor],
     **_: Any,
 ) -> Tensor:
-    """As the class's own, with neighbours of one size computed together instead of one after another."""
+    """The class's own attention, with neighbours of one size computed together instead of one after another."""
     q, k, v = self.qkv(hidden_states).unflatten(-1, (3, self.num_heads, -1)).unbind(1)  # [patches, heads, head_dim]
     q, k = qwen3_vl.apply_rotary_pos_emb_vision(q, k, *position_embeddings)
     mixed, start = [], 0
@@ -146,5 +146,5 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 def embedded_patches(self: qwen3_vl.Qwen3VLVisionPatchEmbed, hidden_states: Tensor) -> Tensor:
-    """As the class's own convolution, whose windows never overlap, as a product."""
+    """The class's own convolution, whose windows never overlap, as a product."""
     return functional.linear(hidden_states, self.proj.weight.flatten(1), self.proj.bias)

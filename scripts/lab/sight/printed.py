@@ -94,7 +94,7 @@ def _number(draw: Draw) -> str:
 
 
 def _key(thing: str, text: str, canvas: Canvas, colour: str) -> str:
-    """Of one or two characters there are too few to keep some for the measure; their pictures are held out instead."""
+    """A text's key. There are too few of one or two characters; their pictures are held out instead."""
     if len(text) > 2:
         return f"{thing} {text.lower()}"
     return f"{thing} {text.lower()} in {colour} on {canvas.width} {canvas.height}"

@@ -1,4 +1,4 @@
-"""What teaches the eyes before there are words: for each patch, what is drawn there, its middle, and where it is.
+"""Teaches the eyes before there are words: for each patch, its contents, whether a middle is there, and its position.
 
 An answer says little about a picture; what lies in each of its patches says much, and needs no text part. The layer
 that is held to it reads the rows that the text part gets, and is thrown away after the training.
@@ -42,7 +42,7 @@ def patch_targets(marks: Sequence[Mark], rows: int, columns: int) -> np.ndarray:
 
 
 class Seeing(nn.Module):
-    """From the rows that the text part gets to what their patches show."""
+    """Predicts what patches show from the rows that the text part gets."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Seeing(nn.Module):
 
     @torch.no_grad()
     def rights(self, rows: Tensor, targets: Tensor) -> float:
-        """Of the patches that show something, the share whose label is right."""
+        """The share of right labels among patches that show something."""
         labels = targets[:, 0].long()
         return (self(rows)[0].argmax(-1) == labels)[labels > 0].float().mean().item()
 

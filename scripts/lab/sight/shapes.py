@@ -230,7 +230,7 @@ def with_article(name: str) -> str:
 
 
 def counts(things: Sequence[Thing]) -> Counter[str]:
-    """How many of every colour, shape, and both."""
+    """Count things by colour, by shape, and by both."""
     return Counter(name for thing in things for name in (thing.colour, thing.shape, thing.name))
 
 
@@ -284,7 +284,7 @@ def _cell_with_border(thing: Thing) -> str:
 
 
 def _presence(draw: Draw, things: Sequence[Thing], colours: Sequence[str]) -> Iterator[Ask]:
-    """As many that are there as aren't; of those half have a colour and a shape that are there on others."""
+    """Ask for as many that are there as aren't; half of the latter have a colour and a shape that others have."""
     found = counts(things)
     present = draw.one([thing.name if draw.chance(0.7) else thing.shape for thing in things])
     near = [f"{one.colour} {other.shape}" for one in things for other in things]

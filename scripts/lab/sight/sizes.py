@@ -1,4 +1,4 @@
-"""How a picture becomes patches, as Qwen2-VL's image processor makes them; and the sizes that pocket-sight works at.
+"""Cuts pictures into patches like Qwen2-VL's image processor, in the sizes of pocket-sight.
 
 The trainer's own, for the published one takes longer than to draw a picture; a test holds both to the same numbers.
 """

@@ -38,7 +38,7 @@ class Training(SharedTraining):
     def __init__(
         self, model: Qwen3VLForConditionalGeneration, tokenizer: Tokenizer, steps: int, seeing_steps: int, seed: int = 0
     ) -> None:
-        """In the first `seeing_steps` of all steps only the eyes are taught."""
+        """Teach only the eyes in the first `seeing_steps` of all steps."""
         self.model, self.tokenizer, self.seed, self.seeing_steps = model, tokenizer, seed, seeing_steps
         self.seeing = Seeing(model.config.text_config.hidden_size)
         self.rights: Rights = defaultdict(list)  # since they were shown last
@@ -130,7 +130,7 @@ def visible(branches: Tensor) -> Tensor:
 
 
 def pixel_values(frame: Tensor) -> Tensor:
-    """As the processor gives them: from -1 to 1, the one frame twice."""
+    """Pixels as the processor gives them: from -1 to 1, the one frame twice."""
     values = (frame.float() / 127.5 - 1).view(-1, 3, 1, PATCH * PATCH)
     return values.expand(-1, -1, FRAMES, -1).flatten(1)
 

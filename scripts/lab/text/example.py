@@ -66,7 +66,7 @@ class Draw:
         return found
 
     def admitted(self, make: Callable[[], Item], key_of: Callable[[Item], str]) -> tuple[Item, str] | None:
-        """As `until_admitted`, or None if nothing of many is of this side."""
+        """Like `until_admitted`, but None if nothing of many is of this side."""
         for _ in range(300):
             made = make()
             if self.admits(key := key_of(made)):
@@ -74,11 +74,11 @@ class Draw:
         return None
 
     def phrase(self, phrases: Sequence[str]) -> str:
-        """One of these ways to say it, of this side."""
+        """One of these phrases, from this side of the split."""
         return self.random.choice(self.side(phrases))
 
     def side(self, phrases: Sequence[str]) -> Sequence[str]:
-        """Those of these ways to say it that stand on this side; the last of them are the held-out ones."""
+        """The wordings that are on this side; the last of them are the held-out ones."""
         kept = max(1, len(phrases) // 5)
         return phrases[-kept:] if self.held_out else phrases[:-kept]
 
@@ -89,7 +89,7 @@ class Draw:
         return self.random.sample(items, count)
 
     def number(self, low: int, high: int) -> int:
-        """With both ends."""
+        """A number in this range, both ends included."""
         return self.random.randint(low, high)
 
     def chance(self, share: float) -> bool:

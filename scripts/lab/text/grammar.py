@@ -89,12 +89,12 @@ def _with_tail(draw: Draw, phrase: str) -> str:
 
 
 def _small(phrase: str) -> str:
-    """Its first letter small, unless it is a word by itself that stands large."""
+    """Make its first letter small, unless its first word is always written large."""
     return phrase if phrase.startswith(("I ", "I'", "{")) else phrase[:1].lower() + phrase[1:]
 
 
 def mistyped(draw: Draw, phrase: str) -> str:
-    """With a slip of the finger in a long word, now and then."""
+    """Mistype a long word now and then."""
     if not draw.chance(_SLIP_SHARE):
         return phrase
     pieces = split_at_values(phrase)

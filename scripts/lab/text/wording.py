@@ -1,4 +1,4 @@
-"""How people really type: a share of all phrases is loosened, in small letters or capitals, with other punctuation.
+"""Loosens a share of all phrases like people really type: in small letters or capitals, with other punctuation.
 
 What is loosened is a phrase before its values stand in it, so that no text to copy, name or argument is touched; an
 answer stays right whatever happens to its question. `core` is what all loosened forms of one phrase have in common: by
@@ -48,7 +48,7 @@ def _english(draw: Draw, phrase: str) -> str:
 
 
 def _in_short(phrase: str) -> str:
-    """As people type on a phone."""
+    """Shorten words like people do on a phone."""
     return "".join(piece if piece.startswith("{") else _shortened(piece) for piece in split_at_values(phrase))
 
 
@@ -105,6 +105,6 @@ def is_chinese(text: str) -> bool:
 
 
 def core(text: str) -> str:
-    """What is left of a text when all that `loosened` may change is taken away."""
+    """The core of a text, without anything that `loosened` may change."""
     text = _COURTESY.sub("", _shortened(unicodedata.normalize("NFKC", text).casefold()))
     return re.sub(r"[\W_]+", "", text).replace("whatis", "whats")

@@ -1,6 +1,4 @@
-"""In which numbers training computes: bfloat16 where the processor multiplies it, which takes 50 times as long where it
-doesn't.
-"""
+"""The numbers in which training computes: bfloat16, or float32 where the processor would take 50 times as long for it."""
 
 import torch
 

@@ -81,7 +81,7 @@ class SeeingLlamaCpp(LlamaCpp, SeeingEngine):
         return self.likeliest(-1), num_tokens
 
     def _compute(self, text: str, look: Look, sequence: int, position: int) -> tuple[int, int]:
-        """How many tokens, and the position behind them."""
+        """Compute a text with its picture; returns its number of tokens and the position after them."""
         from llama_cpp import llama_pos, mtmd_cpp
 
         pixels = look.pixels.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
@@ -105,7 +105,7 @@ class SeeingLlamaCpp(LlamaCpp, SeeingEngine):
         return num_tokens, past.value
 
     def _text(self, look: Look, num_known: int) -> str:
-        """What the template makes of the turns behind the known ones."""
+        """The rendered turns after the known ones."""
         from llama_cpp import mtmd_cpp
 
         marker = mtmd_cpp.mtmd_default_marker().decode()

@@ -1,4 +1,4 @@
-"""What engines that see are asked: conversations about a picture each, completed together.
+"""Requests to engines that see: conversations about a picture each, completed together.
 
     {"do": "look", "requests": [{"picture": 7, "turns": ["What is it?"], "count": 1}, …]}
 
@@ -37,10 +37,10 @@ class Seen:
 
 
 class SeeingEngine(ServedEngine):
-    """What an engine's file must offer beside the rest."""
+    """The additional interface of an engine that sees."""
 
     def make_room_for(self, looks: list[Look]) -> None:
-        """What must be allocated anew for other lengths; its time doesn't count."""
+        """Allocate what other lengths need; its time doesn't count."""
 
     def num_encoded(self) -> int | None:
         """Pictures so far, if it says so."""

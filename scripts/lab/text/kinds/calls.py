@@ -42,7 +42,7 @@ def tool_result(draw: Draw) -> Example:
 
 
 def _result(draw: Draw, tool: Tool, arguments: Mapping[str, Any], chinese: bool) -> tuple[str, str]:
-    """What the tool gave back, and how that is told: under its keys, under Chinese ones, or as a value alone."""
+    """The tool's result, and its description: under its keys, under Chinese ones, or as a value alone."""
     form = draw.number(0, 19)
     if form < 3:
         value = _result_value(draw, draw.one(tool.result), arguments, chinese)

@@ -17,7 +17,7 @@ ZH_ABLE = "我会做简单的加减法、比较、排序、数数、抄写和倒
 
 @dataclass(frozen=True)
 class Small:
-    """What people say, all of it meaning one thing, and the answer; the plainest ways are never held out."""
+    """Phrases of one meaning, and the answer; the plainest phrases are never held out."""
 
     plain: tuple[str, ...]
     said: tuple[str, ...]

@@ -13,7 +13,7 @@ from ..tables.vocabulary import WORDS
 
 @dataclass(frozen=True)
 class Record:
-    """What a sentence states, by key."""
+    """The fields that a sentence states, by key."""
 
     sentences: tuple[str, ...]
     types: dict[str, str]
@@ -215,7 +215,7 @@ _OTHER_NAMES = {
 
 
 def _renamed(draw: Draw, record: Record) -> Record:
-    """With some of its fields under other names."""
+    """Put some of its fields under other names."""
     if record.known or not draw.chance(0.35):
         return record
     names = {name: draw.one(_OTHER_NAMES[name]) for name in record.types if name in _OTHER_NAMES and draw.chance(0.5)}

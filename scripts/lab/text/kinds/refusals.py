@@ -1,4 +1,4 @@
-"""What it does not know, and says so: other topics, multiplications, places that are none, words that mean nothing.
+"""Questions that it refuses: other topics, multiplications, invented places, meaningless words.
 
 Questions put together from a few dozen words, in the wordings of all the world: whatever resembles nothing that pocket
 has learnt is to be refused. What happens to be a greeting ("hi" may well come of letters drawn) is none of them.
@@ -205,7 +205,7 @@ def _nowhere(draw: Draw) -> tuple[str, str]:
 
 
 def _unheard(draw: Draw) -> tuple[str, str]:
-    """What is asked of a word that there isn't; in Chinese, of a place."""
+    """A question about an invented word; in Chinese, about an invented place."""
     if draw.chance(0.25):
         place = chinese_word(draw) + chinese_word(draw)
         return said(draw, ZH_CAPITAL_OF, x=place), f"nowhere {place}"

@@ -157,7 +157,7 @@ def large_sum(draw: Draw) -> Example:
 
 
 def _large_operands(draw: Draw, round_share: float) -> tuple[int, str, int]:
-    """At least one of three digits or four; a share of these are round."""
+    """Operands of which at least one has three or four digits; a share of these are round."""
     most = draw.one((999, 999, 999, 9999))
     a = _large(draw, most, round_share)
     form = draw.number(0, 3)
@@ -254,7 +254,7 @@ _THREE = (
 
 
 def _product(draw: Draw) -> Example:
-    """By heart, as children learn it: the operands may be of either side, the phrasing decides."""
+    """Products learnt by heart, like children do: the operands may be of either side, the phrasing decides."""
     a, b = draw.number(0, 10), draw.number(0, 10)
     words = draw.chance(0.15)
     question = said(draw, TIMES[:10] if words else TIMES, a=in_words(a) if words else a, b=in_words(b) if words else b)

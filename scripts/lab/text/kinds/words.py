@@ -71,7 +71,7 @@ def _text_to_copy(draw: Draw) -> str:
 
 
 def _other_question(draw: Draw) -> str:
-    """What is asked in another kind, or something that is told."""
+    """A question of another kind, or a statement."""
     kind = draw.one((refusal, fact, small_sum, comparison, refusal))
     text = str(kind(draw).messages[-1]["content"]).strip()
     return text if len(text) < 60 else text[:60].rpartition(" ")[0] or text[:30]

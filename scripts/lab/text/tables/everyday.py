@@ -223,7 +223,7 @@ What is the currency of [China|china]?; [Which|What] currency [is used in|has] C
 
 
 def _joined(text: str) -> str:
-    """With every indented line put behind the one before it."""
+    """Join every indented line to the one before it."""
     text = re.sub(r"\n +\| ", " | ", re.sub(r";\n +", "; ", text))
     return re.sub(r"\n +", "", text)
 

@@ -1,4 +1,4 @@
-"""What pocket knows by heart: tables of facts, words and names, English beside Chinese."""
+"""Pocket's facts: tables of facts, words and names, in English and Chinese."""
 
 from .countries import CAPITALS, ZH_CAPITALS
 
