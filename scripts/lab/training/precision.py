@@ -1,4 +1,4 @@
-"""The numbers in which training computes: bfloat16, or float32 where the processor would take 50 times as long for it."""
+"""The numbers in which training computes: bfloat16, or float32 where the processor has no products for it."""
 
 import torch
 
