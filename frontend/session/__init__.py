@@ -27,6 +27,14 @@ def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> "Sessi
 
             if (attached := attach(model, options)) is not None:
                 return attached
-        from .private import PrivateSession
+        from ...protocol.options.config import EngineConfig
+        from .tree.tree import Tree
 
-        return PrivateSession.open(model, options)
+        tree = Tree(EngineConfig.from_options(model, **options))
+        try:
+            from .private import PrivateSession  # while the tree's processes import what they need
+
+            return PrivateSession.open(model, options, tree)
+        except BaseException:
+            tree.close()
+            raise

@@ -42,6 +42,7 @@ from .adapters import Adapters
 from .session import Session
 from .threads import ModelThreads
 from .tree.transport import TreeTransport
+from .tree.tree import Tree
 
 
 class PrivateSession(Session[PendingRequest]):
@@ -75,10 +76,13 @@ class PrivateSession(Session[PendingRequest]):
         self.parsings = Parsings.of(self.config, template)
 
     @classmethod
-    def open(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
-        """Open a model; its children load while this process reads the tokenizer."""
+    def open(
+        cls, model: str | os.PathLike[str], options: dict[str, Any], tree: Tree | None = None
+    ) -> "PrivateSession":
+        """Open a model, in a tree that was started before if there is one; its children load while this process reads
+        the tokenizer."""
         session = cls(model, options)
-        session.start()
+        session.start(tree)
         with session._closed_by_errors():
             session.read_tokenizer()
         session.transport.tree.trace.reached("tokenizer")
@@ -92,13 +96,13 @@ class PrivateSession(Session[PendingRequest]):
             limits, arguments = self.config.limit_mm_per_prompt, self.config.mm_processor_kwargs
             self.sight = Sight.of(self.files.folder, self.tokenizer, limits, arguments)
 
-    def start(self) -> None:
-        """Start the children; called again if the memory that they found was not enough."""
+    def start(self, tree: Tree | None = None) -> None:
+        """Start the children, or launch those of `tree`; called again if the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
         if self.sight is not None:
             self.sight.open()
-        self.transport = TreeTransport(self.config, self.files, self.parsings.shown)
+        self.transport = TreeTransport(self.config, self.files, self.parsings.shown, tree)
         self.transport.on_close = self._close_beside
         with self._closed_by_errors():
             self.adapters = Adapters(self.config, self.transport)

@@ -1,8 +1,9 @@
 """Settings that the front end gives every child of a tree at its start: one file in the tree's private folder.
 
-`frontend/session/tree/tree.py` writes it.
+`frontend/session/tree/tree.py` writes it. The children are started before, and import what they need meanwhile.
 """
 
+import fcntl
 from pathlib import Path
 
 import msgspec
@@ -22,11 +23,26 @@ class Launch(msgspec.Struct, frozen=True):
     # The page of heartbeats: a descriptor that every child inherits under this number. -1: there is no page.
     heartbeats: int = -1
 
-    def write(self, directory: Path) -> None:
-        with names_in_utf8():
-            encoded = msgspec.msgpack.encode(self)
-        (directory / "launch").write_bytes(encoded)
-
     @classmethod
     def read(cls, directory: Path) -> "Launch":
-        return msgspec.msgpack.decode((directory / "launch").read_bytes(), type=cls)
+        """Wait until it is written, and read it."""
+        with open(directory / "launch", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            return msgspec.msgpack.decode(file.read(), type=cls)
+
+
+class LaunchFile:
+    """The file before it has content: a lock keeps its readers waiting."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = open(directory / "launch", "wb")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def write(self, launch: Launch) -> None:
+        with names_in_utf8(), self._file:
+            self._file.write(msgspec.msgpack.encode(launch))
+            self._file.flush()
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked copy of this process may hold the file open
+
+    def close(self) -> None:
+        self._file.close()

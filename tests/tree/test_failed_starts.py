@@ -75,14 +75,16 @@ def test_one_that_can_be_meant_is_taken_and_a_folder_of_its_name_is_not(tmp_path
         default_params(tmp_path)
 
 
-def test_an_invalid_generation_config_is_an_error_before_anything_starts(invalid_model, monkeypatch, capsys):
-    monkeypatch.setattr(private, "TreeTransport", lambda *_: pytest.fail("started"))
+def test_an_invalid_generation_config_is_an_error_before_anything_is_loaded(invalid_model, monkeypatch, capsys):
+    monkeypatch.setattr(private, "TreeTransport", lambda *_: pytest.fail("loads"))
+    before = own_processes()
     for _ in range(3):
         with pytest.raises(ConfigError, match="generation_config.json cannot be used: temperature=-1"):
             LLM(invalid_model, **STAND_IN, quiet=True)
     for words in (["generate", str(invalid_model), "x"], ["chat", str(invalid_model)]):
         assert main(words) == 1
         assert "generation_config.json cannot be used" in capsys.readouterr().err
+    assert own_processes() <= before, "the processes that waited for a model have ended"
 
 
 def fails(*_: object, **__: object) -> None:

@@ -32,15 +32,19 @@ _GROUP = 64
 class TreeTransport(Transport[PendingRequest]):
     """The transport to one private tree, which it owns: it starts with the constructor and ends with `close()`."""
 
-    def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
-        """If answers are parsed, the marks `shown` stay in their text, even if they are special tokens."""
+    def __init__(
+        self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = (), tree: Tree | None = None
+    ) -> None:
+        """If answers are parsed, the marks `shown` stay in their text, even if they are special tokens. A tree that
+        was started before for this config is taken over."""
         super().__init__()  # `error` is the reason why the tree ended
         self.closed_meanwhile = CLOSED_MEANWHILE  # the error for requests that this ends
-        self._wake_read, self._wake_write = os.pipe()
+        self.tree = tree or Tree(config)
         try:
-            self.tree = Tree(config, files.folder, files.tokenizer_folder, shown)
+            self.tree.launch(config, files.folder, files.tokenizer_folder, shown)
+            self._wake_read, self._wake_write = os.pipe()
         except BaseException:
-            self._close_ends()
+            self.tree.close()
             raise
         self.plan: MemoryPlan | None = None
         self._queries = itertools.count(1)

@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ....protocol.errors import (
@@ -27,7 +27,7 @@ from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
 from ....protocol.processes.descriptors import require_descriptors
 from ....protocol.processes.heartbeat import Heartbeats
-from ....protocol.processes.launch import Launch
+from ....protocol.processes.launch import Launch, LaunchFile
 from ....protocol.processes.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ....protocol.processes.runtime_directory import RuntimeDirectory
 from ....protocol.processes.sockets import Inbox, Outbox
@@ -45,17 +45,18 @@ _DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
 
 
 class Tree:
-    """Runs from construction on: call `wait_until_ready`, then read `inbox`; `close` from any state."""
+    """Its processes run from construction on: call `launch`, `wait_until_ready`, then read `inbox`; `close` from any
+    state."""
 
-    def __init__(
-        self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, config: EngineConfig) -> None:
+        """Start the processes. They import what they need until they are told what to load."""
         self.config = config
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
         self.bar = StartBar(is_shown=not logs.is_quiet(config.quiet))
         self.heartbeats = Heartbeats(config.tensor_parallel_size)
+        self._page = self.heartbeats.descriptor  # its number in the children
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
         self.plan: MemoryPlan | None = None  # once it is ready
@@ -63,40 +64,32 @@ class Tree:
         self.hang: PenstockError | None = None  # the hang that ended the tree
         self._oom_kills = _oom_kills()
         try:
-            self.files = TreeFiles(config, model_folder, tokenizer_folder)
-            self.trace = Trace(self.files.config.trace, "front end")
-            self.trace.reached("imports")
             self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
-            self._start(
-                Launch(
-                    self.files.config,
-                    str(model_folder),
-                    str(tokenizer_folder),
-                    threads_per_rank(config),
-                    list(shown),
-                    self.heartbeats.descriptor,
-                )
-            )
-            self.trace.reached("processes")
+            with self._writing():
+                self._launch_file = LaunchFile(self.directory.path)
+            self._start()
             self.roll_call = RollCall(self.directory.path, [child.role for child in self.children], self.heartbeats)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, launch: Launch) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            launch.write(self.directory.path)
+            yield
         except OSError as error:
             why = f"{self.directory.path} cannot be written: {error.strerror}"
             raise ConfigError(f"{why}. Set PENSTOCK_RUNTIME_DIR to another folder.") from error
+
+    def _start(self) -> None:
         ranks = range(self.config.tensor_parallel_size)
         stand_in = self.config.load_format == "stand-in"
         # The worker first: it takes longest.
         for rank in ranks:
             module = "penstock.worker.stand_in" if stand_in else "penstock.worker"
             name = f"worker {rank}"
-            self._start_child(name, module, _worker_environment(launch.threads_per_rank), "--rank", str(rank))
+            self._start_child(name, module, _worker_environment(threads_per_rank(self.config)), "--rank", str(rank))
         self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
         self._start_child("detokenizer", "penstock.frontend.text.detokenizer", _QUIET_LIBRARIES)
         self.heartbeats.close_descriptor()
@@ -105,8 +98,21 @@ class Tree:
         with open_log(self.log) as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             arguments = (str(self.directory.path), *arguments)
-            shared = [self.heartbeats.descriptor]
+            shared = [self._page]
             self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
+
+    def launch(
+        self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
+    ) -> None:
+        """Have the processes load this model. `config` is the tree's, with what the model's files settle."""
+        self.config = config
+        self.files = TreeFiles(config, model_folder, tokenizer_folder)
+        self.trace = Trace(self.files.config.trace, "front end")
+        self.trace.reached("imports")
+        folders = str(model_folder), str(tokenizer_folder)
+        with self._writing():
+            launch = Launch(self.files.config, *folders, threads_per_rank(config), list(shown), self._page)
+            self._launch_file.write(launch)
 
     def wait_until_ready(self) -> MemoryPlan:
         """Wait until every child is ready; raises the error that ended one."""
@@ -196,7 +202,7 @@ class Tree:
         self.is_closed = True
         # An incomplete tree would not pass the message on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        names = ("engine", "inbox", "roll_call", "trace", "files")
+        names = ("engine", "inbox", "roll_call", "trace", "files", "_launch_file")
         opened = [getattr(self, name) for name in names if hasattr(self, name)]
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
