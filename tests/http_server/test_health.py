@@ -56,7 +56,8 @@ def test_a_tree_that_has_died_is_told_by_health_and_by_every_request(unwatched, 
     os.kill(tree_processes(unwatched.llm)["worker 0"], signal.SIGKILL)
     wait_until(lambda: http.get("/health").status_code == 503, 60, "health tells of it")
     refused = http.post("/v1/completions", json=TEXT)
-    assert refused.status_code == 503 and "/" not in refused.json()["error"]["message"]
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+    assert refused.json()["error"]["message"].startswith("The model's processes have ended")
     assert http.get("/metrics").status_code == 200
 
 
