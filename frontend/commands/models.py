@@ -16,7 +16,7 @@ from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.sizes import size
 from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import SURVEYED_TOKENS, ModelSurvey, Survey
-from ..console.printable import on_one_line
+from ..console.printable import aligned, on_one_line
 from ..machine import ask_survey, cards
 from ..models.gguf.find import is_gguf_file, no_such_file
 from ..models.hub.cache import cache_root
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     device = device_of(survey)
     rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
     rows += [_row(model, each, device) for model, each in zip(found, survey.models, strict=True)]
-    print(_table(rows))
+    print("\n".join(aligned([tuple(map(on_one_line, row)) for row in rows], right=(1, 3))))
     print(f"\n{size(device.free)} free on {device.name}. {_COUNTED}")
     return 0 if any(row[-1].startswith("yes") for row in rows) else 1
 
@@ -165,14 +165,3 @@ def _without_tokenizer(model: LocalModel) -> str:
     if not has_tokenizer(model.folder):
         return "it holds no tokenizer, neither tokenizer.json nor a vocabulary; give one with tokenizer=…"
     return ""
-
-
-def _table(rows: list[tuple[str, ...]]) -> str:
-    rows = [tuple(map(on_one_line, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    # Right-align figures; the last column has no fixed width.
-    lines = (
-        f"{name:<{widths[0]}}  {on_disk:>{widths[1]}}  {family:<{widths[2]}}  {context:>{widths[3]}}  {verdict}"
-        for name, on_disk, family, context, verdict in rows
-    )
-    return "\n".join(lines)

@@ -14,7 +14,7 @@ from ...protocol.files.sizes import size
 from ...protocol.files.utf8 import shown
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.survey import ModelSurvey
-from ..console.printable import on_one_line
+from ..console.printable import aligned, on_one_line
 from ..machine import ask_survey, cards
 from ..models.generation_config import default_params
 from ..models.stores.stored_models import Listed
@@ -42,9 +42,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             model = first
         survey = ask_survey([model.folder], with_torch=bool(cards()))
         device, [found] = device_of(survey), survey.models
-        rows = list(_rows(model, found, device))
-    width = max(len(name) for name, _ in rows)
-    print("\n".join(f"{name:<{width}}  {on_one_line(text)}" for name, text in rows))
+        rows = [(name, on_one_line(text)) for name, text in _rows(model, found, device)]
+    print("\n".join(aligned(rows)))
     return 0 if verdict_on(model, found, device).startswith("yes") else 1
 
 

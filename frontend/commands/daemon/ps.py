@@ -11,7 +11,7 @@ from contextlib import closing
 
 from ....protocol.attach import DaemonStatus, ModelStatus
 from ....protocol.files.sizes import size
-from ...console.printable import on_one_line
+from ...console.printable import aligned, on_one_line
 from ...daemon.background import line_to, status_of
 from ..shared.options import add_socket, socket_of
 from .status import last_error, span
@@ -40,9 +40,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def table(before: DaemonStatus, after: DaemonStatus, seconds: float, now: float) -> list[str]:
     earlier = {model.name: model for model in before.models}
     rows = [_HEADINGS, *(_row(earlier.get(model.name), model, seconds, now) for model in after.models)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    return lines + [on_one_line(f"{model.name}: {why}") for model in after.models if (why := last_error(model, now))]
+    errors = [on_one_line(f"{model.name}: {why}") for model in after.models if (why := last_error(model, now))]
+    return aligned(rows) + errors
 
 
 def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: float) -> tuple[str, ...]:

@@ -139,9 +139,7 @@ class BatchLine:
         )
 
 
-def _text(
-    body: CompletionRequest, output: RequestOutput, answer: CompletionOutput, json: LongJson
-) -> CompletionChoice:
+def _text(body: CompletionRequest, output: RequestOutput, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
     choice = CompletionChoice(
         index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
     )

@@ -14,6 +14,7 @@ from ....protocol.errors import RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.sampling import SamplingParams
+from ...console.printable import aligned
 from ..shared.options import KINDS, kind_and_description
 
 # Parameters that are of no use if one person reads one answer; for `seed` there is the engine's option.
@@ -72,8 +73,7 @@ class Parameters:
             (f"{'*' if name in self.chosen else ' '} {name}", self._shown(name), parameter.description)
             for name, parameter in PARAMETERS.items()
         ]
-        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {text}" for name, value, text in rows)
+        return "\n".join(aligned(rows))
 
     def _shown(self, name: str) -> str:
         """The value as it was set: some parameters are aliases of others."""

@@ -14,6 +14,7 @@ from ....protocol.errors import PenstockError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.media import MediumKind
+from ...console.printable import aligned
 from ...llm import LLM
 from ...media.sources.encoded_media import EncodedMedium
 from ...media.sources.source import encoded
@@ -80,8 +81,7 @@ def _help(chat: ChatState, argument: str) -> str:
         ("Tab, arrows", "complete a command and what follows it; earlier messages"),
         ("Ctrl-C, Ctrl-D", "stop the answer; leave"),
     ]
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
+    return "\n".join(aligned(rows))
 
 
 def _with_medium(kind: MediumKind, chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
