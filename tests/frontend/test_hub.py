@@ -64,10 +64,10 @@ def test_a_vocabulary_is_taken_where_there_is_no_tokenizer_json(hub, made, monke
 
 def test_a_revision_is_an_option_or_part_of_the_name(hub, made):
     hub.put("owner/tiny", made)
-    second = hub.put("owner/tiny", made, files={"generation_config.json": b"{}"}, revision="v2")
-    by_option = find_model("owner/tiny", revision="v2", is_quiet=True).folder
+    second = hub.put("owner/tiny", made, files={"generation_config.json": b"{}"}, revision="refs/pr/2")
+    by_option = find_model("owner/tiny", revision="refs/pr/2", is_quiet=True).folder
     assert by_option.name == second.commit
-    assert find_model("owner/tiny@v2", is_quiet=True).folder == by_option
+    assert find_model("owner/tiny@refs/pr/2", is_quiet=True).folder == by_option
     assert find_model(f"owner/tiny@{second.commit}", is_quiet=True).folder == by_option
     assert find_model("owner/tiny", is_quiet=True).folder != by_option
 

@@ -64,7 +64,7 @@ def test_offline_and_not_cached_names_everything_that_was_tried(tmp_path, monkey
 
 @for_each(
     "name",
-    ["/no/such", "./no/such", "~/no-such-model", "a/b/c", "", "~nobody-of-that-name/x", "x" * 5000, "x\0y", "🦙"],
+    ["/no/such", "./no/such", "~/no-such-model", "a/b/c", "", "a@", "~nobody-of-that-name/x", "x" * 5000, "x\0y", "🦙"],
 )
 def test_a_name_that_can_only_be_a_path_or_none_is_not_asked_of_the_hub(name):
     with pytest.raises(ModelNotFoundError, match="No model 'x" if len(name) > 1000 else "not a hub id") as error:

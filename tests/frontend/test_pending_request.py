@@ -36,7 +36,7 @@ def test_a_request_is_finished_when_its_last_sample_is_or_with_its_refusal():
     request.refuse(400, "too long")
     output = request.take()
     assert (output.error_code, output.error_msg, output.outputs.finish_reason) == (400, "too long", "error")
-    assert output.finished
+    assert output.finished and not request.is_fresh
     request = pending(n=2)
     request.add(delta("x", [1], sample=1, finish_reason="stop", stop_reason=1))
     assert not request.is_finished
