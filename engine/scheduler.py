@@ -103,7 +103,7 @@ class Scheduler:
         """Let held sequences join the queue, in their old order, when their grammars are compiled or followed."""
         for sequence, refusal in self.guided.ready():
             self._let_in(sequence, refusal)
-        self.guided.let_in_heard()
+        self.guided.let_in_reported()
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """The sequences of a request: one for each sample, or the first beam of a search."""
@@ -254,7 +254,7 @@ class Scheduler:
         self.publisher.logprobs(step, result)
         sequence_ids, tokens = self.plain.take_step(step, result)
         for entry in result.candidates:
-            self.beams.hear(step.rows[entry.row], entry, result.forward_time)
+            self.beams.take_in(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):
             sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)

@@ -81,7 +81,7 @@ class BeamDecoding(ActiveDecoding):
     def is_idle(self, beam: Sequence) -> bool:
         """Whether it needs neither slot nor blocks: its candidates are here, or the next plan forks it."""
         search = self._search_of(beam)
-        return search is not None and (search.has_heard(beam) or beam in self._unborn)
+        return search is not None and (search.has_reported(beam) or beam in self._unborn)
 
     def give_way(self, beam: Sequence) -> None:
         if (search := self._search_of(beam)) is not None:
@@ -91,14 +91,14 @@ class BeamDecoding(ActiveDecoding):
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def hear(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
+    def take_in(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
         """Take in the candidates of a beam. Those of a search's last beam decide its next step."""
         search = self._search_of(beam)
         if beam.has_ended or search is None:
             return
         if beam.is_waiting:  # it was preempted while these were in flight
             self._waiting.leave(beam)
-        if not search.hear(beam, candidates):
+        if not search.take_in(beam, candidates):
             return
         continuations = search.decide()
         if search.is_over:

@@ -48,16 +48,16 @@ class BeamSearch:
         self.preemptions = 0
         self.order: tuple[int, ...] = ()  # the first beam's position in the queue
         self.num_born = 0  # beams that were forked
-        self._heard: dict[Sequence, Candidates] = {}
+        self._reported: dict[Sequence, Candidates] = {}
 
-    def has_heard(self, beam: Sequence) -> bool:
+    def has_reported(self, beam: Sequence) -> bool:
         """Whether this beam's candidates are here while others' are not: it needs no slot or blocks now."""
-        return beam in self._heard
+        return beam in self._reported
 
-    def hear(self, beam: Sequence, candidates: Candidates) -> bool:
+    def take_in(self, beam: Sequence, candidates: Candidates) -> bool:
         """Take in the candidates of a beam; True once those of all beams are here."""
-        self._heard[beam] = candidates
-        return len(self._heard) == len(self.beams)
+        self._reported[beam] = candidates
+        return len(self._reported) == len(self.beams)
 
     def decide(self) -> list[Continuation]:
         """Weigh all candidates. Returns the beams of the next step, best first; none if the search is over."""
@@ -71,7 +71,7 @@ class BeamSearch:
                 following.append(found)
             elif rank < width:  # candidates beyond the width may become beams, but not hypotheses
                 self._finish(found, length)
-        self._heard = {}
+        self._reported = {}
         del following[width:]
         self.is_over = not following or not self._may_improve(following[0].total, length)
         return [] if self.is_over else following
@@ -89,7 +89,7 @@ class BeamSearch:
             Continuation(beam, token, total + logprob)
             for beam, total in self.beams.items()
             for token, logprob in zip(
-                values(self._heard[beam].token_ids), float_values(self._heard[beam].logprobs), strict=True
+                values(self._reported[beam].token_ids), float_values(self._reported[beam].logprobs), strict=True
             )
         ]
 

@@ -156,9 +156,9 @@ class GuidedDecoding(ActiveDecoding):
         self.members.discard(sequence)
         self._plain.end(sequence, ended)
 
-    def let_in_heard(self) -> None:
+    def let_in_reported(self) -> None:
         """Let sequences continue if the follower has reported on them."""
-        for sequence in self._constraints.heard():
+        for sequence in self._constraints.reported():
             was_held, sequence.is_held = sequence.is_held, False
             self._settle(sequence)
             if was_held and not (sequence.has_ended or sequence.is_held or sequence.is_waiting):

@@ -139,7 +139,7 @@ class Constraints:
 
     # --- sequences that the follower's process follows --------------------------------------------------------------
 
-    def heard(self) -> Iterable[Sequence]:
+    def reported(self) -> Iterable[Sequence]:
         """The sequences that the follower has reported on."""
         for constraint in self._follower.collect():
             if (sequence := self._followed.pop(constraint, None)) is not None and not sequence.has_ended:

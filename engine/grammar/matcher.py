@@ -87,7 +87,7 @@ class Matcher:
     @property
     def error(self) -> str | None:
         """Why the matcher can't continue, in the library's words."""
-        return told(self._matcher.get_error()) if self._matcher.is_error() else None
+        return as_sentence(self._matcher.get_error()) if self._matcher.is_error() else None
 
     @property
     def is_accepting(self) -> bool:
@@ -138,7 +138,7 @@ def tried(grammar: Grammar) -> str | None:
         grammar = Grammar("lark", _TOKEN.sub("<[256]>", grammar.text))
     matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=MOST)
     matcher.compute_bitmask()
-    return told(matcher.get_error()) if matcher.is_error() else None
+    return as_sentence(matcher.get_error()) if matcher.is_error() else None
 
 
 _TOKEN = re.compile(r"<\[\d+\]>")  # a token of the model's vocabulary
@@ -152,7 +152,7 @@ _STATES = {
 }
 
 
-def told(message: str) -> str:
+def as_sentence(message: str) -> str:
     """The library's error message as a sentence, shortened and without its internal state."""
     for state, sentence in _STATES.items():
         if state in message.split(" ")[0]:

@@ -54,7 +54,7 @@ class RemoteConstraint:
     """Stands in for a `Constraint`: keeps the sequence's tokens and the process's last report."""
 
     __slots__ = (
-        "_has_heard", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
+        "_has_report", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
         "is_over", "may_force", "start", "unsent",
     )  # fmt: skip
 
@@ -71,13 +71,13 @@ class RemoteConstraint:
         self.is_gone = False
         self.unsent: list[int] = []  # tokens that the process doesn't have yet
         self._num_bytes = mask_bytes(start.vocab_size)
-        self._has_heard = False
+        self._has_report = False
         self._mask: bytes | None = None
 
     @property
     def is_awaited(self) -> bool:
         """Whether the report with the next mask is still to come."""
-        return not self._has_heard
+        return not self._has_report
 
     @property
     def guided_tokens(self) -> list[int]:
@@ -87,7 +87,7 @@ class RemoteConstraint:
     @property
     def is_complete(self) -> bool:
         """Whether only an end token may follow."""
-        return self._has_heard and not self.certain and self.completes
+        return self._has_report and not self.certain and self.completes
 
     def binds(self, num_ahead: int) -> bool:
         return True
@@ -96,7 +96,7 @@ class RemoteConstraint:
         """Advance by a token of the answer."""
         self.unsent.append(token)
         if not self.certain:
-            self._has_heard = False
+            self._has_report = False
         elif self.certain.popleft() != token:
             self.error = f"Token {token} came where another was certain."
 
@@ -106,8 +106,8 @@ class RemoteConstraint:
             return bits(0x00, [self.certain[num_given]], self._num_bytes)
         return self._mask
 
-    def hear(self, report: Report) -> None:
-        self._has_heard = True
+    def take_in(self, report: Report) -> None:
+        self._has_report = True
         self._mask = report.mask
         self.certain.extend(report.certain)
         self.completes, self.error, self.is_over = report.completes, report.error, report.is_over
@@ -145,7 +145,7 @@ class RemoteFollower:
     def collect(self) -> list[RemoteConstraint]:
         heard = [self._done.get() for _ in range(self._done.qsize())]
         for constraint, report in heard:
-            constraint.hear(report)
+            constraint.take_in(report)
         return [constraint for constraint, _ in heard]
 
     # --- the thread ---------------------------------------------------------------------------------------------------

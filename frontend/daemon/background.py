@@ -111,7 +111,7 @@ def line_to(address: Path) -> DaemonConnection:
         raise PenstockError(f"No daemon listens at {address}. Start one with `penstock start`.") from error
 
 
-def asked(line: DaemonConnection, question: Question) -> Answer:
+def ask(line: DaemonConnection, question: Question) -> Answer:
     with Patience(line, FIRST_WORD_SECONDS):
         line.send(question)
         answer = line.receive()
@@ -123,7 +123,7 @@ def asked(line: DaemonConnection, question: Question) -> Answer:
 
 
 def status_of(line: DaemonConnection) -> DaemonStatus:
-    status = asked(line, AskStatus(0)).status
+    status = ask(line, AskStatus(0)).status
     if status is None:
         raise line.lost()
     return status
@@ -136,13 +136,13 @@ def daemon_status(address: Path) -> DaemonStatus:
 
 def reload_daemon(address: Path) -> str:
     with closing(line_to(address)) as line:
-        return asked(line, AskReload(0)).text
+        return ask(line, AskReload(0)).text
 
 
 def unload_model(address: Path, name: str) -> str:
     """Unload a model; returns the daemon's name for it when its processes have ended."""
     with closing(line_to(address)) as line:
-        served = asked(line, AskUnloadModel(0, name)).text
+        served = ask(line, AskUnloadModel(0, name)).text
         while any(model.name == served and model.state == "unloading" for model in status_of(line).models):
             time.sleep(_LOOK_SECONDS)
         return served
@@ -178,14 +178,12 @@ def stop_daemon(address: Path, seconds: float | None = None, say: Callable[[str]
             process.close()
 
 
-def _asked_to_stop(
-    address: Path, seconds: float | None, say: Callable[[str], None]
-) -> tuple[DaemonProcess, float]:
+def _asked_to_stop(address: Path, seconds: float | None, say: Callable[[str], None]) -> tuple[DaemonProcess, float]:
     """The process that has promised to end, and how many seconds its requests have."""
     with closing(line_to(address)) as line:
         process = DaemonProcess(line.pid, os.pidfd_open(line.pid))
         try:
-            status = asked(line, AskStop(0, seconds)).status
+            status = ask(line, AskStop(0, seconds)).status
         except BaseException:
             process.close()
             raise

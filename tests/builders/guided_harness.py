@@ -130,7 +130,7 @@ class ScriptFollower:
     def collect(self) -> list[RemoteConstraint]:
         asked, self._asked = self._asked, []
         for constraint, tokens in asked:
-            constraint.hear(self._report(constraint.start, tokens))
+            constraint.take_in(self._report(constraint.start, tokens))
         return [constraint for constraint, _ in asked]
 
     def _report(self, start: SequenceStart, tokens: list[int]) -> Report:
@@ -181,7 +181,7 @@ class GuidedHarness(Harness):
     def finish(self) -> None:
         super().finish()
         if self._random.randrange(2):  # the follower's reports may come at any time
-            self.scheduler.guided.let_in_heard()
+            self.scheduler.guided.let_in_reported()
             self._hear_ends()
         self._compute_what_has_masks()
 

@@ -179,7 +179,7 @@ def test_every_way_to_say_how_much_to_think_reaches_the_template(given, options,
     request = decoded(json.dumps({**MESSAGES, **given}).encode(), ChatRequest)
     assert (*thinking_of(request), request.shows_thoughts) == (options, budget, is_shown)
     value = {"custom_id": "", "method": "POST", "url": "/v1/chat/completions", "body": {**MESSAGES, **given}}
-    conversation, params = BatchLine.of(value).asked(SamplingParams())
+    conversation, params = BatchLine.of(value).prompt_and_params(SamplingParams())
     assert (conversation.template_options, params.reasoning_max_tokens) == (options, budget)
     if given.keys() <= {"enable_thinking", "think", "thinking", "reasoning", "reasoning_effort"} and is_shown:
         assert thinking_of(decoded(json.dumps({"input": "a", **given}).encode(), ResponsesRequest)) == (options, budget)

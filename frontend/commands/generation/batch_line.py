@@ -53,7 +53,7 @@ class BatchLine:
         except ApiError as error:
             return cls(custom_id, str(url), error)
 
-    def asked(self, params: SamplingParams) -> tuple[Any, SamplingParams]:
+    def prompt_and_params(self, params: SamplingParams) -> tuple[Any, SamplingParams]:
         """The prompt, conversation or refusal, and its parameters, which override the command's."""
         try:
             if isinstance(self.body, ApiError):

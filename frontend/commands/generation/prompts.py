@@ -129,7 +129,7 @@ def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
     from .batch_line import BatchLine  # slow to import, and few files need it
 
     batch = BatchLine.of(value)
-    return Row(*batch.asked(params), batch=batch)
+    return Row(*batch.prompt_and_params(params), batch=batch)
 
 
 def _parts(value: dict[str, Any]) -> dict[str, Any]:

@@ -214,7 +214,7 @@ class ClientConnection:
     async def _answer(self, found: Frame) -> None:
         try:
             await self._questions.answer(found.message, self.model, self._outbox.say, self._budget)
-            await self._outbox.told()
+            await self._outbox.drained()
         except BudgetError:  # the client doesn't read earlier answers
             self.hang_up()
         finally:

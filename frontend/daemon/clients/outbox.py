@@ -55,7 +55,7 @@ class ClientOutbox:
         if not self._frames and not self._fresh:
             self.say(message)
 
-    async def told(self) -> None:
+    async def drained(self) -> None:
         """Wait until all queued messages have been taken for sending."""
         while self._frames:
             self._taken.clear()

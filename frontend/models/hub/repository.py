@@ -55,7 +55,7 @@ def listing_of(model: HubName) -> Listing:
     from huggingface_hub import HfApi
 
     ask = partial(HfApi().model_info, model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
-    with heard():
+    with checked_answer():
         found = _answer_to(ask)
         if not isinstance(found.sha, str) or not _COMMIT.fullmatch(found.sha):
             raise NoHub(f"it names a commit by {shown(found.sha)}")
@@ -79,8 +79,8 @@ def _answer_to(ask: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def heard() -> Iterator[None]:
-    """Raise `NoHub` if the library can't parse an answer."""
+def checked_answer() -> Iterator[None]:
+    """Raise `NoHub` if the library can't parse the answer that it gets within."""
     from huggingface_hub.errors import HFValidationError
 
     try:

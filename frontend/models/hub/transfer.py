@@ -13,7 +13,7 @@ from typing import Any
 
 from ..model_names import HubName
 from .contents import Damaged
-from .repository import HubFile, NoHub, first_line, heard, hub_errors, is_broken_connection
+from .repository import HubFile, NoHub, checked_answer, first_line, hub_errors, is_broken_connection
 
 # After this many attempts in a row with fewer bytes than that, it gives up.
 _TRIES, _LEAST_BYTES = 5, 16 << 10
@@ -73,7 +73,7 @@ class Transfer:
 
     def refuse(self) -> None:
         """Raise the reason why a file without a listed digest can't be downloaded: it may be forbidden."""
-        with heard(), _answer(self._url, {}) as (response, _):
+        with checked_answer(), _answer(self._url, {}) as (response, _):
             self._start_of(response, 0, is_part=False)
         raise NoHub(f"it lists {self._file.name} without the size and the digest that tell whether it came whole")
 
@@ -84,7 +84,7 @@ class Transfer:
         is_part = self._takes_parts and (have > 0 or is_long)
         if is_part:
             headers["Range"] = f"bytes={have}-{have + _MOST_BYTES - 1 if is_long else ''}"
-        with heard(), _answer(self._url, headers) as (response, pieces):
+        with checked_answer(), _answer(self._url, headers) as (response, pieces):
             offset = self._start_of(response, have, is_part)
             for piece in pieces:
                 new = piece[max(0, have - offset) :]

@@ -56,7 +56,7 @@ class Gaps:
         self.seconds: dict[str, list[float]] = {}
         self._last: dict[Any, float] = {}
 
-    def hear(self, stream: Any) -> None:
+    def note(self, stream: Any) -> None:
         now = time.perf_counter()
         if stream in self._last:
             self.seconds.setdefault(self.phase, []).append(now - self._last[stream])
@@ -149,7 +149,7 @@ class Penstock(Driver):
     def begin_streams(self) -> None:
         async def listen(number: int) -> None:
             async for _ in self.llm.stream(ids(STREAM_PROMPT), self.params(self.room)):
-                self.gaps.hear(number)
+                self.gaps.note(number)
 
         self._listening = [self._loop.create_task(listen(number)) for number in range(self.streams)]
 
@@ -232,7 +232,7 @@ class Vllm(Driver):
             for output in self.engine.step():
                 if output.request_id == awaited:
                     return time.perf_counter() - start
-                self.gaps.hear(output.request_id)
+                self.gaps.note(output.request_id)
         return time.perf_counter() - start
 
 
@@ -286,7 +286,7 @@ class LlamaCpp(Driver):
         for sequence, token in self.engine.decode(streamed + chunk).items():
             if sequence < STREAMS:
                 self._newest[sequence] = token, self._newest[sequence][1] + 1
-                self.gaps.hear(sequence)
+                self.gaps.note(sequence)
 
 
 DRIVERS: dict[str, type[Driver]] = {

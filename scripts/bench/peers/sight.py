@@ -55,7 +55,7 @@ def run(
         for number in range(rounds):
             turn = number % len(contenders)
             for contender in contenders[turn:] + contenders[:turn]:
-                hear(contender, number, scenarios, record["scenarios"])
+                measure_round(contender, number, scenarios, record["scenarios"])
                 if output:
                     output.write_text(json.dumps(record, indent=1) + "\n")
                     output.with_suffix(".md").write_text(markdown(record) + "\n")
@@ -92,7 +92,7 @@ def begin(contender: Contender, folder: Path, threads: int) -> dict[str, Any]:
     return {"version": contender.version, "format": contender.engine.formats["int8"], "loaded": loaded}
 
 
-def hear(contender: Contender, number: int, scenarios: tuple[str, ...], found: dict[str, Any]) -> None:
+def measure_round(contender: Contender, number: int, scenarios: tuple[str, ...], found: dict[str, Any]) -> None:
     """One engine's part of a round."""
     first = 100 * (number + 1)
     asked = {
