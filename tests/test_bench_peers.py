@@ -69,8 +69,8 @@ def test_a_fault_is_told_with_the_engines_own_words_and_a_death_is_no_wait(fake:
     with pytest.raises(EngineFault, match="(?s)ValueError: thirteen.*Traceback"):
         fake.ask("run", requests=[[[1], 13]])
     assert fake.ask("run", requests=[[[1], 2]])["tokens"] == [[1, 1]]
-    for sentence in ("ended with status 9", ""):
-        with pytest.raises(EngineFault, match=sentence):
+    for _ in range(2):
+        with pytest.raises(EngineFault, match="ended with status 9"):
             fake.ask("run", requests=[[[1], 14]])
 
 
