@@ -5,14 +5,13 @@
 
 $CXX may be a cross compiler, for the variants of another kind of processor.
 
-A library carries a digest of the sources that it was made from, so an outdated one is recognized without loading it.
-The standard library alone: `setup.py` uses this file before Penstock is installed.
+`libraries.py` recognizes outdated ones. The standard library alone: `setup.py` uses this file before Penstock is
+installed.
 """
 
 import argparse
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -27,19 +26,13 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from .libraries import OWN_FOLDERS, SOURCE, BuildFolders, digest, digest_of, flags_of, is_current, library_path
 from .variants import ALL_VARIANTS, VARIANTS, executable_variants
 
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE / "source"
-# Bits must not depend on what a compiler chooses to fuse; fused products are written as intrinsics.
-_COMPILE = ["-std=c++17", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-semantic-interposition"]
-# g++ takes the undefined values in its own headers of intrinsics for forgotten ones (its bug 105593).
-_WARNINGS = ["-Wall", "-Wextra", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 _LINK = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,nodelete", f"-Wl,--version-script={SOURCE / 'exports.map'}"]
 # Nothing of libstdc++ and libgcc is used, so a library needs neither where it is loaded.
 _LINK += ["-Wl,--as-needed"]
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-_MARK = b"penstock sources "
 _WITH_DIGEST = "identity.cpp"
 # Templates of many forms: three quarters of all the time.
 _SLOWEST = ("blocks_", "attention_")
@@ -52,33 +45,11 @@ class BuildError(Exception):
     """No compiler, or one that refused."""
 
 
-@dataclass(frozen=True)
-class BuildFolders:
-    """The folders of libraries and objects, and flags in addition to a variant's own."""
-
-    libraries: Path = HERE
-    objects: Path = HERE / "objects"
-    flags: tuple[str, ...] = ()  # a sanitizer's, say; for objects and libraries
-
-    @classmethod
-    def chosen(cls) -> "BuildFolders":
-        """PENSTOCK_CPU_LIBRARIES names another folder, PENSTOCK_CPU_FLAGS what is compiled in there."""
-        folder = os.environ.get("PENSTOCK_CPU_LIBRARIES")
-        if not folder:
-            return cls()
-        libraries = Path(folder).resolve()
-        return cls(libraries, libraries / "objects", tuple(os.environ.get("PENSTOCK_CPU_FLAGS", "").split()))
-
-
 class _Object(NamedTuple):
     target: Path
     is_there: bool
     is_new: bool
     said: str  # by the compiler
-
-
-def library_path(variant: str, folder: Path = HERE) -> Path:
-    return folder / f"libpenstock_{variant}.so"
 
 
 def compiler() -> str | None:
@@ -96,23 +67,8 @@ def sources() -> list[Path]:
     )
 
 
-def digest(variant: str, folders: BuildFolders = BuildFolders()) -> str:
-    """A digest of everything that a library is made from, except the compiler."""
-    files = sorted((*SOURCE.glob("*.[ch]pp"), SOURCE / "exports.map"))
-    return _digest(*_flags(variant, folders), *((path.name, path.read_bytes()) for path in files))
-
-
-def is_current(variant: str, folders: BuildFolders = BuildFolders()) -> bool:
-    """Whether the library is there and was made from the sources that are there now."""
-    try:
-        content = library_path(variant, folders.libraries).read_bytes()
-    except OSError:
-        return False
-    return _MARK + digest(variant, folders).encode() in content
-
-
 def build_several(
-    variants: Sequence[str], folders: BuildFolders = BuildFolders()
+    variants: Sequence[str], folders: BuildFolders = OWN_FOLDERS
 ) -> Iterator[tuple[str, Exception | None]]:
     """Each variant as it is done, with what refused it. All share the cores: none waits for another's last file."""
     with _pool() as pool, ThreadPoolExecutor(max(1, len(variants))) as waiting:
@@ -125,7 +81,7 @@ def build_several(
 
 
 def build(
-    variant: str, folders: BuildFolders = BuildFolders(), keep_going: bool = False, pool: Executor | None = None
+    variant: str, folders: BuildFolders = OWN_FOLDERS, keep_going: bool = False, pool: Executor | None = None
 ) -> list[str]:
     """Make one library; returns what the compiler said. Raises `BuildError` where a file does not compile.
 
@@ -174,7 +130,7 @@ class _Order:
             header = Path(folder, "common.hpp")
             headers = (_INTRINSICS[ALL_VARIANTS[self.variant].machine], *_HEADERS)
             header.write_text("".join(f"#include <{name}>\n" for name in headers))
-            command = [self.compiler, *_flags(self.variant, self.folders), "-x", "c++-header", str(header)]
+            command = [self.compiler, *flags_of(self.variant, self.folders), "-x", "c++-header", str(header)]
             done = subprocess.run([*command, "-o", f"{header}.gch"], capture_output=True)
             self.prepared = ("-include", str(header)) if done.returncode == 0 else ()
             yield
@@ -200,11 +156,11 @@ class _Order:
         return self.objects / f"{path.stem}.o", self.objects / f"{path.stem}.key"
 
     def _command(self, path: Path) -> list[str]:
-        command = [self.compiler, *_flags(self.variant, self.folders), "-c", path.name]
+        command = [self.compiler, *flags_of(self.variant, self.folders), "-c", path.name]
         return [*command, f'-DPENSTOCK_DIGEST="{self.mark}"'] if path.name == _WITH_DIGEST else command
 
     def _key(self, path: Path) -> str:
-        return _digest(_version(self.compiler), *self._command(path), *((name, text) for name, text in _texts(path)))
+        return digest_of(_version(self.compiler), *self._command(path), *((name, text) for name, text in _texts(path)))
 
 
 def _pool() -> ThreadPoolExecutor:
@@ -230,10 +186,6 @@ def _link(chosen: str, objects: list[Path], target: Path, folders: BuildFolders,
         Path(name).unlink(missing_ok=True)
 
 
-def _flags(variant: str, folders: BuildFolders) -> tuple[str, ...]:
-    return (*_COMPILE, *_WARNINGS, *ALL_VARIANTS[variant].flags, *folders.flags)
-
-
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
     """A file and all that it includes of ours, each once."""
     waiting, seen = [path.name], set()
@@ -245,10 +197,6 @@ def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
         text = (SOURCE / name).read_bytes()
         waiting += [found.decode() for found in _INCLUDE.findall(text)]
         yield name, text
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:32]
 
 
 @cache

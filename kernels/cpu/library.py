@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import numpy
 
 from ..arrays import address
-from .build import BuildError, BuildFolders, build, compiler, is_current, library_path
+from .libraries import BuildFolders, is_current, library_path
 from .variants import VARIANTS, executable_variants, needed_features
 
 _LOG = logging.getLogger(__name__)
@@ -147,6 +147,8 @@ def chosen_variant() -> str:
 def _compile(variant: str, folders: BuildFolders) -> None:
     if variant not in VARIANTS:
         raise LibraryError(f"There is no variant {variant!r} of the native kernels, only {', '.join(VARIANTS)}.")
+    from .build import BuildError, build, compiler  # few starts compile
+
     if compiler() is not None:
         _LOG.warning("Compiling the native kernels for %s; this happens once", variant)
     try:

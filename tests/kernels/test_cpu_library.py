@@ -15,7 +15,7 @@ import pytest
 from builders.cases import for_each
 from builders.native_variants import needs_variant
 
-from penstock.kernels.cpu import build, variants
+from penstock.kernels.cpu import build, libraries, variants
 from penstock.kernels.cpu import library as loading
 from penstock.kernels.cpu.library import LibraryError, load
 
@@ -36,7 +36,8 @@ def sources(tmp_path, monkeypatch) -> Path:
     (folder / "kernel.cpp").write_text(
         '#include "number.hpp"\nextern "C" void penstock_write(const void* to) { **(int* const*)to = number; }\n'
     )
-    monkeypatch.setattr(build, "SOURCE", folder)
+    for module in (build, libraries):
+        monkeypatch.setattr(module, "SOURCE", folder)
     return folder
 
 
