@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.arrays import FLOAT32, Array, DType
@@ -27,10 +27,12 @@ from ..sampler import Sampler, sample
 from ..steps.batch import step_batch
 from ..steps.forward_pass import FastDecode, ForwardPass
 from ..steps.slots import SlotTable
-from ..weights.gguf.checkpoint import GgufCheckpoint
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed.cache import NotKept, PackedCache
 from ..weights.weights import Placement
+
+if TYPE_CHECKING:
+    from ..weights.gguf.checkpoint import GgufCheckpoint
 
 ReportProgress = Callable[[int, int], None]  # number of captured steps, and their total
 
@@ -97,7 +99,7 @@ class Backend(ABC):
         return WeightFormat("fp32")
 
     def stored_formats(
-        self, formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+        self, formats: LayerFormats, config: ModelConfig, source: "GgufCheckpoint", keeps_head: bool
     ) -> LayerFormats:
         """The formats of layers from a GGUF file: those of its blocks, if there are products for them;
         `keeps_head`: except the head, whose format was requested."""

@@ -7,7 +7,7 @@ adapter's `up` is cut to the same outputs, or its `down` to the same inputs.
 
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -16,8 +16,10 @@ from ...kernels.arrays import Array
 from ...records import dataclass
 from ..weights.layouts.layout import Layout
 from ..weights.piece import CheckpointPiece
-from .gguf_lora import FindViews, GgufAdapter
 from .lora_files import AdapterFiles, Target
+
+if TYPE_CHECKING:
+    from .gguf_lora import FindViews, GgufAdapter
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,13 @@ class _Room:
     part: int  # number within the product that computes this projection
     pieces: list[CheckpointPiece]  # the pieces that it computes, one after another
 
-    def put(self, adapter: int, files: AdapterFiles | GgufAdapter, name: str) -> None:
+    def put(self, adapter: int, files: "AdapterFiles | GgufAdapter", name: str) -> None:
         downs, ups = zip(*(files.read(name, piece.part) for piece in self.pieces), strict=True)
         self.weights.put(adapter, self.part, downs[0], numpy.concatenate(ups))
 
 
 class AdapterBank:
-    def __init__(self, config: LoraConfig, ops: Operations[Any, Any], layout: Layout, find_views: FindViews) -> None:
+    def __init__(self, config: LoraConfig, ops: Operations[Any, Any], layout: Layout, find_views: "FindViews") -> None:
         """`layout` has the family's names of projections, `find_views` those of GGUF files."""
         self.config = config
         self.ops = ops
@@ -73,9 +75,11 @@ class AdapterBank:
             for room in self._rooms[name]:
                 room.put(adapter, files, name)
 
-    def _opened(self, path: Path, targets: dict[str, Target]) -> AdapterFiles | GgufAdapter:
+    def _opened(self, path: Path, targets: dict[str, Target]) -> "AdapterFiles | GgufAdapter":
         if path.is_dir():
             return AdapterFiles(path, targets, self.config.max_rank, self.layout)
+        from .gguf_lora import GgufAdapter
+
         return GgufAdapter(path, targets, self.config.max_rank, self.find_views)
 
     def unload(self, adapter: int) -> None:

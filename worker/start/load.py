@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...kernels import DTYPES, LoraConfig
 from ...kernels.arrays import DType
@@ -29,13 +29,15 @@ from ..weights.files.dummy_source import DummySource
 from ..weights.files.file_checks import check_weight_files
 from ..weights.files.own_head import with_head_as_stored
 from ..weights.files.weight_files import check_cut, ranks_cut_for
-from ..weights.gguf.checkpoint import GgufCheckpoint, views_of
 from ..weights.layer_formats import LayerFormats
 from ..weights.layouts.find_layout import own_layout
 from ..weights.layouts.tensor_names import check_biases, check_layers, check_unread
 from ..weights.weights import Placement, Source, Weights
 from .demand import CheckRoom, demand_of, kept_weights, write_through
 from .model import LoadReport, Model
+
+if TYPE_CHECKING:
+    from ..weights.gguf.checkpoint import GgufCheckpoint
 
 _DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
@@ -82,10 +84,7 @@ def load_model(
     source: Source = gguf or DummySource(_missing_tensors(config))
     if gguf is None and load_format != "dummy":
         source, config = _opened(model_folder, config, ranks, expert_parallel)
-    # Cached under the name of the model's own weights, as if they weren't quantized.
-    lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
-    views = partial(views_of, config=config)
-    adapters = AdapterBank(lora, backend.ops, own_layout(config), views) if max_loras else None
+    adapters = _adapter_bank(backend, config, max_loras, max_lora_rank) if max_loras else None
     placement = Placement(
         formats,
         backend.activations,
@@ -163,10 +162,20 @@ def resolve_dtype(dtype: str, config: ModelConfig) -> DType:
     return _DTYPES[name]
 
 
-def _opened_gguf(model_folder: Path, config: ModelConfig) -> GgufCheckpoint | None:
+def _adapter_bank(backend: Backend, config: ModelConfig, max_loras: int, max_lora_rank: int) -> AdapterBank:
+    from ..weights.gguf.checkpoint import views_of
+
+    # Cached under the name of the model's own weights, as if they weren't quantized.
+    lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
+    return AdapterBank(lora, backend.ops, own_layout(config), partial(views_of, config=config))
+
+
+def _opened_gguf(model_folder: Path, config: ModelConfig) -> "GgufCheckpoint | None":
     """Open the GGUF files that the folder links to, if any."""
     if (linked := linked_files(model_folder)) is None:
         return None
+    from ..weights.gguf.checkpoint import GgufCheckpoint
+
     found = GgufCheckpoint(model_folder, linked, config)
     check_layers(origin_of(model_folder), found.names, config)
     return found

@@ -3,7 +3,7 @@
 import logging
 import sys
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ....kernels import WeightFormat
 from ....kernels.arrays import FLOAT32, DType
@@ -28,14 +28,15 @@ from ...ranks.parallel import Parallel
 from ...sampler import Sampler
 from ...steps.slots import SlotTable
 from ...weights.files.weight_files import weight_files
-from ...weights.gguf.checkpoint import GgufCheckpoint
-from ...weights.gguf.stored_kinds import with_stored_kinds
 from ...weights.layer_formats import LayerFormats
 from ...weights.packed.cache import NotKept, PackedCache
 from ..backend import Backend
 from .decoder import RecordedDecoder
 from .encoder import RecordedPass
 from .fast_decode import RecordedFastDecode
+
+if TYPE_CHECKING:
+    from ...weights.gguf.checkpoint import GgufCheckpoint
 
 _LOG = logging.getLogger(__name__)
 _WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; packing less takes no time
@@ -79,8 +80,10 @@ class NativeBackend(Backend):
         return _QUANTIZED[name]
 
     def stored_formats(
-        self, formats: LayerFormats, config: ModelConfig, source: GgufCheckpoint, keeps_head: bool
+        self, formats: LayerFormats, config: ModelConfig, source: "GgufCheckpoint", keeps_head: bool
     ) -> LayerFormats:
+        from ...weights.gguf.stored_kinds import with_stored_kinds
+
         return with_stored_kinds(formats, config, source, keeps_head)
 
     def cache(
