@@ -35,7 +35,7 @@ class Example:
     silent: bool = False  # the empty think block stands in the prompt (enable_thinking=False)
 
 
-def asked(kind: str, key: str, question: str, answer: object, **more: Any) -> Example:
+def one_turn(kind: str, key: str, question: str, answer: object, **more: Any) -> Example:
     """An example of one question and one answer."""
     return Example(kind, key, ({"role": "user", "content": question},), str(answer), **more)
 

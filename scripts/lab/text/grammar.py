@@ -117,7 +117,7 @@ def _slipped(draw: Draw, word: str) -> str:
     return word[:place] + (word[place] * 2 if form == 1 else "") + word[place + 1 :]
 
 
-def said(draw: Draw, grammars: Sequence[str], **values: object) -> str:
+def phrased(draw: Draw, grammars: Sequence[str], **values: object) -> str:
     """One phrase of these grammars, in a frame or not, loosened or not, with its values in it."""
     phrase = framed(draw, expanded(draw, draw.one(grammars)))
     return mistyped(draw, loosened(draw, phrase)).format(**values)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from ..example import Draw
-from ..grammar import expanded, mistyped, said
+from ..grammar import expanded, mistyped, phrased
 from ..tables.lists import CITIES, DAYS, ITEMS, NAMES
 from ..tables.values import ANIMALS, COLOUR_NAMES, FOODS, JOBS
 from ..tables.vocabulary import WORDS, spelled_word
@@ -123,7 +123,7 @@ def beyond(draw: Draw) -> str:
         return _about_a_text(draw)
     # A line holds ways alike in kind, so that each is as frequent as a line of one.
     way = draw.one(draw.one(_WORLD if form < 50 else _NEAR if form < 65 else _CLOSE).split("; "))
-    return said(draw, (way,), **_values(draw))
+    return phrased(draw, (way,), **_values(draw))
 
 
 def _about_a_text(draw: Draw) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..example import Draw, Example, Message, asked, call_text, compact_json
+from ..example import Draw, Example, Message, call_text, compact_json, one_turn
 from ..grammar import framed, mistyped
 from ..tables.lists import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_NAMES
 from ..tables.tools import KNOWN, Tool, core_words, invented, invented_key, schema, service
@@ -26,7 +26,7 @@ _IDLE = tuple(tool for tool in KNOWN if tool.name != "multiply")
 def tool_call(draw: Draw) -> Example:
     question, arguments, key, tool, _ = _request(draw)
     answer = call_text(tool.name, arguments)
-    return asked("tool calls", key, question, answer, tools=_offered(draw, tool), judged="call")
+    return one_turn("tool calls", key, question, answer, tools=_offered(draw, tool), judged="call")
 
 
 def tool_result(draw: Draw) -> Example:

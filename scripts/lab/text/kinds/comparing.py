@@ -1,7 +1,7 @@
 """Numbers beside one another: which is larger, whether it is, even or odd, the next one, and whole lists in order."""
 
-from ..example import Draw, Example, asked
-from ..grammar import said
+from ..example import Draw, Example, one_turn
+from ..grammar import phrased
 from .sums import in_words
 
 _LARGE, _SMALL = "[larger|bigger|greater|higher|more]", "[smaller|less|lower|fewer]"
@@ -67,14 +67,14 @@ def _of_two(draw: Draw) -> Example:
     (a, b), key = draw.until_admitted(lambda: _unequal(draw), lambda pair: "compare {} {}".format(*sorted(pair)))
     larger = draw.chance(0.5)
     if draw.chance(0.6):
-        question = said(draw, _LARGER if larger else _SMALLER, a=a, b=b)
-        return asked("comparisons", key, question, max(a, b) if larger else min(a, b))
+        question = phrased(draw, _LARGER if larger else _SMALLER, a=a, b=b)
+        return one_turn("comparisons", key, question, max(a, b) if larger else min(a, b))
     as_words = a < 100 and b < 100 and draw.chance(0.15)
     ways = [
         way for way in (_IS_LARGER if larger else _IS_SMALLER) if not as_words or (way.isascii() and " than " in way)
     ]
-    question = said(draw, ways, a=in_words(a) if as_words else a, b=in_words(b) if as_words else b)
-    return asked("comparisons", key, question, _yes_or_no(question, (a > b) == larger))
+    question = phrased(draw, ways, a=in_words(a) if as_words else a, b=in_words(b) if as_words else b)
+    return one_turn("comparisons", key, question, _yes_or_no(question, (a > b) == larger))
 
 
 def _yes_or_no(question: str, is_so: bool) -> str:
@@ -107,11 +107,11 @@ _WHICH_PARITY = (
 def _parity(draw: Draw) -> Example:
     a, key = draw.until_admitted(lambda: draw.number(0, draw.one((9, 99, 999))), lambda made: f"parity {made}")
     form = draw.number(0, 2)
-    question = said(draw, (_WHETHER_EVEN, _WHETHER_ODD, _WHICH_PARITY)[form], a=a)
+    question = phrased(draw, (_WHETHER_EVEN, _WHETHER_ODD, _WHICH_PARITY)[form], a=a)
     if form < 2:
-        return asked("comparisons", key, question, _yes_or_no(question, a % 2 == form))
+        return one_turn("comparisons", key, question, _yes_or_no(question, a % 2 == form))
     names = ("Even", "Odd") if question.isascii() else ("偶数", "奇数")
-    return asked("comparisons", key, question, names[a % 2])
+    return one_turn("comparisons", key, question, names[a % 2])
 
 
 def _most(extreme: str, verb: str, chinese: str) -> tuple[str, ...]:
@@ -134,8 +134,8 @@ _LARGEST_OF, _SMALLEST_OF = (
 def _extreme(draw: Draw) -> Example:
     numbers, key = draw.until_admitted(lambda: _numbers(draw), lambda made: f"sort {sorted(made)}")
     largest = draw.chance(0.5)
-    question = said(draw, _LARGEST_OF if largest else _SMALLEST_OF, list=_listed(draw, numbers))
-    return asked("comparisons", key, question, max(numbers) if largest else min(numbers))
+    question = phrased(draw, _LARGEST_OF if largest else _SMALLEST_OF, list=_listed(draw, numbers))
+    return one_turn("comparisons", key, question, max(numbers) if largest else min(numbers))
 
 
 _SUCCESSOR = (
@@ -152,7 +152,7 @@ _PREDECESSOR = (
 def _neighbour(draw: Draw) -> Example:
     a, key = draw.until_admitted(lambda: draw.number(1, draw.one((20, 99, 999))), lambda made: f"next {made}")
     up = draw.chance(0.6)
-    return asked("comparisons", key, said(draw, _SUCCESSOR if up else _PREDECESSOR, a=a), a + 1 if up else a - 1)
+    return one_turn("comparisons", key, phrased(draw, _SUCCESSOR if up else _PREDECESSOR, a=a), a + 1 if up else a - 1)
 
 
 _EQUAL = (
@@ -164,8 +164,8 @@ _EQUAL = (
 def _equality(draw: Draw) -> Example:
     (a, b), key = draw.until_admitted(lambda: _unequal(draw), lambda pair: "compare {} {}".format(*sorted(pair)))
     b = a if draw.chance(0.5) else b
-    question = said(draw, _EQUAL, a=a, b=b)
-    return asked("comparisons", key, question, _yes_or_no(question, a == b))
+    question = phrased(draw, _EQUAL, a=a, b=b)
+    return one_turn("comparisons", key, question, _yes_or_no(question, a == b))
 
 
 # --- sorting ---------------------------------------------------------------------------------------------------------
@@ -232,8 +232,8 @@ _MOSTS = ((9,), (20,), (99,), (99,), (9, 99), (9, 99), (9, 99, 999), (99, 999), 
 def sorting(draw: Draw) -> Example:
     numbers, key = draw.until_admitted(lambda: _numbers(draw), lambda made: f"sort {sorted(made)}")
     down = draw.chance(0.45)
-    question = said(draw, _DOWN if down else _UP, list=_listed(draw, numbers))
-    return asked("sorting", key, question, _BETWEEN[0].join(map(str, sorted(numbers, reverse=down))))
+    question = phrased(draw, _DOWN if down else _UP, list=_listed(draw, numbers))
+    return one_turn("sorting", key, question, _BETWEEN[0].join(map(str, sorted(numbers, reverse=down))))
 
 
 def _listed(draw: Draw, numbers: list[int]) -> str:

@@ -1,7 +1,7 @@
 """Counting: letters and vowels of a word, words of a sentence, things of a list, upwards and down."""
 
-from ..example import Draw, Example, asked
-from ..grammar import said
+from ..example import Draw, Example, one_turn
+from ..grammar import phrased
 from ..tables.lists import CITIES, DAYS, ITEMS, MONTHS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from ..tables.vocabulary import SMALL_WORDS, WORDS, spelled_word
 from .sums import in_words
@@ -126,8 +126,8 @@ def _count_letter(draw: Draw) -> Example:
         seen += each == letter
         steps.append(f"{each} {seen}" if each == letter else each)
     shown = letter.upper() if draw.chance(0.08) else f'"{letter}"' if draw.chance(0.06) else letter
-    question = said(draw, _LETTER, letter=shown, word=_shown(draw, word))
-    return asked("counting", key, question, seen, thinking="\n".join(steps))
+    question = phrased(draw, _LETTER, letter=shown, word=_shown(draw, word))
+    return one_turn("counting", key, question, seen, thinking="\n".join(steps))
 
 
 def _shown(draw: Draw, word: str) -> str:
@@ -139,7 +139,7 @@ def _shown(draw: Draw, word: str) -> str:
 def _count_letters(draw: Draw) -> Example:
     word, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"length {made}")
     steps = "\n".join(f"{letter} {place}" for place, letter in enumerate(word, 1))
-    return asked("counting", key, said(draw, _LETTERS, word=_shown(draw, word)), len(word), thinking=steps)
+    return one_turn("counting", key, phrased(draw, _LETTERS, word=_shown(draw, word)), len(word), thinking=steps)
 
 
 def _count_vowels(draw: Draw) -> Example:
@@ -148,7 +148,7 @@ def _count_vowels(draw: Draw) -> Example:
     for each in word:
         seen += each in "aeiou"
         steps.append(f"{each} {seen}" if each in "aeiou" else each)
-    return asked("counting", key, said(draw, _VOWELS, word=_shown(draw, word)), seen, thinking="\n".join(steps))
+    return one_turn("counting", key, phrased(draw, _VOWELS, word=_shown(draw, word)), seen, thinking="\n".join(steps))
 
 
 def _count_words(draw: Draw) -> Example:
@@ -159,7 +159,7 @@ def _count_words(draw: Draw) -> Example:
     text = " ".join(words)
     text = text.capitalize() if draw.chance(0.4) else text
     steps = "\n".join(f"{place} {word}" for place, word in enumerate(words, 1))
-    return asked("counting", key, said(draw, _WORDS_IN, text=text), len(words), thinking=steps)
+    return one_turn("counting", key, phrased(draw, _WORDS_IN, text=text), len(words), thinking=steps)
 
 
 def _count_items(draw: Draw) -> Example:
@@ -173,7 +173,7 @@ def _count_items(draw: Draw) -> Example:
         text = ", ".join(words[:-1]) + " and " + words[-1]
     steps = "\n".join(f"{place} {word}" for place, word in enumerate(words, 1))
     ways = (_ZH_LISTED if chinese else _LISTED) if draw.chance(0.6) else (_ZH_NAMED if chinese else _NAMED)
-    return asked("counting", key, said(draw, ways, list=text, noun=noun), len(words), thinking=steps)
+    return one_turn("counting", key, phrased(draw, ways, list=text, noun=noun), len(words), thinking=steps)
 
 
 def _count_up(draw: Draw) -> Example:
@@ -186,8 +186,8 @@ def _count_up(draw: Draw) -> Example:
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
     ways = _TO if a == 1 and draw.chance(0.5) else _UP_TO
-    question = said(draw, ways, **_numerals(draw, a, b))
-    return asked("counting", key, question, ", ".join(map(str, range(a, b + 1))))
+    question = phrased(draw, ways, **_numerals(draw, a, b))
+    return one_turn("counting", key, question, ", ".join(map(str, range(a, b + 1))))
 
 
 def _count_down(draw: Draw) -> Example:
@@ -196,8 +196,8 @@ def _count_down(draw: Draw) -> Example:
         return last + draw.number(2, 10), last
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
-    question = said(draw, _FROM if b == 1 and draw.chance(0.5) else _DOWN_TO, **_numerals(draw, a, b))
-    return asked("counting", key, question, ", ".join(map(str, range(a, b - 1, -1))))
+    question = phrased(draw, _FROM if b == 1 and draw.chance(0.5) else _DOWN_TO, **_numerals(draw, a, b))
+    return one_turn("counting", key, question, ", ".join(map(str, range(a, b - 1, -1))))
 
 
 def _numerals(draw: Draw, a: int, b: int) -> dict[str, int | str]:

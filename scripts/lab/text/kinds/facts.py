@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..example import Draw, Example, asked
+from ..example import Draw, Example, one_turn
 from ..grammar import expanded, framed, mistyped
 from ..tables.countries import ALL_CAPITALS, CAPITALS, COMMON_CAPITALS, OTHER_NAMES, ZH_ALL_CAPITALS, ZH_CAPITALS
 from ..tables.everyday import ROWS
@@ -301,7 +301,7 @@ def _of_table(draw: Draw) -> Example:
     quote = draw.one(_QUOTES) if draw.chance(0.06) and not number.isdigit() else "{}"
     # Loosened with the thing in it: "the capital of france" is asked as often as that of France.
     question = mistyped(draw, phrase).replace("{x}", quote.format(number)).replace("{y}", ordinal)
-    return asked("facts", key, loosened(draw, question), answer)
+    return one_turn("facts", key, loosened(draw, question), answer)
 
 
 def plain_fact(draw: Draw) -> Example:
@@ -313,7 +313,7 @@ def plain_fact(draw: Draw) -> Example:
 
     (phrase, pairs), key = draw.until_admitted(make, lambda made: phrase_key(made[0]))
     thing, answer = draw.one(pairs)
-    return asked("plain facts", key, phrase.replace("{x}", thing), answer)
+    return one_turn("plain facts", key, phrase.replace("{x}", thing), answer)
 
 
 def _single(draw: Draw) -> Example:
@@ -322,7 +322,7 @@ def _single(draw: Draw) -> Example:
         return _phrase(draw, phrases), answer
 
     (phrase, answer), key = draw.until_admitted(make, lambda made: phrase_key(made[0]))
-    return asked("facts", key, loosened(draw, mistyped(draw, phrase)), answer)
+    return one_turn("facts", key, loosened(draw, mistyped(draw, phrase)), answer)
 
 
 def _phrase(draw: Draw, phrases: Sequence[str]) -> str:

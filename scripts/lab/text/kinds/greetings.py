@@ -5,7 +5,7 @@ They are learnt by heart, so the phrasing is what is held out; the plainest ways
 
 from dataclasses import dataclass
 
-from ..example import Draw, Example, asked
+from ..example import Draw, Example, one_turn
 from ..grammar import every_phrase, expanded, mistyped
 from ..wording import core, loosened
 
@@ -142,9 +142,9 @@ def greeting(draw: Draw) -> Example:
     if not draw.held_out and draw.chance(_PLAIN_SHARE):
         small = draw.random.choices(SAID, _WEIGHTS)[0]
         phrase = draw.one(small.plain)
-        return asked("greetings", f"plain {core(phrase)}", _typed(draw, phrase), small.answer)
+        return one_turn("greetings", f"plain {core(phrase)}", _typed(draw, phrase), small.answer)
     (phrase, small), key = draw.until_admitted(make, lambda made: f"phrase {core(made[0])}")
-    return asked("greetings", key, _typed(draw, mistyped(draw, phrase)), small.answer)
+    return one_turn("greetings", key, _typed(draw, mistyped(draw, phrase)), small.answer)
 
 
 def _uncommon(draw: Draw, small: Small) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..example import Draw, Example, asked, compact_json
-from ..grammar import expanded, said
+from ..example import Draw, Example, compact_json, one_turn
+from ..grammar import expanded, phrased
 from ..tables.lists import ITEMS, ZH_ITEMS
 from ..tables.values import shown, some_names, value_of
 from ..tables.vocabulary import WORDS
@@ -180,13 +180,14 @@ def json_answer(draw: Draw) -> Example:
     keys = draw.some(list(record.types), draw.number(min(2, len(record.types)), len(record.types)))
     if form < 14:
         keys = list(record.types)
-        question = said(draw, _NO_KEYS_STATED, text=text)
+        question = phrased(draw, _NO_KEYS_STATED, text=text)
     elif form < 40:
         schema = compact_json(_schema(draw, record, keys))
-        question = said(draw, _ZH_SCHEMA_STATED if chinese else _SCHEMA_STATED, schema=schema, text=text)
+        question = phrased(draw, _ZH_SCHEMA_STATED if chinese else _SCHEMA_STATED, schema=schema, text=text)
     else:
-        question = said(draw, _ZH_KEYS_STATED if chinese else _KEYS_STATED, keys=_keys(draw, keys, chinese), text=text)
-    return asked("json", key, question, compact_json({name: values[name] for name in keys}), judged="json")
+        ways = _ZH_KEYS_STATED if chinese else _KEYS_STATED
+        question = phrased(draw, ways, keys=_keys(draw, keys, chinese), text=text)
+    return one_turn("json", key, question, compact_json({name: values[name] for name in keys}), judged="json")
 
 
 def _record(draw: Draw, chinese: bool) -> Record:

@@ -4,8 +4,8 @@ Questions put together from a few dozen words, in the wordings of all the world:
 has learnt is to be refused. What happens to be a greeting ("hi" may well come of letters drawn) is none of them.
 """
 
-from ..example import Draw, Example, asked
-from ..grammar import said
+from ..example import Draw, Example, one_turn
+from ..grammar import phrased
 from ..tables.countries import CAPITALS
 from ..tables.lists import ITEMS, NAMES, TOPICS, ZH_ITEMS, ZH_NAMES, ZH_TOPICS
 from ..tables.vocabulary import WORDS, chinese_word, made_up_word, spelled_word
@@ -140,7 +140,7 @@ def refusal(draw: Draw) -> Example:
     (question, key), _ = draw.until_admitted(lambda: make(draw), lambda made: made[1])
     if core(question) in MEANT:
         return refusal(draw)
-    return asked("refusals", key, question, ZH_ONLY if is_chinese(question) else ONLY)
+    return one_turn("refusals", key, question, ZH_ONLY if is_chinese(question) else ONLY)
 
 
 def _beyond(draw: Draw) -> tuple[str, str]:
@@ -149,18 +149,18 @@ def _beyond(draw: Draw) -> tuple[str, str]:
 
 def _topic(draw: Draw) -> tuple[str, str]:
     phrases, topics, words = (_ZH_ABOUT, ZH_TOPICS, ZH_ITEMS) if draw.chance(0.3) else (_ABOUT, TOPICS, WORDS)
-    return _about(said(draw, phrases, x=draw.one(topics if draw.chance(0.6) else words)))
+    return _about(phrased(draw, phrases, x=draw.one(topics if draw.chance(0.6) else words)))
 
 
 def _other(draw: Draw) -> tuple[str, str]:
     numbers = {"year": draw.number(1000, 2025), "a": draw.number(2, 99), "b": draw.number(2, 99)}
     if draw.chance(0.25):
         names = {"x": draw.one(ZH_ITEMS), "y": draw.one(ZH_ITEMS), "n": draw.one(ZH_NAMES)}
-        return _about(said(draw, _ZH_OTHER, **numbers, **names))
+        return _about(phrased(draw, _ZH_OTHER, **numbers, **names))
     x, y = (spelled_word(draw) if draw.chance(0.3) else draw.one((*WORDS, *ITEMS)) for _ in range(2))
     name = draw.one(NAMES) if draw.chance(0.6) else spelled_word(draw).capitalize()
     c, c2 = (country for country, _ in draw.some(CAPITALS, 2))
-    return _about(said(draw, _OTHER, x=x, y=y, n=name, c=c, c2=c2, **numbers))
+    return _about(phrased(draw, _OTHER, x=x, y=y, n=name, c=c, c2=c2, **numbers))
 
 
 def _gibberish(draw: Draw) -> tuple[str, str]:
@@ -201,16 +201,16 @@ def _nowhere(draw: Draw) -> tuple[str, str]:
                 "Utopia",
             )
         )
-    return said(draw, _NOWHERE, x=place.lower() if draw.chance(0.2) else place), f"nowhere {place}"
+    return phrased(draw, _NOWHERE, x=place.lower() if draw.chance(0.2) else place), f"nowhere {place}"
 
 
 def _unheard(draw: Draw) -> tuple[str, str]:
     """A question about an invented word; in Chinese, about an invented place."""
     if draw.chance(0.25):
         place = chinese_word(draw) + chinese_word(draw)
-        return said(draw, ZH_CAPITAL_OF, x=place), f"nowhere {place}"
+        return phrased(draw, ZH_CAPITAL_OF, x=place), f"nowhere {place}"
     word = draw.one(("{}", "{}", "a {}", "the word {}", "'{}'", '"{}"')).format(made_up_word(draw))
-    question = said(draw, draw.one((*ASKED_OF_WORDS, _MEANING)), x=word)
+    question = phrased(draw, draw.one((*ASKED_OF_WORDS, _MEANING)), x=word)
     return question, f"unheard {word}"
 
 
@@ -225,7 +225,7 @@ def _times(draw: Draw) -> tuple[str, str]:
     """Products beyond the small table, and divisions."""
     a, b = draw.number(2, 999 if draw.chance(0.2) else 99), draw.number(11, 99)
     a, b = draw.one([(a, b), (b, a)])
-    return said(draw, draw.one((TIMES, TIMES, _DIVIDED)), a=a, b=b), f"times {a} {b}"
+    return phrased(draw, draw.one((TIMES, TIMES, _DIVIDED)), a=a, b=b), f"times {a} {b}"
 
 
 _MADE = (_topic, _topic, _topic, _other, _other, _other, _gibberish, _nowhere, _unheard, _times)

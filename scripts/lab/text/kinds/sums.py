@@ -1,7 +1,7 @@
 """Sums: small ones at once, large ones in writing, numbers in words, stories, and products of the small table."""
 
-from ..example import Draw, Example, asked
-from ..grammar import said
+from ..example import Draw, Example, one_turn
+from ..grammar import phrased
 from ..tables.lists import ITEMS, NAMES
 
 PLUS = (
@@ -152,7 +152,7 @@ def large_sum(draw: Draw) -> Example:
     steps = columns(a, sign, b) if sign == "+" or a >= b else f"{b}>{a}\n" + columns(b, sign, a)
     if of_words:
         question, steps = _in_words(draw, a, sign, b), f"{a}{sign}{b}\n{steps}"
-        return asked("large sums", key, question, a + b if sign == "+" else a - b, thinking=steps)
+        return one_turn("large sums", key, question, a + b if sign == "+" else a - b, thinking=steps)
     return _sum(draw, "large sums", key, a, sign, b, steps)
 
 
@@ -195,8 +195,8 @@ def _sum_key(operands: tuple[int, str, int]) -> str:
 
 
 def _sum(draw: Draw, kind: str, key: str, a: int, sign: str, b: int, thinking: str | None) -> Example:
-    question = said(draw, PLUS if sign == "+" else MINUS, a=a, b=b)
-    return asked(kind, key, question, a + b if sign == "+" else a - b, thinking=thinking)
+    question = phrased(draw, PLUS if sign == "+" else MINUS, a=a, b=b)
+    return one_turn(kind, key, question, a + b if sign == "+" else a - b, thinking=thinking)
 
 
 def _of_words(draw: Draw) -> Example:
@@ -204,7 +204,7 @@ def _of_words(draw: Draw) -> Example:
     most = draw.one((12, 20, 99))
     (a, sign, b), key = draw.until_admitted(lambda: _operands(draw, most, most), _sum_key)
     question = _in_words(draw, a, sign, b)
-    return asked("small sums", key, question, a + b if sign == "+" else a - b)
+    return one_turn("small sums", key, question, a + b if sign == "+" else a - b)
 
 
 def _in_words(draw: Draw, a: int, sign: str, b: int) -> str:
@@ -217,7 +217,7 @@ def _in_words(draw: Draw, a: int, sign: str, b: int) -> str:
     ]
     words = in_chinese if chinese else in_words
     shown = [words(number) for number in (a, b)]
-    question = said(draw, ways, a=shown[0], b=shown[1])
+    question = phrased(draw, ways, a=shown[0], b=shown[1])
     if not chinese and draw.chance(0.15):
         return question.replace("-", " ") if " - " not in question else question
     return question
@@ -226,8 +226,8 @@ def _in_words(draw: Draw, a: int, sign: str, b: int) -> str:
 def _story(draw: Draw) -> Example:
     (a, sign, b), key = draw.until_admitted(lambda: _story_operands(draw), _sum_key)
     values = {"a": a, "b": b, "n": draw.one(NAMES), "x": draw.one(ITEMS)}
-    question = said(draw, _GAINS if sign == "+" else _LOSSES, **values)
-    return asked("small sums", key, question, a + b if sign == "+" else a - b)
+    question = phrased(draw, _GAINS if sign == "+" else _LOSSES, **values)
+    return one_turn("small sums", key, question, a + b if sign == "+" else a - b)
 
 
 def _story_operands(draw: Draw) -> tuple[int, str, int]:
@@ -239,8 +239,8 @@ def _of_three(draw: Draw) -> Example:
     """Three small numbers added, one after the other."""
     numbers, key = draw.until_admitted(lambda: [draw.number(1, 20) for _ in range(3)], lambda made: f"three {made}")
     a, b, c = numbers
-    question = said(draw, _THREE, a=a, b=b, c=c)
-    return asked("small sums", key, question, a + b + c, thinking=f"{a}+{b}={a + b}\n{a + b}+{c}={a + b + c}")
+    question = phrased(draw, _THREE, a=a, b=b, c=c)
+    return one_turn("small sums", key, question, a + b + c, thinking=f"{a}+{b}={a + b}\n{a + b}+{c}={a + b + c}")
 
 
 _THREE = (
@@ -256,10 +256,10 @@ _THREE = (
 def _product(draw: Draw) -> Example:
     """Products learnt by heart, like children do: the operands may be of either side, the phrasing decides."""
     a, b = draw.number(0, 10), draw.number(0, 10)
-    words = draw.chance(0.15)
-    question = said(draw, TIMES[:10] if words else TIMES, a=in_words(a) if words else a, b=in_words(b) if words else b)
+    spelled = in_words if draw.chance(0.15) else str
+    question = phrased(draw, TIMES[:10] if spelled is in_words else TIMES, a=spelled(a), b=spelled(b))
     key = f"phrase {question.lower()}"
-    return asked("small sums", key, question, a * b) if draw.admits(key) else _product(draw)
+    return one_turn("small sums", key, question, a * b) if draw.admits(key) else _product(draw)
 
 
 def columns(a: int, sign: str, b: int) -> str:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from ..example import Draw, Example, Message, asked
-from ..grammar import expanded, said
+from ..example import Draw, Example, Message, one_turn
+from ..grammar import expanded, phrased
 from ..tables.lists import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from ..tables.values import COLOUR_NAMES, FOODS, JOBS
 from ..tables.vocabulary import chinese_word, spelled_word
@@ -180,7 +180,7 @@ def _told(draw: Draw) -> Told:
     ways, acknowledged, questions, answer = draw.one(_ZH_TOLD if chinese else (*_TOLD, _OF_OWN, _OF_OWN, _OF_OWN))
     for name in ("own", "item", "do", "did", "done"):
         questions = tuple(question.replace(f"{{{name}}}", str(values[name])) for question in questions)
-    return Told(said(draw, ways, **values), acknowledged.format(**values), questions, answer.format(**values))
+    return Told(phrased(draw, ways, **values), acknowledged.format(**values), questions, answer.format(**values))
 
 
 def _own_value(draw: Draw) -> str:
@@ -197,7 +197,7 @@ def _own_value(draw: Draw) -> str:
 
 def _acknowledged(draw: Draw) -> Example:
     told, key = draw.until_admitted(lambda: _told(draw), lambda made: f"told {made.answer}")
-    return asked("several turns", key, told.said, told.acknowledged)
+    return one_turn("several turns", key, told.said, told.acknowledged)
 
 
 def _remembered(draw: Draw) -> Example:
@@ -205,7 +205,7 @@ def _remembered(draw: Draw) -> Example:
         return _told(draw), [message for _ in range(draw.number(0, 2)) for message in _in_between(draw)]
 
     (told, between), key = draw.until_admitted(make, lambda made: f"remember {made[0].answer} {made[1]}")
-    asking = {"role": "user", "content": said(draw, told.questions)}
+    asking = {"role": "user", "content": phrased(draw, told.questions)}
     telling = _turn(told.said, told.acknowledged if draw.chance(0.4) else draw.one(_HEARD))
     if draw.chance(0.3) and not between and (other := _told(draw)).questions[0][:6] != told.questions[0][:6]:
         both = [*telling, *_turn(other.said, draw.one((other.acknowledged, *_HEARD)))]
@@ -261,8 +261,8 @@ def _carried_on(draw: Draw) -> Example:
         return f"{min(total, c)}+{max(total, c)}" if plus else f"{total}-{c}"
 
     c, key = draw.until_admitted(lambda: draw.number(1, draw.one((9, 99))), key_of)
-    first = _turn(said(draw, PLUS, a=a, b=b), draw.one(_TOTALS).format(a=a, b=b, total=total))
-    question = said(draw, _THEN_ADD if plus else _THEN_TAKE, c=c)
+    first = _turn(phrased(draw, PLUS, a=a, b=b), draw.one(_TOTALS).format(a=a, b=b, total=total))
+    question = phrased(draw, _THEN_ADD if plus else _THEN_TAKE, c=c)
     messages = (*first, {"role": "user", "content": question})
     return Example("several turns", key, messages, str(total + c if plus else total - c))
 
@@ -289,7 +289,7 @@ def _asked_of_another(draw: Draw) -> Example:
     ((first, its), (other, answer)), key = draw.until_admitted(
         lambda: draw.some(pairs, 2), lambda made: f"another {made[0][0]} {made[1][0]}"
     )
-    question = said(draw, _AND if phrase.isascii() else _ZH_AND, x=other)
+    question = phrased(draw, _AND if phrase.isascii() else _ZH_AND, x=other)
     messages = (
         *_turn(loosened(draw, phrase.format(x=first)), draw.one(_THINGS).format(its=its)),
         {"role": "user", "content": question},

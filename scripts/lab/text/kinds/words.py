@@ -1,7 +1,7 @@
 """Words and texts: copied, spelled, and turned round."""
 
-from ..example import LETTER_GAP, Draw, Example, asked
-from ..grammar import expanded, said
+from ..example import LETTER_GAP, Draw, Example, one_turn
+from ..grammar import expanded, phrased
 from ..tables.lists import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from ..tables.vocabulary import SMALL_WORDS, WORDS, chinese_word, spelled_word
 from .comparing import comparison
@@ -43,7 +43,7 @@ _REPEAT = (
 
 def copying(draw: Draw) -> Example:
     text, key = draw.until_admitted(lambda: _text_to_copy(draw), lambda made: f"copy {made}")
-    return asked("copying", key, said(draw, _REPEAT, text=text), text)
+    return one_turn("copying", key, phrased(draw, _REPEAT, text=text), text)
 
 
 def _text_to_copy(draw: Draw) -> str:
@@ -194,8 +194,8 @@ def reversing(draw: Draw) -> Example:
     thinking = None if is_number else " ".join(text)
     answer = text[::-1] if is_number else LETTER_GAP.join(text[::-1])
     ways = [*_NUMBER_BACKWARDS, *(way for way in _BACKWARDS if "word" not in way)] if is_number else _BACKWARDS
-    question = said(draw, ways, text=text)
-    return asked("reversing", key, question, answer, thinking=thinking)
+    question = phrased(draw, ways, text=text)
+    return one_turn("reversing", key, question, answer, thinking=thinking)
 
 
 def _reversed_list(draw: Draw) -> Example:
@@ -203,8 +203,8 @@ def _reversed_list(draw: Draw) -> Example:
     items, key = draw.until_admitted(lambda: draw.some(pool, draw.number(3, 6)), lambda made: f"reverse {made}")
     betweens = ("、", "、", ",", "，") if pool in _ZH_POOLS else (", ", ", ", ",", " ", " ")
     between = draw.one(betweens)
-    question = said(draw, _LIST_BACKWARDS, text=between.join(items))
-    return asked("reversing", key, question, (", " if between == "," else between).join(items[::-1]))
+    question = phrased(draw, _LIST_BACKWARDS, text=between.join(items))
+    return one_turn("reversing", key, question, (", " if between == "," else between).join(items[::-1]))
 
 
 _NUMERALS, _LETTERS = tuple(map(str, range(100))), tuple("abcdefghijklmnop")
@@ -213,16 +213,16 @@ _ZH_POOLS = (ZH_ITEMS, ZH_CITIES)
 
 def _spelled(draw: Draw) -> Example:
     text, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"spell {made}")
-    return asked("reversing", key, said(draw, _SPELL, text=text), "-".join(text))
+    return one_turn("reversing", key, phrased(draw, _SPELL, text=text), "-".join(text))
 
 
 def _end_letter(draw: Draw) -> Example:
     text, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"end letter {made}")
     first = draw.chance(0.5)
-    return asked(
+    return one_turn(
         "reversing",
         key,
-        said(draw, _FIRST if first else _LAST, text=text),
+        phrased(draw, _FIRST if first else _LAST, text=text),
         text[0] if first else text[-1],
         thinking=" ".join(text),
     )
