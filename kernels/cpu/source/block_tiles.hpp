@@ -20,9 +20,11 @@ constexpr int kBlockTileRows = 6;
 #else
 constexpr int kBlockTileRows = 4;
 #endif
-// Vectors whose sums stay in registers for so many rows.
-template <int Rows>
-constexpr int kVectorsAtOnce = Rows * kVectors <= 2 * kBlockTileRows ? kVectors : kVectors / 2;
+// Vectors whose sums stay in registers for so many rows. Codes with a sign take registers for their magnitudes, too, which
+// only AVX-512 has.
+template <class Type, class Sums, int Rows>
+constexpr int kVectorsAtOnce =
+    Rows * kVectors <= (kIsSigned<Type, Sums> && kLanes < 16 ? 1 : 2) * kBlockTileRows ? kVectors : kVectors / 2;
 
 // How many fours of inputs a partial sum takes: what fits into 16 bits, or a whole group.
 template <class Type, class Sums>
@@ -47,12 +49,6 @@ struct BlockSums {
     Ints of[Rows][Vectors];
 };
 
-// Calls body(row, vector) for each of them, both constants.
-template <int Rows, int Vectors, class Body>
-PENSTOCK_INLINE inline void over_block(const Body& body) {
-    unrolled<Rows>([&](auto r) PENSTOCK_INLINE { unrolled<Vectors>([&](auto v) PENSTOCK_INLINE { body(r, v); }); });
-}
-
 // sums += scales × codes × inputs over a run. `first` are the scales of its first half, `second` those of the other.
 template <class Type, class Sums, int Lines, int Rows, int Vectors, class Source, class Ahead>
 PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source& codes, int64_t run, int64_t lane,
@@ -63,13 +59,16 @@ PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source
     unrolled<8>([&](auto t) PENSTOCK_INLINE {
         if constexpr (t % 2 == 0) fetch<Lines>(ahead);
         Bytes own[Vectors], magnitudes[Vectors];
-        unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) {
             own[v] = codes.template four<t>(run, lane + v * kLanes);
             if constexpr (kIsSigned<Type, Sums>) magnitudes[v] = Sums::magnitudes(own[v]);
-        });
-        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
             const auto four = Sums::broadcast(inputs + r * width + t * 4);
-            unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+            for (int v = 0; v < Vectors; ++v) {
                 const Ints& scale = t < 4 ? first[v] : second[v];
                 if constexpr (kIsSigned<Type, Sums>) {
                     sums.of[r][v] = Sums::add_signed(sums.of[r][v], magnitudes[v], own[v], four, scale);
@@ -87,8 +86,8 @@ PENSTOCK_INLINE inline void add_run(BlockSums<Rows, Vectors>& sums, const Source
                             sums.of[r][v] = sums.of[r][v] + partial[r][v];
                     }
                 }
-            });
-        });
+            }
+        }
     });
 }
 
@@ -101,32 +100,39 @@ PENSTOCK_INLINE inline BlockSums<Rows, Vectors> sums_of_block(const uint8_t* blo
     const int64_t num_offsets = rows.num_blocks * Type::kNumGroups;
     const int32_t* offsets = rows.offsets + index * Type::kNumGroups;
     BlockSums<Rows, Vectors> sums;
-    over_block<Rows, Vectors>([&](auto r, auto v) PENSTOCK_INLINE { sums.of[r][v] = zero_ints(); });
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) sums.of[r][v] = zero_ints();
     if constexpr (!Type::kIsSuper) {
         Ints none[Vectors];
-        unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) {
             if constexpr (Sums::kIsNarrow) none[v] = Sums::no_scale();
             else none[v] = zero_ints();
-        });
+        }
         add_run<Type, Sums, Lines>(sums, codes, 0, lane, inputs, rows.width, offsets, num_offsets, none, none, ahead);
     } else {
         const auto* scales = reinterpret_cast<const int8_t*>(block + Type::kScalesAt) + lane * 2;
         for (int64_t pair = 0; pair < Type::kNumGroups / 2; ++pair) {
-            Ints first[Vectors], second[Vectors];
-            unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+            Ints of_halves[2][Vectors];
+#pragma GCC unroll 8
+            for (int v = 0; v < Vectors; ++v) {
                 const Ints both = load_int8_pairs(scales + pair * kPanel * 2 + v * kLanes * 2);
-                first[v] = Sums::first_scale(both);
-                second[v] = Sums::second_scale(both);
-            });
+                of_halves[0][v] = Sums::first_scale(both);
+                of_halves[1][v] = Sums::second_scale(both);
+            }
             if constexpr (kGroupsPerRun == 1) {
-                unrolled<2>([&](auto half) PENSTOCK_INLINE {
+// Written out, this would take twice as long to compile and no less to run.
+#pragma GCC unroll 1
+                for (int half = 0; half < 2; ++half) {
                     const int64_t run = pair * 2 + half;
                     add_run<Type, Sums, Lines>(sums, codes, run, lane, inputs + run * kRun, rows.width, offsets + run,
-                                               num_offsets, half ? second : first, half ? second : first, ahead);
-                });
+                                               num_offsets, of_halves[half], of_halves[half], ahead);
+                }
             } else {
                 add_run<Type, Sums, Lines>(sums, codes, pair, lane, inputs + pair * kRun, rows.width, offsets + pair * 2,
-                                           num_offsets, first, second, ahead);
+                                           num_offsets, of_halves[0], of_halves[1], ahead);
             }
         }
     }
@@ -139,20 +145,22 @@ PENSTOCK_INLINE inline void add_sums(float* totals, const BlockSums<Rows, Vector
                                      int64_t lane, const BlockRows& rows, int64_t index) {
     const auto* d = reinterpret_cast<const uint16_t*>(block) + lane;
     const auto* dmin = reinterpret_cast<const uint16_t*>(block + Type::kMinAt) + lane;
-    unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
         Vec scale = load_fp16(d + v * kLanes);
         if constexpr (Type::kHasUnit) scale = scale * broadcast(rows.unit);
         Vec least = zero();
         if constexpr (Type::kHasMins && !Type::kIsSuper) least = load_fp16(dmin + v * kLanes);
-        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
             float* own = totals + r * kPanel + lane + v * kLanes;
             const Vec given = broadcast(rows.scales[r * rows.num_scales + index]);
             Vec total = fma(to_float(sums.of[r][v]), scale * given, load(own));
             if constexpr (Type::kHasMins && !Type::kIsSuper)
                 total = fma(least, broadcast(rows.terms[r * rows.num_blocks + index]), total);
             store(own, total);
-        });
-    });
+        }
+    }
 }
 
 // totals -= mins × sums of the inputs × (dmin × the row's scale). Behind the products' sums, not among them: both
@@ -165,22 +173,28 @@ PENSTOCK_INLINE inline void take_mins(float* totals, const uint8_t* block, int64
     const auto* mins = reinterpret_cast<const int8_t*>(block + Type::kMinsAt) + lane * 2;
     const int32_t* words = rows.mins + index * kPairs;
     BlockSums<Rows, Vectors> taken;
-    over_block<Rows, Vectors>([&](auto r, auto v) PENSTOCK_INLINE { taken.of[r][v] = zero_ints(); });
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) taken.of[r][v] = zero_ints();
     for (int64_t pair = 0; pair < kPairs; ++pair)
-        unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+        for (int v = 0; v < Vectors; ++v) {
             const Ints both = load_int8_pairs(mins + pair * kPanel * 2 + v * kLanes * 2);
-            unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+            for (int r = 0; r < Rows; ++r)
                 taken.of[r][v] = add_pair_products(taken.of[r][v], both, words[r * rows.num_blocks * kPairs + pair]);
-            });
-        });
-    unrolled<Vectors>([&](auto v) PENSTOCK_INLINE {
+        }
+#pragma GCC unroll 8
+    for (int v = 0; v < Vectors; ++v) {
         const Vec least = load_fp16(dmin + v * kLanes);
-        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r) {
             float* own = totals + r * kPanel + lane + v * kLanes;
             const Vec given = broadcast(-rows.scales[r * rows.num_scales + index]);
             store(own, fma(to_float(taken.of[r][v]), least * given, load(own)));
-        });
-    });
+        }
+    }
 }
 
 template <int Rows>
@@ -189,16 +203,16 @@ PENSTOCK_INLINE inline void write_totals(const Weight& weight, const float* bias
     over_outputs(panel * kPanel, weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
         const int64_t lane = v * kLanes;
         const Vec added = bias ? load(bias + panel * kPanel + lane, lanes) : zero();
-        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+#pragma GCC unroll 8
+        for (int r = 0; r < Rows; ++r)
             store(target.row(r) + lane, load(totals + r * kPanel + lane) + added, lanes);
-        });
     });
 }
 
 template <class Type, class Sums, int Rows, int Tiles, class Panel, class Ahead>
 void multiply_tile(const Weight& weight, const Panel& codes, const float* bias, int64_t panel, const BlockRows& rows,
                    Target target, Ahead ahead) {
-    constexpr int kAtOnce = kVectorsAtOnce<Rows>, kLines = kLinesPerStep<Type, kAtOnce, Tiles>;
+    constexpr int kAtOnce = kVectorsAtOnce<Type, Sums, Rows>, kLines = kLinesPerStep<Type, kAtOnce, Tiles>;
     alignas(64) float totals[Rows * kPanel] = {};
     const uint8_t* block = weight.panels + panel * rows.num_blocks * Type::kBytes;
     fetch_output<Rows>(target);
@@ -225,11 +239,12 @@ void multiply_packed(const Weight& weight, const int8_t* values, const float* bi
     over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t tile, int64_t num_tiles) {
         const BlockRows given = rows_from(rows, own.first, Type::kNumGroups);
         with_rows<kBlockTileRows>(own.count, [&](auto count) {
-            constexpr int64_t kSteps = Type::kInputs / 8 * (kVectors / kVectorsAtOnce<count>);
+            constexpr int64_t kSteps = Type::kInputs / 8 * (kVectors / kVectorsAtOnce<Type, Sums, count>);
             const Fetch ahead = fetch_for(packed, panel_bytes, Type::kBytes / kSteps, tile, num_tiles, true);
             const Target to = target.from(own.first, 0);
-            if (num_tiles == 1) multiply_tile<Type, Sums, count, 1>(weight, codes, bias, panel, given, to, ahead);
-            else multiply_tile<Type, Sums, count, 2>(weight, codes, bias, panel, given, to, ahead);
+            if constexpr (count >= kFewestOfSeveral<kBlockTileRows>)
+                if (num_tiles > 1) return multiply_tile<Type, Sums, count, 2>(weight, codes, bias, panel, given, to, ahead);
+            multiply_tile<Type, Sums, count, 1>(weight, codes, bias, panel, given, to, ahead);
         });
     });
 }
@@ -245,8 +260,8 @@ void multiply_unpacked(const Weight& weight, const int8_t* values, const float* 
     over_tiles<kBlockTileRows>(RowRange{0, num_rows}, [&](RowRange own, int64_t, int64_t) {
         const BlockRows given = rows_from(rows, own.first, Type::kNumGroups);
         with_rows<kBlockTileRows>(own.count, [&](auto count) {
-            const Target to = target.from(own.first, 0);
-            multiply_tile<Type, Sums, count, 1>(weight, codes, bias, panel, given, to, NoFetch{});
+            if constexpr (count >= kFewestOfSeveral<kBlockTileRows>)  // as so many rows make several tiles
+                multiply_tile<Type, Sums, count, 1>(weight, codes, bias, panel, given, target.from(own.first, 0), NoFetch{});
         });
     });
 }

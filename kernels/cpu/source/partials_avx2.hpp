@@ -55,7 +55,9 @@ struct NarrowPartials {
     static Bytes magnitudes(Bytes codes) { return {_mm256_abs_epi8(codes.groups)}; }
     static Ints add_signed(Ints sum, Bytes magnitudes, Bytes codes, Four inputs, Ints scale) {
         const __m256i turned = _mm256_sign_epi8(inputs.bytes, codes.groups);
-        return merged(sum, {_mm256_maddubs_epi16(magnitudes.groups, turned)}, scale);
+        __m256i total = merged(sum, {_mm256_maddubs_epi16(magnitudes.groups, turned)}, scale).lanes;
+        asm("" : "+x"(total));  // likewise
+        return {total};
     }
 };
 

@@ -70,6 +70,10 @@ inline void with_rows(int64_t rows, const Body& body) {
     with_rows_among(static_cast<int>(rows), body, std::make_integer_sequence<int, MostRows>{});
 }
 
+// The fewest rows of a tile where a block has several: for smaller tiles nobody has to compile that case.
+template <int MostRows>
+constexpr int kFewestOfSeveral = (MostRows + 1) / 2;
+
 // Calls body(rows, tile, num_tiles) for each tile of the block.
 template <int MostRows, class Body>
 inline void over_tiles(RowRange block, const Body& body) {
