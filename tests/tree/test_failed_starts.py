@@ -12,6 +12,7 @@ from builders.watching import wait_until
 
 from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
+from penstock.frontend.console.logs import log_folder
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.session import private
 from penstock.frontend.session.tree import transport
@@ -77,7 +78,7 @@ def test_one_that_can_be_meant_is_taken_and_a_folder_of_its_name_is_not(tmp_path
 
 def test_an_invalid_generation_config_is_an_error_before_anything_is_loaded(invalid_model, monkeypatch, capsys):
     monkeypatch.setattr(private, "TreeTransport", lambda *_: pytest.fail("loads"))
-    before = own_processes()
+    before, logs = own_processes(), list(log_folder().iterdir())
     for _ in range(3):
         with pytest.raises(ConfigError, match="generation_config.json cannot be used: temperature=-1"):
             LLM(invalid_model, **STAND_IN, quiet=True)
@@ -85,6 +86,7 @@ def test_an_invalid_generation_config_is_an_error_before_anything_is_loaded(inva
         assert main(words) == 1
         assert "generation_config.json cannot be used" in capsys.readouterr().err
     assert own_processes() <= before, "the processes that waited for a model have ended"
+    assert sorted(log_folder().iterdir()) == sorted(logs), "and left no log"
 
 
 def fails(*_: object, **__: object) -> None:

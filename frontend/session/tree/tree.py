@@ -211,6 +211,14 @@ class Tree:
             for each in opened:
                 each.close()
             self.directory.remove()
+            if not hasattr(self, "files"):  # it was never told what to load
+                self._remove_log()
+
+    def _remove_log(self) -> None:
+        """Leave no log of a model that can't be opened: only so many logs are kept."""
+        with suppress(OSError):
+            if self.log.is_file():
+                self.log.unlink()
 
 
 def threads_per_rank(config: EngineConfig) -> int:
