@@ -1,8 +1,8 @@
 """The engine's counters since its start, and its statistics."""
 
-from dataclasses import dataclass
 
 from ..protocol.stats import Stats
+from ..records import dataclass
 from .media.encoder import Encoder
 from .memory.cache import Cache
 

@@ -5,7 +5,7 @@ Refusals of requests that can never be served are rows of a table.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
@@ -13,6 +13,7 @@ from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import values
 from ...protocol.options.config import EngineConfig
+from ...records import dataclass
 from ..media.encoder import NO_ENCODER
 from ..media.request_media import RequestMedia
 from ..memory.group_memory import Need, capacity, smallest

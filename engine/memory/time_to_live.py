@@ -8,7 +8,8 @@ block: being evicted is not a use.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from ...records import dataclass
 
 Clock = Callable[[], float]  # seconds since some fixed moment, like `time.monotonic`
 

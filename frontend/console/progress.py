@@ -3,11 +3,11 @@ many prompts failed.
 """
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.outputs import RequestOutput
 from ...protocol.stats import StartProgress
+from ...records import dataclass
 from . import logs
 from .standard_error import StandardError
 

@@ -6,7 +6,6 @@ From the hub, the files that the engine reads are downloaded into huggingface_hu
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +15,7 @@ from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.gguf.refusals import file_name
 from ...protocol.files.model_file import require_regular
 from ...protocol.files.unreadable import foreign_model, pickle_in, pickle_refusal, pointer_in, pointer_refusal
+from ...records import dataclass
 from ..console import logs
 from ..text.convert_tokenizer import converted
 from .gguf.find import GgufFiles, gguf_files, no_such_file

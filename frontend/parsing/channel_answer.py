@@ -8,9 +8,10 @@ message around it; a header without an end counts as far as it can be separated 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
+from ...records import dataclass
 from .channel_header import Header, HeaderReader, NoHeader, prompt_end
 from .growing_text import GrowingText, search
 from .marks import CallMarks, Channels, ThoughtMarks, Tools

@@ -8,7 +8,6 @@ from a user's file, or from an installed package's entry points: code that the u
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -22,6 +21,7 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import file_identity
 from ...protocol.options.config import EngineConfig
 from ...protocol.options.plugins import installed
+from ...records import dataclass
 from .answer import AnswerReader
 from .channel_answer import ChannelReader
 from .channel_header import is_thinking

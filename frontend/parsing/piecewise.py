@@ -6,9 +6,10 @@ arrives in pieces of any length; undecided text stays unread, so the joined part
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...protocol.outputs import FunctionCall, ToolCall
+from ...records import dataclass
 from .growing_text import GrowingText, Search, Trimmed
 from .marks import CallForm, CallPiece, CallReader, Tools
 

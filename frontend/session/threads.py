@@ -11,10 +11,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import BusyError, ClosedError
+from ...records import dataclass
 from ..media.places import LONG_PLACES, SHORT_PLACES
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ is that timeout. While the tree starts, computing and reading are signs of life 
 """
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ....protocol.errors import EngineDeadError
 from ....protocol.processes.heartbeat import HeartbeatLine
+from ....records import dataclass
 from .vital_signs import Chance, Process, Progress, is_stopped
 from .watchdog import Timer
 
