@@ -9,6 +9,7 @@ import torch
 from builders.cases import for_each
 from builders.operation_examples.attention import Form, Requests, paged_rows
 
+import penstock.kernels.torch.operations  # noqa: F401  registers the versions
 from penstock.kernels import HostRows
 from penstock.kernels.operands import Activation
 from penstock.kernels.reference.attention import attention, attention_invariant
