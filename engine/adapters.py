@@ -6,7 +6,7 @@ old adapter.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from ..protocol.adapter_messages import (
     NO_ADAPTER,
@@ -21,7 +21,6 @@ from ..protocol.adapter_messages import (
     UnloadLora,
 )
 from ..protocol.fields.suggestion import suggestion
-from ..records import dataclass
 
 TellWorkers = Callable[[AdapterOrder], None]
 Answer = Callable[[LoraAnswer], None]
