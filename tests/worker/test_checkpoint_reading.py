@@ -56,6 +56,15 @@ def test_a_bias_that_one_layer_lacks_is_missed(tmp_path, family, lost):
         load_model(tmp_path)
 
 
+def test_biases_of_one_product_may_have_several_formats(tmp_path):
+    path = tiny_model(tmp_path, "qwen2", dtype="bfloat16") / "model.safetensors"
+    tensors, name, found = load_file(path), "model.layers.0.self_attn.k_proj.bias", []
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        save_file(tensors | {name: torch.ones(len(tensors[name]), dtype=dtype)}, path)
+        found.append(load_model(tmp_path).decoder.layers[0].attention.qkv.bias)
+    assert equal(found[0], found[1]) and equal(found[0], found[2])
+
+
 def test_numbers_of_64_bits_are_refused(tmp_path):
     tiny_model(tmp_path, "mixtral")
     path, name = tmp_path / "model.safetensors", "model.layers.1.block_sparse_moe.experts.3.w1.weight"
