@@ -14,7 +14,7 @@ class AdapterParts(Protocol):
     """The weights of all adapters for one product, in a form that can be read."""
 
     def parts_of(self, adapter: int) -> Iterable[tuple[int, PackedWeight, PackedWeight]]:
-        """For each part that the adapter changes, its first output, `down` [rank, in] and `up` [out, rank]."""
+        """The parts that the adapter changes: first output, `down` [rank, in] and `up` [out, rank] of each."""
 
 
 @op()

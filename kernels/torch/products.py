@@ -69,7 +69,7 @@ class TorchLora:
         self._weights[adapter] = [None] * len(self.outputs)
 
     def parts_of(self, adapter: int) -> list[tuple[int, PackedWeight, PackedWeight]]:
-        """For each part that the adapter changes, its first output, `down` and `up`."""
+        """The parts that the adapter changes: first output, `down` and `up` of each."""
         firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
         found = zip(firsts, self._weights[adapter], strict=True)
         return [(first, *weights) for first, weights in found if weights is not None]

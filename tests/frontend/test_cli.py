@@ -254,7 +254,7 @@ def test_help_fits_a_screen_and_all_of_it_is_there_where_it_is_asked_for(name, m
 
 
 def completed(script: str, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """The completions that bash offers for the last word."""
     line = f'{script}\nCOMP_WORDS=("$@") COMP_CWORD=$(($# - 1))\n_penstock\nprintf "%s\\n" "${{COMPREPLY[@]}}"\n'
     command = ["bash", "-c", line, "bash", *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()

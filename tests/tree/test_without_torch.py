@@ -106,7 +106,7 @@ def test_pictures_need_none():
     ],
 )
 def test_a_conversion_needs_none_in_any_process(tmp_path, kind, target, words):
-    """In place of torch stands a module that leaves a file where it is imported."""
+    """Put a module that leaves a file where it is imported in the place of torch."""
     (shadow := tmp_path / "shadow").mkdir()
     (shadow / "torch.py").write_text("import pathlib\npathlib.Path(__file__, '../found').resolve().touch()\n")
     environment = {"env": {**os.environ, "PYTHONPATH": str(shadow)}}

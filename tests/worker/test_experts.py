@@ -245,7 +245,7 @@ ASKED = questions(per_kind=24)
 
 
 def answers(folder: Path, **options: Any) -> list[list[int]]:
-    """In one crowd, prompts in chunks."""
+    """Run all prompts together, in chunks."""
     driven = HandDriven(load_model(folder, **options))
     rows = [driven.add(question.prompt) for question in ASKED]
     driven.greedy(rows, LONGEST, budget=64)

@@ -148,7 +148,7 @@ KEYS = [
 
 
 def outcome(folder, config):
-    """What is read, or the refusal."""
+    """The description that is read, or the refusal."""
     text = json.dumps(config).replace('"LONG"', "1" + "0" * 5000)  # Python writes no number of so many digits
     (folder / "config.json").write_text(text)
     try:

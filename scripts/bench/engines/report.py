@@ -77,7 +77,7 @@ def ratio_cell(figures: Record) -> str:
 
 
 def bandwidth_lines(sitting: Record, reads: Mapping[str, float | None]) -> Iterator[str]:
-    """For each engine, MB of weights that a token reads, and the share of the bandwidth at batch 1."""
+    """MB of weights that a token reads, and the share of the bandwidth at batch 1, of each engine."""
     decode, megabytes, shares = sitting["scenarios"].get("decode", {}), [], []
     for engine in sitting["engines"]:
         read, figures = reads[engine], decode.get(engine)
