@@ -145,8 +145,12 @@ def test_no_whole_character_is_taken_for_a_half(text):
     for body in (f'{{"prompt": "{whole}', f'{{"prompt": "{whole}" nonsense'):
         with pytest.raises(ApiError, match="not JSON"):
             decoded(body.encode(), CompletionRequest)
-    with pytest.raises(ApiError, match=r"not UTF-8, .* the byte 0xe9 .* Encode it as UTF-8"):
-        decoded('{"prompt": "é, "}'.encode("latin-1"), CompletionRequest)
+
+
+def test_the_first_byte_that_is_not_utf_8_is_told():
+    for text in ('{"prompt": "é, "}', '{"é": 1}', "é", '{"prompt": "é'):
+        with pytest.raises(ApiError, match=r"not UTF-8, .* the byte 0xe9 .* Encode it as UTF-8"):
+            decoded(text.encode("latin-1") + b" ", CompletionRequest)
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------

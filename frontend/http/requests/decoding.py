@@ -3,6 +3,7 @@
 The time and memory for decoding are estimated first, by counting brackets, commas and quotes outside of strings.
 """
 
+import codecs
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -122,12 +123,9 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
     except msgspec.ValidationError as error:
         fault = DecodingFault.of(error, kind, whole="The body", given=_plain(body))
         raise ApiError(400, fault.sentence + _form_of_tools(fault.field), param=fault.field or None) from None
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise ApiError(400, f"The body is not UTF-8, as JSON has to be: a text in it has the byte 0x{byte:02x} "
-                            f"({error.reason}). Encode it as UTF-8.") from None  # fmt: skip
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ApiError(400, _half_a_pair(body) or f"The body is not JSON that can be read: {error}.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fault = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
+        raise ApiError(400, fault) from None
     for name in kind.__struct_fields__:
         if isinstance(value := getattr(request, name), (dict, list)):
             check_levels(name, value)
@@ -143,6 +141,18 @@ def _form_of_tools(field: str) -> str:
             return ' A tool is {"type": "function", "function": {"name": …, "parameters": {…}}} here.'
         case _:
             return ' A tool is {"type": "function", "name": …, "parameters": {…}} here.'
+
+
+def _not_unicode(body: bytes | bytearray) -> str:
+    """A sentence about the first byte that is not UTF-8, of which the decoder may tell no place; empty if all are."""
+    try:
+        codecs.utf_8_decode(body)
+    except UnicodeDecodeError as error:
+        return (
+            f"The body is not UTF-8, as JSON has to be: a text in it has the byte 0x{body[error.start]:02x} "
+            f"({error.reason}). Encode it as UTF-8."
+        )
+    return ""
 
 
 def _half_a_pair(body: bytes | bytearray) -> str:
