@@ -48,9 +48,7 @@ int64_t value_width(const DeltaNet& a) { return a.num_value_heads * a.value_dim;
 int64_t token_width(const DeltaNet& a) { return 2 * key_width(a) + value_width(a); }
 
 void make_unit(float* x, int64_t size, float scale) {
-    Vec squares = zero();
-    over_lanes(size, [&](int64_t i, auto lanes) { squares = fma(load(x + i, lanes), load(x + i, lanes), squares); });
-    const Vec factor = broadcast(1.0f / std::sqrt(sum(squares) + kSmallestSquare));
+    const Vec factor = broadcast(1.0f / std::sqrt(sum_of_squares(x, size) + kSmallestSquare));
     over_lanes(size, [&](int64_t i, auto lanes) {
         store(x + i, load(x + i, lanes) * factor * broadcast(scale), lanes);
     });

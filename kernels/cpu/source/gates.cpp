@@ -39,11 +39,7 @@ struct GateHeads {
 static Vec sigmoid_divisor(Vec gate) { return exp(zero() - gate) + broadcast(1.0f); }
 
 static void norm_head(const GatedNorm& norm, const float* x, const float* gate, float* output) {
-    Vec squares = zero();
-    over_lanes(norm.size, [&](int64_t i, auto lanes) {
-        squares = fma(load(x + i, lanes), load(x + i, lanes), squares);
-    });
-    const Vec scale = broadcast(1.0f / std::sqrt(sum(squares) / static_cast<float>(norm.size) + norm.epsilon));
+    const Vec scale = broadcast(1.0f / std::sqrt(sum_of_squares(x, norm.size) / static_cast<float>(norm.size) + norm.epsilon));
     over_lanes(norm.size, [&](int64_t i, auto lanes) {
         const Vec normed = load(x + i, lanes) * scale * load(norm.weight + i, lanes), z = load(gate + i, lanes);
         store(output + i, normed * (z / sigmoid_divisor(z)), lanes);

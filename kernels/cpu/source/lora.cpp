@@ -110,22 +110,28 @@ PENSTOCK_INLINE inline void add_inputs(Vec (&sums)[Tokens][kQuad], const typenam
     });
 }
 
+// One part of wide sums after the other: there are registers for no more.
 template <class Format, int Tokens>
 void shrink_tile(const Lora& lora, const typename Format::Stored* quad, int64_t index, int64_t part, int64_t rank) {
     const float* inputs[Tokens];
-    Vec sums[Tokens][kQuad];
-    unrolled<Tokens>([&](auto t) PENSTOCK_INLINE {
+    WideSum wide[Tokens][kQuad];
+    for (int t = 0; t < Tokens; ++t)
         inputs[t] = lora.input + lora.step->adapted_tokens[index + t] * lora.in_features;
-        unrolled<kQuad>([&](auto r) PENSTOCK_INLINE { sums[t][r] = zero(); });
-    });
     const int64_t count = lora.in_features;
-    int64_t k = 0;
-    for (; k + kLanes <= count; k += kLanes) add_inputs<Format>(sums, quad, inputs, k, AllLanes{});
-    if (k < count) add_inputs<Format>(sums, quad, inputs, k, FirstLanes{count - k});
-    unrolled<Tokens>([&](auto t) PENSTOCK_INLINE {
-        float* shrunk = shrunk_of(lora, index + t, part) + rank;
-        unrolled<kQuad>([&](auto r) PENSTOCK_INLINE { shrunk[r] = sum(sums[t][r]); });
-    });
+    for (int64_t own = 0; own < WideSum::kParts; ++own) {
+        Vec sums[Tokens][kQuad];
+        unrolled<Tokens>([&](auto t) PENSTOCK_INLINE {
+            unrolled<kQuad>([&](auto r) PENSTOCK_INLINE { sums[t][r] = zero(); });
+        });
+        int64_t k = own * kLanes;
+        for (; k + kLanes <= count; k += WideSum::kWidth) add_inputs<Format>(sums, quad, inputs, k, AllLanes{});
+        if (k < count) add_inputs<Format>(sums, quad, inputs, k, FirstLanes{count - k});
+        unrolled<Tokens>([&](auto t) PENSTOCK_INLINE {
+            unrolled<kQuad>([&](auto r) PENSTOCK_INLINE { wide[t][r].parts[own] = sums[t][r]; });
+        });
+    }
+    for (int t = 0; t < Tokens; ++t)
+        for (int64_t r = 0; r < kQuad; ++r) shrunk_of(lora, index + t, part)[rank + r] = wide[t][r].total();
 }
 
 template <class Format>

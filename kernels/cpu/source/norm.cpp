@@ -39,17 +39,17 @@ struct AddLayerNorm {
     Quantized quantized;
 };
 
-// Adds the update to the row and gives each new number to `take`.
+// Adds the update to the row; returns the sum of what take(number, sum) makes of the new numbers.
 template <class Take>
-static void add_update(float* stream, const float* update, float factor, int64_t width, const Take& take) {
+static float add_update(float* stream, const float* update, float factor, int64_t width, const Take& take) {
     const Vec scale = broadcast(factor);
-    over_lanes(width, [&](int64_t i, auto lanes) {
+    return sum_over_lanes(width, [&](int64_t i, auto lanes, Vec sum) {
         Vec x = load(stream + i, lanes);
         if (update) {
             x = x + load(update + i, lanes) * scale;
             store(stream + i, x, lanes);
         }
-        take(x);
+        return take(x, sum);
     });
 }
 
@@ -59,12 +59,11 @@ static void norm_rows(const Norm& norm, const Take& take, const Finish& finish) 
     const int64_t width = norm.width;
     over_rows(*norm.num_rows, width, [&](int64_t row) {
         float* stream = norm.stream + row * width;
-        Vec sums = zero();
-        add_update(stream, norm.update ? norm.update + row * width : nullptr, norm.scale, width,
-                   [&](Vec x) { sums = take(x, sums); });
+        const float* update = norm.update ? norm.update + row * width : nullptr;
+        const float total = add_update(stream, update, norm.scale, width, take);
         float* output = norm.output ? norm.output + row * width
                                     : static_cast<float*>(thread_scratch(width * sizeof(float)));
-        finish(stream, output, sum(sums) / static_cast<float>(width));
+        finish(stream, output, total / static_cast<float>(width));
         if (norm.quantized.values) quantize_row(output, width, norm.quantized, row);
     });
 }
@@ -88,12 +87,11 @@ static Vec within(Vec x, FirstLanes lanes) {
 }
 
 static float mean_square_from(const float* stream, float mean, int64_t width) {
-    Vec squares = zero();
-    over_lanes(width, [&](int64_t i, auto lanes) {
+    const float squares = sum_over_lanes(width, [&](int64_t i, auto lanes, Vec sum) {
         const Vec centred = within(load(stream + i, lanes) - broadcast(mean), lanes);
-        squares = fma(centred, centred, squares);
+        return fma(centred, centred, sum);
     });
-    return sum(squares) / static_cast<float>(width);
+    return squares / static_cast<float>(width);
 }
 
 static void add_layer_norm(const AddLayerNorm& norm) {

@@ -22,12 +22,7 @@ struct AddPartNorms {
 };
 
 static void add_part_norm(const AddPartNorms& a, const float* x, float* total) {
-    Vec squares = zero();
-    over_lanes(a.part, [&](int64_t i, auto lanes) {
-        const Vec value = load(x + i, lanes);
-        squares = fma(value, value, squares);
-    });
-    const Vec scale = broadcast(1.0f / std::sqrt(sum(squares) / static_cast<float>(a.part) + a.epsilon));
+    const Vec scale = broadcast(1.0f / std::sqrt(sum_of_squares(x, a.part) / static_cast<float>(a.part) + a.epsilon));
     over_lanes(a.part, [&](int64_t i, auto lanes) {
         store(total + i, load(total + i, lanes) + load(x + i, lanes) * scale * load(a.weight + i, lanes), lanes);
     });

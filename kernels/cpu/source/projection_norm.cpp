@@ -36,15 +36,6 @@ struct NormProjections {
     float limit;
 };
 
-static float sum_of_squares(const float* x, int64_t count) {
-    Vec squares = zero();
-    over_lanes(count, [&](int64_t i, auto lanes) {
-        const Vec value = load(x + i, lanes);
-        squares = fma(value, value, squares);
-    });
-    return sum(squares);
-}
-
 static void square_sums(const SquareSums& a) {
     over_rows(*a.num_rows, a.width, [&](int64_t row) {
         const float* heads = a.heads + row * a.width;

@@ -57,12 +57,10 @@ static int64_t best_of(const float* values, int64_t first, int64_t end, int64_t 
 static void softmax(float* values, int64_t count) {
     float most = -std::numeric_limits<float>::infinity();
     for (int64_t i = 0; i < count; ++i) most = beats(values[i], most) ? values[i] : most;
-    Vec sums = zero();
     over_lanes(count, [&](int64_t i, auto lanes) {
         store(values + i, exp(load(values + i, lanes) - broadcast(most)), lanes);
-        sums = sums + load(values + i, lanes);
     });
-    const Vec total = broadcast(sum(sums));
+    const Vec total = broadcast(sum_of(values, count));
     over_lanes(count, [&](int64_t i, auto lanes) { store(values + i, load(values + i, lanes) / total, lanes); });
 }
 

@@ -70,13 +70,6 @@ inline void weigh(const float* logits, int64_t count, float largest, float tempe
     });
 }
 
-// In one order for every block, a vocabulary's last one too: lanes first, each from low ids to high.
-inline float sum_of(const float* weights, int64_t count) {
-    Vec total = zero();
-    over_lanes(count, [&](int64_t i, auto lanes) { total = total + load(weights + i, lanes); });
-    return sum(total);
-}
-
 inline double sum_of(const double* sums, int64_t count) {
     double total = 0;
     for (int64_t i = 0; i < count; ++i) total += sums[i];

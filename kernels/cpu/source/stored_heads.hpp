@@ -14,9 +14,7 @@ constexpr int64_t kLargestHead = 1024;
 
 // head / sqrt(mean(head²) + ε) × weight; the weight may be null
 inline void normalize(const float* head, const float* weight, float epsilon, int64_t size, float* to) {
-    Vec squares = zero();
-    for (int64_t i = 0; i < size; i += kLanes) squares = fma(load(head + i), load(head + i), squares);
-    const Vec scale = broadcast(1.0f / std::sqrt(sum(squares) / static_cast<float>(size) + epsilon));
+    const Vec scale = broadcast(1.0f / std::sqrt(sum_of_squares(head, size) / static_cast<float>(size) + epsilon));
     for (int64_t i = 0; i < size; i += kLanes) {
         const Vec normed = load(head + i) * scale;
         store(to + i, weight ? normed * load(weight + i) : normed);
@@ -25,9 +23,7 @@ inline void normalize(const float* head, const float* weight, float epsilon, int
 
 // The head less its mean.
 inline void centre(const float* head, int64_t size, float* to) {
-    Vec sums = zero();
-    for (int64_t i = 0; i < size; i += kLanes) sums = sums + load(head + i);
-    const Vec mean = broadcast(sum(sums) / static_cast<float>(size));
+    const Vec mean = broadcast(sum_of(head, size) / static_cast<float>(size));
     for (int64_t i = 0; i < size; i += kLanes) store(to + i, load(head + i) - mean);
 }
 

@@ -6,6 +6,11 @@
 // `over_lanes(count, body)` calls body(index, lanes) for each vector of a row; pass `lanes` on to `load` and `store`:
 //
 //     over_lanes(width, [&](int64_t i, auto lanes) { store(y + i, load(x + i, lanes) * scale, lanes); });
+//
+// `sum_over_lanes(count, body)` adds up a row in 16 lanes whatever a vector's width, so that every instruction set gets the
+// same bits; body(index, lanes, sum) gives the sum with its vector added:
+//
+//     sum_over_lanes(width, [&](int64_t i, auto lanes, Vec sum) { return sum + load(x + i, lanes); });
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -88,6 +93,46 @@ inline void over_lanes(int64_t count, const Body& body) {
     int64_t index = 0;
     for (; index + kLanes <= count; index += kLanes) body(index, AllLanes{});
     if (index < count) body(index, FirstLanes{count - index});
+}
+
+// Sums in 16 lanes: number i of a row goes to lane i % 16, and so its vector to part i / kLanes % kParts.
+struct WideSum {
+    static constexpr int64_t kWidth = 16, kParts = kWidth / kLanes;
+    Vec parts[kParts];
+
+    WideSum() {
+        for (Vec& part : parts) part = zero();
+    }
+    // Lanes i and i + 8 first, then those 4, 2 and 1 apart.
+    float total() const {
+        if constexpr (kParts == 1) return sum(parts[0]);
+        else return sum(parts[0] + parts[1]);
+    }
+};
+
+template <class Body>
+inline float sum_over_lanes(int64_t count, const Body& body) {
+    WideSum sums;
+    int64_t index = 0;
+    for (; index + WideSum::kWidth <= count; index += WideSum::kWidth)
+        for (int64_t part = 0; part < WideSum::kParts; ++part)
+            sums.parts[part] = body(index + part * kLanes, AllLanes{}, sums.parts[part]);
+    over_lanes(count - index, [&](int64_t i, auto lanes) {
+        Vec& part = sums.parts[i / kLanes];
+        part = body(index + i, lanes, part);
+    });
+    return sums.total();
+}
+
+inline float sum_of(const float* x, int64_t count) {
+    return sum_over_lanes(count, [&](int64_t i, auto lanes, Vec sum) { return sum + load(x + i, lanes); });
+}
+
+inline float sum_of_squares(const float* x, int64_t count) {
+    return sum_over_lanes(count, [&](int64_t i, auto lanes, Vec sum) {
+        const Vec value = load(x + i, lanes);
+        return fma(value, value, sum);
+    });
 }
 
 // e^x to 2 units in the last place: 0 from -104 down (and for -inf), inf from 88.73 up, NaN for NaN.
