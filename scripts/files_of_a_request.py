@@ -2,7 +2,7 @@
 
     python scripts/files_of_a_request.py
 
-A profiler stands in every process of the tree from its first line on; what runs before the model is ready is left out.
+A profiler stands in every process of the tree from its first line on; what runs before the first answer is left out.
 """
 
 import os
@@ -38,6 +38,7 @@ part = {"type": "image", "image": picture.getvalue()}
 conversation = [{"role": "user", "content": [part, {"type": "text", "text": "What is this?"}]}]
 with LLM(MODEL, quiet=True, watchdog_timeout=0) as llm:  # which looks when it likes
     params = SamplingParams(temperature=0, max_tokens=8)
+    llm.generate(["An answer, and the workers' start is over"], params, use_tqdm=False)
     Path(os.environ["FILES_OF"], "ready").touch()
     [output] = CALL
     Path(os.environ["FILES_OF"], "ready").unlink()
