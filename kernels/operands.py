@@ -58,7 +58,7 @@ class HeadLayout:
 
     @property
     def scale(self) -> float:
-        return self.head_dim**-0.5 if self.given_scale is None else self.given_scale
+        return 1 / math.sqrt(self.head_dim) if self.given_scale is None else self.given_scale
 
     @property
     def num_rotated(self) -> int:

@@ -4,6 +4,7 @@ Each rank has a slice of every expert, or with `expert_parallel` some whole expe
 each token's sum, and the ranks' parts are added up.
 """
 
+import math
 from dataclasses import replace
 
 import numpy
@@ -237,7 +238,7 @@ class ExpertsBesideMLP(Experts):
             for name in (norms.before_mlp, norms.after_mlp, norms.before_experts, norms.after_experts)
         )
         module, name = norms.before_router
-        self.before_router = Norm(weights.at(module), size, epsilon, form, scale=size**-0.5, name=name)
+        self.before_router = Norm(weights.at(module), size, epsilon, form, scale=1 / math.sqrt(size), name=name)
 
     def __call__(self, stream: Rows, adapted: StepField | None = None) -> Rows:
         update = self.after_mlp(self.mlp(self.before_mlp(stream), adapted))  # [T, hidden]

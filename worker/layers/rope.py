@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy
 
 from ...kernels.arrays import FLOAT32, Array
+from ...kernels.elementary import cosines_and_sines, logarithm, power
 from ..description.layer_ropes import LayerRopes
 from ..description.parts.rope import RopeConfig
 
@@ -94,8 +95,7 @@ class Rope:
     def _cos_sin(self, positions: Array, stretch: Array) -> tuple[Array, Array]:
         """[CHUNK, head_dim] each, as each form of rotation pairs the elements; the remaining ones aren't rotated."""
         angles = (positions[:, None] * self.frequencies[stretch]).astype(numpy.float64)  # [CHUNK, rotary_dim / 2]
-        # Rounded once, from float64, so that every processor finds the same.
-        of_cos, of_sin = (function(angles).astype(FLOAT32) * self.magnitude for function in (numpy.cos, numpy.sin))
+        of_cos, of_sin = (found.astype(FLOAT32) * self.magnitude for found in cosines_and_sines(angles))
         half = angles.shape[1]
         first, second = (
             (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
@@ -111,7 +111,7 @@ class Rope:
     def _scales(self, positions: Array) -> Array:
         """[CHUNK]: log(1 + the number of whole original contexts before a position), scaled, plus 1."""
         contexts = numpy.floor(positions / self._original_context)
-        logs = numpy.array([math.log1p(each) for each in contexts.tolist()], FLOAT32)
+        logs = numpy.array([logarithm(1 + each) for each in contexts.tolist()], FLOAT32)
         return 1 + self._query_scale * logs
 
 
@@ -150,7 +150,7 @@ def plain_frequencies(theta: float, head_dim: int) -> Array:
 def _powers(theta: float, head_dim: int) -> Array:
     """[rotary_dim / 2]: θ^(2i / head_dim) of the base and the exponents in float32, rounded once."""
     base, exponents = float(FLOAT32.type(theta)), numpy.arange(0, head_dim, 2, dtype=FLOAT32) / head_dim
-    return numpy.array([base**exponent for exponent in exponents.tolist()], FLOAT32)
+    return numpy.array([power(base, exponent) for exponent in exponents.tolist()], FLOAT32)
 
 
 def _proportional(config: RopeConfig, plain: Array) -> Array:
@@ -161,7 +161,8 @@ def _proportional(config: RopeConfig, plain: Array) -> Array:
 
 def _dynamic(config: RopeConfig, length: int) -> Array:
     stretch = config.factor * length / config.trained_context - (config.factor - 1)
-    return plain_frequencies(config.theta * stretch ** (config.rotary_dim / (config.rotary_dim - 2)), config.rotary_dim)
+    theta = config.theta * power(stretch, config.rotary_dim / (config.rotary_dim - 2))
+    return plain_frequencies(theta, config.rotary_dim)
 
 
 def _llama3(config: RopeConfig, plain: Array) -> Array:
@@ -199,13 +200,13 @@ def _longrope_magnitude(config: RopeConfig) -> float:
     if (given := config.figures.get("attention_factor")) is not None:
         return float(given)
     factor = config.figures.get("factor") or config.trained_context / config.original_context
-    return math.sqrt(1 + math.log(factor) / math.log(config.original_context)) if factor > 1 else 1.0
+    return math.sqrt(1 + logarithm(factor) / logarithm(config.original_context)) if factor > 1 else 1.0
 
 
 def _yarn_dimension(config: RopeConfig, rotations: float) -> float:
     """The dimension that turns so many times within the original context."""
     turns = config.original_context / (rotations * 2 * math.pi)
-    return config.rotary_dim * math.log(turns) / (2 * math.log(config.theta))
+    return config.rotary_dim * logarithm(turns) / (2 * logarithm(config.theta))
 
 
 def _yarn_magnitude(config: RopeConfig) -> float:
@@ -214,7 +215,7 @@ def _yarn_magnitude(config: RopeConfig) -> float:
         return float(figures["attention_factor"])
 
     def scale(weight: float) -> float:
-        return 0.1 * weight * math.log(config.factor) + 1.0 if config.factor > 1 else 1.0
+        return 0.1 * weight * logarithm(config.factor) + 1.0 if config.factor > 1 else 1.0
 
     if figures.get("mscale") and figures.get("mscale_all_dim"):
         return scale(figures["mscale"]) / scale(figures["mscale_all_dim"])

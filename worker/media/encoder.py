@@ -5,6 +5,8 @@ a medium may be computed in several steps. A merger makes a part of the rows: af
 replaces embeddings, after earlier layers those for DeepStack.
 """
 
+import math
+
 from ...kernels import HeadLayout
 from ...kernels.arrays import DeviceArray
 from ..description.vision_config import VisionConfig
@@ -30,7 +32,7 @@ class EncoderAttention:
             config.padded_head_dim,
             rotates_pairs=False,
             rotary_dim=config.head_dim,
-            given_scale=config.head_dim**-0.5,
+            given_scale=1 / math.sqrt(config.head_dim),
         )
         names = config.family.names
         self.qkv = to_heads(weights, names.heads, config)

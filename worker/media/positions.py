@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy
 
 from ...kernels.arrays import FLOAT32, Array
+from ...kernels.elementary import cosines_and_sines
 from ..description.families.vision import Places
 from ..description.vision_config import VisionConfig
 from ..layers.rope import plain_frequencies
@@ -36,9 +37,8 @@ def rotation_of(arrangement: Arrangement, config: VisionConfig) -> PatchRotation
     angles = (coordinates[:, :, None] * frequencies).reshape(len(coordinates), -1)  # [P, head_dim / 2]
     cos = numpy.ones((len(angles), config.padded_head_dim), FLOAT32)
     sin = numpy.zeros_like(cos)
-    # In float64, so that they are the nearest to the angles' on any processor.
-    cos[:, :half] = cos[:, half : 2 * half] = numpy.cos(angles, dtype=numpy.float64)
-    sin[:, half : 2 * half] = numpy.sin(angles, dtype=numpy.float64)
+    cosines, sin[:, half : 2 * half] = cosines_and_sines(angles.astype(numpy.float64))
+    cos[:, :half] = cos[:, half : 2 * half] = cosines
     sin[:, :half] = -sin[:, half : 2 * half]
     return PatchRotation(cos, sin)
 

@@ -9,6 +9,7 @@ from ctypes import addressof
 import numpy
 
 from ...arrays import FLOAT32, Array
+from ...elementary import exponential
 from ...operands import HeadLayout
 from ...states import DeltaHeads, LayerStates, StateActivation
 from ..library import struct_of
@@ -55,8 +56,7 @@ class StateOperations:
         self, convolved: Buffer, b: Buffer, a: Buffer, heads: DeltaHeads, states: LayerStates, segments: Step
     ) -> Buffer:
         output = self.program.buffer(heads.num_value_heads * heads.value_dim)
-        # Rounded once, from float64, so that every processor finds the same.
-        decay = numpy.array([math.exp(each) for each in heads.log_decay.tolist()], FLOAT32)
+        decay = numpy.array([exponential(each) for each in heads.log_decay.tolist()], FLOAT32)
         arguments = struct_of(
             DeltaNet,
             step=addressof(segments),

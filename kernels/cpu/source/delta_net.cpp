@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "logarithm.hpp"
 #include "pool.hpp"
 #include "quads.hpp"
 #include "step.hpp"
@@ -36,7 +37,7 @@ struct DeltaNet {
 namespace {
 
 constexpr float kSmallestSquare = 1e-6f;
-constexpr float kLinearFrom = 20.0f;    // log(1 + e^x) is x above
+constexpr float kLinearFrom = 20.0f;    // log(1 + e^x) is x above, and NaN stays one
 constexpr int64_t kFewTokens = 8;       // that a head in place is stepped through
 constexpr int kVectorsOfMany = 2;       // columns of a row with more: 16 KB of 128 × 32 numbers
 constexpr int kVectorsInPlace = kLanes == 16 ? 8 : 4;
@@ -54,7 +55,15 @@ void make_unit(float* x, int64_t size, float scale) {
     });
 }
 
-float softplus(float x) { return x > kLinearFrom ? x : std::log1p(std::exp(x)); }
+// log(1 + e^x), and x where that is the same.
+Vec softplus(Vec x) {
+    float numbers[kLanes], powers[kLanes];
+    store(numbers, x);
+    store(powers, exp(x));
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+        if (numbers[lane] <= kLinearFrom) numbers[lane] = static_cast<float>(natural_logarithm(1.0 + powers[lane]));
+    return load(numbers);
+}
 
 void prepare(const DeltaNet& a, int64_t token) {
     float* queries = a.convolved + token * token_width(a);
@@ -65,10 +74,12 @@ void prepare(const DeltaNet& a, int64_t token) {
     }
     float* rates = a.b + token * a.num_value_heads;
     float* kept = a.a + token * a.num_value_heads;
-    for (int64_t head = 0; head < a.num_value_heads; ++head) {
-        rates[head] = 1.0f / (1.0f + std::exp(-rates[head]));
-        kept[head] = std::exp(-a.decay[head] * softplus(kept[head] + a.step_bias[head]));
-    }
+    const Vec one = broadcast(1.0f);
+    over_lanes(a.num_value_heads, [&](int64_t head, auto lanes) {
+        store(rates + head, one / (one + exp(zero() - load(rates + head, lanes))), lanes);
+        const Vec steps = softplus(load(kept + head, lanes) + load(a.step_bias + head, lanes));
+        store(kept + head, exp(zero() - load(a.decay + head, lanes) * steps), lanes);
+    });
 }
 
 float* state_of(const DeltaNet& a, int32_t number, int64_t head) {

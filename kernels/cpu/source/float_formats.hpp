@@ -57,6 +57,7 @@ struct Bf16Dot {
     static Operand input(const Input* from, int) {
         return reinterpret_cast<__m512bh>(_mm512_set1_epi32(word_at(from)));
     }
+    // Sums of pairs of products, and zeros for denormal numbers.
     static Vec add_product(Vec sum, Operand weights, Operand input) {
         return {_mm512_dpbf16_ps(sum.lanes, weights, input)};
     }

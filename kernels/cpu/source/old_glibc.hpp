@@ -1,13 +1,11 @@
 // Names of glibc's functions as its older releases have them, so that a library compiled here loads on a system of 2018.
 //
-// glibc 2.34 renamed the threads' functions when they moved into libc, and 2.29 gave `log` a name for one that sets no
-// error numbers. All of it still answers to the names before.
+// glibc 2.34 renamed the threads' functions when they moved into libc, which still answers to the names before.
 #pragma once
 #include <features.h>
 
 #if defined(__GLIBC__) && defined(__x86_64__)
-asm(".symver log, log@GLIBC_2.2.5\n"
-    ".symver pthread_create, pthread_create@GLIBC_2.2.5\n"
+asm(".symver pthread_create, pthread_create@GLIBC_2.2.5\n"
     ".symver pthread_detach, pthread_detach@GLIBC_2.2.5\n"
     ".symver pthread_key_create, pthread_key_create@GLIBC_2.2.5\n"
     ".symver pthread_setname_np, pthread_setname_np@GLIBC_2.12\n"

@@ -2,6 +2,8 @@
 //
 // A panel's rows are read side by side, a run of input features at a time, so that reads and writes are both in order.
 // Where a number is stored in another format than it came, it is the nearest one.
+#include <algorithm>
+
 #include "float_formats.hpp"
 #include "pack.hpp"
 
@@ -15,7 +17,7 @@ inline void round_run(uint16_t* to, const float* from, int64_t count, Fp16) {
     over_lanes(count, [&](int64_t i, auto lanes) { store_fp16(to + i, load(from + i, lanes), lanes); });
 }
 inline void round_run(uint16_t* to, const float* from, int64_t count, Bf16) {
-    over_lanes(count, [&](int64_t i, auto lanes) { store_bf16(to + i, load(from + i, lanes), lanes); });
+    std::transform(from, from + count, to, bf16_from_float);
 }
 
 // Rows of the source become columns of the panel: Format::kDepth neighbours in each step of kPanel columns.

@@ -4,7 +4,7 @@
 //     rank    = 1 + tokens with a larger logit + tokens with an equal one and a lower id
 //
 // Both are summed block by block, pieces shared among the threads; blocks' sums are added in float64, in order.
-#include "old_glibc.hpp"
+#include "logarithm.hpp"
 #include "sampling.hpp"
 
 namespace penstock {
@@ -40,7 +40,7 @@ static void write_row(const RankedLogprobs& wanted, int64_t row) {
     const Logits& logits = wanted.logits;
     const int64_t blocks = logits.num_blocks(), width = 1 + wanted.num_top, chosen = wanted.chosen[row];
     const double largest = largest_of(logits.maxima_of(row), blocks);
-    const double log_total = std::log(sum_of(wanted.sums + row * blocks, blocks));
+    const double log_total = natural_logarithm(sum_of(wanted.sums + row * blocks, blocks));
     const auto write = [&](int64_t index, int64_t id, float logit) {
         wanted.token_ids[row * width + index] = static_cast<int32_t>(id);
         wanted.logprobs[row * width + index] = static_cast<float>(logit - largest - log_total);

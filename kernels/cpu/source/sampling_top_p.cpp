@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "logarithm.hpp"
 #include "sampling_draw.hpp"
 
 namespace penstock {
@@ -65,7 +66,7 @@ static int64_t append(const float* values, int64_t count, int64_t first_id, floa
 static double gather(const Draw& draw, float least, Candidates& into) {
     const Logits& logits = draw.logits;
     // A little below, for rounding.
-    const float bound = (std::log(least) - 1e-4f) * draw.parameters.temperature + draw.largest;
+    const float bound = (static_cast<float>(natural_logarithm(least)) - 1e-4f) * draw.parameters.temperature + draw.largest;
     into.count = 0;
     for (int64_t block = 0; block < logits.num_blocks(); ++block) {
         if (logits.maxima_of(draw.row)[block] < bound) continue;

@@ -22,6 +22,18 @@
 #include <arm_neon.h>
 #endif
 
+namespace penstock {
+
+// The nearest one. `store_bf16` makes denormal numbers zeros where AVX512-BF16 does it in one instruction.
+inline uint16_t bf16_from_float(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (value != value) return static_cast<uint16_t>((bits >> 16) | 0x40);
+    return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace penstock
+
 #if defined(__AVX512F__)
 #include "vector_avx512.hpp"
 #elif defined(__AVX2__)

@@ -26,7 +26,8 @@ inline Vec load_bf16(const uint16_t* from) {
 }
 inline Vec load_fp16(const uint16_t* from) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
-}inline void store_bf16(uint16_t* to, Vec x) {
+}
+inline void store_bf16(uint16_t* to, Vec x) {
     const __m256i bits = _mm256_castps_si256(x.lanes);
     const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i up = _mm256_add_epi32(_mm256_add_epi32(bits, is_odd), _mm256_set1_epi32(0x7fff));

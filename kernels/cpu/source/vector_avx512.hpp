@@ -23,7 +23,8 @@ inline Vec load_bf16(const uint16_t* from) {
 }
 inline Vec load_fp16(const uint16_t* from) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
-}inline void store_bf16(uint16_t* to, Vec x) {
+}
+inline void store_bf16(uint16_t* to, Vec x) {
     __m256i rounded;
 #if defined(__AVX512BF16__)
     rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x.lanes));

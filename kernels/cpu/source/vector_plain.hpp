@@ -22,13 +22,6 @@ inline float float_from_bf16(uint16_t bits) {
     return value;
 }
 
-inline uint16_t bf16_from_float(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    if (value != value) return static_cast<uint16_t>((bits >> 16) | 0x40);
-    return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 inline float float_from_fp16(uint16_t bits) {
     const float sign = bits & 0x8000 ? -1.0f : 1.0f;
     const int exponent = (bits >> 10) & 31;

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ....kernels.elementary import logarithm
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....records import dataclass
@@ -59,10 +60,11 @@ def read_latent(config: dict[str, Any], count: Callable[[str], int], origin: Ori
 
 def latent_scale(latent: LatentConfig, rope: RopeConfig | None) -> float:
     """The factor of attention scores; stretched positions may need a larger one."""
-    scale = latent.query_dim**-0.5
+    scale = 1 / math.sqrt(latent.query_dim)
     if rope is None or rope.kind == "default":
         return scale
     weight = rope.figures.get("mscale_all_dim")
     if weight and rope.factor > 1:
-        scale *= (0.1 * weight * math.log(rope.factor) + 1) ** 2
+        magnitude = 0.1 * weight * logarithm(rope.factor) + 1
+        scale *= magnitude * magnitude
     return scale

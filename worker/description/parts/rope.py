@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from ....kernels.elementary import power
 from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....records import dataclass
@@ -197,7 +198,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, family: RopeR
     theta = _first_given(figures.get("rope_theta"), config.get("rope_theta"), family.rope_theta)
     theta = _bounded("rope_theta", theta, origin)
     if alpha:
-        stretched = theta * _bounded("alpha", alpha, origin) ** (rotary_dim / (rotary_dim - 2))
+        stretched = theta * power(_bounded("alpha", alpha, origin), rotary_dim / (rotary_dim - 2))
         theta = _bounded("rope_theta", stretched, origin)
     return RopeConfig(
         kind=kind,

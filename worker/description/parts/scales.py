@@ -43,7 +43,7 @@ def gemma2_scales(config: Mapping[str, Any]) -> Scales:
     return Scales(
         embedding=_root_of_width(config),
         rounds_embedding=True,
-        scores=_factor(config, "query_pre_attn_scalar") ** -0.5,
+        scores=1 / math.sqrt(_factor(config, "query_pre_attn_scalar")),
         score_cap=_cap(config, "attn_logit_softcapping"),
         logit_cap=_cap(config, "final_logit_softcapping"),
     )

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy
 
 from ....kernels.arrays import FLOAT32, Array
+from ....kernels.elementary import logarithm
 from ....kernels.stored.ggml import GgmlPart
 from ....records import dataclass
 from ..piece import Part
@@ -145,9 +146,8 @@ def less_one(weight: Array) -> Array:
 
 
 def log_of_negated(numbers: Array) -> Array:
-    """log(-x), rounded once."""
-    with numpy.errstate(divide="ignore", invalid="ignore"):  # of a damaged file
-        return numpy.log(-numbers.astype(numpy.float64)).astype(FLOAT32)
+    """log(-x)."""
+    return numpy.array([logarithm(-each) for each in numbers.ravel().tolist()], FLOAT32).reshape(numbers.shape)
 
 
 def alternating(first: Array, second: Array) -> Array:
