@@ -102,6 +102,10 @@ class Library:
         function.argtypes, function.restype = [ctypes.c_int64], None
         function(count)
 
+    def portable(self) -> "Library":
+        """The same library, with the bits that every variant can give."""
+        return _PortableLibrary(self.variant, self.path)
+
     def _symbol(self, name: str) -> "ctypes._NamedFuncPointer":
         try:
             # Not by attribute: that would hand out one object, and whoever sets its types sets them for all.
@@ -111,6 +115,13 @@ class Library:
                 f"{self.path.name} has no {name}. If its source did not compile, "
                 "python -m penstock.kernels.cpu.build says why."
             ) from None
+
+
+class _PortableLibrary(Library):
+    """Where a variant computes in an order of its own, it also has a function that does so in the others' order."""
+
+    def _symbol(self, name: str) -> "ctypes._NamedFuncPointer":
+        return super()._symbol(f"{name}_portable" if hasattr(self._loaded, f"{name}_portable") else name)
 
 
 def is_compiled(variant: str) -> bool:

@@ -6,7 +6,7 @@ them in.
 """
 
 import os
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from .option_rules import (
     CONTEXT,
     COUNT,
     COUNTS,
+    DETERMINISM,
     DEVICE,
     DTYPE,
     EARLY_STOP,
@@ -78,7 +79,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_long_partial_prefills: Annotated[int | None, described("maximum long prompts among them", COUNT)] = None
     long_prefill_token_threshold: Annotated[int | None, described("tokens from which a prompt is long", COUNT)] = None
     use_warmup: Annotated[bool, described("run a full step before the first request (GPU)", FLAG)] = True
-    deterministic: Annotated[bool | None, described("make answers independent of the rest of the batch", FLAG)] = None
+    deterministic: Annotated[
+        bool | Literal["portable"] | None,
+        described("make answers independent of the rest of the batch; portable: and of the CPU", DETERMINISM),
+    ] = None
     device: Annotated[str, described("auto, cpu or cuda", DEVICE)] = "auto"
     devices: Annotated[list[int] | None, described("numbers of the GPUs to use", CARDS)] = None
     num_threads: Annotated[int | None, described("CPU threads of all ranks; default: the cores", COUNT)] = None

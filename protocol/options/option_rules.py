@@ -9,9 +9,9 @@ import operator
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from ..fields.rules import Rule
+from ..fields.rules import FLAG, Rule
 from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from ..parameters.early_stop import as_early_stop
 from .quantization import KINDS as QUANTIZATION_KINDS
@@ -127,6 +127,10 @@ def _connect(value: Any) -> str:
     return text
 
 
+def _determinism(value: Any) -> bool | Literal["portable"]:
+    return "portable" if value == "portable" else FLAG.convert(value)
+
+
 def _dtype(value: Any) -> str:
     name = _DTYPE_NAMES.get(str(value).removeprefix("torch."), str(value).removeprefix("torch."))
     if name not in _DTYPES:
@@ -166,6 +170,7 @@ ROPE = _rule(as_json_dict, 'must be a dict such as {"rope_type": "yarn", "factor
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
+DETERMINISM = _rule(_determinism, "must be True, False or portable", (True, False, "portable"))
 KV_DTYPE = one_of("auto", "fp32", "fp16", "bf16", "int8", "uint4")
 LOAD_FORMAT = one_of("auto", "safetensors", "dummy", "stand-in")
 BLOCK_SIZE = one_of(16, 32, 64, 128)

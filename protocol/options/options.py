@@ -52,7 +52,7 @@ class EngineOptions(TypedDict, total=False):
     max_long_partial_prefills: int | None
     long_prefill_token_threshold: int | None
     use_warmup: bool
-    deterministic: bool | None
+    deterministic: bool | Literal["portable"] | None
     device: Literal["auto", "cpu", "cuda"]
     devices: int | Sequence[int] | None
     num_threads: int | None

@@ -140,6 +140,7 @@ def test_every_field_that_describes_itself_is_an_option(struct, parser):
         (["--no-enable-prefix-caching"], {}, {"enable_prefix_caching": False}),
         (["--kv-cache-memory", "4GiB"], {}, {"kv_cache_memory": "4GiB"}),
         (["--devices", "0,1", "--deterministic"], {}, {"devices": [0, 1], "deterministic": True}),
+        (["--deterministic=portable"], {}, {"deterministic": "portable"}),
         (["--gpu-memory-utilization", "0.5"], {}, {"gpu_memory_utilization": 0.5}),
     ],
 )

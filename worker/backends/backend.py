@@ -42,6 +42,7 @@ class BackendOptions:
     """Options for computing a model."""
 
     deterministic: bool = False  # None and False: only if it costs nothing; native kernels always are
+    portable: bool = False  # with the same bits on every kind of CPU
     captures_steps: bool = True  # and replays them, if the backend can
     captured_rows: tuple[int, ...] = ()  # numbers of rows; empty: the backend chooses
 
@@ -110,6 +111,10 @@ class Backend(ABC):
     ) -> PackedCache:
         """The cache of this model's packed weights. Raises `NotKept`."""
         raise NotKept(f"only native kernels of a CPU map them, and here are {self.kernels}")
+
+    def own_kv_kind(self, kind: str) -> str:
+        """The number format of keys and values for "auto", of a model in this one."""
+        return kind
 
     def kv_kind(self, kind: str) -> str:
         """Check that this backend has this number format for keys and values."""

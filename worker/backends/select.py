@@ -21,6 +21,7 @@ from ..device import Device, HostDevice
 from ..ranks.parallel import Parallel
 from .backend import Backend, BackendOptions
 from .native.backend import NativeBackend
+from .native.portable import PortableBackend
 
 if TYPE_CHECKING:
     from .torch.backend import TorchBackend
@@ -54,6 +55,8 @@ def select_backend(
     options: BackendOptions,
 ) -> Backend:
     """The fastest backend that can run the model here. Those of torch and Triton are imported where they are chosen."""
+    if options.portable:
+        return _portable_backend(config, device, dtype, ranks)
     missing = ""
     if device.kind == "cuda" or triton.is_interpreted():
         if lacking := _missing_on_a_gpu(config):
@@ -74,6 +77,21 @@ def select_backend(
         except LibraryError as error:
             missing = str(error)
     return _torch_backend(device, dtype, ranks, options, missing)
+
+
+def _portable_backend(config: ModelConfig, device: Device, dtype: DType, ranks: Parallel) -> Backend:
+    if device.kind == "cuda":
+        raise ConfigError(
+            "deterministic='portable' is for CPUs: a GPU's products add in an order of their own. Use device='cpu', or "
+            "deterministic=True for the same answer in any batch."
+        )
+    try:
+        return PortableBackend.create(load_library().portable(), config, dtype, ranks)
+    except LibraryError as error:
+        raise ConfigError(
+            f"deterministic='portable' needs the native kernels, whose arithmetic it is: {error} "
+            "penstock doctor says more about this machine."
+        ) from error
 
 
 def _torch_backend(

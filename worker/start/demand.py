@@ -100,4 +100,4 @@ def kv_kind(config: ModelConfig, backend: Backend, own: str, wanted: str) -> str
             f"kv_cache_dtype={wanted!r} is not for {config.family.name}, which keeps latents instead of keys "
             f"and values (MLA). Use {', '.join(DTYPES)}."
         )
-    return backend.kv_kind(own if wanted == "auto" else wanted)
+    return backend.kv_kind(backend.own_kv_kind(own) if wanted == "auto" else wanted)

@@ -77,6 +77,7 @@ class Start:
             load_format=self.config.load_format,
             options=BackendOptions(
                 deterministic=bool(self.config.deterministic),
+                portable=self.config.deterministic == "portable",
                 captures_steps=not self.config.enforce_eager,
                 captured_rows=tuple(self.config.graph_batch_sizes or ()),
             ),

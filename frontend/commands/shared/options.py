@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
@@ -89,6 +89,8 @@ def add_options(
         shared: dict[str, Any] = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
+            for word in _words(field.type):
+                group.add_argument(f"{flag}={word}", action="store_const", const=word, **shared)
         else:
             metavar, read, action = KINDS[kind]
             group.add_argument(flag, action=action, type=read, metavar=metavar, **shared)
@@ -109,6 +111,11 @@ def kind_and_description(annotation: Any) -> tuple[Any, str | None]:
     if NoneType in get_args(kind):
         kind = next(part for part in get_args(kind) if part is not NoneType)
     return kind, annotation.__metadata__[0].description
+
+
+def _words(annotation: Any) -> tuple[str, ...]:
+    """The words that a switch takes beside on and off: "portable" of `bool | Literal["portable"] | None`."""
+    return next((get_args(part) for part in get_args(annotation.__origin__) if get_origin(part) is Literal), ())
 
 
 def _help(name: str, description: str, default: Any) -> str:

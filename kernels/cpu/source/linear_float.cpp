@@ -251,3 +251,14 @@ extern "C" void penstock_gated_linear_bf16(const void* arguments) { gated_linear
 extern "C" void penstock_experts_fp32(const void* arguments) { compute_experts<Float<Fp32>>(experts_at(arguments)); }
 extern "C" void penstock_experts_fp16(const void* arguments) { compute_experts<Float<Fp16>>(experts_at(arguments)); }
 extern "C" void penstock_experts_bf16(const void* arguments) { compute_experts<Float<Bf16>>(experts_at(arguments)); }
+
+#if defined(__AVX512BF16__)
+// With the bits of processors that have no such instructions.
+extern "C" void penstock_linear_bf16_portable(const void* arguments) { linear_float<Bf16Widened>(linear_at(arguments)); }
+extern "C" void penstock_gated_linear_bf16_portable(const void* arguments) {
+    gated_linear_float<Bf16Widened>(gated_at(arguments));
+}
+extern "C" void penstock_experts_bf16_portable(const void* arguments) {
+    compute_experts<Float<Bf16Widened>>(experts_at(arguments));
+}
+#endif

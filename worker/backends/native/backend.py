@@ -108,7 +108,8 @@ class NativeBackend(Backend):
         return NativeOperations(self.library, Parallel())
 
     def encoder_pass(self, encoder: Encoder) -> RecordedPass:
-        return RecordedPass(encoder, cast(NativeOperations, encoder.placement.ops), self.format.kind)
+        ops, kv_kind = cast(NativeOperations, encoder.placement.ops), self.own_kv_kind(self.format.kind)
+        return RecordedPass(encoder, ops, kv_kind)
 
     def fast_decode(  # type: ignore[override]  # takes what `forward_pass` has returned
         self,
