@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy
 
 from penstock.kernels.states import Segments
+from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.kv.state_memory import StateMemory
@@ -20,12 +21,13 @@ from penstock.worker.steps.block_tables import BlockRows
 from .harness import seconds_of
 
 BLOCK_SIZE = 32
+DEFAULT = BackendOptions()
 Rows = list[tuple[int, int]]  # tokens in the step, and the context with them
 
 
-def dummy_model(folder: Path, quantization: str, threads: int) -> Model:
+def dummy_model(folder: Path, quantization: str, threads: int, options: BackendOptions = DEFAULT) -> Model:
     form = None if quantization == "none" else quantization
-    return load_model(folder, load_format="dummy", quantization=form, num_threads=threads)
+    return load_model(folder, load_format="dummy", quantization=form, num_threads=threads, options=options)
 
 
 def filled_memory(model: Model, tokens: int, kind: str) -> ModelMemory:
