@@ -1,0 +1,249 @@
+"""A job's journal: records that were appended to a file, and that survive any end of the process or the machine.
+
+A frame is a mark, the length of its record, the length of the file that was synced when the frame was written, a
+checksum, and the record in MessagePack. Records are committed together: at most `commit_seconds` of work are lost.
+Recovery cuts off what a crash has left of an unfinished tail. If a damaged frame is followed by one that was written
+after the damaged place had been synced, the disk has lost what it had promised to keep, and the journal is refused.
+
+    [b"\\xf5PJ1"] [length: u32] [synced: u64] [CRC-32 of the fields before and the record: u32] [record]
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...protocol.errors import ConfigError, PenstockError
+
+_MARK: Final = b"\xf5PJ1"
+_HEADER = struct.Struct("<4sIQI")
+_FIELDS = struct.Struct("<4sIQ")  # that the checksum covers, with the record
+_BUFFERED_BYTES = 1 << 20  # more are written at once, though not yet synced
+LONGEST_RECORD = 1 << 31
+
+
+class JournalFrame(NamedTuple):
+    offset: int  # in the file
+    end: int
+    synced: int
+    record: bytes
+
+
+class Journal:
+    """A journal that is open for appending; one process at a time has it."""
+
+    def __init__(
+        self, path: Path, file: int, length: int, commit_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = path
+        self._file = file
+        self._length = length  # of whole records in the file
+        self._synced = length
+        self._buffer = bytearray()
+        self._commit_seconds = commit_seconds
+        self._clock = clock
+        self._committed_at = clock()
+
+    @classmethod
+    def open(cls, path: Path, commit_seconds: float = 1.0) -> "Journal":
+        """Open or create it, and cut off an unfinished tail. Raises if another process has it."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            file = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise ConfigError(f"The journal {path} cannot be opened: {error.strerror}.") from error
+        try:
+            _lock(file, path)
+            length = _recovered_length(file, path)
+            os.ftruncate(file, length)
+            # A tail that was read may still be in memory alone.
+            os.fsync(file)
+            _sync_folder(path.parent)
+            os.lseek(file, length, os.SEEK_SET)
+            return cls(path, file, length, commit_seconds)
+        except OSError as error:
+            os.close(file)
+            raise _unwritten(path, error) from error
+        except BaseException:
+            os.close(file)
+            raise
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._length and not self._buffer
+
+    def append(self, record: bytes) -> None:
+        """Append a record; it is safe once `commit` has returned."""
+        if len(record) > LONGEST_RECORD:
+            raise PenstockError(f"An answer of {len(record) >> 20:,} MiB is too long for a journal.")
+        self._buffer += frame(record, self._synced)
+        if len(self._buffer) >= _BUFFERED_BYTES:
+            self._write()
+        self.commit_if_due()
+
+    @property
+    def seconds_until_commit(self) -> float:
+        return max(0.0, self._committed_at + self._commit_seconds - self._clock())
+
+    def commit_if_due(self) -> None:
+        if self.seconds_until_commit == 0:
+            self.commit()
+
+    def commit(self) -> None:
+        """Bring all records to the disk."""
+        self._write()
+        if self._synced != self._length:
+            try:
+                os.fsync(self._file)
+            except OSError as error:
+                # Pages that could not be written count as clean from now on: nothing behind the last sync is certain.
+                self._cut(self._synced)
+                raise _unwritten(self.path, error) from error
+            self._synced = self._length
+        self._committed_at = self._clock()
+
+    def records(self) -> Iterator[JournalFrame]:
+        """All records so far, in their order."""
+        self._write()
+        return read_journal(self.path, self._length)
+
+    def close(self) -> None:
+        """Commit, and let others have it."""
+        if self._file >= 0:
+            try:
+                self.commit()
+            finally:
+                os.close(self._file)
+                self._file = -1
+
+    def _write(self) -> None:
+        left = memoryview(bytes(self._buffer))
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            self._cut(self._length)
+            raise _unwritten(self.path, error) from error
+        self._length += len(self._buffer)
+        self._buffer.clear()
+
+    def _cut(self, length: int) -> None:
+        """Leave whole records alone, as far as that is possible; recovery cuts off the rest."""
+        self._buffer.clear()
+        self._length = length
+        with suppress(OSError):
+            os.ftruncate(self._file, length)
+            os.lseek(self._file, length, os.SEEK_SET)
+
+
+def frame(record: bytes, synced: int) -> bytes:
+    fields = _FIELDS.pack(_MARK, len(record), synced)
+    checksum = zlib.crc32(record, zlib.crc32(fields))
+    return fields + struct.pack("<I", checksum) + record
+
+
+def read_journal(path: Path, length: int | None = None) -> Iterator[JournalFrame]:
+    """The whole records of a journal, which another process may be writing."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size if length is None else length
+        if not size:
+            return
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+            yield from _frames(content)
+
+
+def is_open_elsewhere(path: Path) -> bool:
+    """Whether a process is working on this journal."""
+    try:
+        inode = os.stat(path).st_ino
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return False
+    # Layered file systems report another device than the kernel's list has.
+    return any(" FLOCK " in line and f":{inode} " in line for line in locks.splitlines())
+
+
+def _frames(content: mmap.mmap) -> Iterator[JournalFrame]:
+    offset = 0
+    while (found := _frame_at(content, offset)) is not None:
+        yield found
+        offset = found.end
+
+
+def _frame_at(content: mmap.mmap, offset: int) -> JournalFrame | None:
+    if offset + _HEADER.size > len(content):
+        return None
+    mark, length, synced, checksum = _HEADER.unpack_from(content, offset)
+    end = offset + _HEADER.size + length
+    if mark != _MARK or end > len(content):
+        return None
+    record = content[offset + _HEADER.size : end]
+    fields = content[offset : offset + _FIELDS.size]
+    return JournalFrame(offset, end, synced, record) if zlib.crc32(record, zlib.crc32(fields)) == checksum else None
+
+
+def _recovered_length(file: int, path: Path) -> int:
+    """The length of the whole records; raises if the file is no journal, or lost records that had been synced."""
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
+    if not status.st_size:
+        return 0
+    with mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ) as content:
+        length = 0
+        for found in _frames(content):
+            length = found.end
+        if not length and not _MARK.startswith(content[: len(_MARK)].rstrip(b"\0")):
+            raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
+        if (later := _synced_later(content, length)) is not None:
+            raise PenstockError(
+                f"The journal {path} is damaged at byte {length:,}, and whole again from byte {later:,}: the disk has "
+                "lost what it had stored. Restore the file, or move it away to start again."
+            )
+        return length
+
+
+def _synced_later(content: mmap.mmap, place: int) -> int | None:
+    """Where the first frame behind a place is that was written once the place had been synced."""
+    at = content.find(_MARK, place)
+    while at >= 0:
+        found = _frame_at(content, at)
+        if found is not None and found.synced > place:
+            return at
+        at = content.find(_MARK, at + 1 if found is None else found.end)
+    return None
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConfigError(f"{path} belongs to a run of this job that is going on; wait for its end.") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):  # of a file system without locks
+            raise
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(OSError):  # some file systems can't; the name exists nevertheless
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _unwritten(path: Path, error: OSError) -> PenstockError:
+    reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+    return PenstockError(
+        f"The journal {path} cannot be written: {reason}. Once that is mended, run the same command again: the job "
+        "continues from its last whole record."
+    )

@@ -1,0 +1,190 @@
+"""A job's journal keeps what it has committed through faults of the disk and crashes at any moment."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import pytest
+from builders.cases import for_each
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.frontend.jobs import journal as journals
+from penstock.frontend.jobs.journal import Journal, is_open_elsewhere, read_journal
+from penstock.protocol.errors import ConfigError, PenstockError
+
+PAGE = 32  # small, so that records share pages and span several
+
+
+class Disk:
+    """A file whose unsynced pages a crash may lose or tear, and whose writes and syncs fail when told to.
+
+    The real file is what the kernel has in memory; `stored` is what the disk has.
+    """
+
+    def __init__(self, path: Path, faults: Iterator[str]) -> None:
+        self.path, self.faults, self.stored = path, faults, b""
+
+    def write(self, file: int, content: bytes) -> int:
+        fault = next(self.faults, "")
+        if fault == "refused":
+            raise OSError(errno.EIO, "refused")
+        if fault in ("short", "full"):
+            content = content[: len(content) // 2]
+        written = os.write(file, content) if content else 0
+        if fault == "full":
+            raise OSError(errno.ENOSPC, "full")
+        return written or os.write(file, content or b"")
+
+    def fsync(self, file: int) -> None:
+        if next(self.faults, "") == "refused":
+            raise OSError(errno.EIO, "refused")
+        if not os.path.isdir(f"/proc/self/fd/{file}"):
+            self.stored = self.path.read_bytes()
+
+    def crash(self, choices: Iterator[int]) -> None:
+        """What a crash leaves: of each page the stored one, the newer one, or the beginning of the newer one."""
+        newer = self.path.read_bytes()
+        size = next(choices) % (abs(len(newer) - len(self.stored)) + 1) + min(len(newer), len(self.stored))
+        left = bytearray(size)
+        left[: len(self.stored)] = self.stored[:size]
+        for start in range(0, size, PAGE):
+            page = newer[start : min(start + PAGE, size)]
+            page = page[: (0, len(page), next(choices) % (len(page) + 1))[next(choices) % 3]]
+            left[start : start + len(page)] = page
+        self.path.write_bytes(left)
+        self.stored = bytes(left)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        own = mock.MagicMock(wraps=os)
+        for name in ("O_RDWR", "O_CREAT", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_RDONLY", "O_DIRECTORY"):
+            setattr(own, name, getattr(os, name))
+        own.write, own.fsync = self.write, self.fsync
+        # Records are written long before they are synced.
+        with mock.patch.object(journals, "os", own), mock.patch.object(journals, "_BUFFERED_BYTES", PAGE):
+            yield
+
+
+def endless(numbers: list[int]) -> Iterator[int]:
+    return (numbers[at % len(numbers)] for at in range(1 << 30))
+
+
+STEPS = st.lists(st.one_of(st.integers(0, 90), st.sampled_from(["commit", "kill", "crash"])), max_size=24)
+FAULTS = st.lists(st.sampled_from(["", "", "", "short", "full", "refused"]), max_size=16)
+
+
+@settings(max_examples=150)
+@given(STEPS, FAULTS, st.lists(st.integers(0, 1 << 16), min_size=1, max_size=12))
+def test_after_any_fault_and_crash_a_journal_has_a_prefix_of_its_records_with_all_that_were_committed(
+    steps, faults, choices
+):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "journal")
+        disk, chosen = Disk(path, iter(faults)), endless(choices)
+        appended: list[bytes] = []
+        committed = 0
+        journal = None
+        with disk.in_place():
+            for step in [*steps, "crash"]:
+                try:
+                    if journal is None:
+                        journal = Journal.open(path, commit_seconds=1e9)
+                        kept = [found.record for found in journal.records()]
+                        assert kept == appended[: len(kept)] and len(kept) >= committed
+                        appended, committed = kept, len(kept)
+                    if step == "commit":
+                        journal.commit()
+                        committed = len(appended)
+                    elif isinstance(step, int):
+                        appended.append(bytes([len(appended) % 256]) * step)
+                        journal.append(appended[-1])
+                except PenstockError:
+                    step = "kill"  # a run ends with the fault, and the next one opens the journal again
+                if step in ("kill", "crash"):
+                    if journal is not None:
+                        os.close(journal._file)
+                        journal = None
+                    if step == "crash" and path.exists():
+                        disk.crash(chosen)
+            disk.faults = iter(())
+            with_all = Journal.open(path)
+            kept = [found.record for found in with_all.records()]
+            assert kept == appended[: len(kept)] and len(kept) >= committed
+            with_all.close()
+
+
+def written(path: Path, *records: bytes) -> list[int]:
+    """The records, each committed; returns where each begins."""
+    journal = Journal.open(path)
+    for record in records:
+        journal.append(record)
+        journal.commit()
+    offsets = [found.offset for found in journal.records()]
+    journal.close()
+    return offsets
+
+
+@for_each("cut", range(1, 40))
+def test_a_torn_tail_is_cut_off_and_the_journal_goes_on(tmp_path, cut):
+    path = tmp_path / "journal"
+    offsets = written(path, b"one", b"two", b"three" * 7)
+    os.truncate(path, path.stat().st_size - min(cut, path.stat().st_size - offsets[2]))
+    written(path, b"four")
+    assert [found.record for found in read_journal(path)] == [b"one", b"two", b"four"]
+
+
+def test_damage_in_the_middle_is_told_with_its_place_and_changes_nothing(tmp_path):
+    path = tmp_path / "journal"
+    offsets = written(path, b"one", b"two", b"three")
+    content = bytearray(path.read_bytes())
+    content[offsets[1] + 20] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(PenstockError, match=f"damaged at byte {offsets[1]}, and whole again from byte {offsets[2]}"):
+        Journal.open(path)
+    assert path.read_bytes() == content
+
+
+def test_one_run_at_a_time_has_a_journal_which_is_its_users_alone(tmp_path):
+    path = tmp_path / "journal"
+    journal = Journal.open(path)
+    assert path.stat().st_mode & 0o777 == 0o600 and is_open_elsewhere(path)
+    with pytest.raises(ConfigError, match="belongs to a run of this job that is going on"):
+        Journal.open(path)
+    journal.append(b"one")
+    journal.close()
+    assert not is_open_elsewhere(path)
+
+
+@for_each(
+    "make",
+    [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir(), lambda p: p.write_text("mine")],
+    ids=["pipe", "link", "folder", "text"],
+)
+def test_what_is_no_journal_is_refused_and_stays(tmp_path, make):
+    path = tmp_path / "journal"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(ConfigError, match="journal"):
+        Journal.open(path)
+    assert before is None or path.read_bytes() == before
+
+
+def test_work_is_committed_once_it_is_due(tmp_path):
+    now = 0.0
+    path = tmp_path / "journal"
+    Journal.open(path).close()
+    file = os.open(path, os.O_RDWR)
+    with mock.patch.object(journals.os, "fsync", wraps=os.fsync) as synced:
+        journal = Journal(path, file, 0, 1.0, clock=lambda: now)
+        journal.append(b"one")
+        assert not synced.called and journal.seconds_until_commit == 1
+        now = 1.0
+        journal.append(b"two")
+        assert synced.call_count == 1
+        journal.close()
+    assert [found.record for found in read_journal(path)] == [b"one", b"two"]
