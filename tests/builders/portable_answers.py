@@ -1,7 +1,7 @@
 """Digests of many models' answers in the arithmetic that all CPUs share: the same on every machine and every variant.
 
     python tests/builders/portable_answers.py --write         after a change that was meant to change bits
-    python tests/builders/portable_answers.py CHECKPOINTS     prints the digests of checkpoints that lie there already
+    python tests/builders/portable_answers.py FILE VARIANT    prints a variant's, of the checkpoints that the file names
 
 The second form needs no torch, so an emulated processor's Python runs it.
 """
@@ -20,6 +20,7 @@ if __name__ == "__main__":
 
 from builders.runner_harness import engine_of, prompt
 
+from penstock.kernels.cpu import library as native
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.start.load import load_model
 
@@ -102,17 +103,25 @@ def digest_of(name: str, checkpoint: Path) -> str:
     return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
 
 
-def main(where: str) -> None:
-    if where != "--write":
-        for name in MODELS:
-            print(name, digest_of(name, Path((Path(where, name) / "checkpoint.txt").read_text())))
+def made_in(folder: Path) -> dict[str, str]:
+    """The checkpoint of each model."""
+    return {name: str(case.made(folder / str(number))) for number, (name, case) in enumerate(MODELS.items())}
+
+
+def digests_of(checkpoints: dict[str, str]) -> str:
+    found = {name: digest_of(name, Path(checkpoint)) for name, checkpoint in checkpoints.items()}
+    return json.dumps(found, indent=1) + "\n"
+
+
+def main(words: list[str]) -> None:
+    if words == ["--write"]:
+        with TemporaryDirectory() as folder:
+            RECORDED.write_text(digests_of(made_in(Path(folder))))
         return
-    found = {}
-    with TemporaryDirectory() as folder:
-        for number, name in enumerate(MODELS):
-            found[name] = digest_of(name, MODELS[name].made(Path(folder, str(number))))
-    RECORDED.write_text(json.dumps(found, indent=1) + "\n")
+    # An emulated processor has the real one's /proc/cpuinfo.
+    native.executable_variants = lambda: [words[1]]
+    print(digests_of(json.loads(Path(words[0]).read_text())), end="")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

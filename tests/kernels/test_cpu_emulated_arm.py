@@ -1,18 +1,20 @@
-"""The kernels for ARM under emulation: they compile, and their products and answers have the bits of x86's.
+"""The kernels for ARM under emulation: they compile, and their products and answers have the bits of x86's, portable
+ones those that are recorded.
 
 Needs a cross compiler, and in PENSTOCK_ARM_PYTHON a command that runs an aarch64 Python with Penstock's dependencies;
 with qemu-user that is `qemu-aarch64 -cpu max -L ROOT ROOT/usr/bin/python3`. No processor of this kind has run them.
 """
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from builders import portable_answers
 
 from penstock.kernels.cpu.build import BuildFolders, build
 from penstock.kernels.cpu.variants import ALL_VARIANTS, executable_variants
@@ -26,8 +28,7 @@ pytestmark = [
 ]
 
 
-def numbers_of(python: Sequence[str], variant: str, **surroundings: str) -> list[str]:
-    words = [*python, PROGRAM, variant]
+def printed(*words: str | Path, **surroundings: str) -> list[str]:
     done = subprocess.run(words, env=os.environ | surroundings, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -39,5 +40,9 @@ def test_an_emulated_arm_processor_gives_the_products_and_answers_of_x86_bit_for
     build(variant, BuildFolders(tmp_path, tmp_path / "objects"))
     package = str(Path(sys.prefix) / "package")
     arm = {"PYTHONPATH": package, "PENSTOCK_CPU_LIBRARIES": str(tmp_path), "PENSTOCK_CACHE": str(tmp_path / "cache")}
-    found = numbers_of(shlex.split(PYTHON), variant, **arm)
-    assert found == numbers_of([sys.executable], "avx2", PENSTOCK_CPU_LIBRARIES="")
+    found = printed(*shlex.split(PYTHON), PROGRAM, variant, **arm)
+    assert found == printed(sys.executable, PROGRAM, "avx2", PENSTOCK_CPU_LIBRARIES="")
+    checkpoints = tmp_path / "checkpoints.json"
+    checkpoints.write_text(json.dumps(portable_answers.made_in(tmp_path / "models")))
+    found = printed(*shlex.split(PYTHON), portable_answers.__file__, checkpoints, variant, **arm)
+    assert found == portable_answers.RECORDED.read_text().splitlines()
