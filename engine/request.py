@@ -90,6 +90,7 @@ class Sequence:
         "output",
         "num_known",
         "num_computed",
+        "num_begun",
         "horizon",
         "max_total",
         "next_look",
@@ -134,6 +135,7 @@ class Sequence:
         self.output = array("i")
         self.num_known = request.num_prompt  # tokens whose value is known
         self.num_computed = 0
+        self.num_begun = 0  # the end of its chunk that has passed through some layers only; 0 if it has none
         self.horizon = 0  # positions that may be computed before a block or a decision is needed
         self.max_total = request.max_total
         # At this number of known tokens, it may have to end whatever the newest one is.

@@ -87,25 +87,30 @@ class RunningBatch:
         """Plan the next chunk of a prefilling sequence. Returns its number of tokens, 0 if no block is free for it.
         One that has just `entered` gets its row nevertheless, with the content of its tables."""
         start, media = sequence.num_computed, sequence.media
-        end = self.cache.reach(sequence, start + min(budget, sequence.num_left))
-        if media is not None:
-            end = self.encoder.whole_end(media, end)
-        num_tokens = max(0, end - start)
+        num_tokens = max(0, self.reach(sequence, start + min(budget, sequence.num_left)) - start)
         if not num_tokens and entered is None:
             return 0
-        additions = self._extend(sequence, end) if num_tokens else ()
+        additions: Additions = ()
+        if num_tokens:
+            additions = self.cache.extend(sequence, start + num_tokens)
+            self.advance_to(sequence, start + num_tokens)
         step.add(sequence, num_tokens, together(entered or (), additions))
         if media is not None:
-            self.encoder.note_rows(sequence, media, step, num_tokens)
+            step.media += self.encoder.rows_of(sequence, media, start, sequence.num_computed, len(step.rows) - 1)
+            self.encoder.release_up_to(sequence, media, sequence.num_computed, step)
         return num_tokens
 
-    def _extend(self, sequence: Sequence, end: int) -> Additions:
-        additions = self.cache.extend(sequence, end)
+    def reach(self, sequence: Sequence, end: int) -> int:
+        """The position up to which a prefilling sequence can be computed with the free blocks, `end` at most."""
+        end = self.cache.reach(sequence, end)
+        return end if sequence.media is None else self.encoder.whole_end(sequence.media, end)
+
+    def advance_to(self, sequence: Sequence, end: int) -> None:
+        """Count a prefilling sequence as computed up to this position, for which it has blocks."""
         sequence.num_computed = end
         self.cache.publish(sequence, end)
         self._advanced.append(sequence)
         self._is_settled = self._is_settled and sequence.num_left > 0
-        return additions
 
     def at_horizon(self) -> list[Sequence]:
         """The decoding sequences whose tables are full. One whose last token is in flight leaves instead: it no
@@ -129,6 +134,7 @@ class RunningBatch:
         if sequence.media is not None:
             self.encoder.release(sequence)
         self.slots.give_back(sequence.slot)
+        sequence.num_begun = 0
         sequence.slot = NO_SLOT
         sequence.request.client.leave_slot()
         self._is_settled = False

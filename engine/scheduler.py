@@ -13,7 +13,8 @@ from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, Ste
 from ..protocol.stats import Stats
 from .adapters import AdapterReference, AdapterTable
 from .admission.admission import Admission
-from .admission.limits import Limits
+from .admission.layers import LayeredChunks
+from .admission.limits import Limits, StepLoad
 from .admission.pace import Pace
 from .admission.queue import WaitingQueue
 from .counters import Counters
@@ -64,7 +65,9 @@ class Scheduler:
         self.admission = Admission(
             limits, self.waiting, self.running, self.cache, self.encoder, self.in_flight, self.counters
         )
-        self.pace: Pace | None = None  # from the first request whose answer is streamed
+        # From the first request whose answer is streamed, if prompts may be split:
+        self.pace: Pace | None = None
+        self.layers: LayeredChunks | None = None  # if workers can compute a chunk layer by layer
         self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
         plain = (self.sequences, self.running, self.waiting, self.publisher)
         self.plain = PlainDecoding(*plain)
@@ -87,8 +90,10 @@ class Scheduler:
         request = Request(prompt, self.limits.max_model_len, root, client, adapter.slot)
         refusal = refusal or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
-        if prompt.is_streamed and self.pace is None:
-            self.pace = Pace()
+        if prompt.is_streamed and self.pace is None and self.limits.enable_chunked_prefill:
+            self.pace = Pace(self.running, self.waiting, self.in_flight)
+            if self.limits.num_layers:
+                self.layers = LayeredChunks(self.limits, self.running, self.cache, self.encoder)
         for sequence in self._sequences_of(request, is_long):
             self.sequences[sequence.id] = sequence
             self._let_in(sequence, refusal or sequence.decoding.begin(sequence))
@@ -169,10 +174,13 @@ class Scheduler:
             strategy.after_decodes(step, self.limits.max_num_batched_tokens - len(step.rows))
         step.num_decodes = len(step.rows)
         load = self.admission.load(step)
-        if self.pace is not None and self._is_paced(step):
-            load.allowance = self.pace.allowance(step, load.num_prompts, len(self.waiting), load.allowance.left)
+        if self.pace is not None:
+            self._pace_prompts(self.pace, step, load)
         if self.limits.media is not None:
             self.encoder.begin_step(self._encoder_budget(step, load.allowance))
+        if self.layers is not None and self.pace is not None and load.long:
+            part, num_layers = load.allowance.part, self.limits.num_layers
+            self.layers.go_on(step, load, self.pace.layer_work(part, num_layers) if step.is_paced else None)
         self.admission.go_on(step, load)
         self.admission.admit(step, load)
         if self.pace is not None and load.allowance.has_pause:
@@ -222,6 +230,15 @@ class Scheduler:
             sequence.num_computed += 1
         step.add_decodes(rows, additions)
 
+    def _pace_prompts(self, pace: Pace, step: ScheduledStep, load: StepLoad) -> None:
+        """Hold prompts back for streamed answers, if there are any."""
+        step.is_paced = pace.applies_to(step)
+        if self.layers is not None:
+            load.long, load.prompts = self.layers.prompts(step)
+        if step.is_paced:
+            num_computed = load.num_prompts - len(load.long[1:])
+            load.allowance = pace.allowance(step, num_computed, load.allowance.left)
+
     def _encoder_budget(self, step: ScheduledStep, allowance: Allowance) -> int:
         """How much a step may encode, in patches x layers."""
         if self.pace is None or not step.is_paced:
@@ -229,14 +246,6 @@ class Scheduler:
         if not allowance:  # the step is a measurement
             return 0
         return self.limits.mm_encoder_budget or self.pace.encoder_budget()
-
-    def _is_paced(self, step: ScheduledStep) -> bool:
-        """Whether prompts are held back: there are some, there are streamed answers, and there is something else to
-        compute."""
-        has_prompts = self.running.prefilling or self.waiting
-        if not (has_prompts and self.limits.enable_chunked_prefill and (step.rows or self.in_flight)):
-            return False
-        return any(sequence.request.prompt.is_streamed for sequence in self.running.decoding)
 
     # --- results ----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from itertools import repeat
 
 from ..protocol.layer_groups import GroupChanges
 from ..protocol.media import Encode, MediaRows
-from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
+from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan, column
 from .memory.cache import Additions, ForkedTables
 from .memory.offload import NO_MOVES, Moves
 from .request import Sequence
@@ -58,7 +58,8 @@ class Allowance:
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked",
-        "dropped", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work", "_added", "_forked",
+        "dropped", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
+        "layered", "layered_sequences", "layer_work", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -78,6 +79,9 @@ class ScheduledStep:
         self.encodes: list[Encode] = []
         self.media: list[MediaRows] = []
         self.encoder_work = 0  # work of its encodes, in patches x layers
+        self.layered: list[ChunkLayers] = []
+        self.layered_sequences: list[Sequence] = []
+        self.layer_work = 0  # work of these layers, in tokens x layers
         self._added: list[tuple[int, Additions]] = []  # (row, additions to its tables), by row
         self._forked: list[ForkedTables] = []
 
@@ -96,6 +100,11 @@ class ScheduledStep:
         self.rows.append(sequence)
         self.slots.append(sequence.slot)
         self.num_tokens.append(num_tokens)
+
+    def add_layers(self, sequence: Sequence, layers: ChunkLayers, work: int) -> None:
+        self.layered.append(layers)
+        self.layered_sequences.append(sequence)
+        self.layer_work += work
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -117,7 +126,7 @@ class ScheduledStep:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.rows or self.encodes)
+        return not (self.rows or self.encodes or self.layered)
 
     def plan(self, freed: list[int], moves: list[Moves], dropped_entries: list[int]) -> StepPlan:
         """The step's plan for the workers; the moves are those of each group."""
@@ -134,6 +143,7 @@ class ScheduledStep:
             dropped_entries=column(dropped_entries),
             encodes=self.encodes,
             media=self.media,
+            layered=self.layered,
         )
 
     def _changes(self, group: int, moves: Moves) -> GroupChanges:
@@ -157,6 +167,16 @@ class ScheduledStep:
             saves=column(moves.saves),
             loads=column(moves.loads),
         )
+
+
+def changes_of_row(additions: Additions, num_groups: int) -> list[GroupChanges]:
+    """The changes of all groups for a single row with these additions to its tables."""
+    if not additions:
+        return [GroupChanges(b"", column([0, 0]))] * num_groups
+    return [
+        GroupChanges(column(each.block_ids), column([0, len(each.block_ids)]), column(each.starts))
+        for each in additions
+    ]
 
 
 def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:

@@ -4,6 +4,8 @@ from .layer_groups import GroupPlan
 from .media import MediaPlan
 from .wire import Part
 
+MOST_LAYERED = 512  # tokens of a chunk that is computed layer by layer
+
 
 class MemoryPlan(Part):
     """The memory that one rank found, and how much of it the rank intends to take."""
@@ -27,6 +29,8 @@ class MemoryPlan(Part):
     stretches: list[int] = []
     resident_bytes: int | None = None  # weights that stay in memory: fewer if those that are mapped don't fit
     media: MediaPlan | None = None  # for a vision model
+    num_layers: int = 0  # through which a chunk can pass over several steps; 0: only whole steps
+    layer_keys: int = 1  # keys that a token attends to in the time of its matrix products in a layer
 
     @property
     def block_bytes(self) -> int:

@@ -186,12 +186,28 @@ class Fork(Part):
     block_ids: list[bytes]
 
 
+class ChunkLayers(Part):
+    """Layers of a chunk of a prompt that passes through the model over several steps, next to their rows.
+
+    A slot's chunk counts as computed with its last layer; until then the slot has no row. It ends before the last known
+    token, so it samples nothing. A chunk begins only when the previous one is done, or dropped because its slot is
+    freed.
+    """
+
+    slot: int
+    num_tokens: int
+    first_layer: int  # 0 begins the chunk
+    end_layer: int
+    groups: list[GroupChanges] = []  # with the first layer: what its tables get, as those of a step's only row
+    media: list[MediaRows] = []  # likewise
+
+
 class StepPlan(Message):
     """Engine → all workers: the plan of one step. Row r of every column belongs to the same slot.
 
     A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies, dropped entries,
-    encodes; then it computes the rows. A row whose computed tokens reach the end of its known history samples the next
-    one.
+    encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens reach the end of its known
+    history samples the next one.
     """
 
     step: int
@@ -206,14 +222,15 @@ class StepPlan(Message):
     dropped_entries: bytes = b""  # whose rows may be dropped
     encodes: list[Encode] = []
     media: list[MediaRows] = []  # by row, then by offset
+    layered: list[ChunkLayers] = []
 
     @property
     def has_rows_only(self) -> bool:
         """Whether the plan has only rows and their block moves: no sequence enters, leaves or is masked, and there are
-        no media."""
+        no media and no layers of a chunk."""
         if self.new or self.freed or self.forced or self.forks or self.masked:
             return False
-        if self.dropped_entries or self.encodes or self.media:
+        if self.dropped_entries or self.encodes or self.media or self.layered:
             return False
         return not any(group.copies for group in self.groups)
 

@@ -137,7 +137,7 @@ def main(child: Child) -> None:
                     raise ValueError("An adapter came to a worker that has no room for any.")
                 adapters.take(plan)
                 continue
-            heartbeat.begin_step(sum(values(plan.num_tokens)))
+            heartbeat.begin_step(_num_tokens(plan, runner.forward_pass.num_layers))
             finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
                 results.take(_with_heartbeat(finish, heartbeat))
@@ -147,6 +147,11 @@ def main(child: Child) -> None:
     except Stopped:
         trace.flush()
         start.close()
+
+
+def _num_tokens(plan: StepPlan, num_layers: int) -> int:
+    layered = sum(each.num_tokens * (each.end_layer - each.first_layer) for each in plan.layered)
+    return sum(values(plan.num_tokens)) + layered // num_layers
 
 
 def _report_capture(child: Child, number: int, total: int) -> None:

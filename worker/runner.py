@@ -12,19 +12,21 @@ import numpy
 
 from ..kernels.arrays import DeviceArray
 from ..kernels.sampling import Sampling
-from ..protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
+from ..protocol.media import MediaRows
+from ..protocol.messages import ChunkLayers, Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
 from .kv.model_memory import ModelMemory
 from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
-from .plan_error import PlanError
+from .plan_error import PlanError, require
 from .ranks.parallel import Parallel
 from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
 from .sampler import sample as plain_sample
 from .sampler.parameters import NO_LOGPROBS
 from .steps.batch import Batch, MakeBatch, step_batch
 from .steps.forward_pass import FastDecode, ForwardPass
+from .steps.layered_chunk import LayeredChunk
 from .steps.logprobs import LogprobOperations, TokenLogprobs, certainty, logprobs_of_prompt, piece_length
 from .steps.outcome import Outcome
 from .steps.slots import SlotTable
@@ -69,6 +71,7 @@ class Runner:
         self.second_tiers = second_tiers  # one per group of layers, or none
         self.media = media  # for a model with vision
         self._batch = batch
+        self._layered = LayeredChunk(table, forward_pass, self._batch_of)
         self._sampled = sample or partial(plain_sample, sampling)
         self._logprobs = LogprobOperations(sampling, table.device)
         self._last_end = 0.0
@@ -114,6 +117,8 @@ class Runner:
         _check_masked(plan, rows)
         self._copy_blocks(plan)
         self._encode(plan)
+        for layers in plan.layered:
+            self._compute_layers(plan.step, layers)
         outcome = Outcome(rows)
         if len(rows):
             self._compute(plan, outcome, await_mask)
@@ -121,14 +126,24 @@ class Runner:
 
     def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
         rows = outcome.rows
-        batch = self._batch(self.table, rows, self.memory)
-        if plan.media and self.media is not None:
-            batch.placed = self.media.placed(plan.media, batch.query_starts)
-            batch.seen_ends = self.media.seen_ends(plan.media, batch.query_starts, batch.context_lengths)
+        batch = self._batch_of(rows, plan.media)
         hidden = self._forward(plan, rows, batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
         if rows.wants_logits.any():
             self._choose(plan, outcome, await_mask, hidden, batch)
+
+    def _batch_of(self, rows: StepRows, media: Sequence[MediaRows]) -> Batch:
+        batch = self._batch(self.table, rows, self.memory)
+        if media and self.media is not None:
+            batch.placed = self.media.placed(media, batch.query_starts)
+            batch.seen_ends = self.media.seen_ends(media, batch.query_starts, batch.context_lengths)
+        return batch
+
+    def _compute_layers(self, step: int, layers: ChunkLayers) -> None:
+        require(not layers.media or self.media is not None, "has media, and this model doesn't see")
+        num_layers = layers.end_layer - layers.first_layer
+        with self.trace.span("layers", step=step, tokens=layers.num_tokens, layers=num_layers):
+            self._layered.compute(layers)
 
     def _hidden(self, plan: StepPlan, rows: StepRows, batch: Batch) -> DeviceArray:
         return self.forward_pass.forward(batch)

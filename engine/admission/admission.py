@@ -45,6 +45,7 @@ class Admission:
         return StepLoad(
             num_running=len(self._running),
             allowance=Allowance(tokens_left, tokens_left),
+            prompts=prompts,
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),
             prompt_blocks=self._cache.num_held(prompts),
@@ -52,7 +53,7 @@ class Admission:
 
     def go_on(self, step: ScheduledStep, load: StepLoad) -> None:
         """Plan the next chunks of running prompts."""
-        for sequence in self._running.prefilling:
+        for sequence in load.prompts:
             budget = load.allowance.part
             if (media := sequence.media) is not None:
                 budget = self._encoder.reach(sequence, media, step, sequence.num_computed, budget, load.allowance)

@@ -43,6 +43,8 @@ class Limits:
     checkpoint_every: int = CHECKPOINT_EVERY  # tokens between two saved states
     media: MediaPlan | None = None  # for a vision model
     mm_encoder_budget: int | None = None
+    num_layers: int = 0  # that chunks can pass through over several steps
+    layer_keys: int = 1  # that cost a token as much as its matrix products in a layer
     capacity: int = field(init=False)  # tokens of one sequence that all groups hold
 
     def __post_init__(self) -> None:
@@ -69,6 +71,8 @@ class Limits:
             vocab_size=plan.vocab_size,
             media=plan.media,
             mm_encoder_budget=config.mm_encoder_budget,
+            num_layers=plan.num_layers,
+            layer_keys=plan.layer_keys,
         )
 
     @property
@@ -217,9 +221,11 @@ class StepLoad:
 
     num_running: int
     allowance: Allowance
+    prompts: list[Sequence]  # running ones, whose next chunks are computed in this step
     num_prompts: int  # being computed: unfinished when the step began, or admitted to it
     num_long: int  # the long ones of these
     prompt_blocks: list[int]  # that these prompts hold, by group
+    long: list[Sequence] = field(default_factory=list)  # running ones whose next chunks are layered
 
     def take(self, demand: Demand, num_tokens: int) -> None:
         self.num_running += 1

@@ -4,15 +4,20 @@ Somebody reads a stream while it is written, so a step should not take more than
 prompts. A prompt gets as many tokens as fit into that time, judged by earlier steps. Now and then, and when many
 answers have ended, a step has no prompt tokens, to measure one without them. If more prompts wait, a step takes longer,
 up to `_MOST_SHARES`: somebody also waits for each first token. All prompts have equal shares, so a short one need not
-wait for the end of a long one. The encoding of a prompt's pictures counts against its share.
+wait for the end of a long one. The encoding of a prompt's pictures counts against its share. A long context gets that
+time, too, for layers of a larger chunk (`layers.py`).
 
 About one step in a hundred may take longer, a pause that is hardly noticed: it computes new prompts whole. So a short
 prompt that arrives alone is answered at once. If nobody reads a stream, or prompts may not be split, they get the whole
 step.
 """
 
+from collections import deque
+
 from ..media.work import LEAST_WORK
+from ..running import RunningBatch
 from ..step import Allowance, ScheduledStep
+from .queue import WaitingQueue
 
 _RATIO = 1.75  # duration of a step with one prompt / without; under 2, because steps vary
 _MOST_SHARES = 6  # at most this many prompts lengthen a step; more divide the same time
@@ -29,20 +34,33 @@ _NO_TIME = 1e-9  # the least seconds of a token
 
 
 class Pace:
-    def __init__(self) -> None:
+    def __init__(self, running: RunningBatch, waiting: WaitingQueue, in_flight: deque[ScheduledStep]) -> None:
+        self._running = running
+        self._waiting = waiting
+        self._in_flight = in_flight
         self._seconds_without: float | None = None  # of a step without prompts
         self._answers_without = 0  # of the last such step
         self._seconds_beside: float | None = None  # added by a token to a step whose answers set the pace
         self._seconds_at_once: float | None = None  # of a token, if a step computes many
         self._seconds_of_work: float | None = None  # of the encoder: a patch in one layer
         self._last_work = LEAST_WORK  # of the last paced step that had any
+        self._seconds_of_layer: float | None = None  # of a token in one layer
+        self._most_layer_work = 0  # of a step so far
         self._measured_at = -_MEASURE_EVERY
         self._paused_at = -_PAUSE_EVERY
         self._last = 0  # tokens of the last paced step that had any
 
-    def allowance(self, step: ScheduledStep, num_prefilling: int, num_waiting: int, most: int) -> Allowance:
-        """How many tokens of these prompts, `most` at most, the step may compute along with its streamed answers."""
-        step.is_paced = True
+    def applies_to(self, step: ScheduledStep) -> bool:
+        """Whether prompts are held back: there are some, there are streamed answers, and there is something else to
+        compute."""
+        if not ((self._running.prefilling or self._waiting) and (step.rows or self._in_flight)):
+            return False
+        return any(sequence.request.prompt.is_streamed for sequence in self._running.decoding)
+
+    def allowance(self, step: ScheduledStep, num_prefilling: int, most: int) -> Allowance:
+        """How many tokens of these prompts and of waiting ones, `most` at most, the step may compute along with its
+        streamed answers."""
+        num_waiting = len(self._waiting)
         if self._must_measure(step):
             self._measured_at = step.number
             return Allowance(0, 0)
@@ -83,6 +101,15 @@ class Pace:
         fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_of_work, _NO_TIME)
         return max(LEAST_WORK, int(min(fitting, 2 * self._last_work)))
 
+    def layer_work(self, num_tokens: int, num_layers: int) -> int:
+        """How much work on layers fits into the time for so many tokens of one prompt, in tokens x layers. It is never
+        less than that of the fewest tokens of an ordinary chunk, attention left out."""
+        least = min(num_tokens, _LEAST) * num_layers
+        if not num_tokens or self._seconds_without is None or self._seconds_of_layer is None:
+            return least
+        fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_of_layer, _NO_TIME)
+        return max(least, int(min(fitting, 2 * self._most_layer_work) * min(1, num_tokens / self._share())))
+
     def note_pause(self, step: ScheduledStep) -> None:
         """Note a step that keeps its streams waiting for longer than they should."""
         step.has_pause = True
@@ -91,8 +118,8 @@ class Pace:
     def learn(self, step: ScheduledStep, seconds: float) -> None:
         """Learn from a step's duration."""
         count = step.num_prompt_tokens
-        if step.encoder_work:
-            self._learn_encoder(step, seconds, count)
+        if step.encoder_work or step.layer_work:
+            self._learn_work(step, seconds, count)
             return
         if not step.rows:
             return  # the step only dropped something
@@ -112,15 +139,21 @@ class Pace:
         else:
             self._seconds_beside = _averaged(self._seconds_beside, max(0.0, seconds - self._seconds_without) / count)
 
-    def _learn_encoder(self, step: ScheduledStep, seconds: float, count: int) -> None:
-        """Learn the encoder's speed from a step that encoded something, if the rest of its time is known."""
+    def _learn_work(self, step: ScheduledStep, seconds: float, count: int) -> None:
+        """Learn the speed of the encoder, or of layers, from a step that has one of them, if the rest of its time is
+        known."""
         if step.rows:
             if not step.num_decodes or self._seconds_without is None or (count and self._seconds_beside is None):
                 return
             seconds -= self._seconds_without + count * (self._seconds_beside or 0.0)
-        if step.is_paced:
-            self._last_work = step.encoder_work
-        self._seconds_of_work = _averaged(self._seconds_of_work, max(0.0, seconds) / step.encoder_work)
+        seconds = max(0.0, seconds)
+        if not step.layer_work:
+            if step.is_paced:
+                self._last_work = step.encoder_work
+            self._seconds_of_work = _averaged(self._seconds_of_work, seconds / step.encoder_work)
+        elif not step.encoder_work:
+            self._most_layer_work = max(self._most_layer_work, step.layer_work)
+            self._seconds_of_layer = _averaged(self._seconds_of_layer, seconds / step.layer_work)
 
 
 def _averaged(so_far: float | None, newest: float) -> float:

@@ -55,6 +55,9 @@ class PlainDecoding(DecodingStrategy):
         sequence_ids: list[int] = []
         tokens = array("i")
         sampled = iter(values(result.sampled))
+        for sequence in step.layered_sequences:
+            sequence.silent_time += result.forward_time
+            sequence.has_news = True
         for sequence, count in zip(step.rows, values(result.num_sampled), strict=True):
             token = next(sampled) if count else None
             # Surplus: it ended while this row was in flight. Surplus tokens are dropped only here.

@@ -10,6 +10,7 @@ time. Each step has a budget, which may run out anywhere in a layer.
 """
 
 from collections import Counter, deque
+from collections.abc import Iterator
 
 from ...protocol.media import Encode, MediaPlan, MediaRows, Medium
 from ..request import Sequence
@@ -80,19 +81,20 @@ class Encoder:
             return span.start - position
         return span.end - position if span.end - position <= room else 0
 
-    def note_rows(self, sequence: Sequence, media: RequestMedia, step: ScheduledStep, num_tokens: int) -> None:
-        """Record which tokens of the step's newest row get rows of media, and release media that are computed."""
-        end = sequence.num_computed
-        start, row = end - num_tokens, len(step.rows) - 1
-        held = self._held.get(sequence) or deque()
-        entries = dict(held)
+    def rows_of(self, sequence: Sequence, media: RequestMedia, start: int, end: int, row: int) -> Iterator[MediaRows]:
+        """The rows of media that the tokens of this stretch get, as row number `row` of a step."""
+        entries = dict(self._held.get(sequence, ()))
         for span in media.between(start, end):
             entry = entries[span.medium]
-            entry.used_in = step.number
-            rows = MediaRows(row, span.start - start, span.end - span.start, entry.number, span.first_row)
-            step.media.append(rows)
+            yield MediaRows(row, span.start - start, span.end - span.start, entry.number, span.first_row)
+
+    def release_up_to(self, sequence: Sequence, media: RequestMedia, end: int, step: ScheduledStep) -> None:
+        """Release the media whose rows this step, or an earlier one, has used to the last: those before `end`."""
+        held = self._held.get(sequence) or deque()
         while held and media.ends[held[0][0]] <= end:
-            self.entries.release(held.popleft()[1])
+            entry = held.popleft()[1]
+            entry.used_in = step.number
+            self.entries.release(entry)
         if not held:
             self._held.pop(sequence, None)
 

@@ -81,12 +81,19 @@ class StateTable:
 
 
 class Kept(NamedTuple):
-    """A state that the step being planned reads or writes; no other step may until the next."""
+    """A state that the step being planned reads or writes; no other step may until the next. If a chunk passes through
+    the layers over several steps, none may until the one after its last."""
 
     state: int
     position: int = 0
     key: bytes | None = None  # the key by which it can then be found
     table: StateTable | None = None  # of the sequence that wrote it
+    sequence: Sequence | None = None  # likewise
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether only some layers have written it."""
+        return self.sequence is not None and self.sequence.num_computed < self.position <= self.sequence.num_begun
 
 
 class States(GroupMemory[StateTable]):
@@ -110,7 +117,7 @@ class States(GroupMemory[StateTable]):
 
     def is_coming(self, sequence: Sequence, least: int, most: int) -> bool:
         """Whether the step being planned keeps a state for a prefix longer than `least` blocks, up to `most`."""
-        coming = {kept.key for kept in self._kept if kept.key is not None}
+        coming = {kept.key for kept in self._kept if kept.key is not None and not kept.is_begun}
         return bool(coming) and any(
             self._key_at(sequence, length * self.block_size) in coming for length in range(most, least, -1)
         )
@@ -167,15 +174,19 @@ class States(GroupMemory[StateTable]):
     def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         self.publish(sequence, table, num_tokens)
         position = sequence.num_computed
-        if self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
+        if sequence.num_begun:  # some layers have written beyond that position
+            self._drop_unfinished(sequence)
+        elif self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
             self._name(table, position, table.write, self._key_at(sequence, position))
         self.pool.release([table.write, *(state for _, state in table.unnamed)])
         table.unnamed = []
 
     def begin_step(self, num_entering: int) -> None:
         self._num_wanted = num_entering
-        kept, self._kept = self._kept, []
+        kept, self._kept = self._kept, [each for each in self._kept if each.is_begun]
         for each in kept:
+            if each.is_begun:
+                continue
             if each.key is not None and each.table is not None:
                 self._name(each.table, each.position, each.state, each.key)
             self.pool.release([each.state])
@@ -192,7 +203,7 @@ class States(GroupMemory[StateTable]):
         return [table.write, *(state for _, state in table.unnamed)]
 
     def check_table(self, sequence: Sequence, table: StateTable) -> None:
-        if table.start > sequence.num_computed:
+        if table.start > max(sequence.num_computed, sequence.num_begun):
             raise RuntimeError(f"Sequence {sequence.id} writes a state from {table.start} on, beyond what it computes.")
 
     def check(self, tables: Iterable[StateTable]) -> None:
@@ -209,7 +220,12 @@ class States(GroupMemory[StateTable]):
         if position > sequence.num_known:
             table.unnamed.append((position, state))
         else:
-            self._kept.append(Kept(state, position, self._key_at(sequence, position), table))
+            self._kept.append(Kept(state, position, self._key_at(sequence, position), table, sequence))
+
+    def _drop_unfinished(self, sequence: Sequence) -> None:
+        """Free the states that a chunk has kept, whose last layers will never be computed."""
+        self.pool.release([each.state for each in self._kept if each.sequence is sequence and each.is_begun])
+        self._kept = [each for each in self._kept if each.sequence is not sequence or not each.is_begun]
 
     def _name(self, table: StateTable, position: int, state: int, key: bytes) -> None:
         """Let others find this state. If it is a rolling checkpoint, the previous one need not be found any more."""

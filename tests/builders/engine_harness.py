@@ -121,6 +121,7 @@ class Harness:
             verify=True,
             media=self.limits.media,
             expected_media=lambda new: self._media[new.seed],
+            num_layers=self.limits.num_layers,
         )
         self.results: deque[StepResult] = deque()
         self.plans: list[StepPlan] = []
@@ -179,8 +180,9 @@ class Harness:
 
     def finish(self) -> None:
         """The oldest result reaches the engine."""
-        rows = self.scheduler.in_flight[0].rows
-        self.num_steps.update(sequence.id for sequence in rows if not sequence.has_ended)
+        step = self.scheduler.in_flight[0]
+        computed = step.rows + step.layered_sequences
+        self.num_steps.update(sequence.id for sequence in computed if not sequence.has_ended)
         self._hear(self.scheduler.finish(self.results.popleft()))
         self.scheduler.check()
 

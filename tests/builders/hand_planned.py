@@ -12,7 +12,7 @@ from torch import Tensor
 from penstock.kernels.arrays import FLOAT32
 from penstock.kernels.torch.sampling import TensorSampling
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
+from penstock.protocol.messages import ChunkLayers, NewSlot, StepPlan, StepResult, column, values
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.torch.device import TensorDevice
@@ -40,6 +40,7 @@ class ChainModel:
     """Writes each token's id where its key goes, so that blocks can be looked into; a token `nan_after` breaks it."""
 
     vocab_size = VOCABULARY
+    num_layers = 3
     nan_after = -1
 
     def forward(self, batch: Batch) -> Tensor:
@@ -48,6 +49,10 @@ class ChainModel:
         blocks, places = slots // BLOCK_SIZE, slots % BLOCK_SIZE
         batch.memory.groups[0].keys[0, blocks, 0, places, 0] = batch.token_ids.float()
         return torch.stack((batch.token_ids, batch.positions), 1)
+
+    def compute_layers(self, batch: Batch, first: int, end: int) -> None:
+        if end == self.num_layers:
+            self.forward(batch)
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         hidden = hidden[rows]
@@ -83,6 +88,12 @@ def plan(step: int, rows: Sequence[tuple[int, int, Sequence[int]]], **rest) -> S
         [GroupChanges(column(block for _, _, blocks in rows for block in blocks), column(offsets), **moves)],
         **rest,
     )
+
+
+def layers(slot: int, count: int, first: int, end: int, blocks: Sequence[int] = ()) -> ChunkLayers:
+    """Layers of a chunk; the blocks come with the first."""
+    changes = [GroupChanges(column(blocks), column([0, len(blocks)]))]
+    return ChunkLayers(slot, count, first, end, [] if first else changes)
 
 
 def sampled(result: StepResult) -> list[list[int]]:

@@ -27,7 +27,7 @@ class Paced(Harness):
     """With steps that take `seconds`, two of them in flight."""
 
     def __init__(self, *prompts: Prompt, seconds: Seconds = usual, seconds_of_work: float = 0.0, **options) -> None:
-        super().__init__(max_num_batched_tokens=BUDGET, num_blocks=2048, max_model_len=2048, **options)
+        super().__init__(**{"max_num_batched_tokens": BUDGET, "num_blocks": 2048, "max_model_len": 2048, **options})
         self.seconds = seconds
         self.seconds_of_work = seconds_of_work  # of a patch in a layer of an encoder
         self.counts: list[int] = []  # tokens of prompts in each step

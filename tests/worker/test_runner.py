@@ -11,6 +11,7 @@ from builders.hand_planned import (
     VOCABULARY,
     chain_runner,
     follower,
+    layers,
     new,
     plan,
     sampled,
@@ -181,6 +182,41 @@ def test_prompt_logprobs_cover_every_token_but_the_first(monkeypatch, positions_
     expected = torch.log_softmax(runner.forward_pass.logits(seen, torch.arange(6)), -1)
     assert given[0::2] == pytest.approx([expected[place, prompt[place + 1]].item() for place in range(5)], abs=1e-6)
     assert step(runner, 5, [(0, 1, [])]) == [chain(60, 5, 2)[1:]], "and none for what is sampled after the prompt"
+
+
+LONG = [5, 90, 3, 17, 4, 60]
+
+
+def test_a_chunk_passes_through_the_layers_over_several_steps_while_other_rows_go_on(runner):
+    step(runner, 0, [(1, 1, [0])], new=[new(0, LONG), new(1, [7])], layered=[layers(0, 5, 0, 1, [1, 2])])
+    step(runner, 1, [(1, 1, [])])
+    step(runner, 2, [], layered=[layers(0, 5, 1, 3)])
+    assert step(runner, 3, [(1, 1, []), (0, 1, [])]) == [chain(7, 0, 3)[2:], chain(60, 5, 1)]
+    written = runner.memory.groups[0].keys[0, [1, 2], 0].flatten()
+    assert written[:6].int().tolist() == LONG
+    # A chunk whose slot is freed is dropped; another may begin then.
+    step(runner, 4, [], new=[new(2, LONG)], layered=[layers(2, 5, 0, 2, [3, 4])])
+    step(runner, 5, [], freed=column([2]), new=[new(2, LONG)], layered=[layers(2, 4, 0, 3, [5])])
+    assert step(runner, 6, [(2, 2, [6])]) == [chain(60, 5, 1)]
+
+
+@for_each("broken, sentence", [
+    (plan(1, [(0, 1, [])]), "layers left"),
+    (plan(1, [], forks=[Fork(0, 4, 0, [b""])]), "layers left"),
+    (plan(1, [], layered=[layers(1, 2, 0, 1, [3])]), "amid another"),
+    (plan(1, [], layered=[layers(1, 2, 1, 2)]), "hasn't begun"),
+    (plan(1, [], layered=[layers(0, 3, 1, 2)]), "hasn't begun"),
+    (plan(1, [], layered=[layers(0, 4, 2, 3)]), "with 1 done"),
+    (plan(1, [], layered=[layers(0, 4, 1, 1)]), "with 1 done"),
+    (plan(1, [], layered=[layers(0, 4, 1, 4)]), "1 to 4 of 3"),
+    (plan(1, [], freed=column([0]), layered=[layers(0, 4, 1, 2)]), "hasn't begun"),
+    (plan(1, [], freed=column([0]), layered=[layers(1, 6, 0, 2, [3, 4])]), "last token"),
+])  # fmt: skip
+def test_a_plan_that_breaks_a_rule_of_a_chunk_in_progress_is_refused(broken, sentence):
+    runner = chain_runner()
+    step(runner, 0, [], new=[new(0, LONG), new(1, LONG)], layered=[layers(0, 4, 0, 1, [1])])
+    with pytest.raises(PlanError, match=sentence):
+        runner.step(broken, no_mask)
 
 
 FULL = list(range(NUM_BLOCKS))[: -(-MAX_MODEL_LEN // BLOCK_SIZE)]

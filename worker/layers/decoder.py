@@ -18,6 +18,9 @@ from .mlp import MLP
 from .norm import Norm, PlainStream
 from .rope import Ropes
 
+# The stream, and the last layer's update, which the next one adds to it first.
+BetweenLayers = tuple[Rows, Rows | None]
+
 
 class DecoderLayer:
     """Attention and MLP (or experts), with norms before or after them, each added to the stream."""
@@ -197,14 +200,26 @@ class Decoder:
 
     def stream(self, batch: LayerInputs) -> Rows:
         """Return the stream after the last layer, [T, hidden], for `logits`."""
-        stream, update, ops = self.embedding(batch.token_ids), None, self.ops  # [T, hidden]
+        between = self.begin(batch)
+        for layer in range(len(self.layers)):
+            between = self.through(layer, between, batch)
+        stream, update = between
+        return stream if update is None else self.ops.add(stream, update, self.update_scale)  # [T, hidden]
+
+    def begin(self, batch: LayerInputs) -> BetweenLayers:
+        """Return what the first layer gets."""
+        stream, ops = self.embedding(batch.token_ids), self.ops  # [T, hidden]
         if self.row_parts:
             stream = ops.put_rows(stream, batch.placed)
         if self.token_inputs is not None:
             # [T, layers × width]
             batch.token_inputs = self.token_inputs(batch.token_ids, stream, batch.adapted)
-        for part, layer in enumerate(self.layers, 1):
-            update = layer(stream, update, batch)  # [T, hidden]
-            if part < self.row_parts:
-                stream = ops.add_rows(stream, batch.placed, part)
-        return stream if update is None else ops.add(stream, update, self.update_scale)  # [T, hidden]
+        return stream, None
+
+    def through(self, layer: int, between: BetweenLayers, batch: LayerInputs) -> BetweenLayers:
+        """Return what the layer after this one gets."""
+        stream, update = between
+        update = self.layers[layer](stream, update, batch)  # [T, hidden]
+        if layer + 1 < self.row_parts:
+            stream = self.ops.add_rows(stream, batch.placed, layer + 1)
+        return stream, update

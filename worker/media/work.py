@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Literal, NamedTuple
 
+from ..description.products import KEY_COST
 from ..description.vision_config import VisionConfig
 
 MOST_PATCHES = 1024  # computed together
 _FEWEST = 64  # computed together, except at the end of a stage: fewer take nearly as long
-# Attention multiplies numbers that are floats, and a layer's products are mostly integers: measured 2.9 on a Zen 5.
-_KEY_COST = 2.5
 
 StageKind = Literal["embed", "project", "attend", "merge"]
 
@@ -40,7 +39,7 @@ def layer_products(config: VisionConfig) -> int:
 
 def key_cost(config: VisionConfig) -> int:
     """Multiplications per patch and key."""
-    return int(_KEY_COST * 2 * config.hidden_size)
+    return int(KEY_COST * 2 * config.hidden_size)
 
 
 class Work:

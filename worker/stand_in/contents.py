@@ -12,6 +12,7 @@ from ...protocol.layer_groups import ABSENT, GroupPlan
 from ..plan_error import PlanError
 
 _EMPTY = -1  # an entry that nothing was computed into
+_BEGUN = -2  # one that only some layers were computed into
 NONE = -1  # no state: zeros
 
 
@@ -93,6 +94,16 @@ class BlockContents(Contents):
         for row in rows:
             self._read(row)
 
+    def compute_layers(self, row: RowSpan, is_first: bool, is_last: bool) -> None:
+        """Compute some layers of a row alone, which read what was computed before it, as all of them do."""
+        if not self.verify:
+            return
+        if is_first:
+            self._write(row._replace(chain=[_BEGUN] * row.end))
+        self._read(row._replace(chain=row.chain[: row.start] + [_BEGUN] * (row.end - row.start)))
+        if is_last:
+            self._write(row)
+
     def _write(self, row: RowSpan) -> None:
         for position in range(row.start, row.end):
             index, offset = divmod(position, self.width)
@@ -134,6 +145,8 @@ class Segment(NamedTuple):
 class StateContents(Contents):
     """Contents of layers that keep a state."""
 
+    _layered: list[Segment]  # of the chunk that is computed layer by layer
+
     def table(self, block_ids: array) -> StateSlot:
         if len(block_ids) > 1:
             raise PlanError(f"The plan forks a sequence with {len(block_ids)} states, and it goes on in one.")
@@ -166,6 +179,20 @@ class StateContents(Contents):
             for segment in own:
                 self._check_read(row, segment)
                 self.contents[segment.write] = row.chain[segment.end - 1]
+
+    def compute_layers(self, row: RowSpan, is_first: bool, is_last: bool) -> None:
+        """Compute some layers of a row alone, which read and write the same states as all of them do."""
+        if is_first:
+            self._layered = _segments(row)
+        written = {segment.write for segment in self._layered} if self.verify else set()
+        if written and (is_first or self._layered[0].read not in written):
+            self._check_read(row, self._layered[0])
+        for state in written:
+            if not is_first and self.contents[state] != _BEGUN:
+                raise PlanError(f"State {state} was written while layers of slot {row.slot} were left to compute.")
+            self.contents[state] = _BEGUN
+        for segment in self._layered if is_last and self.verify else ():
+            self.contents[segment.write] = row.chain[segment.end - 1]
 
     def _check_read(self, row: RowSpan, segment: Segment) -> None:
         is_right = segment.start == 0

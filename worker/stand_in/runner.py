@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...protocol.layer_groups import GroupChanges, GroupPlan
-from ...protocol.media import MediaPlan
+from ...protocol.media import MediaPlan, MediaRows
 from ...protocol.messages import (
     Candidates,
+    ChunkLayers,
     FailedRow,
     Fork,
     Logprobs,
@@ -86,6 +87,15 @@ class Slot:
         return self.chain
 
 
+class LayeredChunk:
+    """The chunk that is computed layer by layer."""
+
+    def __init__(self, chunk: ChunkLayers, slot: Slot) -> None:
+        self.chunk = chunk
+        self.slot = slot
+        self.num_layers = 0  # computed
+
+
 class StandInWorker:
     """Like a real worker's runner: `step` takes a plan and returns a result."""
 
@@ -100,6 +110,7 @@ class StandInWorker:
         verify: bool = False,
         media: MediaPlan | None = None,
         expected_media: ExpectedMedia | None = None,
+        num_layers: int = 0,
     ) -> None:
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
@@ -109,6 +120,8 @@ class StandInWorker:
         self.num_computed = 0  # tokens, since the start
         self.media = MediaMemory(media)
         self._expected_media = expected_media
+        self.num_layers = num_layers
+        self._layered: LayeredChunk | None = None
 
     def step(self, plan: StepPlan, await_mask: AwaitMask | None = None) -> StepResult:
         point("worker.step")
@@ -120,6 +133,8 @@ class StandInWorker:
         for number, changes in enumerate(plan.groups):
             self._change(number, changes, slots)
         self.media.apply(plan)
+        for layers in plan.layered:
+            self._compute_layers(layers)
         rows, starts = self._compute(plan, slots)
         logprobs = list(self._prompt_logprobs(rows, starts))
         allowed = _allowed(await_mask(plan.step)) if plan.masked and await_mask else {}
@@ -132,6 +147,8 @@ class StandInWorker:
 
     def _apply_rare(self, plan: StepPlan) -> None:
         for slot in values(plan.freed):
+            if self._layered is not None and self._taken(slot, "frees") is self._layered.slot:
+                self._layered = None
             self._taken(slot, "frees")
             self.slots[slot] = None
         for new in plan.new:
@@ -163,6 +180,8 @@ class StandInWorker:
 
     def _fork(self, fork: Fork) -> None:
         source = self._taken(fork.source, "forks")
+        if self._layered is not None and source is self._layered.slot:
+            raise PlanError(f"The plan forks slot {fork.source}, which has layers left to compute.")
         self._require_free(fork.target)
         packed = source.tokens.tobytes()
         # A fork has its source's salt: the protocol gives it no separate seed.
@@ -199,6 +218,8 @@ class StandInWorker:
         if slots and not 0 <= min(slots) <= max(slots) < len(self.slots):
             raise PlanError(f"The plan computes slots {slots.tolist()}, and there are {len(self.slots)}.")
         rows = [self.slots[slot] or self._taken(slot, "computes") for slot in slots]
+        if self._layered is not None and self._layered.slot in rows:
+            raise PlanError(f"The plan computes rows {slots.tolist()}, and one of them has layers left to compute.")
         starts = [row.num_computed for row in rows]
         for row, start, count in zip(rows, starts, num_tokens, strict=True):
             row.num_computed = end = start + count
@@ -208,25 +229,49 @@ class StandInWorker:
                     f"its blocks end at {self._reach(row)}."
                 )
         self.num_computed += sum(num_tokens)
-        self._check_media(plan, rows, starts, num_tokens)
+        self._check_media(plan.media, rows, starts, num_tokens)
         for number, group in enumerate(self.groups):
             if self.verify or isinstance(group, StateContents):
-                group.compute([self._span(number, *row) for row in zip(slots, rows, starts, strict=True)])
+                each_row = zip(slots, rows, starts, strict=True)
+                group.compute([self._span(number, *row, row[1].num_computed) for row in each_row])
         return rows, starts
 
-    def _check_media(self, plan: StepPlan, rows: list[Slot], starts: list[int], num_tokens: array) -> None:
+    def _compute_layers(self, layers: ChunkLayers) -> None:
+        """Compute layers of a chunk, whose tokens count as computed after the last one."""
+        row = self._taken(layers.slot, "computes layers of")
+        if layers.first_layer == 0:
+            if self._layered is not None:
+                raise PlanError(f"The plan begins a chunk of slot {layers.slot} by layers amid another.")
+            for number, changes in enumerate(layers.groups):
+                self._change(number, changes, array("i", [layers.slot]))
+            self._layered = LayeredChunk(layers, row)
+            self._check_media(layers.media, [row], [row.num_computed], array("i", [layers.num_tokens]))
+        begun, end = self._layered, row.num_computed + layers.num_tokens
+        if begun is None or begun.slot is not row or begun.chunk.num_tokens != layers.num_tokens:
+            raise PlanError(f"The plan goes on with a chunk of slot {layers.slot} that it hasn't begun.")
+        if not begun.num_layers == layers.first_layer < layers.end_layer <= self.num_layers:
+            raise PlanError(f"The plan computes layers {layers} after {begun.num_layers} of {self.num_layers}.")
+        if layers.num_tokens < 1 or end >= len(row.tokens) or end > self._reach(row):
+            raise PlanError(f"The plan computes layers of slot {layers.slot} up to {end} of {len(row.tokens)} tokens.")
+        begun.num_layers, is_last = layers.end_layer, layers.end_layer == self.num_layers
+        for number, group in enumerate(self.groups):
+            span = self._span(number, layers.slot, row, row.num_computed, end)
+            group.compute_layers(span, layers.first_layer == 0, is_last)
+        if is_last:
+            row.num_computed, self._layered = end, None
+            self.num_computed += layers.num_tokens
+
+    def _check_media(self, media: list[MediaRows], rows: list[Slot], starts: list[int], num_tokens: array) -> None:
         """Check that each token gets the expected row, if known."""
         given: dict[int, dict[int, Row]] = {}
-        for number, offset, medium_row in self.media.rows(plan.media, num_tokens):
+        for number, offset, medium_row in self.media.rows(media, num_tokens):
             given.setdefault(number, {})[starts[number] + offset] = medium_row
         for number, row in enumerate(rows):
             if row.media is not None:
-                expected = {
-                    index: row.media[index] for index in row.media if starts[number] <= index < row.num_computed
-                }
+                end = starts[number] + num_tokens[number]
+                expected = {index: row.media[index] for index in row.media if starts[number] <= index < end}
                 if given.get(number, {}) != expected:
                     raise PlanError(f"Row {number} is given the rows of media {given.get(number)}, not {expected}.")
-                end = row.num_computed
                 if self.media.has_whole_spans and {end - 1, end} <= row.media.keys():
                     raise PlanError(f"Row {number} ends at {end}, within rows of media that see one another.")
 
@@ -238,9 +283,9 @@ class StandInWorker:
             reach = reach if end is None or end > reach else end
         return reach
 
-    def _span(self, group: int, slot: int, row: Slot, start: int) -> RowSpan:
-        chain = row.chain_up_to(row.num_computed) if self.verify else row.chain
-        return RowSpan(slot, row.tables[group], start, row.num_computed, chain)
+    def _span(self, group: int, slot: int, row: Slot, start: int, end: int) -> RowSpan:
+        chain = row.chain_up_to(end) if self.verify else row.chain
+        return RowSpan(slot, row.tables[group], start, end, chain)
 
     def _taken(self, slot: int, what: str) -> Slot:
         if not 0 <= slot < len(self.slots) or (held := self.slots[slot]) is None:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...kernels.cpu.calls.experts import pair_memory_bytes
-from ...protocol.memory_plan import MemoryPlan
+from ...protocol.memory_plan import MOST_LAYERED, MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of
+from ..description.products import layer_keys
 from ..device import Device
 from ..kv.host_memory import BackgroundTouch
 from ..ranks.affinity import pin
@@ -98,6 +99,8 @@ class DeviceMemory(ABC):
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             media=media_plan(model.config.vision, model.backend.activations.itemsize, self.config),
+            num_layers=model.config.num_layers,
+            layer_keys=layer_keys(model.config),
             stretches=model.stretches,
             notes=(
                 *notes_on_weights(model.report.leftovers, model.backend.missing),
@@ -191,7 +194,8 @@ def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
 
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:
     """Bytes of the largest step on a CPU, with float32 values between products."""
-    ranks, tokens = options.tensor_parallel_size, size.max_num_batched_tokens
+    ranks, rows = options.tensor_parallel_size, size.max_num_batched_tokens
+    tokens = rows + min(rows, MOST_LAYERED)
     queries = config.num_heads * (1 + config.family.gates_attention)
     heads = max((queries + each.num_projected * each.num_kv_heads) * each.head_dim for each in config.heads)
     heads = max(heads, *(mixer.width for mixer in config.mixers if mixer is not None), 0)
@@ -200,7 +204,7 @@ def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, 
     a_token = 4 * config.hidden_size + (2 * heads + 3 * inner) // ranks
     if (inputs := config.token_inputs) is not None:
         a_token += 2 * config.num_layers * inputs.width
-    rows = max(size.num_slots, min(piece_length(config.vocab_size), tokens))
+    rows = max(size.num_slots, min(piece_length(config.vocab_size), rows))
     histories = size.num_slots * max_model_len * _FLOAT
     mixture = 0
     if (experts := config.experts) is not None:

@@ -13,6 +13,13 @@ class ForwardPass(Protocol):
     def forward(self, batch: Any) -> DeviceArray:
         """Return the stream after the last layer, for a batch made by the backend's `batch`."""
 
+    def compute_layers(self, batch: Any, first: int, end: int) -> None:
+        """Compute these layers for a batch alone, from 0 on in one or several calls, between which others may be
+        made. Only its keys, values and states are wanted."""
+
+    @property
+    def num_layers(self) -> int: ...
+
     def logits(self, hidden: DeviceArray, rows: DeviceArray) -> DeviceArray: ...
 
 

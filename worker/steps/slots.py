@@ -10,7 +10,8 @@ import numpy
 
 from ...kernels.arrays import DeviceArray
 from ...protocol.adapter_messages import NO_ADAPTER
-from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
+from ...protocol.layer_groups import GroupChanges
+from ...protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
 from ..description.groups import ONE_GROUP, LayerGroup
 from ..device import Device
 from ..plan_error import PlanError, require
@@ -60,6 +61,7 @@ class SlotTable:
         # Beyond its count a history holds tokens of earlier sequences, which are never read.
         self.histories = device.zeros((num_slots, max_model_len), numpy.int32)
         self.parameters = ParameterTable(num_slots, vocab_size, device, processors)
+        self.begun: StepRows | None = None  # the chunk of a slot that only some layers have computed
         self.groups = [self._table_of(*each) for each in zip(groups, num_blocks, strict=True)]
 
     def _table_of(self, group: LayerGroup, num_blocks: int) -> BlockTables | StateTables:
@@ -77,13 +79,30 @@ class SlotTable:
             self._fork(fork)
         for forced in plan.forced:
             self._force(forced)
-        slots, num_tokens = column(plan.slots), column(plan.num_tokens)
-        self._check_slots(slots, num_tokens)
-        return self._advance(plan, slots, num_tokens)
+        rows = self._rows(plan.groups, column(plan.slots), column(plan.num_tokens))
+        self.num_computed[rows.slots] = rows.ends
+        self.num_tokens[rows.slots] += rows.is_sampling
+        return rows
+
+    def begin_layers(self, chunk: ChunkLayers) -> StepRows:
+        """Apply a chunk that begins as if it were a step's only row; its tokens don't count as computed yet."""
+        require(self.begun is None, f"begins a chunk of slot {chunk.slot} amid another")
+        rows = self._rows(chunk.groups, numpy.array([chunk.slot]), numpy.array([chunk.num_tokens]))
+        require(not rows.wants_logits.any(), f"computes the last token of slot {chunk.slot} layer by layer")
+        self.begun = rows
+        return rows
+
+    def end_layers(self) -> None:
+        """Count the tokens of the chunk whose last layer is computed."""
+        if self.begun is not None:
+            self.num_computed[self.begun.slots] = self.begun.ends
+        self.begun = None
 
     def _free(self, slots: Ints) -> None:
         require(all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(), "frees a slot that is free")
         self.is_taken[slots] = False
+        if self.begun is not None and self.begun.slots[0] in slots:
+            self.begun = None
         for slot in slots.tolist() if self.prompt_rotations else ():
             self.prompt_rotations.pop(slot, None)
 
@@ -123,6 +142,8 @@ class SlotTable:
         self._check_free(target)
         is_source_taken = 0 <= source < len(self.is_taken) and bool(self.is_taken[source])
         require(is_source_taken, f"forks slot {source}, which is free")
+        is_whole = self.begun is None or self.begun.slots[0] != source
+        require(is_whole, f"forks slot {source}, which has layers left to compute")
         counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates)
         for of_slot in (self.is_taken, *counts, self.adapters, self.is_plain):
             of_slot[target] = of_slot[source]
@@ -172,17 +193,17 @@ class SlotTable:
         for group in self.groups:
             group.empty(slot)
 
-    def _advance(self, plan: StepPlan, slots: Ints, num_tokens: Ints) -> StepRows:
+    def _rows(self, groups: Sequence[GroupChanges], slots: Ints, num_tokens: Ints) -> StepRows:
+        """The rows of a step or of a chunk; their tables are those after it, their counts not yet."""
+        self._check_slots(slots, num_tokens)
         starts = self.num_computed[slots]
         is_at_end = starts + num_tokens == self.num_tokens[slots]
         is_searched = is_at_end & (self.num_candidates[slots] > 0)
         rows = StepRows(slots, num_tokens, starts, starts + num_tokens, is_at_end & ~is_searched, is_searched)
         self._check_counts(rows)
-        require(len(plan.groups) == len(self.groups), f"changes {len(plan.groups)} groups of {len(self.groups)}")
-        changed = zip(self.groups, plan.groups, strict=True)
+        require(len(groups) == len(self.groups), f"changes {len(groups)} groups of {len(self.groups)}")
+        changed = zip(self.groups, groups, strict=True)
         rows.segments = tuple(group.advance(rows, changes) for group, changes in changed)
-        self.num_computed[slots] = rows.ends
-        self.num_tokens[slots] += rows.is_sampling
         return rows
 
     def _check_free(self, slot: int) -> None:
@@ -201,6 +222,8 @@ class SlotTable:
             "computes a slot that is free",
         )
         require(len(set(slots.tolist())) == len(slots), "computes a slot twice")
+        is_whole = self.begun is None or self.begun.slots[0] not in slots
+        require(is_whole, "computes a slot that has layers left to compute")
         require(bool((num_tokens > 0).all()), "has a row without tokens")
 
     def _check_counts(self, rows: StepRows) -> None:

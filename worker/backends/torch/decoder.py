@@ -10,7 +10,7 @@ from ....kernels import HostRows, Segments, TokenRotation
 from ....kernels.arrays import Array, DeviceArray
 from ....kernels.torch.arrays import tensor_of, torch_dtype
 from ...device import Device
-from ...layers.decoder import Decoder
+from ...layers.decoder import BetweenLayers, Decoder
 from ...layers.rope import Ropes
 from ...steps.batch import Batch
 from ...weights.weights import Rows
@@ -58,14 +58,33 @@ class TensorDecoder:
         self.device = device
         self.ropes = DeviceRopes(decoder.ropes, device)
         self._dtype = torch_dtype(decoder.placement.activations)
+        self._between: BetweenLayers | None = None  # of a chunk that is computed layer by layer
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.decoder.layers)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], for `logits`."""
+        self._prepare(batch)
+        return cast(Tensor, self.decoder.stream(batch))
+
+    @torch.inference_mode()
+    def compute_layers(self, batch: Batch, first: int, end: int) -> None:
+        if first == 0:
+            self._prepare(batch)
+            self._between = self.decoder.begin(batch)
+        between, self._between = self._between, None
+        for layer in range(first, end):
+            between = self.decoder.through(layer, between, batch)  # type: ignore[arg-type]
+        self._between = between if end < self.num_layers else None
+
+    def _prepare(self, batch: Batch) -> None:
+        """Set the inputs that layers read."""
         self.ropes.grow_to(batch.rotations_end)
         batch.rows = _rows_of_groups(batch)
         batch.rotations_by_layer = self.decoder.ropes.by_layer([self._rotation(rows) for rows in self._rows(batch)])
-        return cast(Tensor, self.decoder.stream(batch))
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from ....kernels.paged import Rotation
 from ....kernels.triton.products.lora import DeviceLoraMapping
 from ...device import Device
 from ...kv.model_memory import ModelMemory
-from ...layers.decoder import Decoder
+from ...layers.decoder import BetweenLayers, Decoder
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
 from ...weights.weights import Rows
@@ -88,6 +88,11 @@ class GraphedDecoder:
     _serving: dict[GraphKey, Graph] | None = None  # once all are captured: the graph for each key
     _memory: ModelMemory | None = None
     _last: LastReplay | None = None
+    _between: BetweenLayers | None = None  # of a chunk that is computed layer by layer
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.decoder.layers)
 
     @cached_property
     def ropes(self) -> DeviceRopes:
@@ -163,7 +168,22 @@ class GraphedDecoder:
         """Rows of the rotary tables that captured steps may read."""
         return self.decoder.ropes.end_of(table.max_model_len)
 
+    @torch.inference_mode()
+    def compute_layers(self, batch: DeviceBatch, first: int, end: int) -> None:
+        if first == 0:
+            self._prepare(batch.inputs(self.ops), batch)
+            self._between = self.decoder.begin(batch)
+        between, self._between = self._between, None
+        for layer in range(first, end):
+            between = self.decoder.through(layer, between, batch)  # type: ignore[arg-type]
+        self._between = between if end < self.num_layers else None
+
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
+        self._prepare(inputs, batch)
+        return cast(Tensor, self.decoder.stream(batch))
+
+    def _prepare(self, inputs: Inputs, batch: DeviceBatch) -> None:
+        """Set the inputs that layers read."""
         ropes = self.ropes
         ropes.grow_to(max(self.captured_end(batch.table), batch.rotations_end if len(batch.step_rows) else 0))
         if (by_axis := batch.rotations_by_axis) is not None:
@@ -172,7 +192,6 @@ class GraphedDecoder:
         else:
             rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, self.decoder.ropes.by_layer(rotations))
-        return cast(Tensor, self.decoder.stream(batch))
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
         most, longest = len(batch.table.is_taken), batch.table.max_model_len

@@ -53,6 +53,8 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         adapter_bytes=profile.adapter_bytes,
         stretches=list(profile.stretches),
         media=profile.media,
+        num_layers=profile.num_layers,
+        layer_keys=profile.layer_keys,
         resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
     )
 

@@ -45,6 +45,8 @@ class MemoryProfile:
     host_bytes: int = 0  # free CPU memory, for a card
     adapter_bytes: int = 0
     media: MediaPlan | None = None  # for a model with vision
+    num_layers: int = 0
+    layer_keys: int = 1  # that a token attends to in the time of its matrix products in a layer
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     notes: tuple[str, ...] = ()
 

@@ -1,0 +1,140 @@
+"""Plans long prompts next to streams layer by layer: a chunk of some hundred tokens passes through a few layers a step.
+
+The few tokens of a prompt that fit next to streams would each step read the whole context, which beyond some position
+takes longer than all else. A layered chunk reads each layer's context once. Its blocks are taken when it begins. It
+counts as computed, and its blocks can be found, when its last layer is planned; until then its sequence has no row. If
+the sequence leaves meanwhile, the chunk is dropped.
+
+One chunk is in progress at a time, since workers can keep one between steps; other long prompts wait for their turn,
+and short ones keep their shares. Work is counted in tokens x layers; attention counts as additional tokens, so that
+work is proportional to time.
+"""
+
+from bisect import bisect_right
+
+from ...protocol.layer_groups import GroupChanges
+from ...protocol.media import MediaRows
+from ...protocol.memory_plan import MOST_LAYERED
+from ...protocol.messages import ChunkLayers
+from ..media.encoder import Encoder
+from ..memory.cache import Cache
+from ..request import Sequence
+from ..running import RunningBatch
+from ..step import Allowance, ScheduledStep, changes_of_row
+from .limits import Limits, StepLoad
+
+STEP = 8  # The number of a chunk's tokens is a multiple: fewer than 8 take as long as 8.
+
+
+class LayeredChunk:
+    """The chunk in progress."""
+
+    __slots__ = ("sequence", "num_tokens", "end", "num_layers", "work", "groups", "media")
+
+    def __init__(self, sequence: Sequence, num_tokens: int, work: int) -> None:
+        self.sequence = sequence
+        self.num_tokens = num_tokens
+        self.end = sequence.num_computed + num_tokens
+        self.num_layers = 0  # planned so far
+        self.work = work  # of each layer
+        self.groups: list[GroupChanges] = []  # for the workers, with the first layers
+        self.media: list[MediaRows] = []  # likewise
+
+    def add_to(self, step: ScheduledStep, first: int) -> None:
+        """Add the layers from `first` on, as far as they are planned, to a step."""
+        layers = ChunkLayers(self.sequence.slot, self.num_tokens, first, self.num_layers)
+        if first == 0:
+            layers.groups, layers.media = self.groups, self.media
+        step.add_layers(self.sequence, layers, self.work * (self.num_layers - first))
+
+
+class LayeredChunks:
+    def __init__(self, limits: Limits, running: RunningBatch, cache: Cache, encoder: Encoder) -> None:
+        self._num_layers = limits.num_layers
+        self._layer_keys = limits.layer_keys
+        self._groups = [group for group in limits.groups if group.kind != "state"]
+        self._most = min(MOST_LAYERED, limits.max_num_batched_tokens)
+        self._running = running
+        self._cache = cache
+        self._encoder = encoder
+        self.chunk: LayeredChunk | None = None
+
+    def prompts(self, step: ScheduledStep) -> tuple[list[Sequence], list[Sequence]]:
+        """The running prompts whose next chunks are layered, in their order, and the others."""
+        if self.chunk is not None and self.chunk.sequence.num_begun != self.chunk.end:
+            self.chunk = None  # its sequence has left
+        long: list[Sequence] = []
+        others: list[Sequence] = []
+        for sequence in self._running.prefilling:
+            is_long = sequence.num_begun or (step.is_paced and self._is_long(sequence))
+            (long if is_long else others).append(sequence)
+        return long, others
+
+    def _is_long(self, sequence: Sequence) -> bool:
+        """Whether attention costs its next token more than a layer's products, and a chunk ends before its last one."""
+        return (
+            sequence.num_left > STEP
+            and self._keys(sequence.num_computed) >= self._layer_keys * self._num_layers
+            and sequence.request.prompt.params.prompt_logprobs is None
+        )
+
+    def go_on(self, step: ScheduledStep, load: StepLoad, work: int | None) -> None:
+        """Plan as many layers as make so much work, one at least, of the chunk in progress or of a new one; None: all
+        that are left."""
+        if work == 0:
+            return
+        chunk = self.chunk
+        if chunk is None and work is not None:
+            chunk = self._begin(load.long[0], step, load.allowance, work)
+        if chunk is None:
+            load.prompts.insert(0, load.long[0])  # it gets an ordinary chunk instead
+            return
+        first, left = chunk.num_layers, self._num_layers - chunk.num_layers
+        chunk.num_layers += left if work is None else min(left, max(1, work // chunk.work))
+        chunk.add_to(step, first)
+        load.allowance.spend(load.allowance.part if work is not None else min(load.allowance.part, chunk.num_tokens))
+        if chunk.num_layers == self._num_layers:
+            self._end(chunk, step)
+
+    def _begin(self, sequence: Sequence, step: ScheduledStep, allowance: Allowance, work: int) -> LayeredChunk | None:
+        """Take the blocks of a new chunk; None if it has to wait for blocks or media."""
+        start, media, encoder_work = sequence.num_computed, sequence.media, step.encoder_work
+        num_tokens = self._fitting(start, min(self._most, sequence.num_left - 1), work)
+        if media is not None:
+            num_tokens = self._encoder.reach(sequence, media, step, start, num_tokens, allowance)
+        end = self._running.reach(sequence, start + num_tokens)
+        if not start < end < sequence.num_known or step.encoder_work > encoder_work:
+            return None
+        additions = self._cache.extend(sequence, end)
+        sequence.num_begun = end
+        self.chunk = chunk = LayeredChunk(sequence, end - start, self._work(start, end - start))
+        chunk.groups = changes_of_row(additions, len(self._cache.groups))
+        if media is not None:
+            chunk.media = list(self._encoder.rows_of(sequence, media, start, end, row=0))
+        return chunk
+
+    def _end(self, chunk: LayeredChunk, step: ScheduledStep) -> None:
+        sequence, self.chunk = chunk.sequence, None
+        sequence.num_begun = 0
+        self._running.advance_to(sequence, chunk.end)
+        if sequence.media is not None:
+            self._encoder.release_up_to(sequence, sequence.media, chunk.end, step)
+
+    def _fitting(self, position: int, most: int, work: int) -> int:
+        """The number of tokens, `most` at most, of which whole layers fit best into so much work."""
+        num_layers = -(-work // self._work(position, most))
+        numbers = range(STEP, most + 1, STEP)
+        found = bisect_right(numbers, work // num_layers, key=lambda number: self._work(position, number))
+        return numbers[max(0, found - 1)]
+
+    def _keys(self, position: int) -> int:
+        """The keys that a token at this position attends to, over all layers."""
+        return sum(
+            group.num_layers * (position if group.window is None else min(position, group.window))
+            for group in self._groups
+        )
+
+    def _work(self, position: int, num_tokens: int) -> int:
+        """The work of one layer on tokens from this position on."""
+        keys = self._keys(position + num_tokens // 2)
+        return num_tokens + num_tokens * keys // (self._layer_keys * self._num_layers)
