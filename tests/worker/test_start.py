@@ -9,6 +9,7 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.hand_planned import plan
+from builders.native_variants import needs_variant
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
 
@@ -50,6 +51,14 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     start.begin_background_work(runner)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))
     assert [len(answer.tokens) for answer in answers] == [8, 30]
+    start.close()
+
+
+@needs_variant
+def test_a_portable_start_says_so_and_plans_float32_keys_and_values(model_folder, tmp_path):
+    start = started(model_folder, tmp_path, dtype="bfloat16", deterministic="portable")
+    planned = start.plan()
+    assert planned.kernels.endswith(", portable") and planned.kv_dtype == "fp32"
     start.close()
 
 
