@@ -55,7 +55,7 @@ void expect(const char* what, Quads found, const Expected& expected) {
 }
 
 struct Numbers {
-    float x[2 * kCount], y[kCount], small[kCount];
+    float x[2 * kCount], y[kCount], small[kCount], row[45];
     uint8_t u[kBytes];
     int8_t s[kBytes];
     uint16_t halves[2 * kCount];
@@ -67,6 +67,7 @@ struct Numbers {
         const auto any = [&] { return random() % 6 ? normal(random) : odd[random() % 12]; };
         for (float& each : x) each = any();
         for (float& each : y) each = any();
+        for (float& each : row) each = normal(random);
         for (float& each : small) each = std::round(normal(random)) / 2.0f;
         for (uint8_t& each : u) each = static_cast<uint8_t>(random());
         for (int8_t& each : s) each = static_cast<int8_t>(random() % 255) - 127;
@@ -155,6 +156,21 @@ void check_floats(const Numbers& n) {
         if (sums[i] != sum(four[i])) fail("store_sums", i);
 }
 
+// Rows of every length are added up in 16 lanes: one order for all instruction sets.
+void check_wide_sums(const Numbers& n) {
+    for (int count = 0; count <= 45; ++count) {
+        float sums[16] = {}, squares[16] = {};
+        for (int i = 0; i < count; ++i) {
+            sums[i % 16] += n.row[i];
+            squares[i % 16] = std::fma(n.row[i], n.row[i], squares[i % 16]);
+        }
+        for (int half = 8; half > 0; half /= 2)
+            for (int i = 0; i < half; ++i) sums[i] += sums[i + half], squares[i] += squares[i + half];
+        if (!same(sum_of(n.row, count), sums[0])) fail("sum_of", count);
+        if (!same(sum_of_squares(n.row, count), squares[0])) fail("sum_of_squares", count);
+    }
+}
+
 int32_t dot_of(const uint8_t* u, const int8_t* s) {
     int32_t total = 0;
     for (int j = 0; j < 4; ++j) total += u[j] * s[j];
@@ -233,6 +249,7 @@ int main() {
     for (; round_number < 2000; ++round_number) {
         const Numbers numbers(random);
         check_floats(numbers);
+        check_wide_sums(numbers);
         check_integers(numbers);
         check_quads(numbers);
     }
