@@ -122,6 +122,34 @@ def test_rows_that_share_a_prefix_have_the_bits_of_rows_with_copies_of_it(librar
     assert torch.equal(found[0], found[1])
 
 
+@for_each("kind", KV_FORMATS)
+@for_each("window, softcap", [(None, None), (1500, 20.0)])
+def test_a_long_context_has_the_same_bits_in_any_pieces_and_company(
+    library: Library, kind: str, window: int | None, softcap: float | None
+) -> None:
+    shape = Shape(kind, query_heads=2, heads=1, head_dim=16, block_size=32, window=window, softcap=softcap)
+    common, length = 5280, 5330
+    prefix = heads_of(shape, common, 7)
+    requests = [torch.cat((prefix, heads_of(shape, length - common, seed))) for seed in (8, 9)]
+    tables, num_blocks = handed_out([length, length], shape.block_size)
+    alone, together = (Machine(library, shape, num_blocks, max_parts) for max_parts in (0, 4000))
+    cuts = range(500, length, 500)
+    expected = []
+    for table, request in zip(tables, requests, strict=True):
+        expected.append([alone.step([piece]) for piece in pieces_of(request, table, [*cuts, common])][-1])
+        assert_near(expected[-1], alone.expected(Row(table, common, request[common:])), TOLERANCES[kind])
+    tables[1][: common // shape.block_size] = tables[0][: common // shape.block_size]
+    for piece in pieces_of(prefix, tables[0], [3, 4095, 4100, 5119]):
+        together.step([piece])
+    for threads, cuts in ((1, (common,)), (2, range(common, length, 7)), (3, range(common, length))):
+        library.set_threads(threads)
+        rows = zip(*(pieces_of(r, t, list(cuts))[1:] for r, t in zip(requests, tables, strict=True)), strict=True)
+        found = [together.step(list(pieces)).chunk(2) for pieces in rows]
+        for row in range(2):
+            assert torch.equal(torch.cat([each[row] for each in found]), expected[row]), f"{threads} threads"
+    library.set_threads(1)
+
+
 def test_rows_with_a_common_prefix_look_at_it_in_one_tile(library: Library) -> None:
     shape = Shape(block_size=32)
     heads = heads_of(shape, 600, 0)

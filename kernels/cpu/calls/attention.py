@@ -8,7 +8,7 @@ from ....records import dataclass
 from ...arrays import Array, address
 from ..structs import AttentionPlan, Tile
 
-# Room for so many (token, split of 256 keys) pairs: rows that share a prefix or are alone need it. Without it they are
+# Room for so many (token, split of a context) pairs: rows that share a prefix or are alone need it. Without it they are
 # computed in fewer, larger pieces, to the same bits. Memory that no step uses is never touched.
 MAX_PARTS = 4096
 _TILE_INTS = sizeof(Tile) // 4

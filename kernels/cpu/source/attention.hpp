@@ -1,9 +1,9 @@
 // Attention's arguments, and the plan of a step that all layers with the same window share.
 //
-// A context is cut into splits of kSplit absolute positions; within a split all is computed at once, and splits are
-// folded in ascending order. A tile is a few tokens that look at the same blocks in a range of splits. It either covers
-// all that its tokens see and writes the output, or leaves a part for each token and split, which are folded later by
-// the same operations. So how a step is cut into tiles changes speed, never bits.
+// A context is cut into splits at absolute positions. A split is computed by itself, in stretches of kStretch keys whose
+// sums are carried on, and splits are folded in ascending order. A tile is a few tokens that look at the same blocks in a
+// range of splits. It either covers all that its tokens see and writes the output, or leaves a part for each token and
+// split, which are folded later by the same operations. So how a step is cut into tiles changes speed, never bits.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,11 @@
 
 namespace penstock {
 
-constexpr int64_t kSplit = 256;       // a multiple of every block size
+constexpr int64_t kStretch = 256;  // a multiple of every block size
+// Keys of a split: few at first, for a prefix is shared and a context spread over threads by whole splits, and more from
+// kShortSplitsEnd on, for folding takes time.
+constexpr int64_t kShortSplit = kStretch, kLongSplit = 1024, kShortSplitsEnd = 4096;
+constexpr int64_t kNumShortSplits = kShortSplitsEnd / kShortSplit;
 // Tokens × query heads to a key head, where more than one token fits. Keys and values of a long context come from beyond
 // the second cache, for as many queries as possible at a time.
 constexpr int64_t kTileQueries = 48, kTileQueriesOfLong = 144;
@@ -66,7 +70,14 @@ inline Sight sight_of(const Step& step, int64_t token, int64_t window) {
     const int64_t own = step.positions[token] + 1;
     return {window > 0 && own > window ? own - window : 0, step.seen_ends ? step.seen_ends[token] : own};
 }
-inline int64_t first_split(Sight sight) { return sight.first / kSplit; }
-inline int64_t end_split(Sight sight) { return (sight.end + kSplit - 1) / kSplit; }
+inline int64_t split_at(int64_t position) {
+    return position < kShortSplitsEnd ? position / kShortSplit
+                                      : kNumShortSplits + (position - kShortSplitsEnd) / kLongSplit;
+}
+inline int64_t split_begin(int64_t split) {
+    return split < kNumShortSplits ? split * kShortSplit : kShortSplitsEnd + (split - kNumShortSplits) * kLongSplit;
+}
+inline int64_t first_split(Sight sight) { return split_at(sight.first); }
+inline int64_t end_split(Sight sight) { return split_at(sight.end - 1) + 1; }
 
 }  // namespace penstock

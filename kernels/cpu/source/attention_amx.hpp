@@ -38,7 +38,7 @@ inline TileShapes value_shapes(int64_t rows, int64_t step_bytes) {
 
 // sums[tile of rows][key] of one or two vectors of keys; of one where something is left of a head's dimensions.
 template <class Format, int kTiles, int kColumns>
-inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_dim,
+inline void score_tiles(const StretchMemory& memory, int64_t vector, int64_t head_dim,
                         const typename Format::Number* rows, float* scores, bool is_first) {
     using Number = typename Format::Number;
     constexpr int64_t kStep = kTileBytes / sizeof(Number);
@@ -49,8 +49,8 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
     for (; at + kStep <= head_dim; at += kStep, offset += step_bytes)
         unrolled<kColumns>([&](auto column) {
             if (kTiles == 1 && is_first)
-                fetch(memory.after_keys(vector + column) + at / Format::kPerUnit * kLanes * Format::kUnitBytes,
-                      kTileHeight * kTileBytes);
+                fetch_to_second(memory.after_keys[vector + column] + at / Format::kPerUnit * kLanes * Format::kUnitBytes,
+                                kTileHeight * kTileBytes);
             load_tile<6>(memory.keys[vector + column] + offset, memory.key_step);
             unrolled<kTiles>([&](auto tile) {
                 load_tile<7>(rows + tile * kTileHeight * kQueryStride<Number> + at, kRowBytes);
@@ -67,8 +67,8 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
         }
     unrolled<kTiles>([&](auto tile) {
         unrolled<kColumns>([&](auto column) {
-            float* to = scores + tile * kTileHeight * kScoreStride + (vector + column) * kLanes;
-            store_tile<tile * kColumns + column>(to, kScoreStride * sizeof(float));
+            float* to = scores + tile * kTileHeight * kRowStride + (vector + column) * kLanes;
+            store_tile<tile * kColumns + column>(to, kRowStride * sizeof(float));
         });
     });
 }
@@ -83,26 +83,38 @@ struct WeightRows {
     int64_t step;    // keys
 };
 
-// The values of a split from some key on in the order of steps, where they don't lie like that or not all are numbers.
+// The values of a stretch from some key on in the order of steps, where they don't lie like that or not all are numbers.
 struct CopiedValues {
     const uint8_t* units;
-    int64_t first = kSplit;
+    int64_t first = kStretch;
 };
 
-// sums[tile of rows][dimension] over the keys of a split from `first`, a multiple of the step, up to `end`.
+// sums[tile of rows][dimension] over the keys of a stretch from `first`, a multiple of the step, up to `end`; of floats added
+// to what is there.
 template <class Format, int kTiles, int kColumns>
-inline void value_tiles(const SplitMemory& memory, int64_t first, int64_t end, int64_t dimension,
+inline void value_tiles(const StretchMemory& memory, int64_t first, int64_t end, int64_t dimension,
                         const WeightRows<Format>& rows, const CopiedValues& copied, bool is_first) {
-    const int64_t row_bytes = rows.stride * sizeof(typename Format::Number);
-    unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
+    const int64_t row_bytes = rows.stride * sizeof(typename Format::Number), sum_bytes = rows.sums_stride * sizeof(float);
+    const auto over_sums = [&](const auto& body) {
+        unrolled<kTiles>([&](auto tile) {
+            unrolled<kColumns>([&](auto column) {
+                body(std::integral_constant<int, tile * kColumns + column>{},
+                     rows.sums + tile * kTileHeight * rows.sums_stride + dimension + column * kLanes);
+            });
+        });
+    };
+    over_sums([&](auto tile, float* sums) {
+        if constexpr (kIsInteger<Format>) zero_tile<tile>();
+        else load_tile<tile>(sums, sum_bytes);
+    });
     for (int64_t key = first; key < end; key += rows.step) {
         const uint8_t* values = dimension * Format::kUnitBytes +
                                 (key < copied.first
-                                     ? memory.values(key / kLanes)
+                                     ? memory.values[key / kLanes]
                                      : copied.units + (key - copied.first) / Format::kPerUnit * memory.value_step);
         if (kTiles == 1 && is_first && key < copied.first)
-            for (int64_t k = key; k < std::min(end, key + rows.step); k += kLanes)
-                fetch(memory.after_values(k / kLanes), kLanes / Format::kPerUnit * memory.value_step);
+            for (int64_t k = key; k < std::min(end, key + rows.step); k += Format::kPerUnit)
+                memory.fetch_after_values<Format, kColumns>(k / kLanes, k % kLanes / Format::kPerUnit, dimension);
         unrolled<kColumns>([&](auto column) {
             load_tile<7>(values + column * kLanes * Format::kUnitBytes, memory.value_step);
             unrolled<kTiles>([&](auto tile) {
@@ -111,12 +123,7 @@ inline void value_tiles(const SplitMemory& memory, int64_t first, int64_t end, i
             });
         });
     }
-    unrolled<kTiles>([&](auto tile) {
-        unrolled<kColumns>([&](auto column) {
-            float* to = rows.sums + tile * kTileHeight * rows.sums_stride + dimension + column * kLanes;
-            store_tile<tile * kColumns + column>(to, rows.sums_stride * sizeof(float));
-        });
-    });
+    over_sums([&](auto tile, float* sums) { store_tile<tile>(sums, sum_bytes); });
 }
 
 // Calls body(first tile, Count) for pieces of so many tiles of rows.

@@ -12,13 +12,17 @@ namespace penstock {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// 2^x for x up to 0, to 2 units in the last place: 0 below -126 (and for -inf), NaN for NaN. Denormal numbers would cost
-// some processors a hundred cycles each. Scores are in powers of two, for the query's scale takes in what turns e^x into
-// that.
+// Scores are in powers of two, for the query's scale takes in what turns e^x into that. A maximum is rounded up to a
+// multiple of 8: sums rarely meet a higher one, and then a product with 2^-8 or 2^-16 or … loses nothing.
+constexpr float kMaximumStep = 8.0f;
+inline float rounded_maximum(float score) { return std::ceil(score / kMaximumStep) * kMaximumStep; }
+
+// 2^(x - most) for x up to `most`, a whole number, to 2 units in the last place: 0 below 2^-126 (and for -inf), NaN for
+// NaN. Denormal numbers would cost some processors a hundred cycles each. Digits do not depend on `most`.
 constexpr float kLog2OfE = 1.44269504088896341f;
 
-inline Vec exp2(Vec x) {
-    const Vec least = broadcast(-126.0f);
+inline Vec exp2_below(Vec x, Vec most) {
+    const Vec least = most - broadcast(126.0f);
     const Vec within_range = maximum(least, x);
     const Vec power = round_to_even(within_range);
     const Vec rest = within_range - power;
@@ -28,12 +32,12 @@ inline Vec exp2(Vec x) {
     series = fma(series, rest, broadcast(5.550332471162809e-2f));
     series = fma(series, rest, broadcast(2.402264791363012e-1f));
     series = fma(series, rest, broadcast(6.931472028550421e-1f));
-    return where_greater(least, x, zero(), times_power_of_two(fma(series, rest, broadcast(1.0f)), power));
+    return where_greater(least, x, zero(), times_power_of_two(fma(series, rest, broadcast(1.0f)), power - most));
 }
 
-inline float exp2_of(float x) {
+inline float exp2_below(float x, float most) {
     float lanes[kLanes];
-    store(lanes, exp2(broadcast(x)));
+    store(lanes, exp2_below(broadcast(x), broadcast(most)));
     return lanes[0];
 }
 
@@ -44,7 +48,7 @@ struct FoldFactors {
     Vec fold(Vec totals, Vec part) const { return fma(part, broadcast(added), totals * broadcast(kept)); }
 };
 
-// What the splits so far gave for one row: Σ 2^(score - maximum), beside it the same sum over values.
+// What the splits so far gave for one row: Σ 2^(score - maximum), beside it the same sum over values. Factors are exact.
 struct Running {
     float maximum = kLowest;
     float sum = 0;
@@ -53,8 +57,8 @@ struct Running {
     FoldFactors take_in(float part_maximum, float part_sum) {
         const bool is_higher = part_maximum > maximum;  // not if it is NaN, which the sums then show
         const float highest = is_higher ? part_maximum : maximum;
-        const float kept = is_higher ? exp2_of(maximum - part_maximum) : 1.0f;
-        const float added = is_higher ? 1.0f : exp2_of(part_maximum - maximum);
+        const float kept = is_higher ? exp2_below(maximum, part_maximum) : 1.0f;
+        const float added = is_higher ? 1.0f : exp2_below(part_maximum, maximum);
         maximum = highest;
         sum = std::fma(part_sum, added, sum * kept);
         return {kept, added};
@@ -83,8 +87,8 @@ inline int64_t num_query_heads(const Attention& a) { return a.plan->num_heads * 
 inline Running beginning_of(const Attention& a, int64_t head) {
     Running running;
     if (a.sinks) {
-        running.maximum = a.sinks[head] * kLog2OfE;
-        running.sum = 1;
+        running.maximum = rounded_maximum(a.sinks[head] * kLog2OfE);
+        running.sum = exp2_below(a.sinks[head] * kLog2OfE, running.maximum);
     }
     return running;
 }

@@ -2,8 +2,8 @@
 //
 //   score[row, key] = Σ over lanes of Σ_i row[i + lane] × key[i + lane]     i ascends by vectors
 //
-// Each pair of a row and a key has a sum of its own, whose lanes are added in one fixed order in the end, so that a row's
-// bits don't depend on its neighbours. A tile is up to 6 rows (AVX2: 2) by 4 keys: a vector of keys serves all rows, and
+// Each pair of a row and a key has a sum of its own in sixteen lanes, which are added in one fixed order in the end, so
+// that a row's bits don't depend on its neighbours. Vectors of eight lanes take one half of them after the other. A tile is up to 6 rows (AVX2: 2) by 4 keys: a vector of keys serves all rows, and
 // one of a row all keys.
 #pragma once
 #include "attention_products.hpp"
@@ -65,33 +65,44 @@ struct LatentKeys<Bf16Format> : LatentKeys<Fp32Format> {
 #endif
 
 template <class Format, int kRows>
-inline void latent_score_tile(const SplitMemory& memory, int64_t vector, int64_t width,
+inline void latent_score_tile(const StretchMemory& memory, int64_t vector, int64_t width,
                               const typename Format::Number* rows, int64_t row_stride, float* scores, bool is_first) {
     using Keys = LatentKeys<Format>;
     constexpr int64_t kUnits = kLatentKeys / Format::kPerUnit;  // that the keys of a tile lie in
-    const uint8_t* ahead = memory.after_keys(vector);
+    const uint8_t* ahead = memory.after_keys[vector];
     for (int64_t first = 0; first < kLanes; first += kLatentKeys) {
-        const uint8_t* keys = memory.values(vector) + first / Format::kPerUnit * memory.value_step;
-        Vec sums[kRows][kLatentKeys];
-        for (auto& of_row : sums)
-            for (Vec& sum : of_row) sum = zero();
-        for (int64_t i = 0; i < width; i += Keys::kStep) {
-            typename Keys::Operand operands[kLatentKeys];
-            Keys::load(keys + i * Format::kUnitBytes, memory.value_step, width - i, operands);
-            if (is_first) {
-                fetch(ahead, kUnits * Keys::kStep * Format::kUnitBytes);
-                ahead += kUnits * Keys::kStep * Format::kUnitBytes;
-            }
+        const uint8_t* keys = memory.values[vector] + first / Format::kPerUnit * memory.value_step;
+        Vec wide[WideSum::kParts][kRows][kLatentKeys];
+#pragma GCC unroll 2
+        for (int64_t part = 0; part < WideSum::kParts; ++part) {
+            Vec sums[kRows][kLatentKeys];
+            for (auto& of_row : sums)
+                for (Vec& sum : of_row) sum = zero();
+            for (int64_t i = part * kLanes; i < width; i += WideSum::kParts * Keys::kStep) {
+                typename Keys::Operand operands[kLatentKeys];
+                Keys::load(keys + i * Format::kUnitBytes, memory.value_step, width - i, operands);
+                if (is_first) {
+                    fetch_to_second(ahead, kUnits * Keys::kStep * Format::kUnitBytes);
+                    ahead += kUnits * Keys::kStep * Format::kUnitBytes;
+                }
 #pragma GCC unroll 8
-            for (int row = 0; row < kRows; ++row) {
-                const typename Keys::Operand query = Keys::query(rows + row * row_stride + i);
+                for (int row = 0; row < kRows; ++row) {
+                    const typename Keys::Operand query = Keys::query(rows + row * row_stride + i);
 #pragma GCC unroll 4
-                for (int key = 0; key < kLatentKeys; ++key)
-                    sums[row][key] = Keys::add(sums[row][key], operands[key], query);
+                    for (int key = 0; key < kLatentKeys; ++key)
+                        sums[row][key] = Keys::add(sums[row][key], operands[key], query);
+                }
             }
+            std::copy(&sums[0][0], &sums[0][0] + kRows * kLatentKeys, &wide[part][0][0]);
         }
-        for (int row = 0; row < kRows; ++row)
-            store_sums(scores + row * kScoreStride + vector * kLanes + first, sums[row]);
+        for (int row = 0; row < kRows; ++row) {
+            Vec of_keys[kLatentKeys];
+            for (int key = 0; key < kLatentKeys; ++key) {
+                of_keys[key] = wide[0][row][key];
+                if constexpr (WideSum::kParts == 2) of_keys[key] = of_keys[key] + wide[1][row][key];
+            }
+            store_sums(scores + row * kRowStride + vector * kLanes + first, of_keys);
+        }
     }
 }
 

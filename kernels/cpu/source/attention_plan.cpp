@@ -13,7 +13,7 @@
 namespace penstock {
 namespace {
 
-// Reading a split's keys and values takes as long as computing it for so many queries.
+// Reading a stretch's keys and values takes as long as computing it for so many queries.
 constexpr int64_t kReadCost = 24;
 // Pieces of work that a step should have at least, where that needs cutting by splits, and large ones that a row should
 // have for each thread.
@@ -40,22 +40,26 @@ private:
     int64_t num_tokens(int32_t row) const { return step_.query_starts[row + 1] - step_.query_starts[row]; }
     Sight first_sight(int32_t row) const { return sight_of(step_, step_.query_starts[row], plan_.window); }
     int64_t row_first_split(int32_t row) const { return first_split(first_sight(row)); }
-    int64_t row_end_split(int32_t row) const { return (step_.context_lengths[row] + kSplit - 1) / kSplit; }
+    int64_t row_end_split(int32_t row) const { return split_at(step_.context_lengths[row] - 1) + 1; }
     // Splits that lie wholly before the keys of which the row's first token sees only some.
-    int64_t num_full_splits(int32_t row) const { return first_sight(row).end / kSplit; }
+    int64_t num_full_splits(int32_t row) const { return split_at(first_sight(row).end); }
     // Tokens of a tile.
     int64_t most_tokens(int32_t row) const {
         const int64_t num_large = num_tokens(row) * plan_.num_shared * plan_.num_heads / kTileQueriesOfLong;
         const bool is_large = step_.context_lengths[row] >= kLongContext && num_large >= kLargePieces * num_threads();
         return std::max<int64_t>(1, (is_large ? kTileQueriesOfLong : kTileQueries) / plan_.num_shared);
     }
-    int64_t cost_of_split(int64_t tokens) const { return kReadCost + tokens * plan_.num_shared; }
+    int64_t cost_of_stretch(int64_t tokens) const { return kReadCost + tokens * plan_.num_shared; }
+    static int64_t num_stretches(int64_t split, int64_t until) {
+        return (split_begin(until) - split_begin(split)) / kStretch;
+    }
 
     void set_most_cost() {
         int64_t total = 0;
         for (int32_t row = 0; row < step_.num_rows; ++row) {
             const int64_t tokens = num_tokens(row), tiles = (tokens + most_tokens(row) - 1) / most_tokens(row);
-            total += (row_end_split(row) - row_first_split(row)) * (tiles * kReadCost + tokens * plan_.num_shared);
+            total += num_stretches(row_first_split(row), row_end_split(row)) *
+                     (tiles * kReadCost + tokens * plan_.num_shared);
         }
         most_cost_ = total * plan_.num_heads / kPieces;
     }
@@ -76,8 +80,8 @@ private:
 
     bool sees_same(int32_t row, int32_t other, int64_t split) const {
         if (split >= num_full_splits(row) || split >= num_full_splits(other)) return false;
-        const int64_t blocks = kSplit / plan_.block_size;
-        const int32_t* tables = step_.block_tables + split * blocks;
+        const int64_t begin = split_begin(split), blocks = (split_begin(split + 1) - begin) / plan_.block_size;
+        const int32_t* tables = step_.block_tables + begin / plan_.block_size;
         return std::memcmp(tables + row * static_cast<int64_t>(step_.table_width),
                            tables + other * static_cast<int64_t>(step_.table_width), blocks * sizeof(int32_t)) == 0;
     }
@@ -120,15 +124,13 @@ private:
     void cut(int32_t row, int32_t first, int64_t tokens, int64_t split, int64_t until, bool leaves_parts) {
         for (int64_t done = 0; done < tokens; done += most_tokens(row)) {
             const int64_t count = std::min(most_tokens(row), tokens - done);
-            const int64_t most_splits =
-                leaves_parts ? std::max<int64_t>(1, most_cost_ / cost_of_split(count)) : until - split;
-            for (int64_t begin = split; begin < until; begin += most_splits)
-                plan_.tiles[plan_.counts[0]++] = {static_cast<int32_t>(first + done),
-                                                  static_cast<int32_t>(count),
-                                                  row,
-                                                  static_cast<int32_t>(begin),
-                                                  static_cast<int32_t>(std::min(until, begin + most_splits)),
-                                                  leaves_parts};
+            const int64_t most_stretches = leaves_parts ? most_cost_ / cost_of_stretch(count) : INT64_MAX;
+            for (int64_t begin = split, end; begin < until; begin = end) {
+                end = begin + 1;
+                while (end < until && num_stretches(begin, end + 1) <= most_stretches) ++end;
+                plan_.tiles[plan_.counts[0]++] = {static_cast<int32_t>(first + done), static_cast<int32_t>(count), row,
+                                                  static_cast<int32_t>(begin), static_cast<int32_t>(end), leaves_parts};
+            }
         }
     }
 
@@ -150,7 +152,7 @@ private:
         const int32_t begin = step_.query_starts[row], end = step_.query_starts[row + 1];
         const int64_t split = std::max<int64_t>(shared_end(row), row_first_split(row)), until = row_end_split(row);
         const int64_t most = most_tokens(row);
-        const int64_t cost = (until - split) * cost_of_split(std::min<int64_t>(most, end - begin));
+        const int64_t cost = num_stretches(split, until) * cost_of_stretch(std::min<int64_t>(most, end - begin));
         const bool leaves_parts = plan_.parts[begin] != kNoParts ||
                                   (cost > most_cost_ && until - split > 1 && reserve_parts(row));
         for (int32_t token = begin; token < end; token += most) {

@@ -1,7 +1,7 @@
 // One tile of tokens and one key head: its query heads are the tile's rows.
 //
-// Split by split: scores of all rows, their weights, then weights × values, then the fold into what earlier splits
-// gave, or a part for later. Both products are attention_products.hpp's, weights attention_weights.hpp's; what the
+// Stretch by stretch: scores of all rows, their weights, then weights × values, added to the split's sums. These are
+// folded into what earlier splits gave, or left as a part for later. Both products are attention_products.hpp's, weights attention_weights.hpp's; what the
 // formats do differently is attention_formats.hpp's. Of other tiles it knows only where the next one begins.
 #pragma once
 #include "attention_amx.hpp"
@@ -68,6 +68,7 @@ public:
 
 private:
     using Number = typename Format::Number;
+    using Steps = typename Format::Steps;
     using Sizes = TileSizes<Format>;
 
     void carve(Carver& carver) {
@@ -76,15 +77,23 @@ private:
 #if defined(__AMX_TILE__)
         if (in_tiles_) {
             rows = tiled_rows(num_rows_);
-            sums_ = carver.template take<float>(rows * Format::kPlanes * head_dim_);
-            if (!kIsInteger<Format>) copied_ = carver.template take<uint8_t>(kSplit * head_dim_ * sizeof(Number));
+            if (kIsInteger<Format>) whole_sums_ = carver.template take<float>(rows * Format::kPlanes * head_dim_);
+            else copied_ = carver.template take<uint8_t>(kStretch * head_dim_ * sizeof(Number));
         }
 #endif
         queries_ = carver.template take<Number>(rows * query_stride_);
-        scores_ = carver.template take<float>(rows * kScoreStride);
-        weights_ = carver.template take<Number>(rows * Format::kPlanes * kWeightStride);
+        scores_ = carver.template take<float>(rows * kRowStride);
+        if constexpr (std::is_same_v<Number, float>) weights_ = scores_;
+        else weights_ = carver.template take<Number>(rows * Format::kPlanes * kRowStride);
+        sums_ = carver.template take<float>(rows * value_dim_);
         if (!tile_.leaves_parts) totals_ = carver.template take<float>(num_rows_ * value_dim_);
+        if (is_unpacked())
+            panel_ = carver.template take<float>(std::max(head_dim_, kStretch) / Format::kPerUnit * Format::kSteps *
+                                                 Sizes::kPanelColumns * kLanes);
     }
+
+    // Rows enough for a panel.
+    bool is_unpacked() const { return kIsPacked<Format> && num_rows_ > Sizes::kRows; }
 
     void prepare_rows() {
         const int64_t shared = a_.plan->num_shared;
@@ -112,7 +121,7 @@ private:
     }
 
     void quantize_query(const float* query, Row& row, int64_t i) {
-        auto* to = reinterpret_cast<int8_t*>(queries_ + i * query_stride_);
+        Number* to = queries_ + i * query_stride_;
         Vec most = zero(), poison = zero();
         for (int64_t d = 0; d < head_dim_; d += kLanes) {
             most = maximum(absolute(load(query + d)), most);
@@ -121,19 +130,47 @@ private:
         const float largest_number = largest(most);
         const Vec inverse = broadcast(largest_number > 0 ? 127.0f / largest_number : 0.0f);
         int32_t total = 0;
-        for (int64_t d = 0; d < head_dim_; d += kLanes) store_signed_bytes(to + d, load(query + d) * inverse);
-        for (int64_t d = 0; d < head_dim_; ++d) total += to[d];
+        for (int64_t d = 0; d < head_dim_; d += kLanes) Format::store_query(to + d, load(query + d) * inverse);
+        for (int64_t d = 0; d < head_dim_; ++d) total += Format::whole(to[d]);
         row.query_scale = (largest_number / 127.0f + sum(poison)) * query_factor(a_);
         row.query_total = static_cast<float>(total);
     }
 
-    // The part of a split that a row sees, and of all rows the union.
-    Sight look_at(int64_t split) {
-        Sight all{kSplit, 0};
+    void attend_split(int64_t split) {
+        for (int64_t i = 0; i < num_rows_; ++i) {
+            rows_[i].maximum = kLowest;
+            rows_[i].sum = 0;
+        }
+        std::fill(sums_, sums_ + num_rows_ * value_dim_, 0.0f);
+        const int64_t end = std::min(split_begin(split + 1) / kStretch, end_stretch());
+        for (int64_t stretch = split_begin(split) / kStretch; stretch < end; ++stretch) attend_stretch(stretch);
+        for (int64_t i = 0; i < num_rows_; ++i)
+            if (rows_[i].sees(split)) keep_split(i, split);
+    }
+
+    // A row's sums over a split: into its part, or into what all splits gave.
+    void keep_split(int64_t i, int64_t split) {
+        Row& row = rows_[i];
+        const float* sums = sums_ + i * value_dim_;
+        if (!tile_.leaves_parts) return row.running.fold(totals_ + i * value_dim_, sums, row.maximum, row.sum, value_dim_);
+        float* part = part_of(a_, row.token, row.head, split);
+        std::copy(sums, sums + value_dim_, part);
+        part[value_dim_] = row.maximum;
+        part[value_dim_ + 1] = row.sum;
+    }
+
+    int64_t end_stretch() const {
+        const int64_t context = step_.context_lengths[tile_.row];
+        return std::min(split_begin(tile_.end_split) / kStretch, (context + kStretch - 1) / kStretch);
+    }
+
+    // The part of a stretch that a row sees, and of all rows the union.
+    Sight look_at(int64_t stretch) {
+        Sight all{kStretch, 0};
         for (int64_t i = 0; i < num_rows_; ++i) {
             Row& row = rows_[i];
-            row.first = std::clamp<int64_t>(row.sight.first - split * kSplit, 0, kSplit);
-            row.end = std::clamp<int64_t>(row.sight.end - split * kSplit, 0, kSplit);
+            row.first = std::clamp<int64_t>(row.sight.first - stretch * kStretch, 0, kStretch);
+            row.end = std::clamp<int64_t>(row.sight.end - stretch * kStretch, 0, kStretch);
             if (!row.sees()) continue;
             all = {std::min(all.first, row.first), std::max(all.end, row.end)};
         }
@@ -146,34 +183,35 @@ private:
         if constexpr (kHasTiles<Format>)
             if (in_tiles_) return std::min(key_step(), a_.kv.block_size);
 #endif
-        return kLanes;
+        return WideSum::kWidth;
     }
 
-    float* scores_at(int64_t row) const { return scores_ + row * kScoreStride; }
-    Number* weights_at(int64_t row) const { return weights_ + row * Format::kPlanes * kWeightStride; }
+    float* scores_at(int64_t row) const { return scores_ + row * kRowStride; }
+    Number* weights_at(int64_t row) const { return weights_ + row * Format::kPlanes * kRowStride; }
 
-    void attend_split(int64_t split) {
-        const Sight seen = look_at(split);
+    void attend_stretch(int64_t stretch) {
+        const Sight seen = look_at(stretch);
         if (seen.first >= seen.end) return;
-        find(split, seen);
+        find(stretch, seen);
 #if defined(__AMX_TILE__)
         if constexpr (kHasTiles<Format>)
-            if (in_tiles_) return attend_in_tiles(split, seen);
+            if (in_tiles_) return attend_in_tiles(stretch, seen);
 #endif
         score();
-        for (int64_t i = 0; i < num_rows_; ++i) weigh_row(i, split, seen);
-        multiply_values(split);
+        for (int64_t i = 0; i < num_rows_; ++i) weigh_row(i, stretch, seen);
+        multiply_values();
     }
 
-    // In the last split what comes next is fetched meanwhile: where the row's output goes, and a query of the next piece.
-    void weigh_row(int64_t i, int64_t split, Sight seen) {
+    // In the last stretch what comes next is fetched meanwhile: where the row's output goes, and a query of the next piece.
+    void weigh_row(int64_t i, int64_t stretch, Sight seen) {
         Row& row = rows_[i];
-        if (split + 1 == tile_.end_split) {
+        if (stretch + 1 == end_stretch()) {
             const int64_t shared = a_.plan->num_shared;
             if (!tile_.leaves_parts) fetch_to_second(output_of(a_, row.token, row.head), value_dim_ * sizeof(float));
             if (i < next_.tile.num_tokens * shared) fetch_to_second(query_of(next_, i), head_dim_ * sizeof(float));
         }
-        weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_, a_.softcap * kLog2OfE);
+        weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_, a_.softcap * kLog2OfE, sums_ + i * value_dim_,
+                      value_dim_);
     }
 
     const float* query_of(Piece piece, int64_t i) const {
@@ -190,12 +228,13 @@ private:
         return kIsInteger<Format> ? std::min(kStep, a_.kv.block_size) : kStep;
     }
 
-    void attend_in_tiles(int64_t split, Sight seen) {
+    void attend_in_tiles(int64_t stretch, Sight seen) {
         score_in_tiles();
         const Sight whole{seen.first / key_step() * key_step(), round_up(seen.end, key_step())};
-        for (int64_t i = 0; i < num_rows_; ++i) weigh_row(i, split, whole);
-        multiply_values_in_tiles(split, whole);
-        for (int64_t i = 0; i < num_rows_; ++i) keep_sums(i, split);
+        for (int64_t i = 0; i < num_rows_; ++i) weigh_row(i, stretch, whole);
+        multiply_values_in_tiles(stretch, whole);
+        if constexpr (kIsInteger<Format>)
+            for (int64_t i = 0; i < num_rows_; ++i) join_sums(i);
     }
 
     void score_in_tiles() {
@@ -216,9 +255,10 @@ private:
         });
     }
 
-    void multiply_values_in_tiles(int64_t split, Sight whole) {
+    void multiply_values_in_tiles(int64_t stretch, Sight whole) {
         const int64_t step = key_step();
-        const CopiedValues copied = copy_values(split, whole);
+        const CopiedValues copied = copy_values(stretch, whole);
+        float* sums = kIsInteger<Format> ? whole_sums_ : sums_;
         const Tiles tiles(value_shapes(num_rows_, step * sizeof(Number)));
         over_row_tiles(num_rows_, [&](int64_t tile, auto count) {
             const int64_t first = tile * kTileHeight;
@@ -226,13 +266,13 @@ private:
             if (seen.first >= seen.end) return;
             seen = {seen.first / step * step, round_up(seen.end, step)};
             for (int64_t plane = 0; plane < Format::kPlanes; ++plane) {
-                const WeightRows<Format> rows{weights_at(first) + plane * kWeightStride,
-                                              Format::kPlanes * kWeightStride,
-                                              sums_ + (first * Format::kPlanes + plane) * head_dim_,
+                const WeightRows<Format> rows{weights_at(first) + plane * kRowStride,
+                                              Format::kPlanes * kRowStride,
+                                              sums + (first * Format::kPlanes + plane) * head_dim_,
                                               Format::kPlanes * head_dim_, step};
                 in_pieces<2>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
                     value_tiles<Format, count(), columns()>(memory_, seen.first, seen.end, vector * kLanes, rows,
-                                                            copied, first + plane + vector == 0);
+                                                            copied, first + plane == 0);
                 });
             }
         });
@@ -240,8 +280,8 @@ private:
 
     // Beyond the context a block may hold NaN, which no weight of zero takes away: the last step is copied if it reaches
     // there. So are all where a step takes more than one block.
-    CopiedValues copy_values(int64_t split, Sight whole) {
-        const int64_t context = step_.context_lengths[tile_.row] - split * kSplit;
+    CopiedValues copy_values(int64_t stretch, Sight whole) {
+        const int64_t context = step_.context_lengths[tile_.row] - stretch * kStretch;
         if (kIsInteger<Format>) return {};
         const bool takes_several_blocks = a_.kv.block_size < key_step();
         if (!takes_several_blocks && whole.end <= context) return {};
@@ -252,7 +292,7 @@ private:
             const int64_t vector = key / kLanes, count = std::clamp<int64_t>(context - key, 0, kLanes);
             const bool is_there = vector >= memory_.first && vector < memory_.end && count > 0;
             std::memset(to, 0, bytes);
-            if (is_there) copy_first(to, memory_.values(vector), count);
+            if (is_there) copy_first(to, memory_.values[vector], count);
         }
         return {copied_, first};
     }
@@ -266,44 +306,38 @@ private:
                 store_quads(to + i, only_first_of_pairs(load_quads(from + i)));
     }
 
-    // A row's sums, as the tiles left them, are kept.
-    void keep_sums(int64_t i, int64_t split) {
-        take_in_row(i, split);
-        const float* sums = sums_ + i * Format::kPlanes * head_dim_;
-        for (int64_t d = 0; d < head_dim_; d += kLanes) {
-            if constexpr (kIsInteger<Format>)
-                keep_sums(i, split, d, to_float(join_planes(load_quads(sums + d), load_quads(sums + head_dim_ + d))));
-            else
-                keep_sums(i, split, d, load(sums + d));
-        }
+    // A row's whole sums, as the tiles left them.
+    void join_sums(int64_t i) {
+        const float* sums = whole_sums_ + i * Format::kPlanes * head_dim_;
+        for (int64_t d = 0; d < head_dim_; d += kLanes)
+            add_whole(i, d, join_planes(load_quads(sums + d), load_quads(sums + head_dim_ + d)));
     }
 #endif
 
-    // Where the split's keys and values lie, and their scales.
-    void find(int64_t split, Sight seen) {
+    // Where the stretch's keys and values lie, and their scales.
+    void find(int64_t stretch, Sight seen) {
         memory_.key_step = a_.kv.block_size * Format::kUnitBytes;
         memory_.value_step = head_dim_ * Format::kUnitBytes;
         memory_.first = seen.first / kLanes;
         memory_.end = round_up(seen.end, alignment()) / kLanes;
-        const int64_t count = memory_.end - memory_.first;
-        for (int64_t i = 0; i < count; ++i) {
-            const int64_t key = (memory_.first + i) * kLanes;
-            const Place place = place_of(tile_, key_head_, split * kSplit + key);
-            memory_.keys[memory_.first + i] = a_.kv.keys + place.bytes + place.offset * Format::kUnitBytes;
-            memory_.stretches[i] = a_.kv.keys + place.stretch;
-            memory_.stretches[count + i] = a_.kv.values + place.stretch;
+        for (int64_t vector = memory_.first; vector < memory_.end; ++vector) {
+            const int64_t key = vector * kLanes;
+            const Place place = place_of(tile_, key_head_, stretch * kStretch + key);
+            memory_.keys[vector] = a_.kv.keys + place.bytes + place.offset * Format::kUnitBytes;
+            memory_.values[vector] = memory_.after_keys[vector] = a_.kv.values + place.values;
             if constexpr (kIsInteger<Format>) widen_scales(place, key);
         }
-        if (split + 1 < tile_.end_split) fetch_following({tile_, key_head_}, split + 1, memory_.stretches + 2 * count);
-        else fetch_following(next_, next_.tile.first_split, memory_.stretches + 2 * count);
+        if (stretch + 1 < end_stretch()) fetch_following({tile_, key_head_}, (stretch + 1) * kStretch);
+        else fetch_following(next_, split_begin(next_.tile.first_split));
     }
 
-    // Where a split's keys begin, for the values before them to fetch meanwhile; its scales are fetched at once.
-    void fetch_following(Piece piece, int64_t split, const uint8_t** stretches) {
-        const int64_t first = split * kSplit, context = step_.context_lengths[piece.tile.row];
-        const int64_t end = std::min(first + kSplit, context);
-        for (int64_t i = 0; i < kAhead; ++i)
-            stretches[i] = a_.kv.keys + place_of(piece.tile, piece.head, std::min(first + i * kLanes, end - 1)).stretch;
+    // The stretch that begins there: its keys are fetched with the values before them, its scales at once.
+    void fetch_following(Piece piece, int64_t first) {
+        const int64_t end = std::min<int64_t>(first + kStretch, step_.context_lengths[piece.tile.row]);
+        for (int64_t i = 0; i < memory_.end - memory_.first; ++i)
+            memory_.after_values[memory_.first + i] =
+                a_.kv.keys + place_of(piece.tile, piece.head, std::min(first + i * kLanes, end - 1)).values;
+        if (is_latent(a_.kv)) std::copy(memory_.after_values, memory_.after_values + kVectors, memory_.after_keys);
         if constexpr (kIsInteger<Format>)
             for (int64_t position = first; position < end; position += a_.kv.block_size) {
                 const int64_t numbers = (kHasMinimum<Format> ? 2 : 1) * a_.kv.block_size;
@@ -317,7 +351,7 @@ private:
         int64_t block_head;  // block and head, counted together
         int64_t offset;      // the token in them
         int64_t bytes;       // where they begin
-        int64_t stretch;     // where the token's values begin
+        int64_t values;      // where the token's values begin
     };
 
     Place place_of(const Tile& tile, int64_t head, int64_t position) const {
@@ -340,7 +374,7 @@ private:
 
     // The keys that any of these rows sees.
     Sight seen_by(int64_t first_row, int64_t count) const {
-        Sight all{kSplit, 0};
+        Sight all{kStretch, 0};
         for (const Row* row = rows_ + first_row; row < rows_ + first_row + count; ++row)
             if (row->sees()) all = {std::min(all.first, row->first), std::max(all.end, row->end)};
         return {all.first / kLanes * kLanes, all.end};
@@ -349,24 +383,49 @@ private:
     void score() {
         if constexpr (!kIsInteger<Format>)
             if (is_latent(a_.kv)) return score_latents();
-        if (num_rows_ < Sizes::kRows) score<Sizes::kFewRows, Sizes::kFewRowColumns>();
+        if constexpr (kIsPacked<Format>)
+            if (is_unpacked()) return score_unpacked();
+        if (num_rows_ <= Sizes::kFewestRows) score<Sizes::kFewestRows, Sizes::kFewestRowColumns>();
+        else if (num_rows_ <= Sizes::kFewRows) score<Sizes::kFewRows, Sizes::kFewRowColumns>();
         else score<Sizes::kRows, Sizes::kColumns>();
+    }
+
+    // Calls body(first row, count, vectors of the piece that they see) for pieces of the rows.
+    template <int kRows, class Body>
+    void over_seeing_rows(int64_t vector, int64_t columns, const Body& body) {
+        in_pieces<kRows>(num_rows_, [&](int64_t row, auto count) {
+            const Sight seen = seen_by(row, count());
+            if (seen.end <= vector * kLanes || seen.first >= (vector + columns) * kLanes) return;
+            body(row, count, std::min((seen.end + kLanes - 1) / kLanes - vector, columns));
+        });
     }
 
     template <int kRows, int kColumns>
     void score() {
         in_pieces<kColumns>(memory_.end - memory_.first, [&](int64_t offset, auto columns) {
             const int64_t vector = memory_.first + offset;
-            in_pieces<kRows>(num_rows_, [&](int64_t row, auto count) {
-                const Sight seen = seen_by(row, count());
-                if (seen.end <= vector * kLanes || seen.first >= (vector + columns()) * kLanes) return;
+            over_seeing_rows<kRows>(vector, columns(), [&](int64_t row, auto count, int64_t num_seen) {
                 const auto score_columns = [&](int64_t column, auto some) {
                     score_tile<Format, count(), some()>(memory_, vector + column, head_dim_,
                                                         queries_ + row * query_stride_, scores_at(row), row == 0);
                 };
-                const int64_t num_seen = (seen.end + kLanes - 1) / kLanes - vector;
-                if (num_seen >= columns()) score_columns(0, columns);
+                if (num_seen == columns()) score_columns(0, columns);
                 else in_pieces<(columns() + 1) / 2>(num_seen, score_columns);
+            });
+        });
+    }
+
+    void score_unpacked() {
+        in_pieces<Sizes::kPanelColumns>(memory_.end - memory_.first, [&](int64_t offset, auto columns) {
+            const int64_t vector = memory_.first + offset;
+            unpack_keys<Format, columns()>(memory_, vector, head_dim_, panel_);
+            over_seeing_rows<TileSizes<Steps>::kRows>(vector, columns(), [&](int64_t row, auto count, int64_t) {
+                panel_tile<Steps, Side::kKeys, count(), columns()>(
+                    panel_, head_dim_ / Steps::kPerUnit, queries_ + row * query_stride_, kQueryStride<Number>,
+                    [](int, int) { return no_sum<typename Format::Sum>(); },
+                    [&](int i, int column, auto sum) {
+                        store_score(scores_at(row), i, (vector + column) * kLanes, sum);
+                    });
             });
         });
     }
@@ -381,51 +440,77 @@ private:
             });
     }
 
-    void multiply_values(int64_t split) {
-        for (int64_t i = 0; i < num_rows_; ++i) take_in_row(i, split);
+    void multiply_values() {
         const int64_t planes = num_rows_ * Format::kPlanes;
-        if (planes <= Sizes::kFewestRows) multiply_values<Sizes::kFewestRows, Sizes::kFewestRowColumns>(split);
-        else if (planes < Sizes::kRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>(split);
-        else multiply_values<Sizes::kRows, Sizes::kColumns>(split);
+        if constexpr (kIsPacked<Format>)
+            if (is_unpacked()) return multiply_unpacked_values();
+        if (planes <= Sizes::kFewestRows) multiply_values<Sizes::kFewestRows, Sizes::kFewestRowColumns>();
+        else if (planes <= Sizes::kFewRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>();
+        else multiply_values<Sizes::kRows, Sizes::kColumns>();
+    }
+
+    // Calls body(first row, count, keys that they see) for pieces of the rows.
+    template <int kRows, class Body>
+    void over_weighted_rows(const Body& body) {
+        in_pieces<kRows / Format::kPlanes>(num_rows_, [&](int64_t row, auto count) {
+            const Sight seen = seen_by(row, count());
+            if (seen.first < seen.end) body(row, count, seen);
+        });
     }
 
     template <int kRows, int kColumns>
-    void multiply_values(int64_t split) {
-        constexpr int64_t kPlanes = Format::kPlanes;
+    void multiply_values() {
         in_pieces<kColumns>(value_dim_ / kLanes, [&](int64_t vector, auto columns) {
-            in_pieces<kRows / kPlanes>(num_rows_, [&](int64_t first_row, auto count) {
-                const Sight seen = seen_by(first_row, count());
-                if (seen.first >= seen.end) return;
-                const auto store_sums = [&](int64_t row, int64_t dimension, Vec sums) {
-                    keep_sums(first_row + row, split, dimension, sums);
-                };
-                value_tile<Format, count() * kPlanes, columns()>(
-                    memory_, seen.first, seen.end, vector * kLanes, weights_at(first_row),
-                    first_row == 0 && vector == 0, store_sums);
+            over_weighted_rows<kRows>([&](int64_t row, auto count, Sight seen) {
+                value_tile<Format, count() * Format::kPlanes, columns()>(
+                    memory_, seen.first, seen.end, vector * kLanes, weights_at(row), row == 0,
+                    sums_before(row, vector), sums_after<columns()>(row, vector));
             });
         });
     }
 
-    void take_in_row(int64_t i, int64_t split) {
-        Row& row = rows_[i];
-        if (!row.sees()) return;
-        if (!tile_.leaves_parts) {
-            row.factors = row.running.take_in(row.maximum, row.sum);
-            return;
-        }
-        float* part = part_of(a_, row.token, row.head, split);
-        part[value_dim_] = row.maximum;
-        part[value_dim_ + 1] = row.sum;
+    void multiply_unpacked_values() {
+        const Sight all{memory_.first * kLanes, seen_by(0, num_rows_).end};
+        in_pieces<Sizes::kPanelColumns>(value_dim_ / kLanes, [&](int64_t vector, auto columns) {
+            unpack_values<Format, columns()>(memory_, all.first, all.end, vector * kLanes, panel_);
+            over_weighted_rows<TileSizes<Steps>::kRows>([&](int64_t row, auto count, Sight seen) {
+                constexpr int64_t kPer = Format::kPerUnit;
+                const int64_t before = (seen.first - all.first) / kPer, units = (seen.end - seen.first + kPer - 1) / kPer;
+                panel_tile<Steps, Side::kValues, count() * Format::kPlanes, columns()>(
+                    panel_ + before * Format::kSteps * columns() * kLanes, units * Format::kSteps,
+                    weights_at(row) + seen.first, kRowStride, sums_before(row, vector),
+                    sums_after<columns()>(row, vector));
+            });
+        });
     }
 
-    // A vector of a row's sums over the split at hand: into its part, or into what all splits gave.
-    void keep_sums(int64_t i, int64_t split, int64_t dimension, Vec sums) {
+    // What a register tile of rows from `first_row` and vectors of dimensions from `vector` begins with.
+    auto sums_before(int64_t first_row, int64_t vector) const {
+        const float* sums = sums_ + first_row * value_dim_ + vector * kLanes;
+        return [sums, stride = value_dim_](int row, int column) {
+            if constexpr (kIsInteger<Format>) return zero_quads();
+            else return load(sums + row * stride + column * kLanes);
+        };
+    }
+
+    // Where it goes; planes are joined when both are there.
+    template <int kColumns>
+    auto sums_after(int64_t first_row, int64_t vector) {
+        return [this, first_row, vector](int row, int column, auto sum) {
+            const int64_t dimension = (vector + column) * kLanes;
+            if constexpr (kIsInteger<Format>) add_whole(first_row + row, dimension, sum);
+            else if (rows_[first_row + row].sees()) store(sums_ + (first_row + row) * value_dim_ + dimension, sum);
+        };
+    }
+
+    // A row's whole sums over a stretch.
+    void add_whole(int64_t i, int64_t dimension, Quads whole) {
         const Row& row = rows_[i];
         if (!row.sees()) return;
-        if constexpr (kIsInteger<Format>) sums = fma(sums, broadcast(row.weight_scale), broadcast(row.minimum_share));
-        if (tile_.leaves_parts) return store(part_of(a_, row.token, row.head, split) + dimension, sums);
-        float* totals = totals_ + i * value_dim_ + dimension;
-        store(totals, row.factors.fold(load(totals), sums));
+        float* to = sums_ + i * value_dim_ + dimension;
+        const Vec sums = fma(to_float(whole), broadcast(row.weight_scale), load(to));
+        if constexpr (kHasMinimum<Format>) store(to, sums + broadcast(row.minimum_share));
+        else store(to, sums);
     }
 
     const Attention& a_;
@@ -441,14 +526,16 @@ private:
     const int64_t block_bytes_;
     Row* rows_;
     Number* queries_;   // [rows, query_stride] as the format multiplies them
-    float* scores_;     // [rows, kScoreStride]
-    Number* weights_;   // [rows, planes, kWeightStride] as the format multiplies them
+    float* scores_;     // [rows, kRowStride]
+    Number* weights_;   // [rows, planes, kRowStride] as the format multiplies them; of floats in the scores' place
+    float* sums_;       // [rows, value_dim]: what the split at hand gave so far
     float* totals_ = nullptr;  // [rows, value_dim]: what all splits so far gave
     const bool in_tiles_;
-    float* sums_ = nullptr;    // [rows, planes, head_dim]: products with values
+    float* panel_ = nullptr;   // keys or values as they are multiplied
+    float* whole_sums_ = nullptr;  // [rows, planes, head_dim]: products of a stretch in tiles
     uint8_t* copied_ = nullptr;  // values in the order of steps
-    SplitMemory memory_;
-    SplitScales scales_;
+    StretchMemory memory_;
+    StretchScales scales_;
 };
 
 }  // namespace penstock

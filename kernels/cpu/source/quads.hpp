@@ -5,7 +5,10 @@
 //   dot_bf16(sum, a, b)       sum + a₀ b₀ + a₁ b₁ over a lane's two bf16, where the processor has it
 //   join_planes(high, low)    256 × high + low
 //   join_firsts(a, b)         lanes of the first bf16 of a and of b; join_seconds: of the second ones
-//   store_sums(to, four)      the sums of four vectors' lanes, of each in one fixed order
+//   even_bytes(x)             bytes 0 and 2 of each lane as 16-bit numbers; odd_bytes: 1 and 3; signed ones likewise,
+//   dot_pairs(sum, a, b)      sum + a₀ b₀ + a₁ b₁ over a lane's two 16-bit numbers, exact, and
+//   store_pairs(to, x)        whole numbers as 16 bits, lanes 0, 2, 1, 3, 4, 6, 5, 7, …, where bytes are not multiplied
+//   store_sums(to, four)      the sums of four vectors' lanes, of each those 8, 4, 2 and 1 apart
 //   store_planes(h, l, x)     the two bytes of each of x's whole numbers in [0, 65535], apart
 //   swap_neighbours(x)        lanes 1, 0, 3, 2, …
 //   within(x, y, first, end)  x in the lanes [first, end), y in the others

@@ -14,19 +14,30 @@ inline Quads broadcast_quad(const void* from) {
     return {_mm256_set1_epi32(word_at(from))};
 }
 
-inline Quads dot(Quads sum, Quads u, Quads s) {
 #if defined(__AVXVNNI__)
+inline Quads dot(Quads sum, Quads u, Quads s) {
     // Not the intrinsic: g++ 12 copies sums from register to register around it.
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.lanes) : "x"(u.lanes), "x"(s.lanes));
     return sum;
-#else
-    // Pairs of products would not fit into 16 bits, so even and odd bytes are widened apart.
-    const __m256i even = _mm256_madd_epi16(_mm256_and_si256(u.lanes, _mm256_set1_epi16(0xff)),
-                                           _mm256_srai_epi16(_mm256_slli_epi16(s.lanes, 8), 8));
-    const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(u.lanes, 8), _mm256_srai_epi16(s.lanes, 8));
-    return {_mm256_add_epi32(sum.lanes, _mm256_add_epi32(even, odd))};
-#endif
 }
+#else
+#define PENSTOCK_MULTIPLIES_PAIRS
+// Bytes 0 and 2 of each lane as 16-bit numbers, and bytes 1 and 3.
+inline Quads even_bytes(Quads x) { return {_mm256_and_si256(x.lanes, _mm256_set1_epi16(0xff))}; }
+inline Quads odd_bytes(Quads x) { return {_mm256_srli_epi16(x.lanes, 8)}; }
+inline Quads even_signed_bytes(Quads x) { return {_mm256_srai_epi16(_mm256_slli_epi16(x.lanes, 8), 8)}; }
+inline Quads odd_signed_bytes(Quads x) { return {_mm256_srai_epi16(x.lanes, 8)}; }
+inline Quads dot_pairs(Quads sum, Quads a, Quads b) {
+    return {_mm256_add_epi32(sum.lanes, _mm256_madd_epi16(a.lanes, b.lanes))};
+}
+inline void store_pairs(int16_t* to, Vec x) {
+    const __m256i whole = _mm256_cvtps_epi32(x.lanes);
+    const __m256i chosen = _mm256_shuffle_epi8(
+        whole, _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(_mm256_permute4x64_epi64(chosen, 0x08)));
+}
+#endif
 
 inline Quads low_nibbles(Quads x) { return {_mm256_and_si256(x.lanes, _mm256_set1_epi8(15))}; }
 inline Quads high_nibbles(Quads x) { return low_nibbles(Quads{_mm256_srli_epi16(x.lanes, 4)}); }
@@ -58,9 +69,11 @@ inline void store_planes(uint8_t* high, uint8_t* low, Vec x) {
 inline void store_signed_bytes(int8_t* to, Vec x) { store_low_bytes(to, _mm256_cvtps_epi32(x.lanes)); }
 
 inline void store_sums(float* to, const Vec (&x)[4]) {
-    const __m256 first = _mm256_hadd_ps(x[0].lanes, x[1].lanes), last = _mm256_hadd_ps(x[2].lanes, x[3].lanes);
-    const __m256 sums = _mm256_hadd_ps(first, last);
-    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(sums), _mm256_extractf128_ps(sums, 1)));
+    const auto halves = [](Vec v) {
+        return _mm_add_ps(_mm256_castps256_ps128(v.lanes), _mm256_extractf128_ps(v.lanes, 1));
+    };
+    const auto pairs = [](__m128 a, __m128 b) { return _mm_add_ps(_mm_movelh_ps(a, b), _mm_movehl_ps(b, a)); };
+    _mm_storeu_ps(to, _mm_hadd_ps(pairs(halves(x[0]), halves(x[1])), pairs(halves(x[2]), halves(x[3]))));
 }
 
 inline Vec swap_neighbours(Vec x) { return {_mm256_permute_ps(x.lanes, 0xb1)}; }

@@ -14,19 +14,27 @@ inline Quads broadcast_quad(const void* from) {
     return {_mm512_set1_epi32(word_at(from))};
 }
 
-inline Quads dot(Quads sum, Quads u, Quads s) {
 #if defined(__AVX512VNNI__)
+inline Quads dot(Quads sum, Quads u, Quads s) {
     // Not the intrinsic: g++ 12 copies sums from register to register around it, at half the speed.
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.lanes) : "v"(u.lanes), "v"(s.lanes));
     return sum;
-#else
-    // Pairs of products would not fit into 16 bits, so even and odd bytes are widened apart.
-    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(u.lanes, _mm512_set1_epi16(0xff)),
-                                           _mm512_srai_epi16(_mm512_slli_epi16(s.lanes, 8), 8));
-    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(u.lanes, 8), _mm512_srai_epi16(s.lanes, 8));
-    return {_mm512_add_epi32(sum.lanes, _mm512_add_epi32(even, odd))};
-#endif
 }
+#else
+#define PENSTOCK_MULTIPLIES_PAIRS
+// Bytes 0 and 2 of each lane as 16-bit numbers, and bytes 1 and 3.
+inline Quads even_bytes(Quads x) { return {_mm512_and_si512(x.lanes, _mm512_set1_epi16(0xff))}; }
+inline Quads odd_bytes(Quads x) { return {_mm512_srli_epi16(x.lanes, 8)}; }
+inline Quads even_signed_bytes(Quads x) { return {_mm512_srai_epi16(_mm512_slli_epi16(x.lanes, 8), 8)}; }
+inline Quads odd_signed_bytes(Quads x) { return {_mm512_srai_epi16(x.lanes, 8)}; }
+inline Quads dot_pairs(Quads sum, Quads a, Quads b) {
+    return {_mm512_add_epi32(sum.lanes, _mm512_madd_epi16(a.lanes, b.lanes))};
+}
+inline void store_pairs(int16_t* to, Vec x) {
+    const __m512i whole = _mm512_shuffle_epi32(_mm512_cvtps_epi32(x.lanes), static_cast<_MM_PERM_ENUM>(0xd8));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(whole));
+}
+#endif
 #if defined(__AVX512BF16__)
 inline Vec dot_bf16(Vec sum, Quads a, Quads b) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum.lanes) : "v"(a.lanes), "v"(b.lanes));

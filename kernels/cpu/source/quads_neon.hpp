@@ -70,9 +70,12 @@ inline void store_planes(uint8_t* high, uint8_t* low, Vec x) {
 inline void store_signed_bytes(int8_t* to, Vec x) { vst1_s8(to, vreinterpret_s8_u8(low_bytes(whole_numbers(x)))); }
 
 inline void store_sums(float* to, const Vec (&x)[4]) {
-    const float32x4_t low = vpaddq_f32(vpaddq_f32(x[0].low, x[1].low), vpaddq_f32(x[2].low, x[3].low));
-    const float32x4_t high = vpaddq_f32(vpaddq_f32(x[0].high, x[1].high), vpaddq_f32(x[2].high, x[3].high));
-    vst1q_f32(to, vaddq_f32(low, high));
+    const auto pairs = [](Vec a, Vec b) {
+        const float32x4_t of_a = vaddq_f32(a.low, a.high), of_b = vaddq_f32(b.low, b.high);
+        return vaddq_f32(vcombine_f32(vget_low_f32(of_a), vget_low_f32(of_b)),
+                         vcombine_f32(vget_high_f32(of_a), vget_high_f32(of_b)));
+    };
+    vst1q_f32(to, vpaddq_f32(pairs(x[0], x[1]), pairs(x[2], x[3])));
 }
 
 inline Vec swap_neighbours(Vec x) { return {vrev64q_f32(x.low), vrev64q_f32(x.high)}; }
