@@ -107,6 +107,7 @@ def _opened(sequence: Sequence) -> SequenceOpened:
         inference_start_time=sequence.start_time,
         forward_time=sequence.silent_time,
         is_parsed=prompt.is_parsed,
+        said=sequence.said,
     )
 
 

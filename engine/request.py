@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..protocol.adapter_messages import NO_ADAPTER
-from ..protocol.messages import Prompt, SequenceEnded, sequence_id
+from ..protocol.messages import Prompt, Said, SequenceEnded, sequence_id
 from ..protocol.parameters.sampling import SamplingParams
 from .grammar.calls import CallWatch, Guide
 from .grammar.constraint import Busy, Constraint
@@ -199,6 +199,12 @@ class Sequence:
         return self.slot != NO_SLOT
 
     @property
+    def said(self) -> Said | None:
+        """What it had said before it came here; None if it begins here."""
+        said = self.request.prompt.said
+        return said[self.sample] if self.sample < len(said) else None
+
+    @property
     def params(self) -> SamplingParams:
         """The parameters that the workers need now."""
         params = self.request.prompt.params
@@ -229,6 +235,10 @@ class DecodingStrategy(ABC):
     def begin(self, sequence: Sequence) -> Busy | str | None:
         """Prepare a new sequence, which may be held meanwhile. Returns a refusal, if any."""
         return None
+
+    def follow(self, sequence: Sequence, tokens: "array[int]") -> None:
+        """Append tokens that are known to have come next, and do what they bring about."""
+        raise NotImplementedError("a search has said no tokens")
 
     @abstractmethod
     def give_way(self, sequence: Sequence) -> None:

@@ -21,6 +21,7 @@ from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
+from .decoding.replay import replay
 from .decoding.strategy import ActiveDecoding, PlainDecoding, refused, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
@@ -101,14 +102,23 @@ class Scheduler:
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
             sequence.decoding.end(sequence, refused(sequence, refusal))
-        elif not sequence.is_held:
+            return
+        if (said := sequence.said) is not None:
+            self.guided.before_results()  # each has a step's time for its grammars
+            replay(sequence, said)
+        if not (sequence.is_held or sequence.is_waiting or sequence.has_ended):
             self.waiting.push(sequence)
 
     def let_in_held(self) -> None:
         """Let held sequences join the queue, in their old order, when their grammars are compiled or followed."""
         for sequence, refusal in self.guided.ready():
             self._let_in(sequence, refusal)
-        self.guided.let_in_reported()
+        self.let_in_reported()
+
+    def let_in_reported(self) -> None:
+        """Let held sequences go on on which the follower has reported."""
+        for sequence in self.guided.reported():
+            self._let_in(sequence, None)
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """The sequences of a request: one for each sample, or the first beam of a search."""

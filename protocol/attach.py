@@ -29,6 +29,7 @@ from .errors import (
 )
 from .fingerprint import PROTOCOL
 from .memory_plan import MemoryPlan
+from .messages import Said
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
 from .parameters.beams import BeamSearchParams
 from .parameters.sampling import SamplingParams
@@ -119,6 +120,7 @@ class WireRequest(Part):
     conversation: WireConversation | None = None
     is_streamed: bool = False
     media: bytes = b""  # its pictures and videos, in the front end's own form
+    said: list[Said] = []  # by its samples, if the answer goes on
 
 
 class Ask(Message):

@@ -112,6 +112,24 @@ class Stop(Message):
 # --- a request on its way in ---------------------------------------------------------------------------------------
 
 
+class Logprobs(Part):
+    """Log-probabilities at positions of one row: the chosen token (column 0), then the most likely ones."""
+
+    owner: int  # row in a StepResult, sequence id everywhere else
+    is_prompt: bool
+    width: int  # 1 + top n
+    token_ids: bytes  # int32, positions x width
+    logprobs: bytes  # float32, likewise
+    ranks: bytes  # int32, of the chosen token, one per position
+
+
+class Said(Part):
+    """What one sample has said so far, in an answer that goes on."""
+
+    token_ids: bytes  # int32
+    logprobs: list[Logprobs] = []  # of each token, if the request wants them: they can't be computed again
+
+
 class Prompt(Part):
     request_id: int
     token_ids: bytes  # int32 column
@@ -130,6 +148,7 @@ class Prompt(Part):
     # int32 [3, prompt]: time, height and width of each token, if the model rotates by them and there are media.
     positions: bytes = b""
     calls: list[CallGuide] = []  # for the tools that the answer may call
+    said: list[Said] = []  # of each sample, if the answer goes on
 
 
 class Generate(Message):
@@ -248,17 +267,6 @@ def mask_bytes(vocab_size: int) -> int:
     return -(-vocab_size // 32) * 4
 
 
-class Logprobs(Part):
-    """Log-probabilities at positions of one row: the chosen token (column 0), then the most likely ones."""
-
-    owner: int  # row in a StepResult, sequence id everywhere else
-    is_prompt: bool
-    width: int  # 1 + top n
-    token_ids: bytes  # int32, positions x width
-    logprobs: bytes  # float32, likewise
-    ranks: bytes  # int32, of the chosen token, one per position
-
-
 class Candidates(Part):
     """The most likely next tokens of a row that samples nothing, best first."""
 
@@ -304,6 +312,7 @@ class SequenceOpened(Part):
     inference_start_time: float | None  # None: it ended while it waited
     forward_time: float  # of the steps that it was in so far, without the current one
     is_parsed: bool = False
+    said: Said | None = None  # before its first token
 
 
 class SequenceResumed(Part):

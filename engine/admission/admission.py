@@ -101,6 +101,7 @@ class Admission:
 
     def _count_start(self, sequence: Sequence, num_cached: int) -> None:
         sequence.start_time = time.time()
+        num_cached = min(num_cached, sequence.num_prompt)  # it may have found tokens that were said before
         if sequence.request.num_cached is None:  # later samples find what their siblings have computed
             sequence.request.num_cached = num_cached
         self._counters.prompt_tokens += sequence.num_prompt

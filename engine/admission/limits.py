@@ -115,21 +115,32 @@ class Limits:
         for is_wrong, sentence in _REFUSALS:
             if is_wrong(self, request):
                 return sentence.format(limits=self, request=request)
+        if request.prompt.said and (refusal := self._refusal_of_said(request)) is not None:
+            return refusal
         return None if request.media is None else self._refusal_of_media(request, request.media)
+
+    def _refusal_of_said(self, request: Request) -> str | None:
+        if request.prompt.beams is not None:
+            return "A beam search can't go on from tokens that were said before."
+        for said in request.prompt.said:
+            if said.token_ids and not self.are_tokens(said.token_ids):
+                return f"The answer goes on from something that is no token of the vocabulary (0 to {self.last_token})."
+            if (num_tokens := request.num_prompt + len(said.token_ids) // 4) > request.max_total:
+                return f"The answer goes on from {num_tokens:,} tokens, and may have {request.max_total:,}."
+        return None
+
+    def are_tokens(self, packed: bytes) -> bool:
+        """Whether these are tokens of the vocabulary, one or more."""
+        if len(packed) % 4:
+            return False
+        token_ids = values(packed)
+        return min(token_ids) >= 0 and max(token_ids) < self.vocab_size
 
     def _refusal_of_media(self, request: Request, media: RequestMedia) -> str | None:
         for is_wrong, sentence in _REFUSALS_OF_MEDIA:
             if is_wrong(self, request, media):
                 return sentence.format(limits=self, media=media)
         return None
-
-
-def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
-    packed = request.prompt.token_ids
-    if len(packed) % 4:
-        return True
-    token_ids = values(packed)
-    return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
 
 
 # The front end has checked most of this before, but a worker must never get a plan that it can't compute.
@@ -139,7 +150,7 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "The prompt is empty: it has no tokens.",
     ),
     (
-        _has_foreign_tokens,
+        lambda limits, request: not limits.are_tokens(request.prompt.token_ids),
         "The prompt holds something that is no token of the vocabulary (0 to {limits.last_token}).",
     ),
     (

@@ -14,7 +14,7 @@ from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
 from .guided_decoding import GuidedDecoding
-from .strategy import PlainDecoding, end_at
+from .strategy import PlainDecoding
 
 
 class CallDecoding(PlainDecoding):
@@ -40,15 +40,15 @@ class CallDecoding(PlainDecoding):
 
     def take(self, sequence: Sequence, token: int, forced: "array[int] | None") -> None:
         tokens = array("i", (token,))
-        sequence.output.extend(tokens)
-        sequence.num_known += 1
         self._publisher.add_tokens(sequence, tokens)
         self._counters.generated_tokens += 1
-        if (ended := end_at(sequence, token)) is not None:
-            self.end(sequence, ended)
-            return
+        self.follow(sequence, tokens)
+
+    def follow(self, sequence: Sequence, tokens: "array[int]") -> None:
+        """Take the next token, which may end the answer or begin a call."""
+        super().follow(sequence, tokens)
         watch = _watch(sequence)
-        if watch.take(token) and (guide := watch.begun(sequence)) is not None:
+        if not sequence.has_ended and watch.take(tokens[-1]) and (guide := watch.begun(sequence)) is not None:
             self._guided.hold_at_once(sequence, guide)
 
     def resume(self, sequence: Sequence) -> None:

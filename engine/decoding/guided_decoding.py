@@ -125,15 +125,17 @@ class GuidedDecoding(ActiveDecoding):
 
     def take(self, sequence: Sequence, token: int, forced: "array[int] | None") -> None:
         """Append the sampled token and, before it, the tokens that the grammar forced."""
-        tokens = array("i", (*(forced or ()), token))
-        num_before = sequence.num_known
-        sequence.output.extend(tokens)
-        sequence.num_known += len(tokens)
-        ended = end_at(sequence, token)
-        tokens = tokens[: sequence.num_known - num_before]
+        num_before = len(sequence.output)
+        self.follow(sequence, array("i", (*(forced or ()), token)))
+        tokens = sequence.output[num_before:]  # without those after an end
         self._publisher.add_tokens(sequence, tokens)
         self._counters.generated_tokens += len(tokens)
-        if ended is not None:
+
+    def follow(self, sequence: Sequence, tokens: "array[int]") -> None:
+        """Take the next tokens, after which the sequence may have ended, be held, or be free."""
+        sequence.output.extend(tokens)
+        sequence.num_known += len(tokens)
+        if (ended := end_at(sequence, tokens[-1])) is not None:
             self.end(sequence, ended)
             return
         self._constraints.follow(sequence, tokens)
@@ -156,13 +158,13 @@ class GuidedDecoding(ActiveDecoding):
         self.members.discard(sequence)
         self._plain.end(sequence, ended)
 
-    def let_in_reported(self) -> None:
-        """Let sequences continue if the follower has reported on them."""
+    def reported(self) -> Iterator[Sequence]:
+        """Sequences that were held until the follower reported on them, and have not ended."""
         for sequence in self._constraints.reported():
             was_held, sequence.is_held = sequence.is_held, False
             self._settle(sequence)
-            if was_held and not (sequence.has_ended or sequence.is_held or sequence.is_waiting):
-                self._waiting.push(sequence)
+            if was_held and not sequence.has_ended:
+                yield sequence
 
     def _settle(self, sequence: Sequence) -> None:
         """Act on the state of its grammar: over, still awaited, failed, or allowing no further token."""

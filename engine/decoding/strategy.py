@@ -84,6 +84,12 @@ class PlainDecoding(DecodingStrategy):
                 sequence.decoding.end(sequence, ended)
         return sequence_ids, tokens
 
+    def follow(self, sequence: Sequence, tokens: "array[int]") -> None:
+        sequence.output.extend(tokens)
+        sequence.num_known += len(tokens)
+        if (ended := end_at(sequence, tokens[-1])) is not None:
+            self.end(sequence, ended)
+
     def give_way(self, sequence: Sequence) -> None:
         self._waiting.push(sequence)
 

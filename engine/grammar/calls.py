@@ -36,6 +36,12 @@ class Guide(msgspec.Struct, array_like=True, frozen=True):
     start: int = 0  # the index in the answer at which it begins
     is_call: bool = False
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it holds the sequence to its end."""
+        may_be_free = self.is_call or self.grammar is None
+        return not may_be_free and not (self.thought is not None and self.thought.calls)
+
     @classmethod
     def of_answer(cls, prompt: Prompt, endings: Iterable[int]) -> "Guide":
         return cls(prompt.grammar, prompt.thought, prompt.params.reasoning_max_tokens, list(endings))

@@ -26,6 +26,7 @@ from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
 from ..structured import CallGuides, grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
+from .continuation import go_on
 from .door_checks import CHECKS, check_logprobs
 from .pending_request import PendingRequest
 from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
@@ -181,6 +182,8 @@ class Door:
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
         if parsed.placed is not None and refusal is None:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
+        if parsed.said and refusal is None:
+            refusal = go_on(prompt, parsed.said, self.plan)
         if functions and grammar is None and beams is None and refusal is None:
             prompt.calls = [each for each in self._call_guides.of(functions) if _may_close(each, params)]
         readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)

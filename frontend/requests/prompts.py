@@ -17,11 +17,12 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import column
+from ...protocol.messages import Said, column
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from ..media.sources.encoded_media import EncodedMedium
 from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
+from .continuation import Continuation
 
 if TYPE_CHECKING:
     from ..media.placeholders import Expanded
@@ -69,6 +70,7 @@ class ParsedPrompt:
     conversation: Conversation | None = None  # instead of text
     media: Media = ()
     placed: "Expanded | None" = None  # with its decoded media
+    said: Sequence[Said] = ()  # by the samples of an answer that goes on
 
     @property
     def has_media(self) -> bool:
@@ -141,6 +143,8 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
         return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools, media=prompt.media)
     if isinstance(prompt, Conversation):
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
+    if isinstance(prompt, Continuation):
+        return replace(_by_kind(prompt.prompt, params), said=prompt.said)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
         return ParsedPrompt(None, None, params, str(prompt))
     if isinstance(prompt, Mapping):

@@ -142,6 +142,9 @@ class _Sequence:
         self.forward_time = opened.forward_time
         self.preemptions = 0
         self.first_token_time: float | None = None
+        if (said := opened.said) is not None:  # as if it had just come
+            self.token_ids.frombytes(said.token_ids)
+            self.logprobs += said.logprobs
 
     def delta(self, end: SequenceEnded | None) -> Delta | None:
         """A delta with the output that the caller may see now; with a finish_reason if the sequence ends with it."""

@@ -97,11 +97,16 @@ def answer(asked: Prompt, sample: int, max_model_len: int, following: Following 
 class Heard:
     def __init__(self, opened: SequenceOpened) -> None:
         self.opened = opened
-        self.tokens: list[int] = []
+        self.said = [] if opened.said is None else values(opened.said.token_ids).tolist()
+        self.published: list[int] = []  # after these
         self.prompt_positions = 0  # with log-probabilities
         self.forward_time = opened.forward_time
         self.preemptions = 0
         self.ended: SequenceEnded | None = None
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.said + self.published
 
 
 class Harness:
@@ -238,7 +243,7 @@ class Harness:
         for sequence, count in zip(wide_values(told.sequence_ids), values(told.num_tokens), strict=True):
             heard = self.heard[sequence]
             assert heard.ended is None, "a token came after the end"
-            heard.tokens += [next(tokens) for _ in range(count)]
+            heard.published += [next(tokens) for _ in range(count)]
             heard.forward_time += told.forward_time
         for entry in told.logprobs:
             self.heard[entry.owner].prompt_positions += entry.is_prompt * len(entry.ranks) // 4

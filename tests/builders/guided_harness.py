@@ -119,6 +119,10 @@ class ScriptFollower:
         self._asked: list[tuple[RemoteConstraint, list[int]]] = []
         self.num_asked = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._asked)
+
     def constraint(self, guide: Guide, client: str, history: array, *, may_force: bool) -> RemoteConstraint:
         return RemoteConstraint(SequenceStart("", VOCABULARY, guide), history, may_force=may_force)
 
@@ -181,7 +185,7 @@ class GuidedHarness(Harness):
     def finish(self) -> None:
         super().finish()
         if self._random.randrange(2):  # the follower's reports may come at any time
-            self.scheduler.guided.let_in_reported()
+            self.scheduler.let_in_reported()
             self._hear_ends()
         self._compute_what_has_masks()
 
@@ -205,8 +209,9 @@ class GuidedHarness(Harness):
                 self._hear_ends()
                 if not self.scheduler.sequences:
                     return self
-                is_left = self.scheduler.waiting or self.scheduler.running.decoding or self.compiler.is_awaited
-                assert is_left, "sequences are left, and nothing is planned for them"
+                is_awaited = self.compiler.is_awaited or self.follower.is_awaited
+                is_left = self.scheduler.waiting or self.scheduler.running.decoding
+                assert is_left or is_awaited, "sequences are left, and nothing is planned for them"
                 continue
             self.finish()
 

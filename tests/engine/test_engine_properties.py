@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from penstock.engine.admission import layers
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan, Medium
-from penstock.protocol.messages import FailedRow, Prompt, column, request_and_sample, sequence_id, values
+from penstock.protocol.messages import FailedRow, Prompt, Said, column, request_and_sample, sequence_id, values
 
 MAX_MODEL_LEN = 60
 
@@ -123,6 +123,7 @@ actions = st.one_of(
             st.sampled_from(["", "", "a", "b"]),
             st.booleans(),
             st.just([]) | pictures,
+            st.just([]) | st.lists(st.integers(0, 40), max_size=4),
         )
     ]
     * 4,
@@ -131,6 +132,12 @@ actions = st.one_of(
     st.tuples(st.just("stop string"), st.integers(0, 50)),
     st.tuples(st.just("fail"), st.integers(0, 50)),
 )
+
+
+def begun(asked: Prompt, lengths: list[int]) -> list[Said]:
+    """What the first samples have said after so many tokens, or when they have ended."""
+    whole = [answer(asked, sample, MAX_MODEL_LEN)[0] for sample in range(len(lengths))]
+    return [Said(column(tokens[:length])) for tokens, length in zip(whole, lengths, strict=True)]
 
 
 @dataclass
@@ -142,12 +149,14 @@ class Run:
 
     def act(self, action: tuple) -> None:
         match action:
-            case "add", tokens, chosen, client, is_streamed, shown:
+            case "add", tokens, chosen, client, is_streamed, shown, lengths:
                 request_id = len(self.asked)
                 settled = {**chosen, "min_tokens": chosen["max_tokens"] // 3}
                 tokens, media = with_pictures(tokens, shown if self.harness.limits.media else [])
                 asked = prompt(request_id, tokens, client=client, media=media, **settled)
-                self.asked[request_id] = replace(asked, is_streamed=is_streamed)
+                lengths = [0] if chosen["prompt_logprobs"] is not None else lengths  # which takes a step
+                said = begun(asked, lengths[: chosen["n"]]) if tokens else []
+                self.asked[request_id] = replace(asked, is_streamed=is_streamed, said=said)
                 self.harness.add(self.asked[request_id])
             case "step", count:
                 for _ in range(count):
@@ -197,13 +206,13 @@ class Run:
         heard = self.harness.heard[sequence]
         assert heard.ended is not None, "every sequence ends"
         if heard.ended.error_code == 400:
-            assert heard.tokens == []
+            assert heard.published == []
             return
         expected, reason = answer(asked, request_and_sample(sequence)[1], MAX_MODEL_LEN)
         assert heard.tokens == expected[: len(heard.tokens)]
         if heard.ended.error_code == 429:
-            pool = self.harness.scheduler.cache.capacity
-            assert len(asked.token_ids) // 4 + len(heard.tokens) == pool + 1
+            pool, num_prompt = self.harness.scheduler.cache.capacity, len(asked.token_ids) // 4
+            assert num_prompt + len(heard.tokens) == max(pool + 1, num_prompt + len(heard.said))
         elif sequence not in self.disturbed or heard.ended.error_code == 200:
             assert (heard.tokens, heard.ended.finish_reason) == (expected, reason)
             assert heard.forward_time == self.harness.num_steps[sequence]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.grammar.constraint import Busy
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import Prompt, sequence_id, values
+from penstock.protocol.messages import Prompt, Said, column, sequence_id, values
 from penstock.protocol.parameters.guided import CallGuide
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
@@ -206,14 +206,23 @@ requests = st.fixed_dictionaries(
         "n": st.sampled_from([1, 1, 3]),
         "temperature": st.sampled_from([0, 1]),
         "logprobs": st.sampled_from([None, None, 1]),
+        "lengths": st.just([]) | st.lists(st.integers(0, 30), min_size=1, max_size=3),
     }
 )
+
+
+def gone_on(request_id: int, *, lengths: list[int], **parts) -> Prompt:
+    """A request whose first samples have said so many tokens before."""
+    asked = guided(request_id, **parts)
+    whole = [answer(asked, sample, 128, allowed)[0] for sample in range(len(lengths[: asked.params.n]))]
+    said = [Said(column(tokens[:length])) for tokens, length in zip(whole, lengths)]
+    return msgspec.structs.replace(asked, said=said)
 
 
 def history_against_alone(several, limits, steps_in_flight, is_slow, one_dear_in, seed):
     compiler = ScriptCompiler(is_slow=is_slow, seed=seed)
     harness = GuidedHarness(compiler=compiler, one_dear_in=one_dear_in, seed=seed, max_num_seqs=4, **limits)
-    asked = [guided(number, **each) for number, each in enumerate(several)]
+    asked = [gone_on(number, **each) for number, each in enumerate(several)]
     for number, each in enumerate(asked):
         harness.add(each)
         if number % 2 and harness.plan():

@@ -17,6 +17,8 @@ from builders.cases import for_each
 
 from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
 from penstock.frontend.models.model_files import find_model
+from penstock.frontend.requests.continuation import Continuation, packed_logprobs
+from penstock.protocol.messages import Said, column
 
 PERSON = {
     "type": "object",
@@ -75,9 +77,10 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "n-grams": (TEXT, {"temperature": 0, "no_repeat_ngram_size": 2, "max_tokens": 40, "ignore_eos": True}),
     "looping": (
         "red, green,",
-        {"temperature": 0, "logit_bias": {40: 50.0}, "early_stop": {"window_size": 10, "threshold": 0.6}},
+        {"temperature": 0, "logit_bias": {40: 50}, "logprobs": 1, "early_stop": {"window_size": 10, "threshold": 0.6}},
     ),
     "stop string": (COUNT, {"temperature": 0, "stop": ["7"]}),
+    "longer stop string": (COUNT, {"temperature": 0, "stop": ["6, 7"], "logprobs": 0}),
     "bad words": (asked("What is the capital of France?"), {"temperature": 0, "bad_words": ["Paris"], "logprobs": 1}),
     "biased": (COUNT, {"logit_bias": {40: 3.0, 60: -5.0}, "min_tokens": 12}),
     "urgent": (LONG, {"priority": -1, "max_tokens": 30, "ignore_eos": True}),
@@ -99,6 +102,23 @@ def generated(llm: LLM, names: list[str], **salt: str) -> dict[str, tuple]:
     given = [params(numbers[name], {**REQUESTS[name][1], **salt}) for name in names]
     outputs = llm.generate([REQUESTS[name][0] for name in names], given, use_tqdm=False)
     return {name: told(output) for name, output in zip(names, outputs, strict=True)}
+
+
+def gone_on(llm: LLM, alone: dict[str, tuple], choice: random.Random) -> dict[str, tuple]:
+    """The answers to the same requests, each of which goes on after a part of every sample's tokens."""
+    vocab_size, prompts = llm.get_tokenizer().vocab_size, []
+    for name in alone:
+        text, own = REQUESTS[name]
+        said = []
+        for token_ids, *_, logprobs, _ in alone[name][0]:
+            length = choice.randint(0, len(token_ids))
+            top = own.get("logprobs")
+            parts = [] if logprobs is None else [packed_logprobs(logprobs[:length], vocab_size if top < 0 else top)]
+            said.append(Said(column(token_ids[:length]), parts))
+        prompts.append(Continuation(text, said))
+    numbers = {name: number for number, name in enumerate(REQUESTS)}
+    outputs = llm.generate(prompts, [params(numbers[name], REQUESTS[name][1]) for name in alone], use_tqdm=False)
+    return {name: told(output) for name, output in zip(alone, outputs, strict=True)}
 
 
 def searched(llm: LLM, name: str, **salt: str) -> dict[str, tuple]:
@@ -166,6 +186,17 @@ def test_every_answer_is_what_it_is_alone(crowded, alone, order):
     stats = crowded.stats()
     assert stats.preemptions > 0 and stats.cached_tokens > 0, "the company was meant to be crowded"
     assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+
+
+@pytest.mark.parametrize("order", [0, *(pytest.param(order, marks=pytest.mark.long) for order in range(1, 12))])
+def test_every_answer_goes_on_from_any_of_its_tokens_as_if_it_had_never_been_cut(crowded, alone, order):
+    whole = {name: answer for name, answer in alone.items() if name in REQUESTS}
+    before = crowded.stats().generated_tokens
+    found = gone_on(crowded, whole, random.Random(order))
+    different = [name for name in whole if found[name] != whole[name]]
+    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {whole[name]}" for name in different)
+    num_tokens = sum(len(token_ids) for answers, _ in whole.values() for token_ids, *_ in answers)
+    assert crowded.stats().generated_tokens - before < 0.7 * num_tokens, "what was said isn't sampled again"
 
 
 def test_the_company_was_mixed(alone):

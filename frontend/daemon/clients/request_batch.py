@@ -136,7 +136,7 @@ class RequestBatch:
         for one in found:
             if one.conversation is not None:
                 parsed = parse_prompt(next(texts), one.asked.params)
-                one.asked = replace(parsed, beams=one.asked.beams, media=one.asked.media)
+                one.asked = replace(parsed, beams=one.asked.beams, media=one.asked.media, said=one.asked.said)
         return found
 
     def _all_unpacked(self, group: Sequence[PackedRequest]) -> list[UnpackedRequest]:
@@ -175,9 +175,9 @@ def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
     media = unpacked_media(request.media) if request.media else ()
     if request.conversation is not None:
-        return ParsedPrompt(None, None, params, is_chat=True, beams=beams, media=media)
+        return ParsedPrompt(None, None, params, is_chat=True, beams=beams, media=media, said=request.said)
     token_ids = None if request.token_ids is None else _token_ids(request.token_ids)
-    return ParsedPrompt(request.text, token_ids, params, beams=beams, media=media)
+    return ParsedPrompt(request.text, token_ids, params, beams=beams, media=media, said=request.said)
 
 
 def _token_ids(packed: bytes) -> Sequence[int]:

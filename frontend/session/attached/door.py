@@ -37,7 +37,7 @@ class AttachedDoor:
         return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
     def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:
-        wire = WireRequest(next(self._numbers), 0, is_streamed=is_streamed)
+        wire = WireRequest(next(self._numbers), 0, is_streamed=is_streamed, said=list(prompt.said))
         request = AttachedRequest(prompt, wire, notify)
         try:
             if prompt.refusal:
