@@ -49,7 +49,8 @@ class Disk:
     def crash(self, choices: Iterator[int]) -> None:
         """What a crash leaves: of each page the stored one, the newer one, or the beginning of the newer one."""
         newer = self.path.read_bytes()
-        size = next(choices) % (abs(len(newer) - len(self.stored)) + 1) + min(len(newer), len(self.stored))
+        least, most = sorted((len(newer), len(self.stored)))
+        size = (least, most, most, least + next(choices) % (most - least + 1))[next(choices) % 4]
         left = bytearray(size)
         left[: len(self.stored)] = self.stored[:size]
         for start in range(0, size, PAGE):
@@ -101,7 +102,7 @@ def test_after_any_fault_and_crash_a_journal_has_a_prefix_of_its_records_with_al
                         journal.commit()
                         committed = len(appended)
                     elif isinstance(step, int):
-                        appended.append(bytes([len(appended) % 256]) * step)
+                        appended.append(bytes([len(appended) + 1]) * step)
                         journal.append(appended[-1])
                 except PenstockError:
                     step = "kill"  # a run ends with the fault, and the next one opens the journal again
