@@ -9,7 +9,8 @@ import os
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
-from threading import Thread
+from functools import partial
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -33,6 +34,7 @@ from .session.threads import LoopQueue, Threads, in_own_thread
 from .session.window import Window
 
 if TYPE_CHECKING:
+    from .jobs.call import JobResult
     from .text.tokenizer import Tokenizer
 
 
@@ -153,6 +155,45 @@ class AsyncLLM(HelpfulNames):
     async def beam_search(self, prompts: Any, params: BeamSearchParams) -> list[RequestOutput]:
         """Each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`."""
         return await self.generate(prompts, beams_of(params))
+
+    @named_arguments
+    async def batch(
+        self,
+        input: str | os.PathLike[str],
+        output: str | os.PathLike[str],
+        sampling_params: SamplingParams | None = None,
+        accept_change: bool = False,
+        retry_errors: bool = False,
+        raw: bool = False,
+        system: str | None = None,
+        commit_seconds: float = 1.0,
+    ) -> "JobResult":
+        """Answer each line of a file, as `LLM.batch` does. Cancelling ends the run; the same call continues it."""
+        from .jobs.call import answer_file  # few programs need it
+
+        await self.ready()
+        is_stopped = Event()
+        work = partial(
+            answer_file,
+            self._session,
+            input,
+            output,
+            sampling_params,
+            shows_progress=False,
+            accept_change=accept_change,
+            retry_errors=retry_errors,
+            raw=raw,
+            system=system,
+            commit_seconds=commit_seconds,
+            is_stopped=is_stopped,
+        )
+        run = asyncio.ensure_future(in_own_thread(work))
+        try:
+            return await asyncio.shield(run)
+        except asyncio.CancelledError:
+            is_stopped.set()
+            await asyncio.gather(run, return_exceptions=True)
+            raise
 
     async def abort(self, request_id: str) -> None:
         """End a running request; its caller gets the output so far, with `error_code` 499."""

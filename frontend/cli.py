@@ -34,6 +34,7 @@ class Group(NamedTuple):
 GROUPS = (
     Group("use a model", "", {
         "generate": "complete prompts from arguments, standard input or a JSONL file",
+        "batch": "answer a file of prompts through any interruption",
         "chat": "chat with a model (also: `run`)",
         "tokenize": "show or count the tokens of a text",
     }),
@@ -76,7 +77,7 @@ ADVICE = {
     "tags": _MODELS,
     "ask": _TALK,
     "complete": _TALK,
-    "run-batch": "`penstock generate MODEL --input FILE` answers a file of prompts, also one of OpenAI's batches.",
+    "run-batch": "`penstock batch IN OUT --model MODEL` answers a file of prompts, also one of OpenAI's batches.",
     "download": _PULL,
     "get": _PULL,
     "remove": _REMOVE,

@@ -33,6 +33,7 @@ from .session.session import Stream
 from .session.window import Window
 
 if TYPE_CHECKING:
+    from .jobs.call import JobResult
     from .text.tokenizer import Tokenizer
 
 
@@ -137,6 +138,35 @@ class LLM(HelpfulNames):
         Prompts are what `generate` takes.
         """
         return self.generate(prompts, beams_of(params), use_tqdm)
+
+    @named_arguments
+    def batch(
+        self,
+        input: str | os.PathLike[str],
+        output: str | os.PathLike[str],
+        sampling_params: SamplingParams | None = None,
+        use_tqdm: bool = True,
+        accept_change: bool = False,
+        retry_errors: bool = False,
+        raw: bool = False,
+        system: str | None = None,
+        commit_seconds: float = 1.0,
+    ) -> "JobResult":
+        """Answer each line of a file, as `penstock batch` does: after any interruption the same call continues."""
+        from .jobs.call import answer_file  # few scripts need it
+
+        return answer_file(
+            self._session,
+            input,
+            output,
+            sampling_params,
+            shows_progress=use_tqdm,
+            accept_change=accept_change,
+            retry_errors=retry_errors,
+            raw=raw,
+            system=system,
+            commit_seconds=commit_seconds,
+        )
 
     def apply_chat_template(
         self,

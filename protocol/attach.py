@@ -30,6 +30,7 @@ from .errors import (
 from .fingerprint import PROTOCOL
 from .memory_plan import MemoryPlan
 from .messages import Said
+from .options.config import EngineConfig
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
 from .parameters.beams import BeamSearchParams
 from .parameters.sampling import SamplingParams
@@ -228,6 +229,7 @@ class Attached(Message):
     folder: str
     tokenizer_folder: str
     enable_lora: bool
+    config: EngineConfig  # of its tree
 
 
 class Declined(Message):

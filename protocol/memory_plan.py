@@ -22,6 +22,7 @@ class MemoryPlan(Part):
     dtype: str
     kv_dtype: str
     kernels: str = ""  # which kernels compute: "native, avx512_bf16", "torch"
+    kernels_digest: str = ""  # identifies their sources; an answer's bits may differ between two of them
     notes: list[str] = []  # sentences for the start-up table
     adapter_bytes: int = 0  # for LoRA adapters, this rank
     # The lengths that positions are rotated for, if that depends on a request's length: the shortest sufficient one is

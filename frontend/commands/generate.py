@@ -26,14 +26,22 @@ from ..console.progress import Progress
 from ..file_replacement import replaceable, status_of
 from ..media.sources.source import encoded
 from ..models.model_names import BUNDLED, name_of
+from ..rows.lines import count_prompts, read_lines
+from ..rows.prompts import (
+    STANDARD_INPUT,
+    USUAL_TOKENS,
+    Row,
+    from_arguments,
+    from_json_lines,
+    from_lines,
+    require_prompt,
+    with_usual_limit,
+)
+from ..rows.rendering import Rendering
 from ..session.tree.tree_files import OPTIONS, is_read
-from .generation.endings import USUAL_TOKENS, Endings, with_usual_limit
+from .generation.endings import Endings
 from .generation.job import Job
-from .generation.lines import count_prompts, read_lines
 from .generation.output import OutputFile, OutputStream, is_same_file, output_to
-from .generation.prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines, require_prompt
-from .generation.rendering import Rendering
-from .generation.resumption import Resumption
 from .shared.loading import load
 from .shared.model_options import checked_options, require_model, with_defaults
 from .shared.options import add_options, add_verbose, obey_verbose
@@ -72,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="text",
         help="output format (text); OpenAI batch lines get OpenAI's",
     )
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run from its .partial file")
+    parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
     add_verbose(parser)
     # A seed on the command line gives each prompt its own; a line of JSONL may set another.
     add_options(
@@ -86,6 +94,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if arguments.resume:
+        parser.error("generate doesn't resume; `penstock batch IN OUT` does, after any interruption, when run again")
     if arguments.prompts and arguments.input:
         parser.error("give prompts as arguments or in a file (--input), not both")
     if arguments.raw and arguments.system:
@@ -99,7 +109,6 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
         images = _images(arguments.image, parser)
-        done = _resumption(arguments, parser, output)
         require_model(config)
         # Counting reads the whole file, so it is done only for a visible bar.
         num_prompts = _num_prompts(arguments, source) if _has_bar(output, is_quiet) else None
@@ -110,12 +119,12 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             logs.say(notice, quiet=is_quiet)
         with load(config.model, options) as llm:
             params = with_defaults(llm, chosen)
-            rendering = Rendering(llm, is_raw=arguments.raw, system=arguments.system, images=images)
+            rendering = Rendering(llm._session, is_raw=arguments.raw, system=arguments.system, images=images)
             is_json, model = arguments.format == "jsonl", config.served_model_name or name_of(config.model)
-            with _progress(output, num_prompts, len(done), is_quiet=is_quiet) as progress:
-                job = Job(llm, rendering, output, is_json, model, Endings(failed=done.failed), done, progress)
+            with _progress(output, num_prompts, is_quiet=is_quiet) as progress:
+                job = Job(llm, rendering, output, is_json, model, Endings(), progress)
                 job.run(map(with_usual_limit, rows(params)))
-        _say_endings(job.endings, len(done), is_json=is_json, is_quiet=is_quiet)
+        _say_endings(job.endings, is_json=is_json, is_quiet=is_quiet)
         return 1 if job.endings.failed else 0
 
 
@@ -155,13 +164,13 @@ def _has_bar(output: OutputStream | OutputFile, is_quiet: bool) -> bool:
 
 @contextmanager
 def _progress(
-    output: OutputStream | OutputFile, num_prompts: int | None, num_before: int, *, is_quiet: bool
+    output: OutputStream | OutputFile, num_prompts: int | None, *, is_quiet: bool
 ) -> Iterator[Progress | None]:
     """Show a bar while answers go to a file, and a line at its end."""
     if not _has_bar(output, is_quiet):
         yield None
         return
-    progress = Progress(num_prompts, num_before)
+    progress = Progress(num_prompts)
     try:
         yield progress
     finally:
@@ -176,26 +185,9 @@ def _say_what_is_awaited(arguments: argparse.Namespace) -> None:
     logs.say(f"Type {what}; Ctrl-D on an empty line is the end. {advice}", quiet=False)
 
 
-def _resumption(
-    arguments: argparse.Namespace, parser: argparse.ArgumentParser, output: OutputStream | OutputFile
-) -> Resumption:
-    done = Resumption()
-    if isinstance(output, OutputFile) and arguments.format == "jsonl":
-        output.advice = ", or run the same command with --resume"
-    if not arguments.resume:
-        return done
-    if not isinstance(output, OutputFile) or arguments.format != "jsonl":
-        parser.error("--resume goes on in a file of answers in JSON; it needs --output FILE and --format jsonl")
-    if output.resume(done.take):
-        logs.say(f"{len(done):,} answers are there already; the other prompts are asked.", quiet=False)
-    else:
-        logs.say("No unfinished file is there to go on from: all prompts are asked.", quiet=False)
-    return done
-
-
-def _say_endings(endings: Endings, num_before: int, *, is_json: bool, is_quiet: bool) -> None:
+def _say_endings(endings: Endings, *, is_json: bool, is_quiet: bool) -> None:
     if endings.failed and is_json:
-        failed = f"{endings.failed:,} of {endings.count + num_before:,} prompts failed"
+        failed = f"{endings.failed:,} of {endings.count:,} prompts failed"
         logs.say(f"penstock: {failed}; the line of each says why.", quiet=False)
     for remark in endings.remarks():
         logs.say(f"penstock: {remark}", quiet=is_quiet)

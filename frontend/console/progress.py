@@ -38,18 +38,26 @@ class StartBar:
 
 
 class Progress:
-    def __init__(self, total: int | None, num_before: int = 0) -> None:
+    def __init__(self, total: int | None, num_before: int = 0, *, is_shown: bool = True) -> None:
         """`num_before` prompts were done by an earlier run, which says nothing about the others' speed."""
         from tqdm import tqdm  # slow to import, and not needed without a bar
 
         self.bar = tqdm(
-            total=total, initial=num_before, desc="Prompts", unit="", dynamic_ncols=True, file=StandardError()
+            total=total,
+            initial=num_before,
+            desc="Prompts",
+            unit="",
+            dynamic_ncols=True,
+            file=StandardError(),
+            disable=not is_shown,
         )
         self.start = time.monotonic()
-        self.tokens_in = self.tokens_out = 0
+        self.tokens_in = self.tokens_cached = self.tokens_out = self.num_failed = 0
 
     def add(self, output: RequestOutput) -> None:
         self.tokens_in += len(output.prompt_token_ids)
+        self.tokens_cached += output.num_cached_tokens
+        self.num_failed += output.error_code != 200
         self.tokens_out += sum(len(answer.token_ids) for answer in output.outputs)
         self.bar.set_postfix_str(self._rates(), refresh=False)
         self.bar.update()
@@ -65,7 +73,9 @@ class Progress:
 
     def _rates(self) -> str:
         seconds = max(time.monotonic() - self.start, 1e-9)
-        return f"in {self.tokens_in / seconds:,.0f} tokens/s, out {self.tokens_out / seconds:,.0f} tokens/s"
+        rates = f"in {self.tokens_in / seconds:,.0f} tokens/s, out {self.tokens_out / seconds:,.0f} tokens/s"
+        cached = f", {100 * self.tokens_cached / self.tokens_in:.0f} % cached" if self.tokens_cached else ""
+        return f"{rates}{cached}" + (f", {self.num_failed:,} failed" if self.num_failed else "")
 
 
 @dataclass(slots=True)

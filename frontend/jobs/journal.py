@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
 
@@ -66,7 +66,7 @@ class Journal:
             os.ftruncate(file, length)
             # A tail that was read may still be in memory alone.
             os.fsync(file)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
             os.lseek(file, length, os.SEEK_SET)
             return cls(path, file, length, commit_seconds)
         except OSError as error:
@@ -120,6 +120,8 @@ class Journal:
         if self._file >= 0:
             try:
                 self.commit()
+                if self.is_empty:  # of a job that was refused
+                    self.path.unlink(missing_ok=True)
             finally:
                 os.close(self._file)
                 self._file = -1
@@ -158,6 +160,13 @@ def read_journal(path: Path, length: int | None = None) -> Iterator[JournalFrame
             return
         with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
             yield from _frames(content)
+
+
+def record_at(file: BinaryIO, offset: int) -> bytes:
+    """The record at an offset that a reader of this journal has found."""
+    file.seek(offset)
+    _, length, _, _ = _HEADER.unpack(file.read(_HEADER.size))
+    return file.read(length)
 
 
 def is_open_elsewhere(path: Path) -> bool:
@@ -232,7 +241,8 @@ def _lock(file: int, path: Path) -> None:
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's names to the disk."""
     with suppress(OSError):  # some file systems can't; the name exists nevertheless
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

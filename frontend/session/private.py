@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, PenstockError, RequestError
@@ -75,10 +76,16 @@ class PrivateSession(Session[PendingRequest]):
         self.config = settled(self.config, template, partial(special_tokens, folder))
         self.parsings = Parsings.of(self.config, template)
 
+    @property
+    def tree_config(self) -> EngineConfig:
+        return self.config
+
+    @property
+    def model_folders(self) -> tuple[Path, Path]:
+        return self.files.folder, self.files.tokenizer_folder
+
     @classmethod
-    def open(
-        cls, model: str | os.PathLike[str], options: dict[str, Any], tree: Tree | None = None
-    ) -> "PrivateSession":
+    def open(cls, model: str | os.PathLike[str], options: dict[str, Any], tree: Tree | None = None) -> "PrivateSession":
         """Open a model, in a tree that was started before if there is one; its children load while this process reads
         the tokenizer."""
         session = cls(model, options)

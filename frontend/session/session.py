@@ -53,6 +53,16 @@ class Session(ABC, Generic[RequestT]):
     adapters: LoraAdapters
     tokenizer: "Tokenizer"
 
+    @property
+    @abstractmethod
+    def tree_config(self) -> EngineConfig:
+        """The options that the tree runs with, whoever gave them."""
+
+    @property
+    @abstractmethod
+    def model_folders(self) -> tuple[Path, Path]:
+        """The folders of the model and of its tokenizer."""
+
     @abstractmethod
     def wait_until_ready(self) -> None: ...
 

@@ -17,12 +17,12 @@ from builders.tiny_model import tiny_model
 import penstock
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
-from penstock.frontend.commands.generation.endings import Endings, with_usual_limit
-from penstock.frontend.commands.generation.prompts import Row
+from penstock.frontend.commands.generation.endings import Endings
 from penstock.frontend.commands.shared.model_options import with_defaults
 from penstock.frontend.commands.shared.options import given
 from penstock.frontend.llm import LLM
 from penstock.frontend.models.model_names import BUNDLED
+from penstock.frontend.rows.prompts import Row, with_usual_limit
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
@@ -84,7 +84,7 @@ for word in ("--help", "--version"):
         (["generate", "/nowhere", "--chaperone"], "unrecognized arguments: --chaperone"),
         (["generate", "What is 2 + 2?"], "'What is 2 + 2?' is no model. Models stand before prompts"),
         (["generate", "pocket", "hello", "--raw", "--system", "x"], "--raw leaves prompts as they are"),
-        (["generate", "pocket", "hello", "--resume", "--format", "jsonl"], "it needs --output FILE and --format jsonl"),
+        (["generate", "pocket", "hello", "--resume"], "generate doesn't resume; `penstock batch IN OUT` does"),
         (["models", "pokt"], "or a model in the hub's cache. Did you mean pocket?"),
     ],
 )

@@ -15,11 +15,10 @@ from builders.shell import BOUND, SLOW, STAND_IN
 
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
-from penstock.frontend.commands.generation.endings import USUAL_TOKENS
-from penstock.frontend.commands.generation.prompts import Row, from_arguments
-from penstock.frontend.commands.generation.rendering import Rendering
 from penstock.frontend.commands.shared import loading
 from penstock.frontend.console import standard_error
+from penstock.frontend.rows.prompts import USUAL_TOKENS, Row, from_arguments
+from penstock.frontend.rows.rendering import Rendering
 from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams
 
@@ -57,8 +56,9 @@ class Session:
 
 
 def asked(prompt: object, *, template: str | None = "a template", **options: object) -> object:
-    llm = SimpleNamespace(_session=Session(), get_tokenizer=lambda: SimpleNamespace(chat_template=template))
-    rendering = Rendering(llm, **{"is_raw": False, "system": None, **options})
+    session = Session()
+    session.tokenizer = SimpleNamespace(chat_template=template)
+    rendering = Rendering(session, **{"is_raw": False, "system": None, **options})
     return rendering.prompt(Row(prompt, SamplingParams()))
 
 

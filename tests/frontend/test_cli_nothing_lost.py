@@ -1,5 +1,4 @@
-"""`penstock generate --output` cut short in every way and gone on with later; and files that are written, like it,
-only in the end.
+"""`penstock generate --output` cut short in every way; and files that are written, like it, only in the end.
 
 What a signal does is tried in this process, which is the command's; a kill and a Ctrl-C on processes of their own too.
 """
@@ -10,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,7 @@ from builders.watching import wait_until
 
 from penstock import LLM, ConfigError
 from penstock.frontend import cli
-from penstock.frontend.commands.generation.output import output_to
-from penstock.frontend.commands.generation.prompts import Row
-from penstock.frontend.commands.generation.resumption import Resumption
 from penstock.protocol.errors import PenstockError
-from penstock.protocol.parameters.sampling import SamplingParams
 
 SHORT, LONG = '{"prompt_token_ids": [1, 2], "max_tokens": 3}', '{"prompt_token_ids": [3], "max_tokens": 900}'
 FINISHED = 3  # answers that are finished long before the last one
@@ -73,7 +67,7 @@ def test_a_run_that_is_told_to_end_before_any_answer_leaves_nothing(shell, shell
 
 
 @for_each("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
-def test_a_run_that_is_told_to_end_keeps_what_it_had_finished_and_goes_on_later(shell, shell_model, tmp_path, number):
+def test_a_run_that_is_told_to_end_keeps_what_it_had_finished(shell, shell_model, tmp_path, number):
     target, partial = tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.partial"
     target.write_text("earlier\n")
     other = '{"prompt": "other", "max_tokens": 2, "id": "second"}'
@@ -81,13 +75,7 @@ def test_a_run_that_is_told_to_end_keeps_what_it_had_finished_and_goes_on_later(
     prompts = "\n".join((SHORT, other, LONG))
     done = shell.interrupted(number, has_lines(partial, 2), *words, stdin=prompts, **SLOW)
     assert done.returncode == 128 + number and target.read_text() == "earlier\n"
-    assert f"The 2 answers that it had finished are kept in {partial}" in done.stderr and "--resume" in done.stderr
-    with open(partial, "a") as file:
-        file.write('{"index": 2, "promp')  # as a kill may leave it
-
-    again = shell.run(*words, "--quiet", "--resume", stdin=f"{prompts}\n[1, 2\n{SHORT}")
-    assert "2 answers are there already" in again.stderr and again.returncode == 1
-    assert answers(target).keys() == {0, "second", 2, 3, 4} and list(tmp_path.iterdir()) == [target]
+    assert f"The 2 answers that it had finished are kept in {partial}" in done.stderr
 
 
 def test_where_a_hang_up_is_ignored_as_nohup_has_it_nothing_ends(shell, shell_model, target, partial):
@@ -100,20 +88,6 @@ def test_where_a_hang_up_is_ignored_as_nohup_has_it_nothing_ends(shell, shell_mo
     finally:
         signal.signal(signal.SIGHUP, earlier)
     assert done.returncode == 0 and answers(target).keys() == {0, 1}
-
-
-def test_a_run_that_went_on_has_made_what_it_would_have_made_at_once(shell, shell_model, tmp_path):
-    """Sampled answers too."""
-    target = tmp_path / "answers.jsonl"
-    prompts = "\n".join(f'"prompt {number}"' for number in range(8))
-    words = [*command(shell_model, "--input", "-", "--output", target), "--quiet"]
-    assert shell.run(*words, stdin=prompts).returncode == 0
-    whole, before = target.read_text().splitlines(keepends=True), answers(target)
-    target.with_name("answers.jsonl.partial").write_text("".join(whole[::2]))
-    done = shell.run(*words[:-1], "--resume", stdin=prompts)  # standard input is a file, whose prompts are counted
-    assert done.returncode == 0 and "| 8/8 [" in done.stderr and "\n4 prompts in " in done.stderr, done.stderr
-    after = answers(target)
-    assert {name: after[name]["outputs"] for name in before} == {name: before[name]["outputs"] for name in before}
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 128 + signal.SIGINT)])
@@ -134,45 +108,6 @@ def test_a_kill_or_a_ctrl_c_loses_no_answer_and_shows_no_traceback(shell_model, 
     assert str(partial) in told and "Traceback" not in told  # it was said at the start
     assert number == signal.SIGKILL or f"{partial}: move it" in told
     assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(FINISHED))
-
-
-@for_each("line", ["==> 0 <==", '{"index": 1e999}', '{"outputs": []}', "[]", "5", '{"custom_id": "a"}'])
-def test_an_unfinished_file_that_is_no_such_file_is_refused_and_stays(tmp_path, line, capsys):
-    target, partial = tmp_path / "answers.jsonl", tmp_path / "answers.jsonl.partial"
-    partial.write_text(f"{line}\n")
-    call = ["generate", "pocket", "one", "--output", str(target), "--format", "jsonl", "--resume"]
-    assert cli.main(call) == 1  # before anything is loaded
-    assert "line 1 of the unfinished file is not an answer" in capsys.readouterr().err
-    assert partial.read_text() == f"{line}\n" and not target.exists()
-
-
-@for_each(
-    "make",
-    [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()],
-    ids=["pipe", "link", "folder"],
-)
-def test_what_no_run_has_left_is_neither_waited_for_nor_cut(tmp_path, make):
-    make(tmp_path / "answers.jsonl.partial")
-    with pytest.raises(PenstockError, match=r"answers\.jsonl\.partial"):
-        output_to(str(tmp_path / "answers.jsonl")).resume(lambda line: None)
-
-
-@for_each(
-    "prompt, name, is_done", [("one", None, True), ("two", None, False), ("one", "a name", False), ([1], None, False)]
-)
-def test_a_run_goes_on_with_the_same_prompts_only(prompt, name, is_done):
-    done = Resumption()
-    done.take(b'{"index": 1, "prompt": "one"}\n')
-    assert not done.has(0, Row("two", SamplingParams()))
-    with nullcontext() if is_done else pytest.raises(PenstockError, match="has another prompt 2 than this run"):
-        assert done.has(1, Row(prompt, SamplingParams(), name))
-
-
-def test_two_runs_do_not_go_on_in_one_file(target):
-    with output_to(str(target)) as output:
-        output.write("one\n")
-        with pytest.raises(PenstockError, match="is being written by another run"):
-            output_to(str(target)).resume(lambda line: None)
 
 
 # --- a timeline, a recording and answers take the place of no file that is read ---------------------------------------

@@ -13,9 +13,9 @@ import pytest
 from builders.cases import for_each
 from builders.shell import BOUND, STAND_IN, run_here
 
-from penstock.frontend.commands.generation import lines as reading
-from penstock.frontend.commands.generation.lines import count_prompts
-from penstock.frontend.commands.generation.prompts import from_arguments, from_json_lines, from_lines, require_prompt
+from penstock.frontend.rows import lines as reading
+from penstock.frontend.rows.lines import count_prompts
+from penstock.frontend.rows.prompts import from_arguments, from_json_lines, from_lines, require_prompt
 from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams
 

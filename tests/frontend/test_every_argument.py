@@ -7,8 +7,11 @@ the reason. A public class or method without a row fails the walk, so whoever ad
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -58,6 +61,7 @@ IDLE = {
     ),
     "DashInferModel(config_file_path)": "config_content goes before it",
     "ASGenerationConfigBuilder(hf_gen_config=dict)": "a configuration of transformers has keys of its own calls",
+    "LLM.batch(commit_seconds=fraction)": "it says what a crash may lose",
     "Tokenizer.apply_chat_template(documents=dict)": "most templates don't read it, as with transformers",
 }
 # What a sentence calls a parameter that it doesn't call by its name.
@@ -72,7 +76,7 @@ CALLED = {
     "request_handle": ("request",), "generate_config_builder": ("generation",), "generate_config": ("generation",),
     "as_model_config_struct": ("asmodelconfig",), "model_name": ("model",), "info": ("mm info",),
     "sampling_params": ("sampling",), "enable_logprobs": ("logprobs",), "max_new_tokens": ("max tokens",),
-    "update_fields": ("update fields", "of a generation"),
+    "input": ("input", "cannot be read"), "update_fields": ("update fields", "of a generation"),
 }  # fmt: skip
 
 
@@ -215,6 +219,18 @@ def configured(model: Any = "pocket", **options: Any) -> Any:
     return EngineConfig.from_options(model, **options), notices(options)
 
 
+def in_a_folder(call: Call) -> Call:
+    """Its result in a folder of its own, where a file `prompts` is."""
+
+    def result(**given: Any) -> Any:
+        with TemporaryDirectory() as folder, chdir(folder):
+            Path("prompts").write_text('"a"')
+            call(**given)
+            return {name: Path(name).read_bytes() for name in os.listdir() if not name.endswith(".journal")}
+
+    return result
+
+
 def rows_of_penstock(llm: LLM) -> Rows:
     tokenizer = llm.get_tokenizer()
     asked = {"sampling_params": PARAMS, "use_tqdm": False}
@@ -232,6 +248,7 @@ def rows_of_penstock(llm: LLM) -> Rows:
             outputs(llm.beam_search),
             {"prompts": "a", "params": BeamSearchParams(beam_width=2, max_tokens=2), "use_tqdm": False},
         ),
+        "LLM.batch": (in_a_folder(llm.batch), {"input": "prompts", "output": "answers", **asked}),
         "LLM.apply_chat_template": (llm.apply_chat_template, {"messages": CHAT}),
         "LLM.load_lora": (llm.load_lora, {"name": "a", "path": FOLDER}),
         "LLM.unload_lora": (llm.unload_lora, {"name": "a"}),

@@ -178,8 +178,7 @@ def test_what_is_no_journal_is_refused_and_stays(tmp_path, make):
 def test_work_is_committed_once_it_is_due(tmp_path):
     now = 0.0
     path = tmp_path / "journal"
-    Journal.open(path).close()
-    file = os.open(path, os.O_RDWR)
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
     with mock.patch.object(journals.os, "fsync", wraps=os.fsync) as synced:
         journal = Journal(path, file, 0, 1.0, clock=lambda: now)
         journal.append(b"one")

@@ -17,7 +17,6 @@ from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 
 from penstock import GuidedDecodingParams, RequestError
-from penstock.frontend.commands.generation.batch_line import BatchLine
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.openapi import document
 from penstock.frontend.http.requests.decoding import decoded
@@ -29,6 +28,7 @@ from penstock.frontend.http.schemas.foreign_fields import FOREIGN_FIELDS, HINTS,
 from penstock.frontend.http.schemas.responses import ResponsesRequest
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
 from penstock.frontend.requests.request import guarded
+from penstock.frontend.rows.batch_line import BatchLine
 from penstock.protocol.fields.described import rules_of
 from penstock.protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from penstock.protocol.parameters.sampling import SamplingParams

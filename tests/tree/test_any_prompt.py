@@ -22,8 +22,8 @@ from builders.tiny_model import tiny_model
 from builders.watching import tree_processes, wait_until
 
 from penstock import LLM, BeamSearchParams, ConfigError, EngineDeadError, RequestError, SamplingParams
-from penstock.frontend.commands.generation.prompts import from_json_lines
 from penstock.frontend.console import logs
+from penstock.frontend.rows.prompts import from_json_lines
 from penstock.frontend.session.window import Window
 from penstock.frontend.text.end_tokens import notice
 from penstock.frontend.text.tokenizer import Tokenizer

@@ -75,6 +75,11 @@ class Backend(ABC):
 
     @property
     @abstractmethod
+    def kernels_digest(self) -> str:
+        """Identifies the sources of the kernels, whose answers may differ in their bits from those of others."""
+
+    @property
+    @abstractmethod
     def is_deterministic(self) -> bool:
         """Whether a row's answer is the same in any batch."""
 

@@ -97,6 +97,7 @@ class DeviceMemory(ABC):
             dtype=number_formats(model),
             kv_dtype=kind,
             kernels=model.backend.kernels,
+            kernels_digest=model.backend.kernels_digest,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             media=media_plan(model.config.vision, model.backend.activations.itemsize, self.config),
             num_layers=model.config.num_layers,

@@ -1,4 +1,4 @@
-"""The parts of `penstock generate`: reads prompts, runs them, and writes the answers so that none is lost.
+"""The parts of `penstock generate`: runs prompts, and writes the answers so that none is lost.
 
-Begin with `job.py`; `prompts.py` reads the prompts, `output.py` writes the answers.
+Begin with `job.py`; `frontend/rows` reads the prompts, `output.py` writes the answers.
 """

@@ -1,25 +1,11 @@
-"""The usual limit on the length of answers, and notices of answers that failed or were cut."""
+"""Notices of answers that failed or were cut."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ....protocol.outputs import RequestOutput
+from ...rows.prompts import Row
 from ..repl.conversation import NO_GUARD
-from .prompts import Row
-
-# For a shell's answers without a given limit: a model may never stop by itself.
-USUAL_TOKENS = 512
-
-
-def with_usual_limit(row: Row) -> Row:
-    """The row with the usual limit, unless the command line or the line itself sets one."""
-    params = row.params
-    if params.max_tokens is not None or params.max_length is not None:
-        return row
-    usual = max(USUAL_TOKENS, params.min_tokens, params.min_length)
-    return row._replace(params=msgspec.structs.replace(params, max_tokens=usual), has_usual_limit=True)
 
 
 @dataclass

@@ -8,22 +8,27 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-
-import msgspec
+from typing import NamedTuple
 
 from ....protocol.outputs import RequestOutput
 from ...console import logs
 from ...console.progress import Progress
 from ...llm import LLM
-from ...requests.request import counted_seed, guarded
+from ...requests.request import guarded
+from ...rows.prompts import Row
+from ...rows.records import as_json
+from ...rows.rendering import Rendering
 from ..repl.answer_text import AnswerText, takes_colours
 from ..repl.conversation import Answer, AnswerDelta
-from .answers import TitledAnswer, as_json, as_text, heading_of, title, titled
 from .endings import Endings
 from .output import OutputFile, OutputStream
-from .prompts import Row
-from .rendering import Rendering
-from .resumption import Resumption
+
+
+class _TitledAnswer(NamedTuple):
+    """One answer with its heading."""
+
+    heading: str
+    piece: AnswerDelta
 
 
 @dataclass
@@ -34,15 +39,14 @@ class Job:
     is_json: bool
     model: str  # its name, for batches
     endings: Endings
-    done: Resumption
     progress: Progress | None = None
     _asked: dict[int, tuple[int, Row]] = field(default_factory=dict)  # by the number of the request
     _has_text: bool = False  # plain text is or will be written among the lines of a batch
 
     def run(self, rows: Iterator[Row]) -> None:
-        numbered = self._unanswered(rows) if len(self.done) else enumerate(rows)
+        numbered = enumerate(rows)
         first = list(itertools.islice(numbered, 2))
-        is_alone = len(first) == 1 and first[0][0] == 0
+        is_alone = len(first) == 1
         self._has_text = any(row.batch is None for _, row in first)
         if is_alone and self._can_stream(first[0][1]):
             self._stream(first[0][1])
@@ -52,16 +56,6 @@ class Job:
             self._write(number, row, output, is_alone=is_alone)
             if self.progress is not None:
                 self.progress.add(output)
-
-    def _unanswered(self, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
-        """The rows left to answer, each with the seed that an uninterrupted run would have given it."""
-        counter = itertools.count()
-        for number, row in enumerate(rows):
-            if row.params.seed is None:
-                seed = counted_seed(self.rendering.seed, next(counter))
-                row = row._replace(params=msgspec.structs.replace(row.params, seed=seed))
-            if not self.done.has(number, row):
-                yield number, row
 
     # --- one answer, streamed ---------------------------------------------------------------------------------------
 
@@ -120,20 +114,48 @@ class Job:
 
     def _write(self, number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> None:
         if row.batch is not None:
-            heading = heading_of(number, row) if self._has_text and not self.is_json else ""
+            heading = _heading_of(number, row) if self._has_text and not self.is_json else ""
             self.output.write(heading + row.batch.answer(output, self.model))
         elif self.is_json:
             self.output.write(as_json(number, row, output))
         elif output.error_code != 200:
-            logs.say(f"penstock: prompt {title(number, row)}: {output.error_msg}", quiet=False)
+            logs.say(f"penstock: prompt {_title(number, row)}: {output.error_msg}", quiet=False)
         else:
             self._has_text = True
-            self._write_text(titled(number, row, output, is_alone=is_alone))
+            self._write_text(_titled(number, row, output, is_alone=is_alone))
 
-    def _write_text(self, answers: Iterator[TitledAnswer]) -> None:
+    def _write_text(self, answers: Iterator[_TitledAnswer]) -> None:
         if not self._is_terminal:
-            self.output.write(as_text(answers))
+            self.output.write(_as_text(answers))
             return
         for heading, piece in answers:
             sys.stdout.write(heading)
             self._show(iter([piece]))
+
+
+# --- answers as text for people ---------------------------------------------------------------------------------------
+
+
+def _titled(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[_TitledAnswer]:
+    """The bare answer if there is only one; otherwise each under a heading."""
+    for answer in output.outputs:
+        heading = ""
+        if not is_alone or len(output.outputs) > 1:
+            sample = f", answer {answer.index}" if len(output.outputs) > 1 else ""
+            heading = _heading_of(number, row, sample)
+        yield _TitledAnswer(heading, AnswerDelta.of(answer))
+
+
+def _heading_of(number: int, row: Row, sample: str = "") -> str:
+    return f"==> {_title(number, row)}{sample} <==\n"
+
+
+def _title(number: int, row: Row) -> str | float:
+    if row.batch is not None:
+        return row.batch.custom_id
+    return number if row.name is None else row.name
+
+
+def _as_text(answers: Iterator[_TitledAnswer]) -> str:
+    """Format as text, without thoughts."""
+    return "".join(heading + (text if text.endswith("\n") else text + "\n") for heading, (_, text) in answers)

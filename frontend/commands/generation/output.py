@@ -4,12 +4,11 @@ A file keeps its old content until the new content is complete. Until then answe
 whose name ends with `.partial`; a run that ends early, for whatever reason, leaves its finished answers there.
 """
 
-import fcntl
 import os
 import select
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -57,7 +56,6 @@ class OutputFile:
         self._length = 0
         self._count = 0
         self._synced = 0.0
-        self.advice = ""  # for whoever finds the file unfinished
 
     @property
     def file_status(self) -> os.stat_result | None:
@@ -71,30 +69,6 @@ class OutputFile:
                 what = "is of another run, cut short or still going, and is left alone"
                 _say(f"penstock: {base} {what}; this one gathers in {self.partial}.")
         return self
-
-    def resume(self, take: Callable[[bytes], None]) -> bool:
-        """Continue the file of an interrupted run, if there is one; `take` receives its complete lines."""
-        partial = partial_name(self.target)
-        if not os.path.lexists(partial):
-            return False
-        with _in_words(str(partial)):
-            # Opening must not wait for a pipe's other end, nor truncate a file behind a link.
-            file = os.open(partial, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        self.partial, self._file = partial, file
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise PenstockError(f"{partial} is not the file of an interrupted run. Move it away to start again.")
-        if not _locked(file):
-            raise PenstockError(f"{partial} is being written by another run; wait for its end.")
-        with _in_words(str(partial)), open(os.dup(file), "rb") as reader:
-            for line in reader:
-                if not line.endswith(b"\n"):  # an incomplete line
-                    break
-                take(line)
-                self._count += 1
-                self._length += len(line)
-            os.ftruncate(file, self._length)
-            os.lseek(file, self._length, os.SEEK_SET)
-        return True
 
     def write(self, text: str) -> None:
         """Write all of it or nothing, as one answer."""
@@ -115,7 +89,6 @@ class OutputFile:
         if self._file < 0:
             with _in_words(self.name):
                 self.partial, self._file = new_file(self.target)
-            _locked(self._file)
 
     def _sync(self) -> None:
         now = time.monotonic()
@@ -159,7 +132,7 @@ class OutputFile:
         state = "is as it was" if self.file_status is not None else "was not made"
         _say(
             f"penstock: the run was cut short. The {self._count:,} answers that it had finished are kept in "
-            f"{self.partial}: move it to where you want it{self.advice}. {self.target} {state}."
+            f"{self.partial}: move it to where you want it. {self.target} {state}."
         )
 
 
@@ -220,17 +193,6 @@ def _in_words(name: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise PenstockError(f"{name} cannot be written: {error.strerror}.") from error
-
-
-def _locked(file: int) -> bool:
-    """Whether nobody else writes to the file; file systems without locks can't tell."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _say(text: str) -> None:

@@ -241,6 +241,7 @@ class ClientConnection:
                 str(files.folder),
                 str(files.tokenizer_folder),
                 session.config.enable_lora,
+                session.config,
             )
         )
 

@@ -50,19 +50,21 @@ class ToolChoice:
         shape = GuidedDecodingParams(json=arguments_schema(function))
         return cls(tools, shape, named=function["name"])
 
-    def call_parsers(self, samples: int) -> "list[CallParser] | None":
-        """One parser for each sample; None if answers are used unchanged."""
+    def call_parsers(self, samples: int, digits: str | None = None) -> "list[CallParser] | None":
+        """One parser for each sample; None if answers are used unchanged. Calls' ids begin with `digits`, by default
+        random ones."""
         if self.shape is None:
             return None
-        return [CallParser(self.named) for _ in range(samples)]
+        digits = digits or secrets.token_hex(12)
+        return [CallParser(self.named, f"call_{digits}{sample or ''}") for sample in range(samples)]
 
 
 class CallParser:
     """Turns the text of one sample into a tool call, piece by piece."""
 
-    def __init__(self, named: str | None) -> None:
+    def __init__(self, named: str | None, call_id: str) -> None:
         self._named = named
-        self._call_id = "call_" + secrets.token_hex(12)
+        self._call_id = call_id
         self._has_begun = False
         self._reader = AnswerReader(None, _ONE_JSON_CALL, {}, lambda index: self._call_id)
 

@@ -39,6 +39,14 @@ class AttachedSession(Session[AttachedRequest]):
         self.door = AttachedDoor(attached)
         self.adapters = AttachedAdapters(transport, attached)
 
+    @property
+    def tree_config(self) -> EngineConfig:
+        return self.attached.config
+
+    @property
+    def model_folders(self) -> tuple[Path, Path]:
+        return Path(self.attached.folder), Path(self.attached.tokenizer_folder)
+
     @cached_property
     def tokenizer(  # type: ignore[override]  # read when somebody asks for it
         self,

@@ -22,7 +22,7 @@ OPTIONS = ("trace", "record")
 # Options that may name an input file.
 _READ_BY_NAME = ("chat_template", "reasoning_parser_plugin", "tool_parser_plugin")
 # Patterns of the files that a model and its tokenizer are read from.
-_READ = (
+MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "rank-*-of-*/*", "*config.json"),
     *("tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", *VOCABULARY_FILES),
     *("chat_template.*", "additional_chat_templates/*"),
@@ -92,7 +92,7 @@ def is_read(config: EngineConfig, target: Path, *folders: Path) -> bool:
     """Whether the model in these folders is read from that file, whatever its name."""
     if status_of(target) is None:
         return False
-    found = (path for folder in folders for pattern in _READ for path in folder.glob(pattern))
+    found = (path for folder in folders for pattern in MODEL_FILES for path in folder.glob(pattern))
     named = (getattr(config, option) for option in _READ_BY_NAME)
     return any(_is_at(target, path) for path in (*named, *found) if path is not None)
 

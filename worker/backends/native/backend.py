@@ -63,6 +63,10 @@ class NativeBackend(Backend):
         return f"native, {self.library.variant}"
 
     @property
+    def kernels_digest(self) -> str:
+        return self.library.identity
+
+    @property
     def is_deterministic(self) -> bool:
         return True
 

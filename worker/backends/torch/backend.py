@@ -37,6 +37,10 @@ class TensorBackend(Backend):
     device: TensorDevice
 
     @property
+    def kernels_digest(self) -> str:
+        return f"torch {torch.__version__}"
+
+    @property
     def sampling(self) -> TensorSampling:
         return TensorSampling()
 

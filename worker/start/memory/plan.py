@@ -49,6 +49,7 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         dtype=profile.dtype,
         kv_dtype=profile.kv_dtype,
         kernels=profile.kernels,
+        kernels_digest=profile.kernels_digest,
         notes=notes,
         adapter_bytes=profile.adapter_bytes,
         stretches=list(profile.stretches),

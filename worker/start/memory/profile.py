@@ -1,6 +1,5 @@
 """The inputs of a memory plan: the limits of a step's size, and a rank's measurements."""
 
-
 from ....protocol.media import MediaPlan
 from ....protocol.options.config import EngineConfig
 from ....records import dataclass
@@ -42,6 +41,7 @@ class MemoryProfile:
     dtype: str
     kv_dtype: str
     kernels: str = ""
+    kernels_digest: str = ""
     host_bytes: int = 0  # free CPU memory, for a card
     adapter_bytes: int = 0
     media: MediaPlan | None = None  # for a model with vision

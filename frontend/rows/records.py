@@ -1,49 +1,17 @@
-"""Formats finished requests for a shell: text for people, or one JSON object per line.
+"""Formats a finished request as a JSON object on a line. Lines of OpenAI's batches have a form of their own
+(`frontend/rows/batch_line.py`).
 
 A request is identified by its number in the order of the prompts.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
-from ...requests.prompts import Conversation
-from ..repl.conversation import AnswerDelta
+from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
+from ..requests.prompts import Conversation
 from .prompts import Row
-
-
-class TitledAnswer(NamedTuple):
-    """One answer with its heading."""
-
-    heading: str
-    piece: AnswerDelta
-
-
-def titled(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[TitledAnswer]:
-    """The bare answer if there is only one; otherwise each under a heading."""
-    for answer in output.outputs:
-        heading = ""
-        if not is_alone or len(output.outputs) > 1:
-            sample = f", answer {answer.index}" if len(output.outputs) > 1 else ""
-            heading = heading_of(number, row, sample)
-        yield TitledAnswer(heading, AnswerDelta.of(answer))
-
-
-def heading_of(number: int, row: Row, sample: str = "") -> str:
-    return f"==> {title(number, row)}{sample} <==\n"
-
-
-def title(number: int, row: Row) -> str | float:
-    if row.batch is not None:
-        return row.batch.custom_id
-    return number if row.name is None else row.name
-
-
-def as_text(answers: Iterator[TitledAnswer]) -> str:
-    """Format as text, without thoughts."""
-    return "".join(heading + (text if text.endswith("\n") else text + "\n") for heading, (_, text) in answers)
 
 
 def as_json(number: int, row: Row, output: RequestOutput) -> str:
@@ -52,7 +20,7 @@ def as_json(number: int, row: Row, output: RequestOutput) -> str:
         record["id"] = row.name
     if output.error_code != 200:
         record |= {"error_code": output.error_code, "error_msg": output.error_msg}
-    record |= given(row) or {"prompt": output.prompt if output.prompt is not None else output.prompt_token_ids}
+    record |= _given(row) or {"prompt": output.prompt if output.prompt is not None else output.prompt_token_ids}
     record["outputs"] = [_sample(answer) for answer in output.outputs]
     record["usage"] = {
         "prompt_tokens": len(output.prompt_token_ids),
@@ -64,7 +32,7 @@ def as_json(number: int, row: Row, output: RequestOutput) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def given(row: Row) -> dict[str, Any]:
+def _given(row: Row) -> dict[str, Any]:
     """The prompt as the row has it; empty if the row was refused."""
     match row.prompt:
         case Conversation():

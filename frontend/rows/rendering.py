@@ -7,29 +7,26 @@ Token ids, and a batch's prompts for the completions endpoint, are never changed
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....protocol.errors import ConfigError, RequestError
-from ...llm import LLM
-from ...media.sources.parts import sources_of_prompt
-from ...requests.prompts import MEDIA, Conversation
+from ...protocol.errors import ConfigError, RequestError
+from ..media.sources.parts import sources_of_prompt
+from ..requests.prompts import MEDIA, Conversation
+from ..session.session import Session
 from .prompts import Row
 
 
 class Rendering:
-    def __init__(self, llm: LLM, *, is_raw: bool, system: str | None, images: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, session: Session[Any], *, is_raw: bool, system: str | None, images: Sequence[bytes] = ()
+    ) -> None:
         """`images` are files that are added to each text."""
-        self._session = llm._session
-        self._is_templated = not is_raw and _has_template(llm)
+        self._session = session
+        self._is_templated = not is_raw and _has_template(session)
         self._system = [{"role": "system", "content": system}] if system else []
         if self._system and not self._is_templated:
             raise ConfigError("--system is for a model with a chat template, and this one has none.")
         self._images = [{"type": "image", "image": image} for image in images]
         if images and not (self._is_templated and self._session.sees):
             raise ConfigError("--image is for a model that sees and has a chat template; this one doesn't.")
-
-    @property
-    def seed(self) -> int:
-        """The base of the prompts' seeds."""
-        return self._session.config.seed
 
     def prompt(self, row: Row) -> Any:
         """The prompt in the form that `generate` takes."""
@@ -67,5 +64,5 @@ def _media_parts(prompt: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"type": kind, kind: source} for kind, source in sources_of_prompt(given)]
 
 
-def _has_template(llm: LLM) -> bool:
-    return bool(llm._session.config.chat_template or llm.get_tokenizer().chat_template)
+def _has_template(session: Session[Any]) -> bool:
+    return bool(session.config.chat_template or session.tokenizer.chat_template)

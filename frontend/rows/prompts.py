@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from ....protocol.errors import ConfigError, RequestError
-from ....protocol.fields.rules import shown
-from ....protocol.fields.suggestion import suggestion
-from ....protocol.parameters.sampling import SamplingParams
-from ...media.sources.parts import media_of_prompt, take_media
-from ...requests.prompts import MEDIA, OTHER_MEDIA, PARTS, Conversation, fault_of_dict
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.fields.rules import shown
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.parameters.sampling import SamplingParams
+from ..media.sources.parts import media_of_prompt, take_media
+from ..requests.prompts import MEDIA, OTHER_MEDIA, PARTS, Conversation, fault_of_dict
 from .lines import Line
 
 if TYPE_CHECKING:
     from .batch_line import BatchLine
 
+# For a shell's answers without a given limit: a model may never stop by itself.
+USUAL_TOKENS = 512
 STANDARD_INPUT = "-"
 _JSON_BEGINS = ("{", "[", '"')
 _FIRST_LINES = 8  # by which a plain text file is recognized
@@ -75,7 +77,16 @@ def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[R
         if isinstance(line, RequestError):
             yield Row(line, params)
         elif line.strip():
-            yield _row(number, line, params)
+            yield json_row(number, line, params)
+
+
+def with_usual_limit(row: Row) -> Row:
+    """The row with the usual limit, unless the command line or the line itself sets one."""
+    params = row.params
+    if params.max_tokens is not None or params.max_length is not None:
+        return row
+    usual = max(USUAL_TOKENS, params.min_tokens, params.min_length)
+    return row._replace(params=msgspec.structs.replace(params, max_tokens=usual), has_usual_limit=True)
 
 
 def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterator[Line]:
@@ -102,7 +113,8 @@ def _require_json(lines: Iterator[Line], name: str) -> Iterator[Line]:
     raise ConfigError(f"{name} is plain text. {_FORM}{_PLAIN_TEXT}.")
 
 
-def _row(number: int, line: str, params: SamplingParams) -> Row:
+def json_row(number: int, line: str, params: SamplingParams) -> Row:
+    """The row of a line that isn't empty; `number` is the line's, from 1."""
     name = None
     try:
         value = _value(line)

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ....protocol.errors import ConfigError, PenstockError, RequestError
+from ...protocol.errors import ConfigError, PenstockError, RequestError
 
 # A context of a million tokens, with each of its characters written as an escape.
 LONGEST_LINE = 64 << 20

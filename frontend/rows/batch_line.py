@@ -1,38 +1,49 @@
 """One line of OpenAI's batch files: reads the request as the server's endpoints do, and writes the answer as a line.
 
-The bodies are those of `penstock serve`, read and written by the same structs.
+The bodies are those of `penstock serve`, read and written by the same structs. Ids and times are the caller's.
 """
 
 import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ....protocol.errors import RequestError
-from ....protocol.fields.decoding_fault import DecodingFault
-from ....protocol.fields.rules import shown
-from ....protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestOutput
-from ....protocol.parameters.sampling import SamplingParams
-from ...http.answers.errors import ApiError
-from ...http.answers.logprobs import Section, chat_logprobs, completion_logprobs, prompt_logprobs
-from ...http.answers.long_json import LongJson
-from ...http.endpoints.chat import choice_of
-from ...http.endpoints.completions import as_prompts
-from ...http.requests.conversation import as_messages, as_tools, own_template
-from ...http.requests.parameters import sampling_params
-from ...http.requests.thinking import thinking_of
-from ...http.requests.tool_choice import ToolChoice
-from ...http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
-from ...http.schemas.completions import Completion, CompletionChoice, CompletionRequest
-from ...http.schemas.sampling import PromptDetails, Usage
-from ...media.sources.parts import take_media
-from ...requests.prompts import Conversation
+from ...protocol.errors import RequestError
+from ...protocol.fields.decoding_fault import DecodingFault
+from ...protocol.fields.rules import shown
+from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestOutput
+from ...protocol.parameters.sampling import SamplingParams
+from ..http.answers.errors import ApiError
+from ..http.answers.logprobs import Section, chat_logprobs, completion_logprobs, prompt_logprobs
+from ..http.answers.long_json import LongJson
+from ..http.endpoints.chat import choice_of
+from ..http.endpoints.completions import as_prompts
+from ..http.requests.conversation import as_messages, as_tools, own_template
+from ..http.requests.parameters import sampling_params
+from ..http.requests.thinking import thinking_of
+from ..http.requests.tool_choice import ToolChoice
+from ..http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
+from ..http.schemas.completions import Completion, CompletionChoice, CompletionRequest
+from ..http.schemas.sampling import PromptDetails, Usage
+from ..media.sources.parts import take_media
+from ..requests.prompts import Conversation
 
 _KEYS = {"custom_id", "method", "url", "body"}
 _Request = ChatRequest | CompletionRequest
+
+
+class LineIdentity(NamedTuple):
+    """What tells one line's answer from others: in its ids, and in its time."""
+
+    digits: str  # 24 hexadecimal ones
+    created: int  # Unix seconds
+
+    @classmethod
+    def new(cls) -> "LineIdentity":
+        return cls(secrets.token_hex(12), int(time.time()))
 
 
 @dataclass(slots=True)
@@ -86,29 +97,38 @@ class BatchLine:
         take_media(messages, may_open=False)
         return Conversation(messages, self.choice.tools, template, thinking.template_options), own
 
-    def answer(self, output: RequestOutput, model: str) -> str:
-        """A line of OpenAI's output file; `model` is used if the body names none."""
+    @classmethod
+    def failed(cls, custom_id: str, output: RequestOutput) -> "BatchLine":
+        """The line of a request in another form that has failed, for an error file."""
+        return cls(custom_id, "", ApiError(output.error_code, output.error_msg or ""))
+
+    def answer(self, output: RequestOutput, model: str, identity: LineIdentity | None = None) -> str:
+        """A line of OpenAI's output file; `model` is used if the body names none. Without an identity it gets a new
+        one."""
+        identity = identity or LineIdentity.new()
         body = self.body
         if output.error_code != 200 and not isinstance(body, ApiError):
             body = ApiError(output.error_code, output.error_msg or "")
         if isinstance(body, ApiError):
-            return self._line(body.status, body.body)
+            return self._line(body.status, body.body, identity)
         json = LongJson()
-        name = body.model or model
+        completion: ChatCompletion | Completion
         if isinstance(body, ChatRequest):
-            return self._completed(self._chat_completion(body, output, name, json), json)
-        return self._completed(self._completion(body, output, name, json), json)
+            completion = self._chat_completion(body, output, json, identity)
+        else:
+            completion = self._completion(body, output, json, identity)
+        completion.model = body.model or model
+        return self._line(200, b"".join(json.pieces(completion)), identity)
 
-    def _completed(self, completion: ChatCompletion | Completion, json: LongJson) -> str:
-        return self._line(200, b"".join(json.pieces(completion)))
-
-    def _line(self, status: int, body: bytes) -> str:
-        response = _Response(status, "req_" + secrets.token_hex(12), msgspec.Raw(body))
-        line = _Line("batch_req_" + secrets.token_hex(12), self.custom_id, response)
+    def _line(self, status: int, body: bytes, identity: LineIdentity) -> str:
+        response = _Response(status, "req_" + identity.digits, msgspec.Raw(body))
+        line = _Line("batch_req_" + identity.digits, self.custom_id, response)
         return msgspec.json.encode(line).decode() + "\n"
 
-    def _chat_completion(self, body: ChatRequest, output: RequestOutput, model: str, json: LongJson) -> ChatCompletion:
-        call_parsers = self.choice.call_parsers(len(output.outputs))
+    def _chat_completion(
+        self, body: ChatRequest, output: RequestOutput, json: LongJson, identity: LineIdentity
+    ) -> ChatCompletion:
+        call_parsers = self.choice.call_parsers(len(output.outputs), identity.digits)
         choices: list[ChatChoice] = []
         for answer in output.outputs:
             if call_parsers is not None:
@@ -119,9 +139,9 @@ class BatchLine:
             logprobs = None if found is None else chat_logprobs(found, body.top_logprobs or 0, json)
             choices.append(choice_of(answer, logprobs))
         completion = ChatCompletion(
-            id="chatcmpl-" + secrets.token_hex(12),
-            created=int(time.time()),
-            model=model,
+            id="chatcmpl-" + identity.digits,
+            created=identity.created,
+            model="",
             choices=choices,
             usage=_usage(output),
         )
@@ -129,11 +149,13 @@ class BatchLine:
             completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
         return completion
 
-    def _completion(self, body: CompletionRequest, output: RequestOutput, model: str, json: LongJson) -> Completion:
+    def _completion(
+        self, body: CompletionRequest, output: RequestOutput, json: LongJson, identity: LineIdentity
+    ) -> Completion:
         return Completion(
-            id="cmpl-" + secrets.token_hex(12),
-            created=int(time.time()),
-            model=model,
+            id="cmpl-" + identity.digits,
+            created=identity.created,
+            model="",
             choices=[_text(body, output, answer, json) for answer in output.outputs],
             usage=_usage(output),
         )

@@ -1,0 +1,189 @@
+"""Answer every line of the file IN, and write the answers to the file OUT in the same order. Lines are those of
+`penstock generate --input`, OpenAI's batch lines among them; IN may be compressed (.gz, .zst). What is done is kept in
+OUT.journal: after a crash, a kill or a full disk, the same command continues, and OUT is what a single run would have
+made. Lines that fail are in OUT.errors.jsonl. `penstock batch status OUT` shows how far a job is, also while it runs;
+`penstock batch export OUT` writes the answers that are there. Exit status: 0, or 3 if lines have failed.
+
+Options are made from the fields of `EngineConfig` and `SamplingParams`.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError, EngineDeadError
+from ...protocol.options.config import EngineConfig
+from ...protocol.outputs import RequestOutput
+from ...protocol.parameters.sampling import SamplingParams
+from ..console import logs
+from ..console.progress import Progress
+from ..jobs.job import Job, JobOptions
+from ..jobs.job_files import JobFiles
+from ..jobs.job_input import JobInput
+from ..jobs.journal import is_open_elsewhere
+from ..jobs.ledger import ledger
+from ..jobs.records import JobState
+from ..models.model_names import name_of
+from ..rows.prompts import USUAL_TOKENS, Row
+from .generation.endings import Endings
+from .shared.loading import load
+from .shared.model_options import checked_options, require_model
+from .shared.options import add_options, add_verbose, obey_verbose
+from .shared.termination import orderly_termination
+
+USAGE = "IN OUT [--model MODEL] [options] | status OUT [--json] | export OUT"
+_SOME_FAILED = 3
+_MOST_DEATHS = 3  # of the model, one after another, without any answer between them
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", metavar="IN", help="JSONL file of prompts or of OpenAI batch lines; or status, export"
+    )
+    parser.add_argument("output", metavar="OUT", help="file of answers")
+    parser.add_argument("--model", metavar="MODEL", help="bundled name, folder, or hub id; default: the lines' own")
+    parser.add_argument("--system", metavar="TEXT", help="system prompt")
+    parser.add_argument("--raw", action="store_true", help="complete prompts as they are, without the chat template")
+    parser.add_argument("--retry-errors", action="store_true", help="ask the lines that have failed again")
+    parser.add_argument("--accept-change", action="store_true", help="continue though the input or the model changed")
+    parser.add_argument(
+        "--commit-seconds", metavar="X", type=float, default=1.0, help="seconds of work that a crash may lose (1.0)"
+    )
+    parser.add_argument("--price", metavar="P", type=float, help="price of a machine's hour, for the ledger")
+    parser.add_argument("--json", action="store_true", help="print the status as JSON")
+    add_verbose(parser)
+    add_options(
+        parser,
+        "sampling options",
+        SamplingParams,
+        leave_out=("seed", "frequence_penalty", "bad_words_token_ids"),
+        meanings={"max_tokens": f"maximum output tokens ({USUAL_TOKENS}, if max_length is unset)"},
+    )
+    add_options(parser, "engine options", EngineConfig, leave_out=("model",))
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    if arguments.source == "status":
+        return _show_status(JobFiles.of(arguments.output), as_json=arguments.json)
+    if arguments.source == "export":
+        return _export(JobFiles.of(arguments.output))
+    if arguments.json:
+        parser.error("--json goes with `penstock batch status OUT`")
+    if not arguments.commit_seconds > 0:
+        parser.error(f"--commit-seconds={arguments.commit_seconds:g} must be more than 0")
+    obey_verbose(arguments)
+    if arguments.model is None:
+        arguments.model = _model_of_lines(arguments.source)
+    config, options, chosen = checked_options(arguments, parser)
+    is_quiet = logs.is_quiet(config.quiet)
+    given = JobOptions(
+        chosen, arguments.raw, arguments.system, config.seed, config.served_model_name or name_of(config.model)
+    )
+    changes = {"accepts_change": arguments.accept_change, "retries_errors": arguments.retry_errors}
+    with (
+        orderly_termination(),
+        Job(arguments.source, arguments.output, given, **changes, commit_seconds=arguments.commit_seconds) as job,
+    ):
+        if resumed := job.resumed():
+            logs.say(resumed, quiet=is_quiet)
+        if job.is_left:
+            require_model(config)
+            endings = _run(job, config.model, options, is_quiet=is_quiet)
+            for remark in endings.remarks():
+                logs.say(f"penstock: {remark}", quiet=is_quiet)
+        written = job.finish()
+        logs.say(f"{ledger(job.state, arguments.price)}.", quiet=is_quiet)
+    if written.num_failed:
+        failed = f"{written.num_failed:,} of {written.num_failed + written.num_answers:,} lines failed"
+        logs.say(f"penstock: {failed}; {job.files.errors} says why. --retry-errors asks them again.", quiet=False)
+        return _SOME_FAILED
+    return 0
+
+
+def _run(job: Job, model: str, options: dict[str, Any], *, is_quiet: bool) -> Endings:
+    """Answer what is left; a model that dies is started again."""
+    endings, num_fruitless = Endings(), 0
+    while True:
+        num_done = job.state.num_done
+        try:
+            with load(model, options) as llm:
+                job.begin(llm._session)
+                with _progress(job, is_quiet=is_quiet) as progress:
+
+                    def on_answer(row: Row, output: RequestOutput) -> None:
+                        endings.add(row, output)
+                        progress.add(output)
+
+                    job.run(llm._session, on_answer)
+            return endings
+        except EngineDeadError as error:
+            num_fruitless = num_fruitless + 1 if job.state.num_done == num_done else 0
+            if num_fruitless >= _MOST_DEATHS:
+                raise
+            logs.say(f"penstock: {error} The model is started again.", quiet=False)
+
+
+@contextmanager
+def _progress(job: Job, *, is_quiet: bool) -> Iterator[Progress]:
+    progress = Progress(job.num_rows, job.state.num_done, is_shown=not is_quiet)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def _model_of_lines(source: str) -> str:
+    """The model that the lines' bodies name, which must be the same in all of them."""
+    names = JobInput(Path(source)).models()
+    if len(names) == 1:
+        return names.pop()
+    if not names:
+        raise ConfigError(f"The lines of {source} name no model: give --model.")
+    raise ConfigError(
+        f"The lines of {source} name several models ({', '.join(sorted(names)[:3])}, …). Give --model to answer all of "
+        "them with one, or a file for each."
+    )
+
+
+# --- status and export ------------------------------------------------------------------------------------------------
+
+
+def _show_status(files: JobFiles, *, as_json: bool) -> int:
+    state, is_running = files.state(), is_open_elsewhere(files.journal)
+    status = {
+        "total": state.num_rows,
+        "done": state.num_done,
+        "failed": state.num_failed,
+        "running": state.now.num_running if is_running else 0,
+        "tokens_per_second": round(state.tokens_per_second, 1) if is_running else 0.0,
+        "is_running": is_running,
+        "seconds": round(state.machine_seconds, 1),
+        "prompt_tokens": state.num_prompt,
+        "cached_tokens": state.num_cached,
+        "output_tokens": state.num_output,
+        "peak_bytes": state.peak_bytes,
+    }
+    if as_json:
+        print(json.dumps(status))
+        return 0
+    done = f"{state.num_done:,} of {state.num_rows:,} lines done, {state.num_failed:,} of them failed"
+    print(f"{done}: {_what(state, is_running)}")
+    print(ledger(state))
+    return 0
+
+
+def _what(state: JobState, is_running: bool) -> str:
+    if is_running:
+        return f"{state.now.num_running:,} running, {state.tokens_per_second:,.0f} tokens/s."
+    return "complete." if state.num_done == state.num_rows else "not running; the same command continues it."
+
+
+def _export(files: JobFiles) -> int:
+    """Write what is done so far; a run that goes on writes it anew at its end."""
+    files.require_journal()
+    written = files.write()
+    print(f"{written.num_answers:,} answers in {files.output}, {written.num_failed:,} failures in {files.errors}.")
+    return 0

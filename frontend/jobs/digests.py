@@ -1,0 +1,69 @@
+"""Digests of a model's files by their content. They are kept, so that a large file is read once.
+
+A digest is found again by the file's path, size, time of change and inode.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ...protocol.errors import ConfigError
+from ...protocol.files.cache_folder import cache_folder
+from ...protocol.files.gguf.link import LINK_FILE, Link
+from ...protocol.files.own_folder import own_folder
+from ..session.tree.tree_files import MODEL_FILES
+
+_WHAT = "digests of models' files"
+_MOST_KEPT = 4096
+
+
+def digest_of_files(paths: Iterable[Path], folder: Path) -> str:
+    """One digest of several files: their names within a folder, and their contents."""
+    lines = [f"{os.path.relpath(path, folder)} {_digest(path)}" for path in sorted(set(paths))]
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def weight_files(folder: Path) -> Iterator[Path]:
+    """The files that a model's weights and its description are read from."""
+    for pattern in ("*.safetensors", "*.safetensors.index.json", "rank-*-of-*/*", "config.json"):
+        yield from folder.glob(pattern)
+    if (link := folder / LINK_FILE).is_file():
+        found = msgspec.json.decode(link.read_bytes(), type=Link)
+        yield from map(Path, filter(None, [*found.files, found.encoder]))
+
+
+def tokenizer_files(folder: Path) -> Iterator[Path]:
+    """The files of the tokenizer and the templates."""
+    weights = set(weight_files(folder))
+    for pattern in MODEL_FILES:
+        yield from (path for path in folder.glob(pattern) if path not in weights and path.is_file())
+
+
+def _digest(path: Path) -> str:
+    status = os.stat(path)
+    identity = f"{path.resolve()} {status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_dev}"
+    name = hashlib.blake2b(identity.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    folder = None
+    with suppress(OSError, ConfigError):  # nothing can be kept: the file is read each time
+        folder = own_folder(cache_folder(), "digests", _WHAT)
+        if len(kept := (folder / name).read_text()) == 64:
+            return kept
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if folder is not None:
+        with suppress(OSError):
+            _keep(folder, name, digest)
+    return digest
+
+
+def _keep(folder: Path, name: str, digest: str) -> None:
+    unfinished = folder / f"{name}.{os.getpid()}"
+    unfinished.write_text(digest)
+    os.replace(unfinished, folder / name)
+    kept = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    for path in sorted(kept, key=lambda path: path.stat().st_mtime)[:-_MOST_KEPT]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,159 @@
+"""A job: every row of a file answered once, through any interruption.
+
+What is done is in the journal; the output is made from it at the end. A run submits the rows that are left, within a
+window, and appends each answer as it completes. An answer depends on its row and on the facts of the journal's head
+alone, so any number of runs make the file that a single one would have made.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError
+from ..session.session import Session
+from .head import differences, facts_of_model, facts_of_settings, refusal
+from .job_files import JobFiles, Written
+from .job_input import JobInput
+from .journal import Journal
+from .records import Began, Forgotten, Head, JobState, Record, packed
+from .run import JobRun, OnAnswer
+
+_GROUP = 1024  # rows in a record
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What a job is given besides its files; all of it is part of the head."""
+
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # over the model's defaults
+    is_raw: bool = False
+    system: str | None = None
+    seed: int = 0
+    model: str = ""  # its name in the output
+
+
+class Job:
+    """Open it, `begin` and `run` it with a model while rows are left, and `finish` it; then close it."""
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        output: str | os.PathLike[str],
+        options: JobOptions,
+        *,
+        accepts_change: bool = False,
+        retries_errors: bool = False,
+        commit_seconds: float = 1.0,
+    ) -> None:
+        """Refuses what can be refused without the model."""
+        self.options = options
+        self.files = JobFiles.of(output)
+        self.input = JobInput(Path(source))
+        self._refuse_same_file()
+        self.journal = Journal.open(self.files.journal, commit_seconds)
+        try:
+            survey = self.input.survey()
+            self.num_rows = survey.num_rows
+            self.state = JobState.of(found.record for found in self.journal.records())
+            settings = facts_of_settings(
+                input=survey.digest,
+                sampling_options=options.sampling,
+                raw=options.is_raw,
+                system_prompt=options.system or "",
+                seed=options.seed,
+                model=options.model,
+            )
+            self._settings = settings
+            self._accepts_change = accepts_change
+            self._retries_errors = retries_errors
+            self._compare(settings)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.journal.close()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there are rows to answer."""
+        head = self.state.head
+        changed = head is None or head.facts["input"] != self._settings["input"]
+        retries = self._retries_errors and self.state.num_failed > 0
+        return changed or retries or self.state.num_done < self.num_rows
+
+    def resumed(self) -> str:
+        """A sentence about what earlier runs have done; empty for a new job."""
+        if self.state.head is None:
+            return ""
+        return f"resumed: {self.state.num_done:,} of {self.num_rows:,} done, 0 half done"
+
+    # --- the head ---------------------------------------------------------------------------------------------------
+
+    def begin(self, session: Session[Any]) -> None:
+        """Compare the head with this model, or write it; refuses a model with other facts."""
+        facts = self._settings | facts_of_model(session)
+        phrases = self._compare(facts)
+        head = self.state.head
+        if head is not None and phrases and head.facts["input"] != facts["input"]:
+            self._forget(list(self._changed_rows()))
+        if self._retries_errors:
+            self._forget([row for row in range(self.num_rows) if row in self.state.failed])
+            self._retries_errors = False
+        if head is None or phrases:
+            self._append(Head(facts, self.num_rows))
+        self._append(Began(is_daemon=session.daemon is not None))
+        self.journal.commit()
+
+    def _compare(self, facts: Mapping[str, str]) -> list[str]:
+        """How these facts differ from the head's; refuses them unless a change is accepted."""
+        if self.state.head is None:
+            return []
+        earlier = self.state.head.facts
+        if facts.keys() == self._settings.keys():
+            earlier = {name: value for name, value in earlier.items() if name in facts}
+        phrases = differences(earlier, facts)
+        if phrases and not self._accepts_change:
+            raise refusal(phrases)
+        return phrases
+
+    def _changed_rows(self) -> Iterator[int]:
+        """Rows that were answered for another line than the input has now."""
+        digests = self.files.line_digests()
+        for line in self.input.lines():
+            if line.row < len(digests) and digests[line.row] not in (0, line.digest):
+                yield line.row
+        yield from (row for row in range(self.num_rows, len(digests)) if digests[row])
+
+    def _forget(self, rows: list[int]) -> None:
+        for start in range(0, len(rows), _GROUP):
+            self._append(Forgotten(rows[start : start + _GROUP]))
+
+    def _refuse_same_file(self) -> None:
+        for path in self.files:
+            if path.exists() and os.path.samefile(path, self.input.path):
+                raise ConfigError(f"{self.input.path} is read and would be written. Give the output another name.")
+
+    def _append(self, record: Record) -> None:
+        self.state.take(record)
+        self.journal.append(packed(record))
+
+    # --- the rows ---------------------------------------------------------------------------------------------------
+
+    def run(self, session: Session[Any], on_answer: OnAnswer, check: Callable[[], None] = lambda: None) -> None:
+        """Answer the rows that are left. If the model dies, the rows that it was computing are remembered. `check` is
+        called every now and then; the run ends with the error that it raises."""
+        JobRun(self, session, on_answer, check).all()
+
+    def finish(self) -> Written:
+        """Write the output from the journal."""
+        self.journal.commit()
+        return self.files.write()

@@ -1,0 +1,119 @@
+"""The files of a job: its output, the file of its failed lines, and the journal that both are made from.
+
+The output has the rows in the input's order, whatever the order in which they were answered. It takes its name once it
+is complete and on the disk.
+"""
+
+import os
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from ...protocol.errors import ConfigError, PenstockError
+from ..file_replacement import replaceable, take_name
+from .journal import JournalFrame, read_journal, record_at, sync_folder
+from .records import Answered, Forgotten, JobState, unpacked
+
+
+class Written(NamedTuple):
+    num_answers: int
+    num_failed: int
+
+
+class JobFiles(NamedTuple):
+    output: Path
+    errors: Path
+    journal: Path
+
+    @classmethod
+    def of(cls, output: str | os.PathLike[str]) -> "JobFiles":
+        """Raises if the output can't be a file here."""
+        try:
+            target = replaceable(os.fspath(output))
+        except OSError as error:
+            raise ConfigError(f"{error.filename or output} cannot be written: {error.strerror}.") from error
+        if target is None:
+            raise ConfigError(f"{output} is a pipe or a device. A job's output is a file, with its journal next to it.")
+        return cls(*(target.with_name(target.name + end) for end in ("", ".errors.jsonl", ".journal")))
+
+    def state(self) -> JobState:
+        """The state that the journal has now; another process may be writing it."""
+        self.require_journal()
+        return JobState.of(found.record for found in read_journal(self.journal))
+
+    def require_journal(self) -> None:
+        if not self.journal.is_file():
+            raise ConfigError(f"{self.journal} isn't there, so no job writes {self.output}, or its journal is gone.")
+
+    def write(self) -> Written:
+        """Write the rows that are answered, in order; those that have failed go to the file of errors."""
+        offsets = self._offsets()
+        with _replacing(self.output) as answers, _replacing(self.errors) as errors:
+            for record in self._in_order(offsets):
+                (errors if record.has_failed else answers).file.write(record.line)
+                (errors if record.has_failed else answers).count += 1
+            errors.is_wanted = errors.count > 0 or self.errors.exists()
+        return Written(answers.count, errors.count)
+
+    def line_digests(self) -> "array[int]":
+        """The digest of each row's line when it was answered; 0 if it wasn't."""
+        return self._by_row(lambda found, record: record.line_digest)
+
+    def _offsets(self) -> "array[int]":
+        """Where each row's last answer is in the journal, plus one; 0 if it has none."""
+        return self._by_row(lambda found, record: found.offset + 1)
+
+    def _by_row(self, figure: "Callable[[JournalFrame, Answered], int]") -> "array[int]":
+        """A figure of each row's last answer; 0 for a row without one, or that is to be answered again."""
+        figures = array("Q")
+        for found in read_journal(self.journal):
+            record = unpacked(found.record)
+            if isinstance(record, Answered):
+                if record.row >= len(figures):
+                    figures.frombytes(bytes(8 * (record.row + 1 - len(figures) + (len(figures) >> 3))))
+                figures[record.row] = figure(found, record)
+            elif isinstance(record, Forgotten):
+                for row in record.rows:
+                    if row < len(figures):
+                        figures[row] = 0
+        return figures
+
+    def _in_order(self, offsets: "array[int]") -> Iterator[Answered]:
+        with open(self.journal, "rb") as journal:
+            for offset in offsets:
+                if offset:
+                    record = unpacked(record_at(journal, offset - 1))
+                    if isinstance(record, Answered):
+                        yield record
+
+
+class _NewFile:
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.count = 0  # of lines
+        self.is_wanted = True
+
+
+@contextmanager
+def _replacing(target: Path) -> Iterator[_NewFile]:
+    """A file that takes this name at the end. The journal's lock is held: nobody else writes it."""
+    path = target.with_name(target.name + ".new")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with open(descriptor, "wb", buffering=1 << 20) as file:
+            new = _NewFile(file)
+            yield new
+            file.flush()
+            os.fsync(descriptor)
+            if new.is_wanted:
+                take_name(path, descriptor, target)
+        path.unlink(missing_ok=True)
+        sync_folder(target.parent)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise PenstockError(
+            f"{target} cannot be written: {error.strerror}. All answers are in the journal: once that is mended, run "
+            "the same command again."
+        ) from error

@@ -1,0 +1,166 @@
+"""One run of a job with one model: submits the rows that are left, and keeps each answer as it completes.
+
+Rows are submitted in the input's order, a window of them at a time. A row that the model has died of twice is computed
+alone at the end; if the model dies again, the row has failed.
+"""
+
+import hashlib
+import queue
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...protocol.errors import EngineDeadError, RequestError
+from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
+from ..requests.prompts import ParsedPrompt, parse_prompt
+from ..requests.request import Request
+from ..rows.prompts import Row, json_row, with_usual_limit
+from ..rows.records import as_json
+from ..rows.rendering import Rendering
+from ..session.session import Session
+from ..session.window import Window
+from .job_input import InputLine
+from .ledger import memory_of_processes
+from .records import Answered, Died, Progressed
+
+if TYPE_CHECKING:
+    from .job import Job
+
+# A row that was computed at so many deaths of the model is computed alone; if that kills the model too, it has failed.
+_DEATHS_IN_COMPANY = 2
+_NOT_ANSWERED = (499, 503)  # aborted, or shutting down: to be asked again
+
+OnAnswer = Callable[[Row, RequestOutput], None]
+
+
+class JobRun:
+    def __init__(self, job: "Job", session: Session[Any], on_answer: OnAnswer, check: Callable[[], None]) -> None:
+        self.job = job
+        self.session = session
+        self.on_answer = on_answer
+        self.check = check
+        options = job.options
+        self._rendering = Rendering(session, is_raw=options.is_raw, system=options.system)
+        self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
+        self._asked: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
+        self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._began = time.monotonic()
+
+    def all(self) -> None:
+        self._answer(self._rows_in_company(), self.session.config.window)
+        if self.job.state.deaths:
+            self._answer(self._rows_alone(), 1)
+        self._progressed()
+
+    def _rows_in_company(self) -> Iterator[tuple[InputLine, Row]]:
+        state = self.job.state
+        for line in self.job.input.lines():
+            if line.row in state.done or state.deaths.get(line.row, 0) >= _DEATHS_IN_COMPANY:
+                continue
+            yield line, self._row(line)
+
+    def _rows_alone(self) -> Iterator[tuple[InputLine, Row]]:
+        state = self.job.state
+        for line in self.job.input.lines():
+            if line.row in state.done:
+                continue
+            if state.deaths[line.row] > _DEATHS_IN_COMPANY:
+                self._keep(line, self._row(line), _died(state.cause))
+            else:
+                yield line, self._row(line)
+
+    def _row(self, line: InputLine) -> Row:
+        """The row with its seed, which depends on the job's seed, its number and its `custom_id`."""
+        if isinstance(line.line, RequestError):
+            return Row(line.line, self._params)
+        row = with_usual_limit(json_row(line.number, line.line, self._params))
+        if row.params.seed is not None:
+            return row
+        custom_id = "" if row.batch is None else row.batch.custom_id
+        seed = seed_of(self.job.options.seed, line.row, custom_id)
+        return row._replace(params=msgspec.structs.replace(row.params, seed=seed))
+
+    def _answer(self, rows: Iterator[tuple[InputLine, Row]], size: int) -> None:
+        self._asked.clear()
+        session = self.session
+        session.transport.check()
+        window = Window(session.transport, session.door, self._parsed(rows), self._done.put, size, ordered=False)
+        try:
+            while not window.is_over:
+                self.check()
+                window.fill()
+                while not self._done.empty():
+                    window.finish(self._done.get())
+                for position, output in window.ready():
+                    self._keep(*self._asked.pop(position), output)
+                if self.job.journal.seconds_until_commit == 0:
+                    self._progressed()
+                if window.running:
+                    self._wait(window)
+        except EngineDeadError as error:
+            self._died(window, error)
+            raise
+        finally:
+            window.abandon()
+
+    def _wait(self, window: Window[Any]) -> None:
+        with suppress(queue.Empty):
+            window.finish(self._done.get(timeout=self.job.journal.seconds_until_commit + 0.001))
+
+    def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
+        for position, (line, row) in enumerate(rows):
+            self._asked[position] = line, row
+            yield parse_prompt(self._rendering.prompt(row), row.params)
+
+    # --- what goes into the journal ---------------------------------------------------------------------------------
+
+    def _keep(self, line: InputLine, row: Row, output: RequestOutput) -> None:
+        if output.error_code in _NOT_ANSWERED:
+            return
+        self.on_answer(row, output)
+        num_cached, output.num_cached_tokens = output.num_cached_tokens, 0  # it depends on what ran before
+        num_output = sum(len(answer.token_ids) for answer in output.outputs)
+        text = self._line(line, row, output).encode(errors="backslashreplace")
+        num_prompt = len(output.prompt_token_ids)
+        record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
+        self.job._append(record)
+
+    def _line(self, line: InputLine, row: Row, output: RequestOutput) -> str:
+        """The answer in the row's own form; a failure in that of OpenAI's error files."""
+        from ..rows.batch_line import BatchLine, LineIdentity  # slow to import
+
+        label = f"{self.job._settings['input']} {self.job.options.seed} {line.row}".encode()
+        identity = LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
+        if row.batch is not None:
+            return row.batch.answer(output, self.job.options.model, identity)
+        if output.error_code != 200:
+            custom_id = str(line.row if row.name is None else row.name)
+            return BatchLine.failed(custom_id, output).answer(output, self.job.options.model, identity)
+        return as_json(line.row, row, output)
+
+    def _progressed(self) -> None:
+        is_own = self.session.daemon is None
+        seconds = time.monotonic() - self._began
+        self.job._append(Progressed(seconds, len(self._asked), memory_of_processes() if is_own else 0))
+
+    def _died(self, window: Window[Any], error: EngineDeadError) -> None:
+        """Remember the rows that were being computed. The engine takes them in their order."""
+        most = self.session.tree_config.step_limits(self.session.plan.device if self.session.plan else "cpu")[0]
+        positions = sorted(position for position in self._asked)[:most]
+        self.job._append(Died([self._asked[position][0].row for position in positions], str(error)))
+        self.job.journal.commit()
+
+
+def seed_of(seed: int, row: int, custom_id: str) -> int:
+    """The seed of a row without one of its own."""
+    label = f"{seed} {row} {custom_id}".encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(label, digest_size=8).digest(), "little") >> 1
+
+
+def _died(cause: str) -> RequestOutput:
+    message = f"The model's processes died whenever they computed this line, at last with this line alone: {cause}"
+    samples = Samples([CompletionOutput(finish_reason="error")])
+    return RequestOutput("", None, [], samples, finished=True, error_code=500, error_msg=message)

@@ -1,0 +1,195 @@
+"""`penstock batch`: a job makes the same files whatever interrupts it, and says what it refuses."""
+
+import gzip
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from builders.cases import for_each
+from builders.shell import SLOW, STAND_IN
+
+from penstock.frontend.jobs.job import Job, JobOptions
+from penstock.frontend.jobs.job_files import JobFiles
+from penstock.frontend.jobs.records import Answered, Bits, Died, Forgotten, Head, JobState
+from penstock.frontend.jobs.run import seed_of
+from penstock.protocol.errors import ConfigError
+
+QUESTION = [{"role": "user", "content": "one"}]
+
+
+def batch_line(name: str, url: str = "/v1/chat/completions", **body: object) -> str:
+    return json.dumps({"custom_id": name, "method": "POST", "url": url, "body": {"max_tokens": 4, **body}})
+
+
+LINES = [
+    '"one"',
+    "",
+    json.dumps({"messages": QUESTION, "id": "mine", "max_tokens": 9}),
+    batch_line("chat", messages=QUESTION, logprobs=True, top_logprobs=2, n=2),
+    batch_line("text", "/v1/completions", prompt=[5, 6], logprobs=1, seed=3),
+    batch_line("wrong", messages=QUESTION, colour=1),
+    "nonsense",
+    *(json.dumps({"prompt": f"prompt {number}", "max_tokens": 1 + number % 7}) for number in range(30)),
+]
+NUM_ROWS, NUM_FAILED = len(LINES) - 1, 2
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(LINES))
+    return path
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out.jsonl"
+
+
+@pytest.fixture
+def batch(shell, shell_model) -> Callable:
+    def batch(*words: object, **environment: str):
+        return shell.run("batch", *words, "--model", shell_model, *STAND_IN, "--quiet", **environment)
+
+    return batch
+
+
+def made(out: Path) -> tuple[bytes, bytes]:
+    files = JobFiles.of(out)
+    return files.output.read_bytes(), files.errors.read_bytes()
+
+
+def test_answers_are_in_order_and_failures_in_a_file_of_their_own_without_a_time_or_a_random_id(
+    batch, source, out, tmp_path
+):
+    done = batch(source, out)
+    assert done.returncode == 3 and f"{NUM_FAILED} of {NUM_ROWS} lines failed" in done.stderr, done.stderr
+    answers, errors = ([json.loads(line) for line in content.splitlines()] for content in made(out))
+    assert [each.get("custom_id", each.get("index")) for each in answers] == [0, 1, "chat", "text", *range(6, NUM_ROWS)]
+    assert answers[2]["response"]["body"]["created"] == 0
+    assert [each["custom_id"] for each in errors] == ["wrong", "5"]
+    assert all(each["response"]["status_code"] == 400 and each["error"] is None for each in errors)
+    other = tmp_path / "elsewhere.jsonl"
+    packed = tmp_path / "in.jsonl.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    batch(source, other, "--max-num-seqs", 3)
+    assert made(other) == made(out)
+    batch(packed, tmp_path / "unpacked.jsonl")
+    assert len(made(tmp_path / "unpacked.jsonl")[0].splitlines()) == len(answers)
+
+
+@for_each("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_job_that_is_told_to_end_continues_with_what_is_left(shell, shell_model, batch, tmp_path, number):
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("\n".join(LINES))
+    files = JobFiles.of(out)
+    words = ("batch", source, out, "--model", shell_model, *STAND_IN, "--commit-seconds", 0.01, "--max-num-seqs", 2)
+
+    def has_some() -> bool:
+        return files.journal.exists() and files.state().num_done > 5
+
+    done = shell.interrupted(number, has_some, *words, **SLOW)
+    assert done.returncode == 128 + number and not out.exists()
+    num_done = files.state().num_done
+    status = json.loads(shell.run("batch", "status", out, "--json").stdout)
+    assert 5 < status["done"] == num_done < status["total"] == NUM_ROWS and status["running"] == 0
+    assert "not running; the same command continues it" in shell.run("batch", "status", out).stdout
+    exported = shell.run("batch", "export", out)
+    assert exported.returncode == 0 and len(b"".join(made(out)).splitlines()) == num_done
+    again = shell.run(*words)
+    assert f"resumed: {num_done} of {NUM_ROWS} done" in again.stderr and again.returncode == 3
+    whole = out.with_name("whole.jsonl")
+    batch(source, whole)
+    assert made(out) == made(whole)
+    assert {path.name for path in out.parent.iterdir()} == {
+        source.name, *(path.name for path in (*files, *JobFiles.of(whole)))
+    }  # fmt: skip
+
+
+def test_another_input_model_or_setting_is_refused_with_the_difference_and_accepted_where_that_is_said(
+    batch, source, out, shell_model
+):
+    batch(source, out)
+    before = made(out)
+    refused = batch(source, out, "--temperature", 0.5)
+    assert (
+        refused.returncode == 1 and "sampling options was {" in refused.stderr and "--accept-change" in refused.stderr
+    )
+    source.write_text("\n".join(LINES).replace("prompt 7", "prompt 700"))
+    assert "begun otherwise: input was " in batch(source, out).stderr and made(out) == before
+    assert batch(source, out, "--accept-change").returncode == 3
+    pairs = zip(before[0].splitlines(), made(out)[0].splitlines(), strict=True)
+    assert sum(earlier != now for earlier, now in pairs) == 1
+
+
+def test_failed_lines_are_asked_again_where_that_is_said_and_no_others(batch, source, out, monkeypatch):
+    batch(source, out)
+    before = made(out)
+    assert batch(source, out, "--retry-errors").returncode == 3 and made(out) == before
+    assert JobFiles.of(out).state().num_done == NUM_ROWS
+
+
+@for_each(
+    "lines, sentence",
+    [
+        ([], "is empty, so there is no prompt"),
+        (
+            [batch_line("a", messages=QUESTION), '"b"', batch_line("a", messages=QUESTION)],
+            "'a' in line 1 and in line 3",
+        ),
+    ],
+)
+def test_an_input_that_cannot_be_answered_is_refused_and_leaves_nothing(tmp_path, lines, sentence):
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=sentence):
+        Job(source, tmp_path / "out", JobOptions())
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_what_is_no_file_or_would_be_overwritten_is_refused(tmp_path, source):
+    os.mkfifo(tmp_path / "pipe")
+    for given, output in (
+        (tmp_path / "pipe", "out"),
+        (tmp_path / "nothing", "out"),
+        (source, source),
+        (source, "/dev/null"),
+    ):
+        with pytest.raises(ConfigError):
+            Job(given, tmp_path / output, JobOptions())
+    (tmp_path / "in.zst").write_bytes(b"")
+    with pytest.raises(ConfigError, match="zstd -d"):
+        Job(tmp_path / "in.zst", tmp_path / "out", JobOptions())
+
+
+def test_two_runs_of_one_job_exclude_one_another(source, out):
+    with Job(source, out, JobOptions()) as first:
+        with pytest.raises(ConfigError, match="a run of this job that is going on"):
+            Job(source, out, JobOptions())
+        assert first.is_left
+
+
+def test_the_last_record_of_a_row_counts():
+    state = JobState()
+    for record in (
+        Head({}, 9), Answered(3, 1, 200, 5, 0, 2, b"x"), Answered(8, 1, 400, 0, 0, 0, b"y"), Died([1, 3], "a cause"),
+        Died([1], "another"), Forgotten([8, 2]), Answered(1, 1, 200, 1, 1, 1, b"z"),
+    ):  # fmt: skip
+        state.take(record)
+    assert (state.num_done, state.num_failed, state.num_prompt, state.deaths) == (2, 0, 6, {3: 1})
+    assert [row for row in range(20) if row in state.done] == [1, 3]
+
+
+def test_a_set_of_rows_takes_a_bit_a_row():
+    rows = Bits()
+    assert not any(rows.put(row, True) for row in range(0, 100_000, 3))
+    assert sum(row in rows for row in range(200_000)) == len(range(0, 100_000, 3))
+    assert rows.put(3, False) and not rows.put(3, False) and 3 not in rows and 6 in rows
+
+
+def test_the_seed_of_a_row_depends_on_the_job_the_row_and_its_custom_id():
+    seeds = {seed_of(*given) for given in ((0, 0, ""), (0, 1, ""), (1, 0, ""), (0, 0, "a"))}
+    assert len(seeds) == 4 and all(0 <= seed < 2**63 for seed in seeds) and seed_of(0, 1, "a") == seed_of(0, 1, "a")
