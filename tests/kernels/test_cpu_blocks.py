@@ -100,8 +100,9 @@ def test_the_largest_integers_do_not_overflow(library: Library, type: str) -> No
             ordinary[..., place : place + 2] = halves
         x = torch.ones(3, 512) * torch.tensor([1.0, -1.0, 1.0])[:, None]
         x[2, 1::2] = -1
-        found = product(library, x, pack_blocks([part]))
-        torch.testing.assert_close(found, formula(x, part), rtol=0, atol=0, equal_nan=True)
+        for rows in (x, x.repeat(3, 1)):  # few rows and several may be multiplied in different ways
+            found = product(library, rows, pack_blocks([part]))
+            torch.testing.assert_close(found, formula(rows, part), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("variant", quick_or_long(VARIANTS[1:]))

@@ -1,5 +1,6 @@
 // The functions of one type of blocks, put together for linear_blocks.cpp's table; each source file has some types.
 #pragma once
+#include "block_crossed.hpp"
 #include "block_pack.hpp"
 #include "block_tiles.hpp"
 
@@ -17,9 +18,22 @@ struct KernelsOf {
     static int64_t scratch_bytes(const Weight& weight, int64_t num_rows) {
         return BlockScratch<Type>(weight, num_rows).bytes;
     }
+    static BlockRows prepare(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight,
+                             void* scratch) {
+#if defined(PENSTOCK_CROSSES)
+        if constexpr (is_crossed<Type>(kMaxBlockRows))
+            if (is_crossed<Type>(num_rows)) return prepare_crossed<Type>(inputs, first_row, num_rows, weight, scratch);
+#endif
+        return prepare_rows<Type, Partials>(inputs, first_row, num_rows, weight, scratch);
+    }
     static void multiply(const Weight& weight, const float* bias, int64_t panel, const BlockRows& rows, int64_t num_rows,
                          float* output, int64_t output_stride, void* scratch) {
         const Target target{output, output_stride};
+#if defined(PENSTOCK_CROSSES)
+        if constexpr (is_crossed<Type>(kMaxBlockRows))
+            if (is_crossed<Type>(num_rows))
+                return multiply_crossed<Type>(weight, Values, bias, panel, rows, num_rows, target, scratch);
+#endif
         if (is_unpacked<Type>(num_rows))
             multiply_unpacked<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target, scratch);
         else
@@ -33,7 +47,7 @@ struct KernelsOf {
     }
 
     static constexpr BlockKernels kernels() {
-        return {Type::kInputs, Type::kBytes, kUnit, scratch_bytes, prepare_rows<Type, Partials>, multiply,
+        return {Type::kInputs, Type::kBytes, kUnit, scratch_bytes, prepare, multiply,
                 packer(), pack_block<Type>, read_row};
     }
 };

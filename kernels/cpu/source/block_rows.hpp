@@ -1,6 +1,7 @@
 // What is made ready of rows before they meet a panel of blocks: what partial sums start from, and what minima take off.
 #pragma once
 #include "block_codes.hpp"
+#include "crossed.hpp"
 
 namespace penstock {
 
@@ -14,6 +15,7 @@ inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_gro
     own.offsets += first * rows.num_blocks * num_groups;
     own.mins += first * rows.num_blocks * num_groups / 2;
     own.terms += first * rows.num_blocks;
+    own.crossed += first * rows.num_blocks * kCrossedRun;
     return own;
 }
 
@@ -30,11 +32,20 @@ constexpr bool is_unpacked(int64_t num_rows) {
     return Type::kPlaneAt < Type::kBytes && num_rows >= kFewestForUnpacked;
 }
 
-// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of the panel.
+// Whether so many rows meet a type's codes crossed (crossed.hpp): codes with a sign, except where groups have integer
+// scales, which the other way applies in passing.
+constexpr int64_t kFewestForCrossedBlocks = 7;
+template <class Type>
+constexpr bool is_crossed(int64_t num_rows) {
+    return kCrosses && kIsSigned<Type, Partials> && !Type::kIsSuper && num_rows >= kFewestForCrossedBlocks;
+}
+
+// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of the panel, or its own products and
+// the rows crossed.
 template <class Type>
 struct BlockScratch {
     static constexpr int64_t kAlign = 64;
-    int64_t offsets_at = 0, mins_at, codes_at, bytes;
+    int64_t offsets_at = 0, mins_at, codes_at, own_at, crossed_at, bytes;
 
     BlockScratch(const Weight& weight, int64_t num_rows) {
         const int64_t num_blocks = weight.in_features / Type::kInputs;
@@ -42,7 +53,9 @@ struct BlockScratch {
         mins_at = round_up(words * sizeof(int32_t), kAlign);
         const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
         codes_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
-        bytes = codes_at + (is_unpacked<Type>(num_rows) ? weight.in_features * kPanel : 0);
+        own_at = codes_at + (is_unpacked<Type>(num_rows) ? weight.in_features * kPanel : 0);
+        crossed_at = own_at + (is_crossed<Type>(num_rows) ? num_blocks * kPanel * sizeof(int32_t) : 0);
+        bytes = crossed_at + (is_crossed<Type>(num_rows) ? num_rows * weight.in_features * sizeof(int16_t) : 0);
     }
 };
 
@@ -75,6 +88,7 @@ BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_r
     auto* offsets = static_cast<int32_t*>(memory);
     auto* mins = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(memory) + scratch.mins_at);
     auto* terms = reinterpret_cast<float*>(mins);
+    auto* crossed = reinterpret_cast<const int16_t*>(static_cast<uint8_t*>(memory) + scratch.crossed_at);
     for (int64_t row = 0; row < num_rows; ++row) {
         const int32_t* halves = inputs.sums + (first_row + row) * inputs.sums_per_row();
         const float* scales = inputs.scales + (first_row + row) * num_scales;
@@ -90,7 +104,7 @@ BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_r
                 terms[row * num_blocks + block] = scales[block] * static_cast<float>(sum_of_group<Type>(halves, block));
     }
     return {inputs.values + first_row * inputs.width, inputs.scales + first_row * num_scales,
-            offsets, mins, terms, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
+            offsets, mins, terms, crossed, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
 }
 
 }  // namespace penstock

@@ -139,9 +139,9 @@ PENSTOCK_INLINE inline BlockSums<Rows, Vectors> sums_of_block(const uint8_t* blo
     return sums;
 }
 
-// total += sums × (d × the row's scale), of blocks of 32 with what is added to them
-template <class Type, int Rows, int Vectors>
-PENSTOCK_INLINE inline void add_sums(float* totals, const BlockSums<Rows, Vectors>& sums, const uint8_t* block,
+// total += sums × (d × the row's scale), of blocks of 32 with what is added to them; sum(row, vector) is a whole number
+template <class Type, int Rows, int Vectors, class Sum>
+PENSTOCK_INLINE inline void add_sums(float* totals, const Sum& sum, const uint8_t* block,
                                      int64_t lane, const BlockRows& rows, int64_t index) {
     const auto* d = reinterpret_cast<const uint16_t*>(block) + lane;
     const auto* dmin = reinterpret_cast<const uint16_t*>(block + Type::kMinAt) + lane;
@@ -155,7 +155,7 @@ PENSTOCK_INLINE inline void add_sums(float* totals, const BlockSums<Rows, Vector
         for (int r = 0; r < Rows; ++r) {
             float* own = totals + r * kPanel + lane + v * kLanes;
             const Vec given = broadcast(rows.scales[r * rows.num_scales + index]);
-            Vec total = fma(to_float(sums.of[r][v]), scale * given, load(own));
+            Vec total = fma(sum(r, v), scale * given, load(own));
             if constexpr (Type::kHasMins && !Type::kIsSuper)
                 total = fma(least, broadcast(rows.terms[r * rows.num_blocks + index]), total);
             store(own, total);
@@ -222,7 +222,8 @@ void multiply_tile(const Weight& weight, const Panel& codes, const float* bias, 
             // Else g++ 12 reads all inputs ahead of both halves, and stores them again.
             if constexpr (kAtOnce < kVectors) asm volatile("" ::: "memory");
             const auto sums = sums_of_block<Type, Sums, kLines, Rows, kAtOnce>(block, own, rows, index, lane, ahead);
-            add_sums<Type>(totals, sums, block, lane, rows, index);
+            add_sums<Type, Rows, kAtOnce>(totals, [&](int r, int v) PENSTOCK_INLINE { return to_float(sums.of[r][v]); }, block,
+                                          lane, rows, index);
             if constexpr (Type::kHasMins && Type::kIsSuper) take_mins<Type, Rows, kAtOnce>(totals, block, lane, rows, index);
         }
     }

@@ -12,6 +12,7 @@ struct Bytes {
 
 inline Ints zero_ints() { return {_mm256_setzero_si256()}; }
 inline Ints broadcast_int(int32_t x) { return {_mm256_set1_epi32(x)}; }
+inline Ints load_ints(const int32_t* from) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))}; }
 inline Ints load_int16(const int16_t* from) {
     return {_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
 }

@@ -43,8 +43,8 @@ namespace {
 
 struct Blocks : IntegerKind {
     static int64_t panel_bytes(const Weight& weight) { return block_panel_bytes(weight); }
-    static int64_t panels_per_chunk(const Weight& weight) {
-        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight));
+    static int64_t panels_per_chunk(const Weight& weight, int64_t num_rows) {
+        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight), num_rows);
     }
 
     struct Block {

@@ -101,7 +101,7 @@ struct Float {
     static int64_t panel_bytes(const Weight& weight) {
         return padded_in(weight) * kPanel * sizeof(typename Format::Stored);
     }
-    static int64_t panels_per_chunk(const Weight& weight) {
+    static int64_t panels_per_chunk(const Weight& weight, int64_t) {
         return std::max<int64_t>(1, kFloatChunkBytes / panel_bytes(weight));
     }
     static int64_t rows_per_block(const Product<Rows>& product) {

@@ -4,6 +4,7 @@
 //
 // The sum is exact, so no order matters; what follows is one fixed expression. A tile is up to kTileRows rows times one
 // panel, its sums in registers over the whole of K.
+#include "crossed.hpp"
 #include "experts.hpp"
 #include "integer_rows.hpp"
 #include "linear_amx.hpp"
@@ -14,9 +15,10 @@
 namespace penstock {
 namespace {
 
-template <int Rows>
+// `offset(row, vector)` is what is taken off the sums.
+template <int Rows, class Offset>
 PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const TileOf<Ints, Rows>& sums, int64_t panel,
-                                       int64_t first_row, Target target) {
+                                       int64_t first_row, const Offset& offset, Target target) {
     const Weight& weight = product.weight;
     over_outputs(panel * kPanel, weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
         const int64_t output = panel * kPanel + v * kLanes;
@@ -24,11 +26,14 @@ PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const 
         const Vec bias = product.bias ? load(product.bias + output, lanes) : zero();
         unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
             const int64_t row = first_row + r;
-            const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * product.rows.totals[row]);
             const Vec scale = weight_scale * broadcast(product.rows.scales[row]);
-            store(target.row(r) + v * kLanes, fma(to_float(sums.of[r][v] - offset), scale, bias), lanes);
+            store(target.row(r) + v * kLanes, fma(to_float(sums.of[r][v] - offset(r, v)), scale, bias), lanes);
         });
     });
+}
+
+inline int32_t zero_times_total(const Product<Quantized>& product, int64_t row) {
+    return static_cast<int32_t>(kInt8Zero) * product.rows.totals[row];
 }
 
 template <int Rows, int Lines>
@@ -39,13 +44,14 @@ void multiply_tile(const Product<Quantized>& product, const uint8_t* weights, in
     over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { sums.of[r][v] = zero_ints(); });
     fetch_output<Rows>(target);
     dot_tile<Rows, Lines>(sums, weights, product.rows.values + first_row * width, width, width / 4, ahead);
-    write_tile<Rows>(product, sums, panel, first_row, target);
+    const auto offset = [&](int64_t r, int64_t) { return broadcast_int(zero_times_total(product, first_row + r)); };
+    write_tile<Rows>(product, sums, panel, first_row, offset, target);
 }
 
 struct Int8 : IntegerKind {
     static int64_t panel_bytes(const Weight& weight) { return padded_in(weight) * kPanel; }
-    static int64_t panels_per_chunk(const Weight& weight) {
-        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight));
+    static int64_t panels_per_chunk(const Weight& weight, int64_t num_rows) {
+        return penstock::panels_per_chunk(num_panels(weight), panel_bytes(weight), num_rows);
     }
 
     struct Block {
@@ -72,6 +78,87 @@ struct Int8 : IntegerKind {
         }
     };
 };
+
+#if defined(PENSTOCK_CROSSES)
+constexpr int64_t kFewestForCrossed = 3;  // rows
+
+inline auto codes_of_run(const uint8_t* run) {
+    return [run](int64_t four, int64_t v) PENSTOCK_INLINE { return load_bytes(run + four * kPanel * 4 + v * kLanes * 4); };
+}
+
+// The same with rows crossed (crossed.hpp), if they are not too few.
+struct CrossedInt8 : Int8 {
+    struct Block {
+        const Product<Quantized>& product;
+        const RowRange rows;
+        int16_t* const inputs;   // widened
+        int32_t* const offsets;  // [rows]: what is taken off for a row's sake
+        int32_t* const own;      // [32]: the panel's own products
+
+        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
+            if (count < kFewestForCrossed) return 0;
+            const int64_t bytes = count * (product.rows.width * sizeof(int16_t) + sizeof(int32_t)) + kPanel * sizeof(int32_t);
+            return round_up(bytes, kRowAlign);
+        }
+        Block(const Product<Quantized>& product, RowRange rows, void* scratch)
+            : product(product),
+              rows(rows),
+              inputs(static_cast<int16_t*>(scratch)),
+              offsets(reinterpret_cast<int32_t*>(inputs + rows.count * product.rows.width)),
+              own(offsets + rows.count) {
+            if (rows.count < kFewestForCrossed) return;
+            const int64_t width = product.rows.width, num_runs = width / kCrossedRun;
+            Ints products = zero_ints();
+            cross_rows(inputs, product.rows.values, width, num_runs, rows, [&](int64_t row, int64_t run, Halves of_run) {
+                products = add_own_products(run == 0 ? zero_ints() : products, of_run);
+                if (run == num_runs - 1) offsets[row] = zero_times_total(product, rows.first + row) + sum(products);
+            });
+        }
+
+        void multiply(int64_t panel, Target target) const {
+            if (rows.count < kFewestForCrossed) return Int8::Block(product, rows, nullptr).multiply(panel, target);
+            const int64_t bytes = panel_bytes(product.weight);
+            const uint8_t* weights = product.weight.panels + panel * bytes;
+            over_crossed_tiles(
+                rows, weights, bytes, kCrossedRun * kPanel,
+                [&](Fetch ahead) { find_own_products(weights, ahead); },
+                [&](RowRange tile, Fetch ahead, auto count) { multiply_tile<count>(panel, weights, tile, target, ahead); });
+        }
+
+        void find_own_products(const uint8_t* weights, Fetch ahead) const {
+            Ints sums[kVectors];
+            for (Ints& sum : sums) sum = zero_ints();
+            for (int64_t k = 0; k < product.rows.width; k += kCrossedRun)
+                add_own_run(sums, codes_of_run(weights + k * kPanel), ahead);
+            for (int64_t v = 0; v < kVectors; ++v) store(own + v * kLanes, sums[v]);
+        }
+
+        template <int Rows>
+        void multiply_tile(int64_t panel, const uint8_t* weights, RowRange tile, Target target, Fetch ahead) const {
+            const int64_t width = product.rows.width, before = tile.first - rows.first;
+            const Target to = target.from(before, 0);
+            fetch_output<Rows>(to);
+            TileOf<Ints, Rows> all;
+            for (int64_t first = 0; first < kVectors; first += kCrossedVectors) {
+                Ints sums[Rows][kCrossedVectors];
+                for (auto& row : sums)
+                    for (Ints& sum : row) sum = zero_ints();
+                for (int64_t k = 0; k < width; k += kCrossedRun)
+                    add_crossed_run(sums, codes_of_run(weights + k * kPanel + first * kLanes * 4),
+                                    inputs + before * width + k * Rows, ahead);
+                for (int r = 0; r < Rows; ++r) std::copy(sums[r], sums[r] + kCrossedVectors, all.of[r] + first);
+            }
+            const auto offset = [&](int64_t r, int64_t v) {
+                return broadcast_int(offsets[before + r]) + load_ints(own + v * kLanes);
+            };
+            write_tile<Rows>(product, all, panel, tile.first, offset, to);
+        }
+    };
+};
+using OwnInt8 = CrossedInt8;
+#else
+using OwnInt8 = Int8;
+#endif
 
 #if defined(__AMX_INT8__)
 constexpr int64_t kFewestForTiles = 12;  // rows
@@ -115,7 +202,7 @@ void linear_int8(const Linear& linear) {
     if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
     const Product<Quantized> product{linear.quantized_input, linear.weight, linear.bias};
-    multiply_in_tiles<Int8>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
+    multiply_in_tiles<OwnInt8>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
 }
 
 void gated_linear_int8(const GatedLinear& gated) {
@@ -138,5 +225,5 @@ extern "C" void penstock_gated_linear_int8(const void* arguments) {
     penstock::gated_linear_int8(*static_cast<const penstock::GatedLinear*>(arguments));
 }
 extern "C" void penstock_experts_int8(const void* arguments) {
-    penstock::compute_experts<penstock::Int8>(*static_cast<const penstock::Experts*>(arguments));
+    penstock::compute_experts<penstock::OwnInt8>(*static_cast<const penstock::Experts*>(arguments));
 }

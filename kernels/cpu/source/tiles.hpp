@@ -17,6 +17,8 @@ namespace penstock {
 constexpr int64_t kVectors = kPanel / kLanes;  // vectors of a panel's lanes
 constexpr int64_t kMinChunkBytes = 64 << 10;
 constexpr int64_t kMaxChunkBytes = 256 << 10;
+constexpr int64_t kFewestMadeReady = 3;  // rows
+constexpr int64_t kFewestChunks = 16;
 constexpr int64_t kBlockBytes = 256 << 10;  // quantized rows that stay in the second cache beside a panel
 constexpr int64_t kMaxBlockRows = 144;
 constexpr int64_t kFetchAhead = 8192;
@@ -101,9 +103,11 @@ inline int64_t rows_per_block(const Weight& weight) {
     return std::clamp<int64_t>(fitting, kTileRows, kMaxBlockRows);
 }
 
-inline int64_t panels_per_chunk(int64_t panels, int64_t panel_bytes) {
+// What a chunk makes ready of several rows serves a few panels, as long as there are chunks enough.
+inline int64_t panels_per_chunk(int64_t panels, int64_t panel_bytes, int64_t num_rows) {
     const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
-    return std::max<int64_t>(1, bytes / panel_bytes);
+    const int64_t fewest = num_rows < kFewestMadeReady ? 1 : std::clamp<int64_t>(panels / kFewestChunks, 1, 4);
+    return std::max(fewest, bytes / panel_bytes);
 }
 
 // All rows of a product, in chunks that the threads share. A kind's `Block` is some rows, made ready in scratch memory
@@ -112,7 +116,7 @@ template <class Kind>
 inline void multiply_in_tiles(const Product<typename Kind::Rows>& product, int64_t num_rows, Target output) {
     using Block = typename Kind::Block;
     const int64_t panels = num_panels(product.weight);
-    const int64_t group = Kind::panels_per_chunk(product.weight), block = Kind::rows_per_block(product);
+    const int64_t group = Kind::panels_per_chunk(product.weight, num_rows), block = Kind::rows_per_block(product);
     const int64_t num_groups = (panels + group - 1) / group, num_blocks = (num_rows + block - 1) / block;
     // Neighbouring chunks share their weights.
     parallel(num_groups * num_blocks, [&](int64_t chunk) {

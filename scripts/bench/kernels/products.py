@@ -114,7 +114,7 @@ class Products:
 
 def _random(shape: tuple[int, int], kind: Kind, group_size: int) -> NativeWeight:
     if kind not in BLOCK_KINDS:
-        return pack([torch.randn(shape).to(SOURCE_DTYPE)], kind, group_size)
+        return pack([array_of(torch.randn(shape).to(SOURCE_DTYPE))], kind, group_size)
     (rows, inputs), type = shape, TYPES[kind.upper()]
     octets = numpy.random.default_rng(0).integers(0, 256, (rows, inputs // type.block * type.nbytes), numpy.uint8)
     return pack_blocks([GgmlPart(kind.upper(), octets)])
@@ -123,7 +123,7 @@ def _random(shape: tuple[int, int], kind: Kind, group_size: int) -> NativeWeight
 def _copy(weight: NativeWeight) -> NativeWeight:
     """A copy in memory of its own, so that no cache serves two layers."""
     copy = empty(weight.kind, weight.out_features, weight.in_features, weight.group_size, weight.has_zeros)
-    copy.data.copy_(weight.data)
+    copy.data[:] = weight.data
     return copy
 
 
@@ -144,7 +144,7 @@ def table(products: list[Products], rows: list[int], repeats: int, threads: int,
 
 def loading(kinds: list[Kind], group_size: int) -> Iterator[str]:
     """Quantizing and packing all layers' weights, and the head's."""
-    source = {shape: torch.randn(shape).to(SOURCE_DTYPE) for shape in {*LAYER, *HEAD}}
+    source = {shape: array_of(torch.randn(shape).to(SOURCE_DTYPE)) for shape in {*LAYER, *HEAD}}
     every = (*LAYER * MODEL_LAYERS, *HEAD)
     weights = sum(rows * inputs for rows, inputs in every)
     for kind in kinds:
