@@ -18,8 +18,10 @@ from builders.watching import is_running, stopped
 from penstock import LLM, AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
 from penstock.frontend.daemon.background import start_daemon, stop_daemon
 from penstock.frontend.daemon.lock import process_of
+from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.attached.request import AttachedRequest
 from penstock.protocol.attach import daemon_socket
+from penstock.protocol.messages import Said, column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 TALK = [{"role": "user", "content": "What is 12 + 7?"}]
@@ -51,6 +53,9 @@ CALLS = {
     "a conversation": lambda llm: llm.chat(TALK, GREEDY, use_tqdm=False),
     "a role that no template knows": lambda llm: llm.chat(
         [TALK, [{**TALK[0], "role": "usr"}], TALK], GREEDY, use_tqdm=False
+    ),
+    "answers that go on": lambda llm: llm.generate(
+        [Continuation(prompt, [Said(column([7, 8, 9]))]) for prompt in PROMPTS], GREEDY, use_tqdm=False
     ),
     "beams": lambda llm: llm.beam_search(["The"], BeamSearchParams(beam_width=3, max_tokens=6), use_tqdm=False),
     "an iterator out of order": lambda llm: sorted(

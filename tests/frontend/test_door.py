@@ -7,9 +7,12 @@ import pytest
 from builders.bundled_model import VOCABULARY, door_of_pocket
 from builders.cases import for_each
 
-from penstock import SamplingParams
+from penstock import BeamSearchParams, SamplingParams
+from penstock.frontend.requests.continuation import Continuation, packed_logprobs
 from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
+from penstock.protocol.messages import Said, column
+from penstock.protocol.outputs import Logprob
 from penstock.protocol.parameters.guided import GuidedDecodingParams
 
 PROMPT = list(range(10, 50))
@@ -51,6 +54,27 @@ def test_a_model_can_be_started_that_gives_none(name):
     output = asked(door_of_pocket(enable_logprob=False), **{name: 0}).output
     assert output.error_code == 400 and f"{name}=0: " in output.error_msg and "enable_logprob=False" in output.error_msg
     assert not asked(door_of_pocket(enable_logprob=False)).is_finished
+
+
+NO_LOGPROBS, SCORED = Said(column([5, 6])), Said(column([5, 6]), [packed_logprobs([{5: Logprob(-1.0, 1)}], 0)])
+
+
+@for_each("params, said, words", [
+    ({}, [Said(column([5, 10**6]))], "token id 1000000"),
+    ({}, [Said(column([-1]))], "token id -1"),
+    ({}, [Said(b"12345")], "5 bytes"),
+    ({"max_tokens": 1}, [NO_LOGPROBS], "has said 2 tokens, and its answer may have 1"),
+    ({"n": 2}, [NO_LOGPROBS] * 3, "3 samples have said something, and the request has n=2"),
+    ({"logprobs": 0}, [NO_LOGPROBS], "without their log-probabilities"),
+    ({"logprobs": 0}, [SCORED], "other tokens than its log-probabilities are of"),
+    ({"logprobs": 1}, [SCORED], "other log-probabilities than the request wants"),
+    ({"early_stop": {"window_size": 9}}, [NO_LOGPROBS], "can't go on without logprobs"),
+    (BeamSearchParams(beam_width=2), [NO_LOGPROBS], "A beam search can't go on"),
+])  # fmt: skip
+def test_an_answer_that_cannot_go_on_from_what_it_is_said_to_have_said_is_refused(door, params, said, words):
+    params = SamplingParams(**params) if isinstance(params, dict) else params
+    [pending] = door.admit(list(door.parse([Continuation(PROMPT, said)], params)), notify=lambda request: None)
+    assert pending.is_finished and pending.output.error_code == 400 and words in pending.output.error_msg
 
 
 SCHEMA = {"enum": [f"{n:07}" for n in range(10_000)]}

@@ -4,9 +4,10 @@ from builders.cases import for_each
 from builders.detokenized import DECODING, EOS, Caller, ended, ids_of, opened, step, steps_of
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.frontend.text.stop_strings import StopChecker
-from penstock.protocol.messages import values
+from penstock.protocol.messages import Said, column, values
 
 
 def checked(pieces, stop, **options):
@@ -63,6 +64,28 @@ def test_a_stop_string_cuts_text_and_ids_and_aborts_the_engine(is_streamed):
     assert caller.aborted == [1], "and the engine's own end, which came later, changes nothing"
     params = {"is_streamed": is_streamed, "stop": ["wor"], "include_stop_str_in_output": True}
     assert Caller(step(opened=[opened(**params)]), *steps_of(ids, ended())).text == "hello wor"
+
+
+@for_each("is_streamed", [False, True])
+@for_each("text, params, reason", [
+    ("hello world stop more", {"stop": ["rld s"]}, "length"),
+    ("hello world stop more", {"stop": ["rld s"], "include_stop_str_in_output": True}, "length"),
+    ("stop hello stop hello", {"stop": ["stop"], "min_tokens": 2}, "length"),
+    ("an assistant, an assistant", {"stop_words_ids": [ids_of(" assistant")], "stop": ["never"]}, "stop"),
+    ("🙂 hello 🙂", {}, "length"),
+])  # fmt: skip
+def test_an_answer_that_goes_on_has_the_text_and_the_end_that_it_has_without_a_cut(text, params, reason, is_streamed):
+    ids, beginning = ids_of(text), opened(is_streamed=is_streamed, **params)
+
+    def gone_on(cut):
+        going_on, rest = replace(beginning, said=Said(column(ids[:cut]))), ids[cut:]
+        alone = [step({1: [token_id]}) for token_id in rest[:-1]]
+        return Caller(step(opened=[going_on]), *alone, step({1: rest[-1:]} if rest else None, ended=[ended(reason)]))
+
+    whole = gone_on(0)
+    for cut in range(1, len(whole.token_ids) + 1):
+        caller = gone_on(cut)
+        assert (caller.text, caller.token_ids, caller.end) == (whole.text, whole.token_ids, whole.end), cut
 
 
 def test_an_end_in_the_step_of_a_stop_string_is_no_abort_and_an_eos_behind_it_is_not_reached():

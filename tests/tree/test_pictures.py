@@ -21,7 +21,9 @@ from penstock.frontend.cli import main
 from penstock.frontend.console import logs
 from penstock.frontend.http.schemas.chat import ContentPart
 from penstock.frontend.media.sources.encoded_media import OPTIONS as OPTIONS_OF_MEDIA
+from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.private import PrivateSession
+from penstock.protocol.messages import Said, column
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}
 PARAMS = SamplingParams(max_tokens=4, temperature=0)
@@ -97,9 +99,11 @@ def test_a_prompt_brings_its_pictures_beside_its_text(either):
     text = either.apply_chat_template(about(BY_URL))
     assert text.count("<|image_pad|>") == 1
     prompts = [{"multimodal_data": {"image": [picture()]}}, {"multi_modal_data": {"image": URL}}]
-    outputs = either.generate([{"prompt": text, **media} for media in prompts], PARAMS, use_tqdm=False)
     [chat] = either.chat([about(BY_URL)], PARAMS, use_tqdm=False)
-    assert [output.outputs.token_ids for output in outputs] == [chat.outputs.token_ids] * 2
+    given = [{"prompt": text, **media} for media in prompts]
+    given.append(Continuation(given[0], [Said(column(chat.outputs.token_ids[:2]))]))
+    outputs = either.generate(given, PARAMS, use_tqdm=False)
+    assert [output.outputs.token_ids for output in outputs] == [chat.outputs.token_ids] * 3
     assert [*either.stream(about(BY_URL), PARAMS)][-1].finished
 
     async def last_piece() -> Any:
