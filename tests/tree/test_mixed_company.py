@@ -18,6 +18,7 @@ from builders.cases import for_each
 from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
 from penstock.frontend.models.model_files import find_model
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
+from penstock.frontend.requests.prompts import RenderedPrompt
 from penstock.protocol.messages import Said, column
 
 PERSON = {
@@ -46,8 +47,9 @@ def asked(text: str) -> str:
 
 SUM, COUNT, HELLO = asked("What is 348 + 275?"), asked("Count up from 3 to 9."), asked("Hello there!")
 LONG = asked(TEXT + "How old is Ada?")
+BOOK = {"type": "function", "function": {"name": "book", "parameters": PERSON}}
 # A name, the prompt, and what is asked of it.
-REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+REQUESTS: dict[str, tuple[str | RenderedPrompt, dict[str, Any]]] = {
     "greedy": (SUM, {"temperature": 0}),
     "free": (TEXT, {"max_tokens": 60, "ignore_eos": True}),
     "free, later in the same text": (TEXT + "Who", {"max_tokens": 60, "ignore_eos": True}),
@@ -62,6 +64,7 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "grammar": (COUNT, {"guided_grammar": LIST}),
     "short thought": (SUM, {"temperature": 0, "reasoning_max_tokens": 5, "logprobs": 2}),
     "sampled thought": (SUM, {"temperature": 0.8, "reasoning_max_tokens": 12}),
+    "calls": (RenderedPrompt(LONG + "<tool_call>", [BOOK]), {"n": 2, "ignore_eos": True}),
     "adapter": (SUM, {"lora_name": "first"}),
     "other adapter": (SUM, {"lora_name": "second", "logprobs": 3}),
     "adapter and json": (LONG, {"lora_name": "second", "guided_json": PERSON}),
@@ -78,6 +81,10 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "looping": (
         "red, green,",
         {"temperature": 0, "logit_bias": {40: 50}, "logprobs": 1, "early_stop": {"window_size": 10, "threshold": 0.6}},
+    ),
+    "cycle": (
+        "red, green,",
+        {"temperature": 0, "logit_bias": {40: 50}, "early_stop": {"strategy": "cycle", "window_size": 20}},
     ),
     "stop string": (COUNT, {"temperature": 0, "stop": ["7"]}),
     "longer stop string": (COUNT, {"temperature": 0, "stop": ["6, 7"], "logprobs": 0}),
@@ -204,6 +211,7 @@ def test_the_company_was_mixed(alone):
     reasons = {(finish, stop) for answers, _ in alone.values() for _, _, _, finish, stop, *_ in answers}
     assert {("stop", None), ("length", None), ("stop", "repetition"), ("stop", "7")} <= reasons
     texts = {name: answers[0][1] for name, (answers, _) in alone.items()}
+    assert all('"age":' in text for _, text, *_ in alone["calls"][0]), "what is called has the shape of its schema"
     assert '"age"' in texts["json"] and '"age"' in texts["adapter and json"]
     assert texts["json"] != texts["adapter and json"]
     thoughts = {name: answers[0][2] for name, (answers, _) in alone.items()}
