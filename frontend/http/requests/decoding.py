@@ -124,8 +124,8 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
         fault = DecodingFault.of(error, kind, whole="The body", given=_plain(body))
         raise ApiError(400, fault.sentence + _form_of_tools(fault.field), param=fault.field or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        fault = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
-        raise ApiError(400, fault) from None
+        sentence = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
+        raise ApiError(400, sentence) from None
     for name in kind.__struct_fields__:
         if isinstance(value := getattr(request, name), (dict, list)):
             check_levels(name, value)
