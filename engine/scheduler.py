@@ -189,8 +189,7 @@ class Scheduler:
         if self.limits.media is not None:
             self.encoder.begin_step(self._encoder_budget(step, load.allowance))
         if self.layers is not None and self.pace is not None and load.long:
-            part, num_layers = load.allowance.part, self.limits.num_layers
-            self.layers.go_on(step, load, self.pace.layer_work(part, num_layers) if step.is_paced else None)
+            self.layers.go_on(step, load, self.pace.layer_work(load.allowance.part) if step.is_paced else None)
         self.admission.go_on(step, load)
         self.admission.admit(step, load)
         if self.pace is not None and load.allowance.has_pause:

@@ -1,9 +1,10 @@
 """Plans long prompts next to streams layer by layer: a chunk of some hundred tokens passes through a few layers a step.
 
 The few tokens of a prompt that fit next to streams would each step read the whole context, which beyond some position
-takes longer than all else. A layered chunk reads each layer's context once. Its blocks are taken when it begins. It
-counts as computed, and its blocks can be found, when its last layer is planned; until then its sequence has no row. If
-the sequence leaves meanwhile, the chunk is dropped.
+takes longer than all else. A layered chunk reads each layer's context once, and any number of its tokens makes full use
+of the time. Its blocks are taken when it begins. It counts as computed, and its blocks can be found, when its last
+layer is planned; until then its sequence has no row. If the sequence leaves meanwhile, the chunk is dropped. A prompt's
+last token is always in an ordinary chunk, as are all tokens whose log-probabilities are wanted: these need the head.
 
 One chunk is in progress at a time, since workers can keep one between steps; other long prompts wait for their turn,
 and short ones keep their shares. Work is counted in tokens x layers; attention counts as additional tokens, so that
@@ -23,7 +24,7 @@ from ..running import RunningBatch
 from ..step import Allowance, ScheduledStep, changes_of_row
 from .limits import Limits, StepLoad
 
-STEP = 8  # The number of a chunk's tokens is a multiple: fewer than 8 take as long as 8.
+MUCH_WORK = 256  # in each layer; less is done in few steps of ordinary chunks, which several prompts share
 
 
 class LayeredChunk:
@@ -49,6 +50,8 @@ class LayeredChunk:
 
 
 class LayeredChunks:
+    unit = 8  # A chunk's number of tokens is a multiple of it: fewer than 8 take as long as 8.
+
     def __init__(self, limits: Limits, running: RunningBatch, cache: Cache, encoder: Encoder) -> None:
         self._num_layers = limits.num_layers
         self._layer_keys = limits.layer_keys
@@ -71,12 +74,12 @@ class LayeredChunks:
         return long, others
 
     def _is_long(self, sequence: Sequence) -> bool:
-        """Whether attention costs its next token more than a layer's products, and a chunk ends before its last one."""
-        return (
-            sequence.num_left > STEP
-            and self._keys(sequence.num_computed) >= self._layer_keys * self._num_layers
-            and sequence.request.prompt.params.prompt_logprobs is None
-        )
+        """Whether much work is left, or attention costs the next token more than a layer's products."""
+        position, num_left = sequence.num_computed, sequence.num_left
+        if min(self._most, num_left - 1) < self.unit or sequence.request.prompt.params.prompt_logprobs is not None:
+            return False
+        is_far = self._keys(position) >= self._layer_keys * self._num_layers
+        return is_far or self._work(position, num_left) > MUCH_WORK
 
     def go_on(self, step: ScheduledStep, load: StepLoad, work: int | None) -> None:
         """Plan as many layers as make so much work, one at least, of the chunk in progress or of a new one; None: all
@@ -123,7 +126,7 @@ class LayeredChunks:
     def _fitting(self, position: int, most: int, work: int) -> int:
         """The number of tokens, `most` at most, of which whole layers fit best into so much work."""
         num_layers = -(-work // self._work(position, most))
-        numbers = range(STEP, most + 1, STEP)
+        numbers = range(self.unit, most + 1, self.unit)
         found = bisect_right(numbers, work // num_layers, key=lambda number: self._work(position, number))
         return numbers[max(0, found - 1)]
 

@@ -20,6 +20,7 @@ from ..step import Allowance, ScheduledStep
 from .queue import WaitingQueue
 
 _RATIO = 1.75  # duration of a step with one prompt / without; under 2, because steps vary
+_LAYERS_RATIO = 1.9  # the same with layers of a chunk, whose work tells more about their time than tokens do
 _MOST_SHARES = 6  # at most this many prompts lengthen a step; more divide the same time
 _PAUSE = 0.25  # seconds
 _PAUSE_EVERY = 128  # steps
@@ -30,7 +31,28 @@ _MEASURE_EVERY = 16  # steps
 _FEWER_ANSWERS = 0.5  # of those in the measured step; a step without prompts is shorter now
 _TOO_SHORT = 0.8  # of a step without prompts, for one with them: the measurement is out of date, or was never right
 _NEW_SHARE = 0.5  # weight of the newest measurement in an average
+_LASTING = 0.9  # weight of a point of a line after each later one
+_SPREAD = 0.01  # of points, relative to their mean, from which a line's slope is known
+_LEAST_SLOPE = 0.25  # of a line, relative to one without a fixed part
 _NO_TIME = 1e-9  # the least seconds of a token
+
+
+class Line:
+    """A straight line near the latest points: y = fixed + slope * x, both 0 or more."""
+
+    def __init__(self) -> None:
+        self.fixed = self.slope = 0.0
+        self._sums = [0.0] * 5  # of 1, x, y, x * x and x * y, each point weighing less with every later one
+
+    def add(self, x: float, y: float) -> None:
+        self._sums = [_LASTING * each + new for each, new in zip(self._sums, (1, x, y, x * x, x * y), strict=True)]
+        count, xs, ys, squares, products = self._sums
+        spread = count * squares - xs * xs
+        if spread > _SPREAD * xs * xs:  # otherwise the points say nothing new about the slope
+            self.slope = (count * products - xs * ys) / spread
+        # Points are rough: take neither more than all for what is fixed, nor nearly all.
+        self.slope = min(max(self.slope, _LEAST_SLOPE * ys / xs), ys / xs)
+        self.fixed = (ys - self.slope * xs) / count
 
 
 class Pace:
@@ -44,7 +66,7 @@ class Pace:
         self._seconds_at_once: float | None = None  # of a token, if a step computes many
         self._seconds_of_work: float | None = None  # of the encoder: a patch in one layer
         self._last_work = LEAST_WORK  # of the last paced step that had any
-        self._seconds_of_layer: float | None = None  # of a token in one layer
+        self._layers = Line()  # seconds that are added to a step, by the work of its layers
         self._most_layer_work = 0  # of a step so far
         self._measured_at = -_MEASURE_EVERY
         self._paused_at = -_PAUSE_EVERY
@@ -101,14 +123,14 @@ class Pace:
         fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_of_work, _NO_TIME)
         return max(LEAST_WORK, int(min(fitting, 2 * self._last_work)))
 
-    def layer_work(self, num_tokens: int, num_layers: int) -> int:
-        """How much work on layers fits into the time for so many tokens of one prompt, in tokens x layers. It is never
-        less than that of the fewest tokens of an ordinary chunk, attention left out."""
-        least = min(num_tokens, _LEAST) * num_layers
-        if not num_tokens or self._seconds_without is None or self._seconds_of_layer is None:
-            return least
-        fitting = (_RATIO - 1) * self._seconds_without / max(self._seconds_of_layer, _NO_TIME)
-        return max(least, int(min(fitting, 2 * self._most_layer_work) * min(1, num_tokens / self._share())))
+    def layer_work(self, num_tokens: int) -> int:
+        """How much work on layers fits into the time for so many tokens of one prompt, in tokens x layers. A step that
+        is longer in any case, because it has layers at all, may take as long again for their work."""
+        if not num_tokens or self._seconds_without is None:
+            return min(num_tokens, _LEAST)
+        seconds = (_LAYERS_RATIO - 1) * self._seconds_without * min(1, num_tokens / self._share())
+        fitting = max(seconds - self._layers.fixed, self._layers.fixed) / max(self._layers.slope, _NO_TIME)
+        return max(_LEAST, int(min(fitting, 2 * self._most_layer_work)))
 
     def note_pause(self, step: ScheduledStep) -> None:
         """Note a step that keeps its streams waiting for longer than they should."""
@@ -153,7 +175,7 @@ class Pace:
             self._seconds_of_work = _averaged(self._seconds_of_work, seconds / step.encoder_work)
         elif not step.encoder_work:
             self._most_layer_work = max(self._most_layer_work, step.layer_work)
-            self._seconds_of_layer = _averaged(self._seconds_of_layer, seconds / step.layer_work)
+            self._layers.add(step.layer_work, seconds)
 
 
 def _averaged(so_far: float | None, newest: float) -> float:

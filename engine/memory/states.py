@@ -92,8 +92,8 @@ class Kept(NamedTuple):
 
     @property
     def is_begun(self) -> bool:
-        """Whether only some layers have written it."""
-        return self.sequence is not None and self.sequence.num_computed < self.position <= self.sequence.num_begun
+        """Whether layers of a chunk are left that write it, or read it first."""
+        return self.sequence is not None and self.sequence.num_computed <= self.position <= self.sequence.num_begun
 
 
 class States(GroupMemory[StateTable]):

@@ -17,15 +17,17 @@ class ErraticPace(Pace):
         return bool(step.rows or self._in_flight) and self.chance.random() < 0.9
 
     def allowance(self, step: ScheduledStep, num_prefilling: int, most: int) -> Allowance:
-        together = min(most, self.chance.choice([8, 3, 20, 0]))
+        together = min(most, self.chance.choice([3, 8, 2, 20, 0]))
         return Allowance(together, -(-together // self.chance.choice([1, 2, 3])))
 
-    def layer_work(self, num_tokens: int, num_layers: int) -> int:
-        return self.chance.choice([30, 100, 400, 1, 0])
+    def layer_work(self, num_tokens: int) -> int:
+        is_in_progress = any(each.num_begun for each in self._running.prefilling)
+        return self.chance.choice([1, 1, 0, 50, 400] if is_in_progress else [400, 40, 100, 0])
 
 
 def hold_back(scheduler: Scheduler, seed: int) -> None:
-    """Let chance pace the scheduler's prompts, if they may be split."""
+    """Let chance pace the scheduler's prompts, if they may be split, and how many layers of a chunk a step computes."""
     if scheduler.limits.enable_chunked_prefill:
         scheduler.pace = ErraticPace(scheduler, seed)
         scheduler.layers = LayeredChunks(scheduler.limits, scheduler.running, scheduler.cache, scheduler.encoder)
+        scheduler.layers.unit = 2  # so that few tokens are enough for a chunk

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from builders.erratic_pace import hold_back
+
 from penstock.engine.adapters import AdapterTable
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
@@ -181,6 +183,11 @@ class TinyEngine:
             self.scheduler.adapters.load(LoadLora(place, name, ""))
             self.scheduler.adapters.loaded(AdapterLoaded(0, place))
 
+    @property
+    def num_layered(self) -> int:
+        """How often it has gone on with a chunk whose first layers an earlier step computed."""
+        return sum(each.first_layer > 0 for plan in self.plans for each in plan.layered)
+
     def run(self, *prompts: Prompt) -> list[Answer]:
         """The answers to these, sample after sample, once all are complete."""
         for each in prompts:
@@ -212,7 +219,11 @@ class TinyEngine:
             self.answers[ended.sequence_id].end(ended)
 
 
-def engine_of(model: Model, **options: Any) -> TinyEngine:
-    """On a runner of its own; options are those of `slotted_runner` and those of `TinyEngine`."""
+def engine_of(model: Model, *, layered: int = 0, **options: Any) -> TinyEngine:
+    """On a runner of its own; options are those of `slotted_runner` and those of `TinyEngine`. With a seed `layered`,
+    chance decides how many layers of prompts a step computes."""
     shape = {name: options.pop(name) for name in slotted_runner.__kwdefaults__ if name in options}
-    return TinyEngine(slotted_runner(model, **shape), **options)
+    engine = TinyEngine(slotted_runner(model, **shape), num_layers=model.config.num_layers, **options)
+    if layered:
+        hold_back(engine.scheduler, layered)
+    return engine

@@ -6,10 +6,11 @@ The worker without a model checks each step: what rows read is what they compute
 import msgspec
 from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
+from builders.erratic_pace import hold_back
 
 from penstock.engine.memory.states import States
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import FailedRow, column
+from penstock.protocol.messages import FailedRow, column, sequence_id
 from penstock.protocol.parameters.beams import BeamSearchParams
 
 BLOCK = 4
@@ -181,3 +182,28 @@ def test_the_time_of_a_prefix_may_be_over_while_it_is_looked_for(mix):
         harness.tick = 1.0
         harness.visit(1, some(41), max_tokens=1)
         harness.visit(2, some(41), max_tokens=1)
+
+
+@for_each("seed", range(1, 7))
+@for_each("is_aborted", [True, False])
+@for_each("mix", [mix for mix in MIXES if mix != "states"])
+def test_a_chunk_that_is_dropped_amid_its_layers_leaves_nothing_to_be_found(seed, is_aborted, mix):
+    """What is found is compared with the tokens that were computed into it."""
+    harness = harness_of(*MIXES[mix], num_layers=3, max_num_batched_tokens=24, checkpoint_every=8)
+    hold_back(harness.scheduler, seed)
+    harness.add(prompt(1, [7], max_tokens=60)).step()
+    harness.add(prompt(2, range(9, 129)))
+    long = harness.scheduler.sequences[sequence_id(2, 0)]
+    while not long.num_begun:
+        harness.step()
+    num_computed = long.num_computed
+    if is_aborted:
+        harness.abort(long.id)
+    else:
+        harness.scheduler.preemption.preempt(long)
+        harness.scheduler.running.settle()
+    harness.add(prompt(3, range(9, 129))).run()
+    assert harness.tokens(3) == answer(prompt(3, range(9, 129)), 0, harness.limits.max_model_len)[0]
+    assert not is_aborted or harness.num_cached(3) <= num_computed
+    stats = harness.scheduler.stats()
+    assert stats.free_blocks == stats.blocks

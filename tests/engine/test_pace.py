@@ -1,13 +1,15 @@
 """Prompts beside streamed answers: how many of their tokens a step takes, and how long each of them waits."""
 
+import random
 from collections.abc import Callable, Sequence
 
 from builders.cases import for_each
 from builders.engine_harness import Harness, medium, prompt
 from msgspec.structs import replace
 
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
-from penstock.protocol.messages import Prompt, sequence_id, values
+from penstock.protocol.messages import ChunkLayers, Prompt, sequence_id, values
 
 BUDGET, LONG = 128, 490  # tokens of a step, and of a prompt
 WITHOUT = 0.04  # seconds of a step without prompts
@@ -26,10 +28,19 @@ def streamed(request_id: int, length: int = 3, **params) -> Prompt:
 class Paced(Harness):
     """With steps that take `seconds`, two of them in flight."""
 
-    def __init__(self, *prompts: Prompt, seconds: Seconds = usual, seconds_of_work: float = 0.0, **options) -> None:
+    def __init__(
+        self,
+        *prompts: Prompt,
+        seconds: Seconds = usual,
+        seconds_of_work: float = 0.0,
+        seconds_of_layers: Callable[[ChunkLayers, int], float] = lambda layers, position: 0.0,
+        **options,
+    ) -> None:
         super().__init__(**{"max_num_batched_tokens": BUDGET, "num_blocks": 2048, "max_model_len": 2048, **options})
         self.seconds = seconds
         self.seconds_of_work = seconds_of_work  # of a patch in a layer of an encoder
+        self.seconds_of_layers = seconds_of_layers  # of a chunk that begins at a position
+        self.times: list[float] = []  # seconds of each step
         self.counts: list[int] = []  # tokens of prompts in each step
         self.works: list[int] = []  # patches x layers in each step
         self.add(*prompts)
@@ -37,14 +48,19 @@ class Paced(Harness):
             self.step()
         self.counts.clear()
         self.works.clear()
+        self.times.clear()
 
     def step(self) -> None:
         while len(self.results) < 2 and (plan := self.plan()) is not None:
             planned = next(step for step in self.scheduler.in_flight if step.number == plan.step)
             self.counts.append(sum(values(plan.num_tokens)[planned.num_decodes :]))
             self.works.append(planned.encoder_work)
-            seconds = self.seconds(len(self.counts), self.counts[-1])
-            self.results[-1].forward_time = seconds + self.seconds_of_work * self.works[-1]
+            seconds = self.seconds(len(self.counts), self.counts[-1]) + self.seconds_of_work * self.works[-1]
+            for layers, sequence in zip(planned.layered, planned.layered_sequences, strict=True):
+                is_done = layers.end_layer == self.limits.num_layers
+                seconds += self.seconds_of_layers(layers, sequence.num_computed - layers.num_tokens * is_done)
+            self.results[-1].forward_time = seconds
+            self.times.append(seconds)
         self.finish()
 
     def has_begun(self, request_id: int) -> bool:
@@ -52,7 +68,7 @@ class Paced(Harness):
 
     def run_until_begun(self, *request_ids: int) -> list[int]:
         while not all(self.has_begun(each) for each in request_ids):
-            assert len(self.counts) < 1500, "a prompt makes no progress"
+            assert len(self.counts) < 1900, "a prompt makes no progress"
             self.step()
         return self.counts
 
@@ -170,6 +186,70 @@ def test_steps_become_shorter_at_once_when_most_streams_have_ended():
     ratios.clear()
     harness.run_until_begun(9)
     assert max(ratios) <= 2.1
+
+
+LAYERS, KEYS = 28, 150  # of a model: its layers, and the keys that cost a token as much as all else
+
+
+class LongContexts(Paced):
+    """With tokens that take longer the longer their context is, and steps that take so much longer with any of them."""
+
+    def __init__(self, token: float, overhead: float, *prompts: Prompt) -> None:
+        self.token, self.overhead, self.chance = token, overhead, random.Random(7)
+        sizes = {"groups": (GroupPlan("full", LAYERS, 1, 512),), "block_size": 16, "max_num_batched_tokens": 512}
+        ways = {"seconds": self.seconds_of_rows, "seconds_of_layers": self.seconds_of_chunk}
+        super().__init__(*prompts, **ways, **sizes, num_layers=LAYERS, layer_keys=KEYS)
+
+    def seconds_of_rows(self, step: int, tokens: int) -> float:
+        prompts = [each.num_computed for each in self.scheduler.running.prefilling if not each.num_begun]
+        beside = self.overhead + self.of_tokens(max(prompts, default=0), tokens) if tokens else 0.0
+        return (WITHOUT + beside) * self.chance.uniform(0.97, 1.03)
+
+    def seconds_of_chunk(self, layers: ChunkLayers, position: int) -> float:
+        share = (layers.end_layer - layers.first_layer) / LAYERS
+        return self.overhead + share * self.of_tokens(position + layers.num_tokens / 2, layers.num_tokens)
+
+    def of_tokens(self, position: float, count: int) -> float:
+        return count * self.token * (1 + position / KEYS)
+
+    def alone(self, length: int) -> float:
+        return sum(self.of_tokens(position, 1) for position in range(length))
+
+
+@for_each("token, overhead, times", [(0.0015, 0.0, 2.5), (0.006, 0.0, 2.5), (0.0003, 0.0, 3.0), (0.0015, 0.01, 3.3)])
+def test_a_long_prompt_gets_nearly_half_of_the_time_and_no_step_takes_twice_as_long(token, overhead, times):
+    harness = LongContexts(token, overhead, streamed(1), streamed(2))
+    harness.add(prompt(3, [each % 500 for each in range(1000)], max_tokens=1))
+    harness.run_until_begun(3)
+    ratios = sorted(each / WITHOUT for each in harness.times)
+    assert ratios[-1 - len(ratios) // 100] <= 2
+    assert sum(harness.times) <= times * harness.alone(1000)
+
+
+def test_long_prompts_next_to_streams_come_one_after_another_and_short_ones_wait_for_none_of_them():
+    harness = LongContexts(0.0015, 0.0, streamed(1), streamed(2))
+    harness.add(*(prompt(number, [(number * each) % 500 for each in range(900)], max_tokens=1) for number in (3, 4)))
+    for _ in range(20):
+        harness.step()
+    harness.add(prompt(5, range(60), max_tokens=1))
+    before = len(harness.run_until_begun(5))
+    assert before < 20 + 2 * 60 / 8
+    harness.run_until_begun(3)
+    assert not harness.has_begun(4)
+    harness.run_until_begun(4)
+    assert most_but_few([each / WITHOUT for each in harness.times]) <= 2
+    ordered = [layers.slot for plan in harness.plans for layers in plan.layered]
+    assert ordered == sorted(ordered) and len(set(ordered)) == 2
+
+
+def test_when_nobody_streams_any_more_the_rest_of_a_chunk_is_computed_at_once():
+    harness = LongContexts(0.0015, 0.0, streamed(1)).add(prompt(3, [each % 500 for each in range(900)], max_tokens=1))
+    while not harness.plans[-1].layered:
+        harness.step()
+    harness.abort(sequence_id(1, 0))
+    harness.run_until_begun(3)
+    rest = [layers for plan in harness.plans for layers in plan.layered][-1]
+    assert rest.end_layer == LAYERS and rest.end_layer - rest.first_layer > LAYERS // 2
 
 
 def test_pictures_take_from_their_prompts_part_of_a_step():

@@ -9,19 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import numpy
 import pytest
 import torch
 from builders.backends import BACKENDS, NAN_BYTE, load_on
 from builders.cases import for_each
-from builders.erratic_pace import hold_back
 from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, engine_of, prompt
 from builders.tiny_model import tiny_model
 
-from penstock.engine.admission import layers
 from penstock.protocol.messages import Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.worker.start.model import Model
@@ -176,12 +173,9 @@ def test_in_blocks_of_another_size_tokens_are_as_alone(model, alone):
 @on(*MODELS)
 @for_each("room", [{"max_num_batched_tokens": 20}, {"max_num_batched_tokens": 16, "num_blocks": 9}])
 def test_layer_by_layer_over_several_steps_answers_are_as_alone(model, alone, room):
-    engine = engine_of(model, num_layers=model.forward_pass.num_layers, layer_keys=1, **room)
-    hold_back(engine.scheduler, seed=len(room) + 1)
-    with patch.object(layers, "STEP", 2):  # so that chunks of few tokens are layered
-        assert engine.run(*prompts(model)) == alone
-    computed = [each for plan in engine.plans for each in plan.layered]
-    assert sum(each.first_layer > 0 for each in computed) > 1, "over several steps"
+    engine = engine_of(model, layered=len(room), **room)
+    assert engine.run(*prompts(model)) == alone
+    assert engine.num_layered > 1
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
-from builders.runner_harness import Answer, TinyEngine, slotted_runner
+from builders.runner_harness import Answer, engine_of
 from builders.runner_harness import prompt as request
 from builders.tiny_configs import FAMILIES
 from builders.tiny_model import tiny_model
@@ -186,12 +186,13 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, form):
 
     def answers(asked: list[Prompt], **shape) -> list[Answer]:
         budget = {"max_num_batched_tokens": 48} if shape else {}
-        engine = TinyEngine(slotted_runner(model, **shape), **budget)
+        engine = engine_of(model, **shape, **budget)
         engine.load_adapters(*names)
         return engine.run(*asked)
 
     alone = [answers([asked])[0] for asked in requests()]
-    for surroundings in ({"num_blocks": 10}, {"num_slots": 3}):  # in chunks, since steps have 48 tokens at most
+    # In chunks, since steps have 48 tokens at most.
+    for surroundings in ({"num_blocks": 10}, {"num_slots": 3}, {"layered": 1}):
         assert answers(requests(), **surroundings) == alone, surroundings
 
 
