@@ -3,7 +3,7 @@
     scripts/benchmark attention --steps 512@16384 1@32768 8x1@8192 --kv bf16 int8
     scripts/benchmark attention --libraries before.so after.so       # two builds, each round one after the other
 
-A step is ROWSxTOKENS@CONTEXT. Of the last library it says which share it reaches of float32's peak and of memory's
+A step is ROWSxTOKENS@CONTEXT. Of the last library it says which share it reaches of the units' peak and of memory's
 speed, both read right afterwards. Times are those of the clock, so other work counts; with one thread they are the
 thread's own.
 """
@@ -26,7 +26,7 @@ from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 from ..batches import BLOCK_SIZE
 from ..harness import compare, median
-from ..machine import limits
+from .kernels import UNITS, peaks
 
 STEPS = ("512@2048", "512@8192", "512@16384", "1@1024", "1@8192", "1@32768", "8x1@8192")
 
@@ -35,7 +35,7 @@ def run(
     steps: tuple[str, ...] = STEPS, kv: tuple[str, ...] = tuple(KV_FORMATS), libraries: tuple[str, ...] = (),
     query_heads: int = 16, key_heads: int = 8, head_dim: int = 128, rounds: int = 5, threads: int = 2,
 ) -> Any:  # fmt: skip
-    loaded = {Path(path).name: Library(path, Path(path)) for path in libraries} or {load().variant: load()}
+    loaded = {path: Library(path, Path(path)) for path in libraries} or {load().variant: load()}
     for library in loaded.values():
         library.set_threads(threads)
     found = {}
@@ -44,7 +44,9 @@ def run(
             step = OneLayer.of(name, kind, query_heads, KVShape(1, key_heads, head_dim))
             timed = {each: partial(step.milliseconds, library, threads) for each, library in loaded.items()}
             results = compare(f"{name}, keys and values {kind}", timed, rounds, "ms")
-            found[f"{name} {kind}"] = shares = step.shares(median(results[list(loaded)[-1]]), limits(threads))
+            found[f"{name} {kind}"] = shares = step.shares(
+                median(results[list(loaded)[-1]]), peaks(threads), UNITS[kind]
+            )
             print(", ".join(f"{share:.0%} of {what}" for what, share in shares.items()), flush=True)
     return found
 
@@ -99,10 +101,10 @@ class OneLayer:
         library.call("penstock_attention", self.arguments)
         return (clock() - start) * 1e3
 
-    def shares(self, milliseconds: float, peaks: dict[str, Any]) -> dict[str, float]:
-        """What is reached of float32's peak, and of memory's speed."""
+    def shares(self, milliseconds: float, most: dict[str, float], unit: str) -> dict[str, float]:
+        """What is reached of the units' peak, and of memory's speed."""
         seconds = milliseconds / 1e3
         return {
-            "float32's peak": self.operations / seconds / 1e9 / peaks["float32_gflop_s"],
-            "memory's speed": self.num_bytes / seconds / 1e9 / peaks["read_gb_s"]["median"],
+            "the units' peak": self.operations / seconds / 1e9 / most[unit],
+            "memory's speed": self.num_bytes / seconds / 1e9 / most["read"],
         }
