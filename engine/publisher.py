@@ -108,6 +108,7 @@ def _opened(sequence: Sequence) -> SequenceOpened:
         forward_time=sequence.silent_time,
         is_parsed=prompt.is_parsed,
         said=sequence.said,
+        delta_tokens=prompt.delta_tokens,
     )
 
 

@@ -149,6 +149,7 @@ class Prompt(Part):
     positions: bytes = b""
     calls: list[CallGuide] = []  # for the tools that the answer may call
     said: list[Said] = []  # of each sample, if the answer goes on
+    delta_tokens: int = 0  # if it isn't streamed, a delta each time that a sample has said so many more; 0: none
 
 
 class Generate(Message):
@@ -313,6 +314,7 @@ class SequenceOpened(Part):
     forward_time: float  # of the steps that it was in so far, without the current one
     is_parsed: bool = False
     said: Said | None = None  # before its first token
+    delta_tokens: int = 0  # the prompt's
 
 
 class SequenceResumed(Part):

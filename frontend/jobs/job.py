@@ -94,7 +94,7 @@ class Job:
         """A sentence about what earlier runs have done; empty for a new job."""
         if self.state.head is None:
             return ""
-        return f"resumed: {self.state.num_done:,} of {self.num_rows:,} done, 0 half done"
+        return f"resumed: {self.state.num_done:,} of {self.num_rows:,} done, {len(self.state.said):,} half done"
 
     # --- the head ---------------------------------------------------------------------------------------------------
 

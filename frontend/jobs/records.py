@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ...protocol.messages import Said
+
 _RATE_SECONDS = 60.0  # over which the current speed is measured
 
 
@@ -32,6 +34,13 @@ class Answered(msgspec.Struct, tag="answered", array_like=True):
     @property
     def has_failed(self) -> bool:
         return self.status != 200
+
+
+class Continued(msgspec.Struct, tag="continued", array_like=True):
+    """What the samples of an unfinished answer have said since the row's last such record."""
+
+    row: int
+    said: list[Said]
 
 
 class Forgotten(msgspec.Struct, tag="forgotten", array_like=True):
@@ -61,7 +70,7 @@ class Progressed(msgspec.Struct, tag="progressed", array_like=True):
     peak_bytes: int  # memory of its processes; 0 where a daemon has them
 
 
-Record = Head | Answered | Forgotten | Died | Began | Progressed
+Record = Head | Answered | Continued | Forgotten | Died | Began | Progressed
 
 _DECODER = msgspec.msgpack.Decoder(Record)
 _ENCODER = msgspec.msgpack.Encoder()
@@ -104,6 +113,7 @@ class JobState:
     failed: Bits = field(default_factory=Bits)
     num_done: int = 0  # the failed ones among them
     num_failed: int = 0
+    said: dict[int, list[Said]] = field(default_factory=dict)  # by unfinished row, what each sample has said
     deaths: dict[int, int] = field(default_factory=dict)  # by row that was computed at one
     cause: str = ""  # of the last death
     num_prompt: int = 0  # tokens of all answers, also of those that were forgotten
@@ -145,12 +155,16 @@ class JobState:
                 self._answered(record)
             case Progressed():
                 self._progressed(record)
+            case Continued():
+                self._continued(record)
             case Head():
                 self.head = record
+                self.said.clear()  # perhaps by another model
             case Forgotten():
                 for row in record.rows:
                     self._mark(row, is_done=False, has_failed=False)
                     self.deaths.pop(row, None)
+                    self.said.pop(row, None)
             case Died():
                 self.cause = record.cause
                 for row in record.rows:
@@ -163,9 +177,16 @@ class JobState:
     def _answered(self, record: Answered) -> None:
         self._mark(record.row, is_done=True, has_failed=record.has_failed)
         self.deaths.pop(record.row, None)
+        self.said.pop(record.row, None)
         self.num_prompt += record.num_prompt
         self.num_cached += record.num_cached
         self.num_output += record.num_output
+
+    def _continued(self, record: Continued) -> None:
+        said = self.said.setdefault(record.row, [Said(b"") for _ in record.said])
+        for whole, new in zip(said, record.said, strict=True):
+            whole.token_ids += new.token_ids
+            whole.logprobs += new.logprobs
 
     def _progressed(self, record: Progressed) -> None:
         self.now = record

@@ -9,12 +9,15 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...protocol.errors import EngineDeadError, RequestError
+from ...protocol.messages import Said
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
+from ..requests.continuation import Continuation
 from ..requests.prompts import ParsedPrompt, parse_prompt
 from ..requests.request import Request
 from ..rows.prompts import Row, json_row, with_usual_limit
@@ -24,13 +27,15 @@ from ..session.session import Session
 from ..session.window import Window
 from .job_input import InputLine
 from .ledger import memory_of_processes
-from .records import Answered, Died, Progressed
+from .records import Answered, Continued, Died, Progressed
 
 if TYPE_CHECKING:
     from .job import Job
 
 # A row that was computed at so many deaths of the model is computed alone; if that kills the model too, it has failed.
 _DEATHS_IN_COMPANY = 2
+_REFUSED = 400
+_DELTA_TOKENS = 32  # between two looks at an unfinished answer
 _NOT_ANSWERED = (499, 503)  # aborted, or shutting down: to be asked again
 
 OnAnswer = Callable[[Row, RequestOutput], None]
@@ -47,10 +52,13 @@ class JobRun:
         self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
         self._asked: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._refused: set[int] = set()  # rows that could not go on from what they had said
         self._began = time.monotonic()
 
     def all(self) -> None:
         self._answer(self._rows_in_company(), self.session.config.window)
+        if self._refused:
+            self._answer(self._rows_in_company(), self.session.config.window)
         if self.job.state.deaths:
             self._answer(self._rows_alone(), 1)
         self._progressed()
@@ -95,8 +103,13 @@ class JobRun:
                 while not self._done.empty():
                     window.finish(self._done.get())
                 for position, output in window.ready():
-                    self._keep(*self._asked.pop(position), output)
+                    line, row = self._asked.pop(position)
+                    if output.error_code == _REFUSED and line.row in self.job.state.said.keys() - self._refused:
+                        self._refused.add(line.row)  # its record is damaged, or it can't go on: it is asked anew
+                        continue
+                    self._keep(line, row, output)
                 if self.job.journal.seconds_until_commit == 0:
+                    self._keep_unfinished(window)
                     self._progressed()
                 if window.running:
                     self._wait(window)
@@ -113,7 +126,10 @@ class JobRun:
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
         for position, (line, row) in enumerate(rows):
             self._asked[position] = line, row
-            yield parse_prompt(self._rendering.prompt(row), row.params)
+            prompt = self._rendering.prompt(row)
+            if line.row in self.job.state.said and line.row not in self._refused:
+                prompt = Continuation(prompt, self.job.state.said[line.row])
+            yield replace(parse_prompt(prompt, row.params), delta_tokens=_DELTA_TOKENS)
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
 
@@ -127,6 +143,16 @@ class JobRun:
         num_prompt = len(output.prompt_token_ids)
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
         self.job._append(record)
+
+    def _keep_unfinished(self, window: Window[Any]) -> None:
+        """Keep what the running answers have said since the last time."""
+        for request in window.running.values():
+            row = self._asked[request.position][0].row
+            before = self.job.state.said.get(row)
+            said = request.so_far()
+            new = said if before is None else [_since(*pair) for pair in zip(said, before, strict=False)]
+            if any(each.token_ids for each in new) and row not in self._refused:
+                self.job._append(Continued(row, new))
 
     def _line(self, line: InputLine, row: Row, output: RequestOutput) -> str:
         """The answer in the row's own form; a failure in that of OpenAI's error files."""
@@ -158,6 +184,18 @@ def seed_of(seed: int, row: int, custom_id: str) -> int:
     """The seed of a row without one of its own."""
     label = f"{seed} {row} {custom_id}".encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(label, digest_size=8).digest(), "little") >> 1
+
+
+def _since(said: Said, before: Said) -> Said:
+    """What was said after what is known already. Log-probabilities come in parts of whole tokens."""
+    num_known = len(before.token_ids)
+    parts, start = [], 0
+    for part in said.logprobs:
+        end = start + len(part.ranks)
+        if start >= num_known:
+            parts.append(part)
+        start = end
+    return Said(said.token_ids[num_known:], parts)
 
 
 def _died(cause: str) -> RequestOutput:

@@ -182,6 +182,7 @@ class Door:
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
         if parsed.placed is not None and refusal is None:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
+        prompt.delta_tokens = parsed.delta_tokens
         if parsed.said and refusal is None:
             refusal = go_on(prompt, parsed.said, self.plan)
         if functions and grammar is None and beams is None and refusal is None:

@@ -13,7 +13,17 @@ from typing import NamedTuple
 import msgspec
 
 from ...protocol.media import num_rows
-from ...protocol.messages import Delta, Logprobs, Prompt, float_values, request_and_sample, sequence_id, values
+from ...protocol.messages import (
+    Delta,
+    Logprobs,
+    Prompt,
+    Said,
+    column,
+    float_values,
+    request_and_sample,
+    sequence_id,
+    values,
+)
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
 from ..parsing import PiecewiseReader
 from .budget import BudgetError, Charge
@@ -152,6 +162,15 @@ class PendingRequest(Request):
         self.unfinished -= 1
         self.is_finished = output.finished = self.unfinished == 0
 
+    def so_far(self) -> list[Said]:
+        """What each sample has said since the last `take`."""
+        with self._lock:
+            said = [Said(column(answer.token_ids)) for answer in self.output.outputs]
+            for part in self._logprobs:
+                if not part.is_prompt:
+                    said[request_and_sample(part.owner)[1]].logprobs.append(part)
+        return said
+
     def refuse(self, code: int, message: str) -> None:
         """End the request before it has reached an engine."""
         for answer in self.output.outputs:
@@ -254,8 +273,8 @@ def positions(part: Logprobs, decode_token: DecodeToken) -> Iterator[LogprobsByT
     for position, rank in enumerate(ranks):
         start = position * part.width
         entry = {token_ids[start]: Logprob(logprobs[start], rank, decode_token(token_ids[start]))}
-        for column in range(1, part.width):
-            token = token_ids[start + column]
+        for order in range(1, part.width):
+            token = token_ids[start + order]
             if token not in entry:
-                entry[token] = Logprob(logprobs[start + column], column, decode_token(token))
+                entry[token] = Logprob(logprobs[start + order], order, decode_token(token))
         yield entry

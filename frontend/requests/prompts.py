@@ -70,6 +70,7 @@ class ParsedPrompt:
     conversation: Conversation | None = None  # instead of text
     media: Media = ()
     placed: "Expanded | None" = None  # with its decoded media
+    delta_tokens: int = 0  # a delta after each so many tokens, even if the answer isn't streamed; 0: none
     said: Sequence[Said] = ()  # by the samples of an answer that goes on
 
     @property

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from ...protocol.errors import PenstockError, RequestError, same_error
+from ...protocol.messages import Said
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.early_stop import CYCLE_GUARD
 from ...protocol.parameters.sampling import SamplingParams
@@ -45,6 +46,10 @@ class Request(ABC):
     @abstractmethod
     def take(self) -> RequestOutput:
         """The output since the last `take`."""
+
+    def so_far(self) -> list[Said]:
+        """What each sample has said so far, as far as it is known here; leaves it for `take`."""
+        return []
 
     def poll(self, take: Callable[[], Output]) -> Output | None:
         """The output of one `take`, if there is any; otherwise raises the error that ended the request."""

@@ -158,7 +158,8 @@ class _Sequence:
             return self._sent("stop", self._stops.found)
         if end is not None:
             return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg, end.score)
-        return self._sent() if self._opened.is_streamed else None
+        is_due = self._opened.is_streamed or 0 < self._opened.delta_tokens <= len(self.token_ids)
+        return self._sent() if is_due else None
 
     def _new_text(self, end: SequenceEnded | None) -> str:
         """Decode new tokens, and cut those after the one that completed a stop string."""
