@@ -13,6 +13,7 @@ from .standard_error import StandardError
 
 _ABORTED = 499  # by a call of the user's own
 _MOST_REASON = 400  # characters
+_STEP_SECONDS = 0.1  # between two figures of a bar
 
 
 class StartBar:
@@ -51,7 +52,7 @@ class Progress:
             file=StandardError(),
             disable=not is_shown,
         )
-        self.start = time.monotonic()
+        self.start = self._due = time.monotonic()
         self.tokens_in = self.tokens_cached = self.tokens_out = self.num_failed = 0
 
     def add(self, output: RequestOutput) -> None:
@@ -59,7 +60,9 @@ class Progress:
         self.tokens_cached += output.num_cached_tokens
         self.num_failed += output.error_code != 200
         self.tokens_out += sum(len(answer.token_ids) for answer in output.outputs)
-        self.bar.set_postfix_str(self._rates(), refresh=False)
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + _STEP_SECONDS
+            self.bar.set_postfix_str(self._rates(), refresh=False)
         self.bar.update()
 
     def close(self) -> None:

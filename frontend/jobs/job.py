@@ -51,6 +51,7 @@ class Job:
         self.options = options
         self.files = JobFiles.of(output)
         self.input = JobInput(Path(source))
+        self.commit_seconds = commit_seconds
         self._refuse_same_file()
         self.journal = Journal.open(self.files.journal, commit_seconds)
         try:
@@ -95,6 +96,10 @@ class Job:
         if self.state.head is None:
             return ""
         return f"resumed: {self.state.num_done:,} of {self.num_rows:,} done, {len(self.state.said):,} half done"
+
+    @property
+    def input_digest(self) -> str:
+        return self._settings["input"]
 
     # --- the head ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ alone at the end; if the model dies again, the row has failed.
 """
 
 import hashlib
+import json
 import queue
 import time
 from collections.abc import Callable, Iterator
@@ -18,10 +19,10 @@ from ...protocol.errors import EngineDeadError, RequestError
 from ...protocol.messages import Said
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ..requests.continuation import Continuation
-from ..requests.prompts import ParsedPrompt, parse_prompt
+from ..requests.prompts import ParsedPrompt, parse_checked
 from ..requests.request import Request
 from ..rows.prompts import Row, json_row, with_usual_limit
-from ..rows.records import as_json
+from ..rows.records import record_of
 from ..rows.rendering import Rendering
 from ..session.session import Session
 from ..session.window import Window
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _DEATHS_IN_COMPANY = 2
 _REFUSED = 400
 _DELTA_TOKENS = 32  # between two looks at an unfinished answer
+_JSON = msgspec.json.Encoder()
 _NOT_ANSWERED = (499, 503)  # aborted, or shutting down: to be asked again
 
 OnAnswer = Callable[[Row, RequestOutput], None]
@@ -50,10 +52,11 @@ class JobRun:
         options = job.options
         self._rendering = Rendering(session, is_raw=options.is_raw, system=options.system)
         self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
+        self._limited = with_usual_limit(Row("", self._params))
         self._asked: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
-        self._began = time.monotonic()
+        self._began = self._looked = time.monotonic()  # at the unfinished answers
 
     def all(self) -> None:
         self._answer(self._rows_in_company(), self.session.config.window)
@@ -81,15 +84,18 @@ class JobRun:
                 yield line, self._row(line)
 
     def _row(self, line: InputLine) -> Row:
-        """The row with its seed, which depends on the job's seed, its number and its `custom_id`."""
         if isinstance(line.line, RequestError):
             return Row(line.line, self._params)
-        row = with_usual_limit(json_row(line.number, line.line, self._params))
+        row = json_row(line.number, line.line, self._params)
+        if row.params is self._params:  # of most lines, which share them
+            return row._replace(params=self._limited.params, has_usual_limit=self._limited.has_usual_limit)
+        return with_usual_limit(row)
+
+    def _seeded(self, line: InputLine, row: Row) -> int:
+        """The row's own seed, or one that depends on the job's seed, the row's number and its `custom_id`."""
         if row.params.seed is not None:
-            return row
-        custom_id = "" if row.batch is None else row.batch.custom_id
-        seed = seed_of(self.job.options.seed, line.row, custom_id)
-        return row._replace(params=msgspec.structs.replace(row.params, seed=seed))
+            return row.params.seed
+        return seed_of(self.job.options.seed, line.row, "" if row.batch is None else row.batch.custom_id)
 
     def _answer(self, rows: Iterator[tuple[InputLine, Row]], size: int) -> None:
         self._asked.clear()
@@ -108,9 +114,10 @@ class JobRun:
                         self._refused.add(line.row)  # its record is damaged, or it can't go on: it is asked anew
                         continue
                     self._keep(line, row, output)
-                if self.job.journal.seconds_until_commit == 0:
+                if time.monotonic() >= self._looked + self.job.commit_seconds:
                     self._keep_unfinished(window)
                     self._progressed()
+                    self.job.journal.commit()
                 if window.running:
                     self._wait(window)
         except EngineDeadError as error:
@@ -121,7 +128,7 @@ class JobRun:
 
     def _wait(self, window: Window[Any]) -> None:
         with suppress(queue.Empty):
-            window.finish(self._done.get(timeout=self.job.journal.seconds_until_commit + 0.001))
+            window.finish(self._done.get(timeout=self.job.commit_seconds))
 
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
         for position, (line, row) in enumerate(rows):
@@ -129,7 +136,11 @@ class JobRun:
             prompt = self._rendering.prompt(row)
             if line.row in self.job.state.said and line.row not in self._refused:
                 prompt = Continuation(prompt, self.job.state.said[line.row])
-            yield replace(parse_prompt(prompt, row.params), delta_tokens=_DELTA_TOKENS)
+            seed = self._seeded(line, row)
+            if self.session.daemon is None:
+                yield replace(parse_checked(prompt, row.params), seed=seed, delta_tokens=_DELTA_TOKENS)
+            else:
+                yield parse_checked(prompt, msgspec.structs.replace(row.params, seed=seed))
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
 
@@ -139,7 +150,7 @@ class JobRun:
         self.on_answer(row, output)
         num_cached, output.num_cached_tokens = output.num_cached_tokens, 0  # it depends on what ran before
         num_output = sum(len(answer.token_ids) for answer in output.outputs)
-        text = self._line(line, row, output).encode(errors="backslashreplace")
+        text = self._line(line, row, output)
         num_prompt = len(output.prompt_token_ids)
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
         self.job._append(record)
@@ -147,6 +158,8 @@ class JobRun:
     def _keep_unfinished(self, window: Window[Any]) -> None:
         """Keep what the running answers have said since the last time."""
         for request in window.running.values():
+            if request.is_finished:  # its answer is about to be kept
+                continue
             row = self._asked[request.position][0].row
             before = self.job.state.said.get(row)
             said = request.so_far()
@@ -154,23 +167,25 @@ class JobRun:
             if any(each.token_ids for each in new) and row not in self._refused:
                 self.job._append(Continued(row, new))
 
-    def _line(self, line: InputLine, row: Row, output: RequestOutput) -> str:
+    def _line(self, line: InputLine, row: Row, output: RequestOutput) -> bytes:
         """The answer in the row's own form; a failure in that of OpenAI's error files."""
+        if row.batch is None and output.error_code == 200:
+            record = record_of(line.row, row, output)
+            try:
+                return _JSON.encode(record) + b"\n"
+            except UnicodeEncodeError:  # half of a surrogate pair, which JSON can only escape
+                return json.dumps(record).encode() + b"\n"
         from ..rows.batch_line import BatchLine, LineIdentity  # slow to import
 
-        label = f"{self.job._settings['input']} {self.job.options.seed} {line.row}".encode()
+        label = f"{self.job.input_digest} {self.job.options.seed} {line.row}".encode()
         identity = LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
-        if row.batch is not None:
-            return row.batch.answer(output, self.job.options.model, identity)
-        if output.error_code != 200:
-            custom_id = str(line.row if row.name is None else row.name)
-            return BatchLine.failed(custom_id, output).answer(output, self.job.options.model, identity)
-        return as_json(line.row, row, output)
+        batch = row.batch or BatchLine.failed(str(line.row if row.name is None else row.name), output)
+        return batch.answer(output, self.job.options.model, identity).encode(errors="backslashreplace")
 
     def _progressed(self) -> None:
-        is_own = self.session.daemon is None
-        seconds = time.monotonic() - self._began
-        self.job._append(Progressed(seconds, len(self._asked), memory_of_processes() if is_own else 0))
+        memory = memory_of_processes() if self.session.daemon is None else 0
+        self._looked = time.monotonic()
+        self.job._append(Progressed(self._looked - self._began, len(self._asked), memory))
 
     def _died(self, window: Window[Any], error: EngineDeadError) -> None:
         """Remember the rows that were being computed. The engine takes them in their order."""

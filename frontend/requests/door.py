@@ -173,7 +173,8 @@ class Door:
         except RequestError as error:
             refusal = error.with_traceback(None)  # its frames would hold the prompt's media
             packed, params, grammar = b"", parsed.params, None
-        seed = params.seed if params.seed is not None else self._next_seed()
+        own_seed = params.seed if parsed.seed is None else parsed.seed
+        seed = own_seed if own_seed is not None else self._next_seed()
         end = "" if parsing is None else self._prompt_end(parsed, packed)
         thought = None if parsing is None else self._thoughts.of(parsing, end)
         number, beams = next(self._numbers), parsed.beams

@@ -70,6 +70,7 @@ class ParsedPrompt:
     conversation: Conversation | None = None  # instead of text
     media: Media = ()
     placed: "Expanded | None" = None  # with its decoded media
+    seed: int | None = None  # instead of the parameters', which many prompts may share
     delta_tokens: int = 0  # a delta after each so many tokens, even if the answer isn't streamed; 0: none
     said: Sequence[Said] = ()  # by the samples of an answer that goes on
 
@@ -87,10 +88,10 @@ def parse_prompts(prompts: Iterable[Any], params: Params, defaults: SamplingPara
     """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
     if isinstance(params, BeamSearchParams):
         sampling = params.as_sampling()
-        return (replace(_parsed(prompt, sampling), beams=params) for prompt in prompts)
+        return (replace(parse_checked(prompt, sampling), beams=params) for prompt in prompts)
     if isinstance(params, SamplingParams) or params is None:
         every = _checked(params or defaults)
-        return (_parsed(prompt, every) for prompt in prompts)
+        return (parse_checked(prompt, every) for prompt in prompts)
     if isinstance(params, (str, bytes, Mapping)) or not isinstance(params, Iterable):
         raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
     if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
@@ -112,7 +113,7 @@ def _each_with_its_own(
 def parse_prompt(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     """One prompt and its parameters; a fault of this one alone becomes its refusal."""
     try:
-        return _parsed(prompt, _checked(params))
+        return parse_checked(prompt, _checked(params))
     except RequestError as error:
         return ParsedPrompt(None, None, SamplingParams(), str(error))
 
@@ -130,7 +131,8 @@ def _checked(params: Any) -> SamplingParams:
         raise RequestError(f"sampling_params can't be read: {_type(error)}.") from error
 
 
-def _parsed(prompt: Any, params: SamplingParams) -> ParsedPrompt:
+def parse_checked(prompt: Any, params: SamplingParams) -> ParsedPrompt:
+    """One prompt with parameters that are checked already; its fault becomes its refusal."""
     try:
         return _by_kind(prompt, params)
     except Exception as error:  # a value whose own methods fail

@@ -189,7 +189,7 @@ class _UnusableLine(ValueError):
 
 def _value(line: str) -> Any:
     try:
-        value = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
+        value = _JSON.decode(line)
         if "\\u" in line:  # only an escape can be half of a pair
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -227,6 +227,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
         raise _UnusableLine(f"has the key {shown(twice)} twice in one object")
     return found
+
+
+# Made once: `json.loads` would make one for each line.
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
 
 
 def _is_unicode(text: str) -> bool:

@@ -15,6 +15,10 @@ from .prompts import Row
 
 
 def as_json(number: int, row: Row, output: RequestOutput) -> str:
+    return json.dumps(record_of(number, row, output), ensure_ascii=False) + "\n"
+
+
+def record_of(number: int, row: Row, output: RequestOutput) -> dict[str, Any]:
     record: dict[str, Any] = {"index": number}
     if row.name is not None:
         record["id"] = row.name
@@ -29,7 +33,7 @@ def as_json(number: int, row: Row, output: RequestOutput) -> str:
     }
     if output.prompt_logprobs is not None:
         record["prompt_logprobs"] = [by_token and _shown(by_token) for by_token in output.prompt_logprobs]
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return record
 
 
 def _given(row: Row) -> dict[str, Any]:

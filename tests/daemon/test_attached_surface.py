@@ -18,6 +18,8 @@ from builders.watching import is_running, stopped
 from penstock import LLM, AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
 from penstock.frontend.daemon.background import start_daemon, stop_daemon
 from penstock.frontend.daemon.lock import process_of
+from penstock.frontend.jobs.job import Job, JobOptions
+from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.attached.request import AttachedRequest
 from penstock.protocol.attach import daemon_socket
@@ -258,3 +260,25 @@ def test_a_daemon_that_lingers_ends_when_nobody_has_needed_it_for_a_while(usual)
     lock = process_of(usual)
     wait_for(lambda: lock is None or not is_running(lock.pid), "it has ended")
     wait_for(lambda: not usual.exists(), "its socket is removed")
+
+
+def test_a_job_that_a_tree_has_begun_is_continued_through_the_daemon_and_makes_the_same_bytes(
+    daemon, private, tmp_path
+):
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(f'{{"prompt": "prompt {n}", "max_tokens": {n + 1}, "logprobs": 1}}' for n in range(30)))
+
+    def stop(row: object, output: object) -> None:
+        if job.state.num_done == 9:
+            raise KeyboardInterrupt
+
+    with Job(source, tmp_path / "both", JobOptions(model="pocket")) as job:
+        job.begin(private._session)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(private._session, stop)
+    with daemon.attach() as attached:
+        assert attached.batch(source, tmp_path / "both").num_answers == 30
+        attached.batch(source, tmp_path / "daemon")
+    private.batch(source, tmp_path / "tree")
+    made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
+    assert len(made) == 1 and JobFiles.of(tmp_path / "both").state().num_done == 30

@@ -13,8 +13,9 @@ import psutil
 import pytest
 from builders.watching import wait_until
 
+from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.records import JobState
+from penstock.frontend.jobs.records import Died, JobState
 
 BOUND = 180
 SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
@@ -65,8 +66,13 @@ class Command:
 
 
 def killed(command: Command, run: "subprocess.Popen[str]", num_done: int, role: str) -> None:
-    """Kill the job's process, or one that it has started, once so many lines are done."""
-    wait_until(lambda: command.state().num_done >= num_done or run.poll() is not None, BOUND, "lines")
+    """Kill the job's process in the midst of answers, or one that it has started, once so many lines are done."""
+
+    def is_time() -> bool:
+        state = command.state()
+        return state.num_done >= num_done and (bool(state.said) or role != "job")
+
+    wait_until(lambda: is_time() or run.poll() is not None, BOUND, "lines")
     if role == "job":
         run.kill()
         run.communicate(timeout=BOUND)
@@ -101,3 +107,22 @@ def test_a_job_killed_five_times_makes_the_bytes_of_one_that_was_not(tmp_path):
 @pytest.mark.long
 def test_a_job_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path):
     check_kills(tmp_path, 20, seed=2)
+
+
+def test_a_line_that_the_model_has_died_of_twice_is_computed_alone_and_then_fails(stand_in, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(f'"prompt {number}"' for number in range(6)))
+    (whole, died) = (Job(source, tmp_path / name, JobOptions({"max_tokens": 3})) for name in ("whole", "died"))
+    with whole, died:
+        answered: list[str] = []
+        for job, deaths in ((whole, []), (died, [[1, 2, 4], [2, 4], [4]])):
+            job.begin(stand_in._session)
+            for rows in deaths:
+                job._append(Died(rows, "a cause"))
+            job.run(stand_in._session, lambda row, output: answered.append(output.error_msg or row.prompt))
+            job.finish()
+    assert answered[6:10] and set(answered[6:10]) == {f"prompt {number}" for number in (0, 1, 3, 5)}
+    assert answered[10] == "prompt 2" and answered[11].endswith("at last with this line alone: a cause")
+    lines = (tmp_path / "whole").read_text().splitlines()
+    assert (tmp_path / "died").read_text().splitlines() == [*lines[:4], lines[5]]
+    assert json.loads((tmp_path / "died.errors.jsonl").read_text())["custom_id"] == "4"
