@@ -84,3 +84,22 @@ def test_a_recorded_stream_gives_a_new_worker_the_same_tokens_without_a_clock(ke
     assert sum(entry.is_answer for entry in recorded) >= 36
     assert not replay.replay(start, recorded)
     start.close()
+
+
+def test_a_long_prompt_next_to_a_stream_passes_through_layers_over_several_steps_and_is_answered_as_alone(
+    model_folder, tmp_path
+):
+    prompt, params = PROMPT * 9, SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, logprobs=3)
+    options = {**OPTIONS, "max_model_len": 1000, "enable_prefix_caching": False, "record": str(tmp_path / "stream")}
+    with LLM(model_folder, quiet=True, **options) as llm:
+        [alone] = llm.generate([prompt], params, use_tqdm=False)
+        stream = llm.stream([5, 6, 7], SamplingParams(max_tokens=990, ignore_eos=True))
+        for _ in range(5):
+            next(stream)
+        [found] = llm.generate([prompt], params, use_tqdm=False)
+        stream.close()
+    assert (found.outputs.token_ids, found.outputs.logprobs) == (alone.outputs.token_ids, alone.outputs.logprobs)
+    messages = Allocate | StepPlan | MaskFrame | StepResult | Stop
+    recorded = [entry.message for entry in read_recording(options["record"], messages)]
+    plans = [each for each in recorded if isinstance(each, StepPlan)]
+    assert any(layers.first_layer > 0 for plan in plans for layers in plan.layered)
