@@ -1,7 +1,7 @@
 """The command `penstock`: a table of subcommands, and the handling of their errors.
 
 A subcommand is a row here and a file in `commands/`, imported only when it is run. Exit status: 0, 1 for an error of
-Penstock's, 2 for a wrong command line, 130 after Ctrl-C.
+Penstock's, 2 for a wrong command line, 3 for a job with failed lines, 130 after Ctrl-C.
 """
 
 import argparse
