@@ -27,6 +27,7 @@ _MARK: Final = b"\xf5PJ1"
 _HEADER = struct.Struct("<4sIQI")
 _FIELDS = struct.Struct("<4sIQ")  # that the checksum covers, with the record
 _BUFFERED_BYTES = 1 << 20  # more are written at once, though not yet synced
+_MAPPED_BYTES = 8 << 20  # of a journal that is read
 LONGEST_RECORD = 1 << 31
 
 
@@ -181,10 +182,13 @@ def is_open_elsewhere(path: Path) -> bool:
 
 
 def _frames(content: mmap.mmap) -> Iterator[JournalFrame]:
-    offset = 0
+    offset = released = 0
     while (found := _frame_at(content, offset)) is not None:
         yield found
         offset = found.end
+        if offset - released >= _MAPPED_BYTES:  # pages that were read count as this process's memory
+            content.madvise(mmap.MADV_DONTNEED, 0, offset & -mmap.PAGESIZE)
+            released = offset
 
 
 def _frame_at(content: mmap.mmap, offset: int) -> JournalFrame | None:
