@@ -3,8 +3,8 @@
 //   score[row, key] = Σ over lanes of Σ_i row[i + lane] × key[i + lane]     i ascends by vectors
 //
 // Each pair of a row and a key has a sum of its own in sixteen lanes, which are added in one fixed order in the end, so
-// that a row's bits don't depend on its neighbours. Vectors of eight lanes take one half of them after the other. A tile is up to 6 rows (AVX2: 2) by 4 keys: a vector of keys serves all rows, and
-// one of a row all keys.
+// that a row's bits don't depend on its neighbours. Vectors of eight lanes take one half of them after the other. A tile
+// is up to 6 rows (AVX2: 2) by 4 keys: a vector of keys serves all rows, and one of a row all keys.
 #pragma once
 #include "attention_products.hpp"
 

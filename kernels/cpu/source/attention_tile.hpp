@@ -1,8 +1,9 @@
 // One tile of tokens and one key head: its query heads are the tile's rows.
 //
 // Stretch by stretch: scores of all rows, their weights, then weights × values, added to the split's sums. These are
-// folded into what earlier splits gave, or left as a part for later. Both products are attention_products.hpp's, weights attention_weights.hpp's; what the
-// formats do differently is attention_formats.hpp's. Of other tiles it knows only where the next one begins.
+// folded into what earlier splits gave, or left as a part for later. Both products are in attention_products.hpp, weights
+// in attention_weights.hpp, and what the formats do differently in attention_formats.hpp. Of other tiles it knows only
+// where the next one begins.
 #pragma once
 #include "attention_amx.hpp"
 #include "attention_latent.hpp"
@@ -337,7 +338,9 @@ private:
         for (int64_t i = 0; i < memory_.end - memory_.first; ++i)
             memory_.after_values[memory_.first + i] =
                 a_.kv.keys + place_of(piece.tile, piece.head, std::min(first + i * kLanes, end - 1)).values;
-        if (is_latent(a_.kv)) std::copy(memory_.after_values, memory_.after_values + kVectors, memory_.after_keys);
+        if (is_latent(a_.kv))
+            std::copy(memory_.after_values + memory_.first, memory_.after_values + memory_.end,
+                      memory_.after_keys + memory_.first);
         if constexpr (kIsInteger<Format>)
             for (int64_t position = first; position < end; position += a_.kv.block_size) {
                 const int64_t numbers = (kHasMinimum<Format> ? 2 : 1) * a_.kv.block_size;

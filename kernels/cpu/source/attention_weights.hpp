@@ -3,6 +3,8 @@
 // Vectors of keys go in ascending order from absolute positions, and lanes that the row doesn't see give zeros, so that
 // nothing depends on what other rows of the tile see. Sums have sixteen lanes whatever a vector's width.
 #pragma once
+#include <limits>
+
 #include "attention_fold.hpp"
 #include "attention_formats.hpp"
 #include "attention_products.hpp"
@@ -109,7 +111,9 @@ inline void weigh_values(Row& row, float* scores, Sight keys, const StretchScale
 
 template <class Format>
 inline void quantize_weights(const Row& row, const float* scores, typename Format::Number* weights, Sight keys) {
-    const Vec inverse = broadcast(row.weight_scale > 0 ? 1.0f / row.weight_scale : 0.0f);
+    // Of a smaller scale the inverse may be infinite, and its weights are too small to tell from 0.
+    const bool has_inverse = row.weight_scale >= std::numeric_limits<float>::min();
+    const Vec inverse = broadcast(has_inverse ? 1.0f / row.weight_scale : 0.0f);
     for (int64_t key = keys.first; key < keys.end; key += kLanes)
         Format::store_weights(weights + key, minimum(load(scores + key) * inverse, broadcast(kMostWeight)));
 }
