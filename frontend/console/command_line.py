@@ -54,12 +54,31 @@ class CommandLine(argparse.ArgumentParser):
 
     def parse_intermixed_args(self, words: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """Parse options before, between and after positional arguments."""
-        arguments, unknown = self.parse_known_intermixed_args(words)
+        arguments, unknown = self.parse_known_intermixed_args(self._joined(words))
         if unknown:
             flag = next((word for word in unknown if word.startswith("-")), unknown[0])
             hint = suggestion(flag.partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{'.' if hint else ''}{hint}")
         return arguments
+
+    def _joined(self, words: Sequence[str]) -> list[str]:
+        """Join each switch with the word behind it that it takes, such as `portable` behind `--deterministic`."""
+        joined: list[str] = []
+        for word in words:
+            if joined and f"{joined[-1]}={word}" in self._option_string_actions:
+                joined[-1] += f"={word}"
+            else:
+                joined.append(word)
+        for word in joined:
+            self._check_switch(word)
+        return joined
+
+    def _check_switch(self, word: str) -> None:
+        """Refuse a switch with another word than those that it takes."""
+        flag, sign, given = word.partition("=")
+        taken = [other.partition("=")[2] for other in self._option_string_actions if other.startswith(f"{flag}=")]
+        if sign and taken and given not in taken:
+            self.error(f"{flag} is given alone or with {', '.join(taken)}, not {given!r}.{suggestion(given, taken)}")
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("expected one argument"):

@@ -20,6 +20,7 @@ from penstock.frontend.commands import generate
 from penstock.frontend.commands.generation.endings import Endings
 from penstock.frontend.commands.shared.model_options import with_defaults
 from penstock.frontend.commands.shared.options import given
+from penstock.frontend.console.command_line import CommandLine
 from penstock.frontend.llm import LLM
 from penstock.frontend.models.model_names import BUNDLED
 from penstock.frontend.rows.prompts import Row, with_usual_limit
@@ -30,8 +31,8 @@ from penstock.protocol.parameters.sampling import SamplingParams
 
 
 @pytest.fixture
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser()
+def parser() -> CommandLine:
+    parser = CommandLine()
     generate.add_arguments(parser)
     return parser
 
@@ -141,11 +142,12 @@ def test_every_field_that_describes_itself_is_an_option(struct, parser):
         (["--kv-cache-memory", "4GiB"], {}, {"kv_cache_memory": "4GiB"}),
         (["--devices", "0,1", "--deterministic"], {}, {"devices": [0, 1], "deterministic": True}),
         (["--deterministic=portable"], {}, {"deterministic": "portable"}),
+        (["--deterministic", "portable"], {}, {"deterministic": "portable"}),
         (["--gpu-memory-utilization", "0.5"], {}, {"gpu_memory_utilization": 0.5}),
     ],
 )
 def test_options_are_read_by_their_types_and_only_those_given(words, sampling, engine, parser):
-    arguments = parser.parse_args(["model", *words])
+    arguments = parser.parse_intermixed_args(["model", *words])
     assert given(arguments, SamplingParams) == sampling
     assert given(arguments, EngineConfig) == {"model": "model", **engine}
     SamplingParams(**sampling)
