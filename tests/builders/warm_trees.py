@@ -113,9 +113,18 @@ class WarmAdapters:
 class WarmSession(Session[PendingRequest]):
     def __init__(self, trees: "WarmTrees", tree: PrivateSession) -> None:
         self.config, self.is_quiet, self.plan, self.daemon = tree.config, True, tree.plan, None
+        self._tree = tree
         self.door, self.tokenizer = tree.door, tree.tokenizer
         self.transport = WarmTransport(trees, tree)
         self.adapters = WarmAdapters(self.transport, tree)
+
+    @property
+    def tree_config(self) -> EngineConfig:
+        return self._tree.tree_config
+
+    @property
+    def model_folders(self) -> tuple[Path, Path]:
+        return self._tree.model_folders
 
     def wait_until_ready(self) -> None: ...
 

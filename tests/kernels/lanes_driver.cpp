@@ -222,7 +222,13 @@ void check_quads(const Numbers& n) {
     const Quads u = load_quads(n.u), s = load_quads(n.s);
     int32_t words[kCount];
     std::memcpy(words, n.u, sizeof words);
-    expect("dot of quads", dot(zero_quads(), u, s), [&](int i) { return dot_of(n.u + 4 * i, n.s + 4 * i); });
+    const auto products = [&](int i) { return dot_of(n.u + 4 * i, n.s + 4 * i); };
+#if defined(PENSTOCK_MULTIPLIES_PAIRS)
+    const Quads even = dot_pairs(zero_quads(), even_bytes(u), even_signed_bytes(s));
+    expect("dot_pairs", dot_pairs(even, odd_bytes(u), odd_signed_bytes(s)), products);
+#else
+    expect("dot of quads", dot(zero_quads(), u, s), products);
+#endif
     expect("nibbles of quads", join_planes(zero_quads(), low_nibbles(u)), [&](int i) { return words[i] & 0x0f0f0f0f; });
     expect("high nibbles of quads", high_nibbles(u), [&](int i) { return words[i] >> 4 & 0x0f0f0f0f; });
     expect("first_of_pairs", first_of_pairs(u), [&](int i) { return of_bf16(static_cast<uint16_t>(words[i])); });

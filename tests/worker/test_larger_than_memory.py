@@ -177,12 +177,13 @@ def test_a_checkpoint_of_another_model_is_refused_and_nothing_of_it_kept(
 
 def test_what_lies_between_the_products_of_experts_and_of_an_mlp_that_all_tokens_share_counts(model):
     mixture, size, options = read_config(model), Size(2, 512), EngineConfig.from_options("m")
+    tokens = 2 * 512  # of a step, and of a chunk that passes through the layers next to it
     wide = replace(mixture, experts=replace(mixture.experts, shared_width=mixture.intermediate_size + 1000))
     dense, planned, shared = (
         device_memory._estimated_activations(each, size, 64, options)
         for each in (replace(mixture, experts=None), mixture, wide)
     )
-    # The inputs of 512 tokens' 4 experts in float32, and what the activation makes of them.
-    assert planned - dense > 4 * 512 * 4 * (256 + 144)
+    # The inputs of each token's 4 experts in float32, and what the activation makes of them.
+    assert planned - dense > 4 * tokens * 4 * (256 + 144)
     # Of each token gate, up and what is made of them, where they are wider than those of dense layers.
-    assert shared - planned == 4 * 512 * 3 * 1000
+    assert shared - planned == 4 * tokens * 3 * 1000
