@@ -288,8 +288,12 @@ class AtTerminal(Person):
     def leaves(self) -> None:
         """End the command in the middle of whatever it does."""
         if not self._is_over:
-            os.kill(self.child.pid, signal.SIGTERM)
+            if not self._terminal.has_ended():
+                os.kill(self.child.pid, signal.SIGTERM)
             assert self.sees_end() in (0, 1, 128 + signal.SIGTERM)
+
+
+def _ignored(*_: object) -> None: ...
 
 
 def run_at_terminal(address: str) -> None:
@@ -297,6 +301,9 @@ def run_at_terminal(address: str) -> None:
     import readline
     import termios
 
+    # A signal that was sent to a command may come when that has ended.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _ignored)
     with socket.socket(socket.AF_UNIX) as connection, open_shell() as shell:
         connection.connect(address)
         for line in connection.makefile("r"):
@@ -305,6 +312,10 @@ def run_at_terminal(address: str) -> None:
             termios.tcflush(0, termios.TCIFLUSH)
             print(call["mark"], flush=True)
             with shell.trees.in_place(), mock.patch.dict(os.environ, call["environment"]):
-                status = status_of(*call["words"])
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                try:
+                    status = status_of(*call["words"])
+                finally:
+                    signal.signal(signal.SIGINT, _ignored)
             termios.tcdrain(1)
             connection.sendall(b"%d\n" % status)
