@@ -200,7 +200,7 @@ class Sequence:
 
     @property
     def said(self) -> Said | None:
-        """What it had said before it came here; None if it begins here."""
+        """The tokens that it had said before it came here; None if it begins here."""
         said = self.request.prompt.said
         return said[self.sample] if self.sample < len(said) else None
 

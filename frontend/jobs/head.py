@@ -1,4 +1,4 @@
-"""What a job's answers depend on: the facts of its head, and how those of two runs differ.
+"""The head of a job's journal: the facts that its answers depend on, and how those of two runs differ.
 
 A fact is a word for people and a value. Whatever changes an answer's bits is among them; what changes only the speed
 is not: threads, batch sizes, memory, and whether a daemon has the model.

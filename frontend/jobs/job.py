@@ -25,7 +25,7 @@ _GROUP = 1024  # rows in a record
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What a job is given besides its files; all of it is part of the head."""
+    """The options of a job besides its files; all are part of the head."""
 
     sampling: Mapping[str, Any] = field(default_factory=dict)  # over the model's defaults
     is_raw: bool = False

@@ -1,4 +1,4 @@
-"""What a job has used: tokens, time, memory, and money."""
+"""The ledger of a job: tokens, time, memory, and money."""
 
 import os
 from contextlib import suppress

@@ -16,7 +16,7 @@ _RATE_SECONDS = 60.0  # over which the current speed is measured
 
 
 class Head(msgspec.Struct, tag="head", array_like=True):
-    """What the answers depend on. Another head replaces it where somebody has accepted a change."""
+    """The facts that the answers depend on. Another head replaces it once somebody has accepted a change."""
 
     facts: dict[str, str]
     num_rows: int

@@ -223,3 +223,19 @@ class Decoder:
         if layer + 1 < self.row_parts:
             stream = self.ops.add_rows(stream, batch.placed, layer + 1)
         return stream, update
+
+
+class LayeredStream:
+    """The stream of a chunk that is computed a few layers at a time, kept between them."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._between: BetweenLayers | None = None
+
+    def compute(self, batch: LayerInputs, first: int, end: int) -> None:
+        """Compute these layers, which follow those before; the first one begins another chunk."""
+        between = self._decoder.begin(batch) if first == 0 else self._between
+        self._between = None
+        for layer in range(first, end):
+            between = self._decoder.through(layer, between, batch)  # type: ignore[arg-type]
+        self._between = between if end < len(self._decoder.layers) else None

@@ -10,7 +10,7 @@ from ....kernels import HostRows, Segments, TokenRotation
 from ....kernels.arrays import Array, DeviceArray
 from ....kernels.torch.arrays import tensor_of, torch_dtype
 from ...device import Device
-from ...layers.decoder import BetweenLayers, Decoder
+from ...layers.decoder import Decoder, LayeredStream
 from ...layers.rope import Ropes
 from ...steps.batch import Batch
 from ...weights.weights import Rows
@@ -58,7 +58,7 @@ class TensorDecoder:
         self.device = device
         self.ropes = DeviceRopes(decoder.ropes, device)
         self._dtype = torch_dtype(decoder.placement.activations)
-        self._between: BetweenLayers | None = None  # of a chunk that is computed layer by layer
+        self._layered = LayeredStream(decoder)
 
     @property
     def num_layers(self) -> int:
@@ -74,11 +74,7 @@ class TensorDecoder:
     def compute_layers(self, batch: Batch, first: int, end: int) -> None:
         if first == 0:
             self._prepare(batch)
-            self._between = self.decoder.begin(batch)
-        between, self._between = self._between, None
-        for layer in range(first, end):
-            between = self.decoder.through(layer, between, batch)  # type: ignore[arg-type]
-        self._between = between if end < self.num_layers else None
+        self._layered.compute(batch, first, end)
 
     def _prepare(self, batch: Batch) -> None:
         """Set the inputs that layers read."""

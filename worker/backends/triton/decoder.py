@@ -20,7 +20,7 @@ from ....kernels.paged import Rotation
 from ....kernels.triton.products.lora import DeviceLoraMapping
 from ...device import Device
 from ...kv.model_memory import ModelMemory
-from ...layers.decoder import BetweenLayers, Decoder
+from ...layers.decoder import Decoder, LayeredStream
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
 from ...weights.weights import Rows
@@ -88,11 +88,14 @@ class GraphedDecoder:
     _serving: dict[GraphKey, Graph] | None = None  # once all are captured: the graph for each key
     _memory: ModelMemory | None = None
     _last: LastReplay | None = None
-    _between: BetweenLayers | None = None  # of a chunk that is computed layer by layer
 
     @property
     def num_layers(self) -> int:
         return len(self.decoder.layers)
+
+    @cached_property
+    def _layered(self) -> LayeredStream:
+        return LayeredStream(self.decoder)
 
     @cached_property
     def ropes(self) -> DeviceRopes:
@@ -172,11 +175,7 @@ class GraphedDecoder:
     def compute_layers(self, batch: DeviceBatch, first: int, end: int) -> None:
         if first == 0:
             self._prepare(batch.inputs(self.ops), batch)
-            self._between = self.decoder.begin(batch)
-        between, self._between = self._between, None
-        for layer in range(first, end):
-            between = self.decoder.through(layer, between, batch)  # type: ignore[arg-type]
-        self._between = between if end < self.num_layers else None
+        self._layered.compute(batch, first, end)
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         self._prepare(inputs, batch)
