@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, EngineDeadError
-from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
-from ...protocol.parameters.sampling import SamplingParams
 from ..console import logs
 from ..console.progress import Progress
 from ..jobs.job import Job, JobOptions
@@ -30,8 +28,8 @@ from ..models.model_names import name_of
 from ..rows.prompts import USUAL_TOKENS, Row
 from .generation.endings import Endings
 from .shared.loading import load
-from .shared.model_options import checked_options, require_model
-from .shared.options import add_options, add_verbose, obey_verbose
+from .shared.model_options import add_model_options, checked_options, require_model
+from .shared.options import add_verbose, obey_verbose
 from .shared.termination import orderly_termination
 
 USAGE = "IN OUT [--model MODEL] [options] | status OUT [--json] | export OUT"
@@ -55,14 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price", metavar="P", type=float, help="price of a machine's hour, for the ledger")
     parser.add_argument("--json", action="store_true", help="print the status as JSON")
     add_verbose(parser)
-    add_options(
-        parser,
-        "sampling options",
-        SamplingParams,
-        leave_out=("seed", "frequence_penalty", "bad_words_token_ids"),
-        meanings={"max_tokens": f"maximum output tokens ({USUAL_TOKENS}, if max_length is unset)"},
-    )
-    add_options(parser, "engine options", EngineConfig, leave_out=("model",))
+    add_model_options(parser, USUAL_TOKENS)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

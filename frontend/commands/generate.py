@@ -43,8 +43,8 @@ from .generation.endings import Endings
 from .generation.job import Job
 from .generation.output import OutputFile, OutputStream, is_same_file, output_to
 from .shared.loading import load
-from .shared.model_options import checked_options, require_model, with_defaults
-from .shared.options import add_options, add_verbose, obey_verbose
+from .shared.model_options import add_model_options, checked_options, require_model, with_defaults
+from .shared.options import add_verbose, obey_verbose
 from .shared.termination import orderly_termination
 
 USAGE = "MODEL [PROMPT ...] [options]"
@@ -82,15 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help=argparse.SUPPRESS)
     add_verbose(parser)
-    # A seed on the command line gives each prompt its own; a line of JSONL may set another.
-    add_options(
-        parser,
-        "sampling options",
-        SamplingParams,
-        leave_out=("seed", "frequence_penalty", "bad_words_token_ids"),
-        meanings={"max_tokens": f"maximum output tokens ({USUAL_TOKENS}, if max_length is unset)"},
-    )
-    add_options(parser, "engine options", EngineConfig, leave_out=("model",))
+    add_model_options(parser, USUAL_TOKENS)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

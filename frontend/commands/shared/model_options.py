@@ -1,4 +1,4 @@
-"""Checks the options of a subcommand that runs a model, before anything starts."""
+"""The options of a subcommand that runs a model on prompts, and their checks before anything starts."""
 
 import argparse
 from typing import Any
@@ -12,7 +12,20 @@ from ...console.logs import is_quiet
 from ...llm import LLM
 from ...models.generation_config import default_params
 from ...models.model_files import find_model
-from .options import given
+from .options import add_options, given
+
+
+def add_model_options(parser: argparse.ArgumentParser, usual_tokens: int) -> None:
+    """Add the options of sampling and of the engine, with the limit of an answer that sets none."""
+    # A seed on the command line gives each prompt its own; a line of JSONL may set another.
+    add_options(
+        parser,
+        "sampling options",
+        SamplingParams,
+        leave_out=("seed", "frequence_penalty", "bad_words_token_ids"),
+        meanings={"max_tokens": f"maximum output tokens ({usual_tokens}, if max_length is unset)"},
+    )
+    add_options(parser, "engine options", EngineConfig, leave_out=("model",))
 
 
 def checked_options(
