@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from bench.engines.child import Child, EngineFault
 from bench.engines.llama_cpp import common_beginning
-from bench.engines.scenarios import MAX_MODEL_LEN, MAX_NUM_SEQS, SCENARIOS
+from bench.engines.scenarios import MAX_NUM_SEQS, SCENARIOS, longest
 from bench.formats.random_gguf import BLOCKS, FILES, active_bytes, type_of
 from bench.formats.sight_gguf import encoder_name
 from bench.peers.peers import BITS, own_active_bytes
@@ -54,13 +54,14 @@ def test_a_scenario_is_the_same_for_every_engine_new_in_every_round_and_within_i
     shapes = [[[(len(ids), count) for ids, count in wave] for wave in each] for each in (waves, again)]
     assert shapes[0] == shapes[1], "the same work in every round"
     assert max(map(len, waves)) <= MAX_NUM_SEQS
-    assert max(len(ids) + count for wave in waves for ids, count in wave) <= MAX_MODEL_LEN
+    assert max(len(ids) + count for wave in waves for ids, count in wave) < longest([scenario])
     rates = {"decode": 128, "prefill_512": 512, "batch_16": 1024, "prefix_16": 512}
     assert name not in rates or scenario.tokens(waves) == rates[name]
 
 
 def test_an_engine_answers_and_its_printing_stays_out_of_the_way(fake: Child):
-    assert fake.ask("load", folder="x", quantization="int8", threads=3, max_model_len=1, max_num_seqs=1)["threads"] == 3
+    settings = {"threads": 3, "max_model_len": 1, "max_num_seqs": 1, "kv_gib": 2}
+    assert fake.ask("load", folder="x", quantization="int8", **settings)["threads"] == 3
     assert fake.ask("run", requests=[[[1, 2], 2], [[3], 3]])["tokens"] == [[1, 1], [3, 3, 3]]
     assert "may print" in fake.log.read_text()
 

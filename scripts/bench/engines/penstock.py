@@ -37,7 +37,7 @@ class Penstock(ServedEngine):
             max_model_len=settings.max_model_len,
             max_num_seqs=settings.max_num_seqs,
             num_threads=settings.threads,
-            kv_cache_memory="2GiB",
+            kv_cache_memory=f"{settings.kv_gib}GiB",
             block_size=BLOCK_SIZE,
             quiet=True,
             load_format="dummy" if is_dummy else "auto",

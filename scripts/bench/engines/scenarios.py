@@ -4,7 +4,7 @@ New ones, because an engine that keeps the prefixes of earlier requests would el
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .serve import Request
@@ -50,12 +50,16 @@ def _prefix_staged(prompts: Prompts) -> list[list[Request]]:
     return [[first], others]
 
 
+def _prefill(length: int) -> Scenario:
+    return Scenario(f"prefill_{length}", f"prefill {length:,}", "prompt", lambda prompts: [[(prompts.ids(length), 1)]])
+
+
+LONG = (4096, 8192, 16_384, 32_768, 65_536)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
         Scenario("decode", "decode, batch 1 (32 in, 128 out)", "output", lambda prompts: [[(prompts.ids(32), 128)]]),
-        Scenario("prefill_512", "prefill 512", "prompt", lambda prompts: [[(prompts.ids(512), 1)]]),
-        Scenario("prefill_2048", "prefill 2,048", "prompt", lambda prompts: [[(prompts.ids(2048), 1)]]),
+        *map(_prefill, (512, 2048)),
         Scenario(
             "batch_16", "16 × (128 in, 64 out)", "output", lambda prompts: [[(prompts.ids(128), 64) for _ in range(16)]]
         ),
@@ -76,11 +80,18 @@ SCENARIOS = {
         ),
         Scenario("prefix_staged", "the same, one first and 15 after it", "output", _prefix_staged),
         Scenario("long", "2,048 in, 64 out", "output", lambda prompts: [[(prompts.ids(2048), 64)]]),
+        *map(_prefill, LONG),
     )
 }  # fmt: skip
-DEFAULT = tuple(name for name in SCENARIOS if name not in ("prefix_staged", "batch_16_short"))
-MAX_MODEL_LEN = 2048 + 64 + 64  # the longest scenario, and a block's room
+BESIDES = ("prefix_staged", "batch_16_short", *(f"prefill_{length}" for length in LONG))  # run if named
+DEFAULT = tuple(name for name in SCENARIOS if name not in BESIDES)
 MAX_NUM_SEQS = 32
+
+
+def longest(scenarios: Iterable[Scenario]) -> int:
+    """The tokens of a scenario's longest request, or of the warm-up's, and a block's room."""
+    waves = [*warm_up(1000), *(wave for scenario in scenarios for wave in scenario.waves(0, 1000))]
+    return max(len(ids) + count for wave in waves for ids, count in wave) + 64
 
 
 def first_token(seed: int, vocabulary: int) -> list[Request]:

@@ -31,6 +31,7 @@ class Settings:
     threads: int
     max_model_len: int
     max_num_seqs: int
+    kv_gib: int  # for keys and values
 
 
 class ServedEngine(ABC):

@@ -18,7 +18,7 @@ from ..machine import Company, NoCompiler, read_bandwidth
 from . import OURS
 from .child import Child, EngineFault
 from .contenders import Contender
-from .scenarios import MAX_MODEL_LEN, MAX_NUM_SEQS, Scenario, first_token, warm_up
+from .scenarios import MAX_NUM_SEQS, Scenario, first_token, longest, warm_up
 from .serve import Request
 
 QUICK_START = 15.0  # seconds; slower ones are started once
@@ -34,13 +34,18 @@ class Plan:
     rounds: int
     starts: int
     patience: float
+    kv_bytes_per_token: int = 0  # of the widest keys and values that are compared
+
+    def kv_gib(self, max_model_len: int) -> int:
+        """Gigabytes of keys and values for every engine: room for the longest request, and at least 2."""
+        return max(2, -(-max_model_len * self.kv_bytes_per_token // 2**30))
 
 
 def hold(
     plan: Plan, contenders: list[Contender], scenarios: list[Scenario], quantization: str, keep: Callable[[Any], None]
 ) -> None:
     """Measure everything at one precision class; `keep` gets the record so far after each scenario."""
-    sitting = Sitting(plan, quantization)
+    sitting = Sitting(plan, quantization, longest(scenarios))
     try:
         for contender in contenders:
             sitting.begin(contender)
@@ -57,13 +62,14 @@ def hold(
 def prepare(plan: Plan, contenders: list[Contender], quantization: str) -> None:
     """Only make what `hold` would make first."""
     for contender in contenders:
-        Sitting(plan, quantization).prepare(contender)
+        Sitting(plan, quantization, longest([])).prepare(contender)
 
 
 class Sitting:
-    def __init__(self, plan: Plan, quantization: str) -> None:
+    def __init__(self, plan: Plan, quantization: str, max_model_len: int) -> None:
         self.plan = plan
         self.quantization = quantization
+        self.max_model_len = max_model_len
         self.contenders: list[Contender] = []  # those that run
         self.record: dict[str, Any] = {"engines": {}, "scenarios": {}, "import_torch": [], "faults": []}
 
@@ -130,8 +136,9 @@ class Sitting:
                 folder=str(self._format_of(contender)),
                 quantization=self.quantization,
                 threads=self.plan.threads,
-                max_model_len=MAX_MODEL_LEN,
+                max_model_len=self.max_model_len,
                 max_num_seqs=MAX_NUM_SEQS,
+                kv_gib=self.plan.kv_gib(self.max_model_len),
             )
             child.ask("run", requests=first_token(0, self.plan.vocabulary))
         except EngineFault:

