@@ -122,7 +122,8 @@ def throughput(rounds: int, shape: str, prompt: int = 32, tokens: int = 32) -> N
     options = {"load_format": "dummy", "quantization": "int8", "max_model_len": 512, "max_num_seqs": STREAMS}
     words = [word for name, value in options.items() for word in ("--" + name.replace("_", "-"), str(value))]
     with (
-        random_model(shape) as folder, LLM(folder, quiet=True, **options) as private,
+        random_model(shape) as folder,
+        LLM(folder, quiet=True, **options) as private,
         running(f"model={folder}", *words, "--keep-alive", "inf") as status,
         LLM("model", connect=status.address, quiet=True) as attached,
     ):

@@ -1,8 +1,9 @@
-"""One engine's side of `scripts/benchmark streams`: streamed answers, and a prompt that is computed beside them.
+"""One engine's side of `scripts/benchmark streams`: streamed answers, and prompts that are computed beside them.
 
     python -m bench.engines.streams ENGINE MODEL COURSE       # the course as JSON; prints the figures as JSON
 
 It runs in the engine's own Python. Each engine offers the four methods of `Driver`; `hold` is the course that all take.
+The drivers of other engines are in streams_of_others.py.
 """
 
 import asyncio
@@ -15,7 +16,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
@@ -39,13 +39,15 @@ class Course:
     prompt: int  # tokens
     heard: float  # seconds that the streams are heard by themselves
     known: int | None  # tokens of the prompt that are computed beforehand; None: a whole prompt is, and nothing of this
-    watched: float  # seconds of the prompt beside the streams
+    watched: float  # seconds of the prompts beside the streams
+    arrivals: int = 1  # prompts beside the streams
+    every: float = 1.0  # seconds between two of them
 
-    def prompts(self) -> tuple[list[int], list[int]]:
-        """The prompt that is computed alone, and the one next to the streams."""
+    def prompts(self) -> tuple[list[int], list[list[int]]]:
+        """The prompt that is computed alone, and those next to the streams."""
         first = ids(self.prompt if self.known is None else max(self.known, STREAM_PROMPT))
         known = first[: self.known or 0]
-        return first, known + ids(self.prompt - len(known))
+        return first, [known + ids(self.prompt - len(known)) for _ in range(self.arrivals)]
 
 
 class Gaps:
@@ -63,7 +65,7 @@ class Gaps:
         self._last[stream] = now
 
     def figures(self, alone: float, beside: float, computed: int | None) -> dict[str, float]:
-        found = {"prompt alone, s": alone, "prompt beside streams, s": beside}
+        found = {"prompt alone, s": alone, "all prompts beside streams, s": beside}
         if computed is not None:
             found["tokens of it computed at the end"] = computed
         for phase in ("before", "beside", "after"):
@@ -80,8 +82,8 @@ class Driver(ABC):
         self.model, self.course, self.gaps = model, course, gaps
 
     @abstractmethod
-    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
-        """Seconds that a prompt takes; it is given up after `watched` of them."""
+    def complete(self, prompts: list[list[int]], watched: float = float("inf")) -> float:
+        """Seconds from the first prompt's arrival until all have a token, or `watched`, when they are given up."""
 
     @abstractmethod
     def begin_streams(self) -> None: ...
@@ -97,19 +99,19 @@ class Driver(ABC):
 
 def hold(driver: Driver) -> dict[str, float]:
     course, gaps = driver.course, driver.gaps
-    first, prompt = course.prompts()
-    alone = driver.complete(first)
+    first, beside_streams = course.prompts()
+    alone = driver.complete([first])
     print(f"The prompt alone took {alone:.1f} s.", file=sys.stderr)
     driver.begin_streams()
     driver.run(3.0)
     gaps.phase = "before"
     driver.run(course.heard)
     gaps.phase = "beside"
-    beside = driver.complete(prompt, course.watched)
+    beside = driver.complete(beside_streams, course.watched)
     gaps.phase = "after"
     driver.run(course.heard)
     gaps.phase = "end"
-    return gaps.figures(alone, beside, driver.computed(prompt))
+    return gaps.figures(alone, beside, driver.computed(beside_streams[-1]))
 
 
 class Penstock(Driver):
@@ -140,10 +142,17 @@ class Penstock(Driver):
 
         return SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
 
-    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+    def complete(self, prompts: list[list[int]], watched: float = float("inf")) -> float:
+        async def arrive(number: int, tokens: list[int]) -> None:
+            await asyncio.sleep(number * self.course.every)
+            await self.llm.generate(tokens, self.params(1))
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*(arrive(number, tokens) for number, tokens in enumerate(prompts)))
+
         start = time.perf_counter()
         with contextlib.suppress(TimeoutError):
-            self.wait(asyncio.wait_for(self.llm.generate(tokens, self.params(1)), min(watched, 1e6)))
+            self.wait(asyncio.wait_for(all_of_them(), min(watched, 1e6)))
         return time.perf_counter() - start
 
     def begin_streams(self) -> None:
@@ -163,7 +172,7 @@ class Penstock(Driver):
         for task in self._listening:
             task.cancel()
         before = self.wait(self.llm.stats()).cached_tokens
-        self.complete(tokens, 1.0)
+        self.complete([tokens], 1.0)
         return self.wait(self.llm.stats()).cached_tokens - before
 
 
@@ -177,7 +186,7 @@ class BesidePictures(Penstock):
         self._seeds = iter(range(10**6))
         self.complete([])  # records its calls
 
-    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
+    def complete(self, prompts: list[list[int]], watched: float = float("inf")) -> float:
         """Seconds that a picture takes."""
         from .sight.look import picture
 
@@ -193,107 +202,16 @@ class BesidePictures(Penstock):
         return None
 
 
-class Vllm(Driver):
-    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
-        super().__init__(model, course, gaps)
-        from .vllm import ENVIRONMENT
+def driver_of(engine: str) -> type[Driver]:
+    from .streams_of_others import LlamaCpp, Vllm
 
-        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-        os.environ.update(ENVIRONMENT, VLLM_CPU_OMP_THREADS_BIND=cores, VLLM_CPU_KVCACHE_SPACE="8")
-        from vllm import LLM
+    drivers: dict[str, type[Driver]] = {
+        "penstock": Penstock, "penstock beside pictures": BesidePictures, "vllm": Vllm, "llama.cpp": LlamaCpp,
+    }  # fmt: skip
+    return drivers[engine]
 
-        options = {"skip_tokenizer_init": True, "max_model_len": max(course.prompt, ROOM) + 128, "dtype": "bfloat16"}
-        self.engine = LLM(model, max_num_seqs=64, **options).llm_engine
-
-    def _add(self, name: str, tokens: list[int], count: int) -> None:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        kind = RequestOutputKind.DELTA
-        params = SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False, output_kind=kind)
-        self.engine.add_request(name, {"prompt_token_ids": tokens}, params)
-
-    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
-        self._add("prompt", tokens, 1)
-        taken = self._run(watched, awaited="prompt")
-        self.engine.abort_request(["prompt"])
-        return taken
-
-    def begin_streams(self) -> None:
-        for number in range(STREAMS):
-            self._add(f"stream {number}", ids(STREAM_PROMPT), ROOM)
-
-    def run(self, seconds: float) -> None:
-        self._run(seconds)
-
-    def _run(self, until: float, awaited: str = "") -> float:
-        start = time.perf_counter()
-        while time.perf_counter() - start < until:
-            for output in self.engine.step():
-                if output.request_id == awaited:
-                    return time.perf_counter() - start
-                self.gaps.note(output.request_id)
-        return time.perf_counter() - start
-
-
-class LlamaCpp(Driver):
-    """Works like llama.cpp's server: a step has the streams' tokens and as much of the prompt as fits into a batch."""
-
-    def __init__(self, model: str, course: Course, gaps: Gaps) -> None:
-        super().__init__(model, course, gaps)
-        from .llama_cpp import LlamaCpp as Engine
-        from .serve import Settings
-
-        cores = len(os.sched_getaffinity(0))
-        self.engine = Engine()
-        self.engine.load(Path(model), Settings(course.quantization, cores, course.prompt, STREAMS + 1))
-        self.engine.make_common_room(STREAMS + 1, course.prompt + STREAMS * ROOM_OF_STREAM)
-        self._newest: dict[int, tuple[int, int]] = {}  # each stream's last token and its position
-        self._known = self._computed = 0
-
-    def complete(self, tokens: list[int], watched: float = float("inf")) -> float:
-        from .llama_cpp import BATCH_TOKENS
-
-        start = time.perf_counter()
-        left = self._entries(STREAMS, tokens)[self._known :]
-        while left and time.perf_counter() - start < watched:
-            fits = BATCH_TOKENS - len(self._newest)
-            self._step(left[:fits])
-            left = left[fits:]
-        self._computed, self._known = len(tokens) - len(left), self.course.known or 0
-        self.engine.forget(STREAMS, 0 if self._newest else self._known)
-        return time.perf_counter() - start
-
-    def begin_streams(self) -> None:
-        for stream in range(STREAMS):
-            first = self.engine.decode(self._entries(stream, ids(STREAM_PROMPT)))[stream]
-            self._newest[stream] = first, STREAM_PROMPT
-
-    def run(self, seconds: float) -> None:
-        start = time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            self._step([])
-
-    def computed(self, tokens: list[int]) -> int:
-        return self._computed
-
-    @staticmethod
-    def _entries(sequence: int, tokens: list[int]) -> list[Any]:
-        return [(token, position, sequence, position == len(tokens) - 1) for position, token in enumerate(tokens)]
-
-    def _step(self, chunk: list[Any]) -> None:
-        streamed = [(token, position, stream, True) for stream, (token, position) in self._newest.items()]
-        for sequence, token in self.engine.decode(streamed + chunk).items():
-            if sequence < STREAMS:
-                self._newest[sequence] = token, self._newest[sequence][1] + 1
-                self.gaps.note(sequence)
-
-
-DRIVERS: dict[str, type[Driver]] = {
-    "penstock": Penstock, "penstock beside pictures": BesidePictures, "vllm": Vllm, "llama.cpp": LlamaCpp,
-}  # fmt: skip
 
 if __name__ == "__main__":
     engine, model, course = sys.argv[1:]
-    print(json.dumps(hold(DRIVERS[engine](model, Course(**json.loads(course)), Gaps()))), flush=True)
+    print(json.dumps(hold(driver_of(engine)(model, Course(**json.loads(course)), Gaps()))), flush=True)
     os._exit(0)  # what is left of the streams isn't waited for

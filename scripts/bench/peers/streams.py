@@ -1,6 +1,7 @@
 """The times between tokens of streamed answers while a long prompt is computed.
 
     scripts/benchmark streams --prompt 32768 --known 24576 --watched 240 --python vllm=PYTHON llama.cpp=PYTHON
+    scripts/benchmark streams --prompt 4096 --arrivals 16 --every 1 --python vllm=PYTHON
     scripts/benchmark streams --picture
 
 Eight answers are streamed, first alone, then while one prompt is computed, then alone again, for they have grown
@@ -9,8 +10,9 @@ stream, and how long the prompt took alone and beside them. Every engine is a pr
 with its defaults. `--models` takes models that the scenario `peers` has prepared.
 
 A long prompt beside streams takes long. `--watched` gives it up after so many seconds, and `--known` computes its
-beginning before the streams start, so that a later part of it can be watched. `--picture` puts questions about
-pictures in place of the prompt, one after another, beside four answers of Penstock alone, in Qwen3-VL-2B's shape.
+beginning before the streams start, so that a later part of it can be watched. With `--arrivals` several prompts come,
+one every `--every` seconds, and the time until all have their first tokens is printed. `--picture` puts questions
+about pictures in place of the prompt, one after another, beside four answers of Penstock alone, in Qwen3-VL-2B's shape.
 """
 
 import json
@@ -43,10 +45,10 @@ next(each for each in vars(served).values() if isinstance(each, type) and each._
 
 def run(
     quantization: Quantization = "int8", prompt: int = 32_768, heard: float = 20.0, known: int | None = None,
-    watched: float = float("inf"), engines: tuple[str, ...] = (), picture: bool = False, python: tuple[str, ...] = (),
-    models: Path | None = None,
+    watched: float = float("inf"), arrivals: int = 1, every: float = 1.0, engines: tuple[str, ...] = (),
+    picture: bool = False, python: tuple[str, ...] = (), models: Path | None = None,
 ) -> Any:  # fmt: skip
-    course = Course(quantization, 0 if picture else prompt, heard, known, watched)
+    course = Course(quantization, 0 if picture else prompt, heard, known, watched, arrivals, every)
     pythons = {OURS: sys.executable, WITH_PICTURES: sys.executable} | dict(pair.split("=", 1) for pair in python)
     chosen = [WITH_PICTURES] if picture else engines or [name for name in pythons if name != WITH_PICTURES]
     found = {}
