@@ -63,9 +63,11 @@ class Journal:
             raise ConfigError(f"The journal {path} cannot be opened: {error.strerror}.") from error
         try:
             _lock(file, path)
-            length = _recovered_length(file, path)
+            length, synced = _recovered(file, path)
             os.ftruncate(file, length)
-            # A tail that was read may still be in memory alone.
+            # A tail that was read may still be in memory alone. Pages that an earlier sync could not write count as
+            # clean: no sync stores them unless they are written again.
+            _write_again(file, synced, length)
             os.fsync(file)
             sync_folder(path.parent)
             os.lseek(file, length, os.SEEK_SET)
@@ -203,17 +205,18 @@ def _frame_at(content: mmap.mmap, offset: int) -> JournalFrame | None:
     return JournalFrame(offset, end, synced, record) if zlib.crc32(record, zlib.crc32(fields)) == checksum else None
 
 
-def _recovered_length(file: int, path: Path) -> int:
-    """The length of the whole records; raises if the file is no journal, or lost records that had been synced."""
+def _recovered(file: int, path: Path) -> tuple[int, int]:
+    """The length of the whole records, and how much of it is certainly on the disk; raises if the file is no journal,
+    or lost records that had been synced."""
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
     if not status.st_size:
-        return 0
+        return 0, 0
     with mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ) as content:
-        length = 0
+        length = synced = 0
         for found in _frames(content):
-            length = found.end
+            length, synced = found.end, found.synced
         if not length and not _MARK.startswith(content[: len(_MARK)].rstrip(b"\0")):
             raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
         if (later := _synced_later(content, length)) is not None:
@@ -221,7 +224,12 @@ def _recovered_length(file: int, path: Path) -> int:
                 f"The journal {path} is damaged at byte {length:,}, and whole again from byte {later:,}: the disk has "
                 "lost what it had stored. Restore the file, or move it away to start again."
             )
-        return length
+        return length, synced
+
+
+def _write_again(file: int, start: int, end: int) -> None:
+    while start < end:
+        start += os.pwrite(file, os.pread(file, min(_BUFFERED_BYTES, end - start), start), start)
 
 
 def _synced_later(content: mmap.mmap, place: int) -> int | None:

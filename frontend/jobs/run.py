@@ -1,7 +1,7 @@
 """One run of a job with one model: submits the rows that are left, and keeps each answer as it completes.
 
-Rows are submitted in the input's order, a window of them at a time. A row that the model has died of twice is computed
-alone at the end; if the model dies again, the row has failed.
+Rows are submitted in the order of their prefixes (`order.py`), a window of them at a time. A row that the model has
+died of twice is computed alone at the end; if the model dies again, the row has failed.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,6 +27,7 @@ from ..session.session import Session
 from ..session.window import Window
 from .job_input import InputLine
 from .ledger import memory_of_processes
+from .order import in_prefix_order
 from .records import Answered, Continued, Died, Progressed
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class JobRun:
         self._began = self._looked = time.monotonic()  # at the unfinished answers
 
     def all(self) -> None:
-        self._answer(self._rows_in_company(), self.session.config.window)
+        self._answer(in_prefix_order(self._rows_in_company()), self.session.config.window)
         if self._refused:
             self._answer(self._rows_in_company(), self.session.config.window)
         if self.job.state.deaths:
@@ -138,9 +138,11 @@ class JobRun:
                 prompt = Continuation(prompt, self.job.state.said[line.row])
             seed = self._seeded(line, row)
             if self.session.daemon is None:
-                yield replace(parse_checked(prompt, row.params), seed=seed, delta_tokens=_DELTA_TOKENS)
+                parsed = parse_checked(prompt, row.params)
+                parsed.seed, parsed.delta_tokens = seed, _DELTA_TOKENS
             else:
-                yield parse_checked(prompt, msgspec.structs.replace(row.params, seed=seed))
+                parsed = parse_checked(prompt, msgspec.structs.replace(row.params, seed=seed))
+            yield parsed
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
 

@@ -47,8 +47,8 @@ def check_template_options(options: Mapping[str, Any] | None) -> None:
 def check_names(what: str, holder: Any, known: tuple[str, ...]) -> None:
     """Raise `RequestError` for a misspelt key, which would be ignored."""
     if isinstance(holder, Mapping):
-        for name in holder.keys() - set(known):
-            if (meant := slip(name, known)) is not None:
+        for name in holder:
+            if name not in known and (meant := slip(name, known)) is not None:
                 raise RequestError(f"{what} has no {name!r}. Did you mean {meant}?")
 
 
@@ -111,7 +111,7 @@ def _check_part(part: Any, sees: bool) -> None:
 
 def _value(holder: Any, name: str) -> Any:
     """The value of a dict, a dataclass or a pydantic model under a name."""
-    if isinstance(holder, Mapping):
+    if type(holder) is dict or isinstance(holder, Mapping):
         return holder.get(name)
     is_read = dataclasses.is_dataclass(holder) or callable(getattr(holder, "model_dump", None))
     return getattr(holder, name, None) if is_read and not isinstance(holder, type) else None

@@ -9,6 +9,8 @@ def plain(value: Any) -> Any:
     """Copy a value into JSON's own types: objects with methods would be a way out of the sandbox."""
     if value is None or type(value) in (str, int, float, bool):
         return value
+    if type(value) is dict:
+        return {plain(key): plain(item) for key, item in value.items()}
     for kind, base_value in _BASE_VALUES.items():  # a subclass, such as an enum
         if isinstance(value, kind):
             return base_value(value)

@@ -56,7 +56,7 @@ class Conversation:
     template_options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ParsedPrompt:
     """One prompt of a caller, parsed into its parts, with its parameters."""
 

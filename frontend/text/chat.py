@@ -170,7 +170,9 @@ class CompiledTemplate(NamedTuple):
 @lru_cache(maxsize=64)
 def compiled_template(text: str) -> CompiledTemplate:
     with _syntax_in_words():
-        return CompiledTemplate(_environment.from_string(text), goes_through_parts(_environment.parse(text)))
+        template = _environment.from_string(text)
+        template.globals = dict(template.globals)  # a ChainMap, which each rendering would copy key by key
+        return CompiledTemplate(template, goes_through_parts(_environment.parse(text)))
 
 
 def parsed_template(text: str) -> nodes.Template:

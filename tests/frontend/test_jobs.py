@@ -4,7 +4,8 @@ import gzip
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,13 @@ from builders.shell import SLOW, STAND_IN
 
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
+from penstock.frontend.jobs.job_input import InputLine
+from penstock.frontend.jobs.order import beginning_of, in_prefix_order
 from penstock.frontend.jobs.records import Answered, Bits, Died, Forgotten, Head, JobState
 from penstock.frontend.jobs.run import seed_of
-from penstock.protocol.errors import ConfigError
+from penstock.frontend.rows.prompts import Row, json_row
+from penstock.protocol.errors import ConfigError, RequestError
+from penstock.protocol.parameters.sampling import SamplingParams
 
 QUESTION = [{"role": "user", "content": "one"}]
 
@@ -193,3 +198,27 @@ def test_a_set_of_rows_takes_a_bit_a_row():
 def test_the_seed_of_a_row_depends_on_the_job_the_row_and_its_custom_id():
     seeds = {seed_of(*given) for given in ((0, 0, ""), (0, 1, ""), (1, 0, ""), (0, 0, "a"))}
     assert len(seeds) == 4 and all(0 <= seed < 2**63 for seed in seeds) and seed_of(0, 1, "a") == seed_of(0, 1, "a")
+
+
+def test_rows_that_begin_alike_are_computed_one_after_another_within_a_stretch():
+    rules = [f"Rule {number}: " + "be brief. " * 40 for number in range(5)]
+    asked = [(f"{index}", rules[index * 7 % 5]) for index in range(3000)]
+
+    def rows() -> Iterator[tuple[InputLine, Row]]:
+        for index, (name, rule) in enumerate(asked):
+            messages = [{"role": "system", "content": rule}, {"role": "user", "content": name}]
+            line = batch_line(name, messages=messages)
+            yield InputLine(index, index + 1, line), json_row(index + 1, line, SamplingParams())
+
+    found = [line.row for line, _ in in_prefix_order(rows())]
+    assert sorted(found) == list(range(3000))
+    rules_in_turn = [rule for rule, _ in groupby(asked[row][1] for row in found)]
+    assert len(rules_in_turn) <= 2 * len(rules)  # two stretches
+    tenants = [Row("same", SamplingParams(cache_salt=salt)) for salt in "abab"]
+    lines = [(InputLine(index, index + 1, "same"), row) for index, row in enumerate(tenants)]
+    assert [line.row for line, _ in in_prefix_order(lines)] == [0, 2, 1, 3]
+
+
+@for_each("prompt", ["text", [1, 2], {"prompt_token_ids": [1 << 80]}, {"prompt": 5}, RequestError("no"), None])
+def test_a_row_of_any_kind_has_a_place_among_the_others(prompt):
+    assert isinstance(beginning_of(Row(prompt, SamplingParams()))[2], str)
