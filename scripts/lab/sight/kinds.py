@@ -13,7 +13,7 @@ from .asking import Question, Seen, is_on_side, worded
 from .charts import chart_seen
 from .pairs import pair_seen
 from .printed import number_seen, word_seen
-from .shapes import shapes_seen
+from .shape_questions import shapes_seen
 from .talk import talk_heard
 
 # What draws each, and how often: among pictures with questions, and among those that teach the eyes alone, to which

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from ..text.example import Draw
 from .asking import Ask, Seen
 from .canvas import Canvas, random_size
-from .shapes import Thing, counts, draw_thing, scattered, with_article
+from .shape_questions import counts, with_article
+from .shapes import Thing, draw_thing, scattered
 
 _WHICH_HAS = (
     "[Which|Which one] of the [two |]pictures [has|shows|contains] {thing}?",

@@ -3,7 +3,8 @@
 from ..text.example import Draw
 from .asking import Ask, Seen
 from .canvas import COLOURS
-from .shapes import SHAPES, plural
+from .shape_questions import plural
+from .shapes import SHAPES
 
 _MISSING = (
     "How many {things}[ are there| do you see| can you see| are in the picture|]?",
