@@ -182,7 +182,8 @@ class JobRun:
         label = f"{self.job.input_digest} {self.job.options.seed} {line.row}".encode()
         identity = LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
         batch = row.batch or BatchLine.failed(str(line.row if row.name is None else row.name), output)
-        return batch.answer(output, self.job.options.model, identity).encode(errors="backslashreplace")
+        line = batch.answer(output, self.job.options.model, self.session.num_tokens, identity)
+        return line.encode(errors="backslashreplace")
 
     def _progressed(self) -> None:
         memory = memory_of_processes() if self.session.daemon is None else 0

@@ -126,6 +126,10 @@ class Session(ABC, Generic[RequestT]):
         """Whether requests may have pictures, once it is ready."""
         return self.plan is not None and self.plan.media is not None
 
+    def num_tokens(self, text: str) -> int:
+        """The length of a text in the model's tokens."""
+        return len(self.tokenizer.encode(text, add_special_tokens=False))
+
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()

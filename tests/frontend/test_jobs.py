@@ -35,6 +35,7 @@ LINES = [
     json.dumps({"messages": QUESTION, "id": "mine", "max_tokens": 9}),
     batch_line("chat", messages=QUESTION, logprobs=True, top_logprobs=2, n=2),
     batch_line("text", "/v1/completions", prompt=[5, 6], logprobs=1, seed=3),
+    json.dumps({"custom_id": "response", "url": "/v1/responses", "body": {"input": "one", "max_output_tokens": 4}}),
     batch_line("wrong", messages=QUESTION, colour=1),
     "nonsense",
     *(json.dumps({"prompt": f"prompt {number}", "max_tokens": 1 + number % 7}) for number in range(30)),
@@ -73,9 +74,11 @@ def test_answers_are_in_order_and_failures_in_a_file_of_their_own_without_a_time
     done = batch(source, out)
     assert done.returncode == 3 and f"{NUM_FAILED} of {NUM_ROWS} lines failed" in done.stderr, done.stderr
     answers, errors = ([json.loads(line) for line in content.splitlines()] for content in made(out))
-    assert [each.get("custom_id", each.get("index")) for each in answers] == [0, 1, "chat", "text", *range(6, NUM_ROWS)]
+    names = [0, 1, "chat", "text", "response", *range(7, NUM_ROWS)]
+    assert [each.get("custom_id", each.get("index")) for each in answers] == names
     assert answers[2]["response"]["body"]["created"] == 0
-    assert [each["custom_id"] for each in errors] == ["wrong", "5"]
+    assert answers[4]["response"]["body"]["usage"]["output_tokens"] == 4
+    assert [each["custom_id"] for each in errors] == ["wrong", "6"]
     assert all(each["response"]["status_code"] == 400 and each["error"] is None for each in errors)
     other = tmp_path / "elsewhere.jsonl"
     packed = tmp_path / "in.jsonl.gz"

@@ -21,7 +21,7 @@ from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.openapi import document
 from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.requests.parameters import sampling_params
-from penstock.frontend.http.requests.thinking import thinking_of
+from penstock.frontend.http.requests.request_parts import thinking_of
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
 from penstock.frontend.http.schemas.foreign_fields import FOREIGN_FIELDS, HINTS, RENAMED

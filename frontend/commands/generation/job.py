@@ -115,7 +115,7 @@ class Job:
     def _write(self, number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> None:
         if row.batch is not None:
             heading = _heading_of(number, row) if self._has_text and not self.is_json else ""
-            self.output.write(heading + row.batch.answer(output, self.model))
+            self.output.write(heading + row.batch.answer(output, self.model, self.llm._session.num_tokens))
         elif self.is_json:
             self.output.write(as_json(number, row, output))
         elif output.error_code != 200:

@@ -1,21 +1,80 @@
-"""The output items of a response while they grow: reasoning, message and calls, in order of arrival.
+"""A response of /v1/responses, and its output items while they grow: reasoning, message and calls, in order of arrival.
 
-It produces the events that OpenAI's clients expect around each item, and the finished items.
+Items produce the events that OpenAI's clients expect around each of them.
 """
 
+import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from ....protocol.outputs import CompletionOutput, ToolCall
-from ..schemas.responses import OutputItem, ResponseEvent, TextPart
+from ....protocol.parameters.sampling import SamplingParams
+from ..schemas.responses import (
+    FlatChoice,
+    Incomplete,
+    InputDetails,
+    OutputDetails,
+    OutputItem,
+    Response,
+    ResponseEvent,
+    ResponsesRequest,
+    ResponsesUsage,
+    TextPart,
+)
+from ..schemas.sampling import Usage
+
+
+def new_response(
+    request: ResponsesRequest, params: SamplingParams, response_id: str, created: int, model: str
+) -> Response:
+    return Response(
+        id=response_id,
+        created_at=created,
+        model=request.model or model,
+        status="in_progress",
+        output=[],
+        instructions=request.instructions,
+        metadata=request.metadata or {},
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        max_output_tokens=request.max_output_tokens,
+        tool_choice=_told(request.tool_choice) if request.tool_choice is not None else "auto",
+        tools=[{"strict": None, **msgspec.to_builtins(tool)} for tool in request.tools or ()],
+    )
+
+
+def _told(choice: str | FlatChoice) -> Any:
+    if isinstance(choice, str):
+        return choice
+    return {name: value for name, value in msgspec.to_builtins(choice).items() if value is not None}
+
+
+def finish_response(
+    response: Response, items: "ResponseItems", reason: str | None, usage: Usage, num_tokens: Callable[[str], int]
+) -> None:
+    """Fill in what is known at the end. The marks around a thought aren't counted, since they aren't part of it."""
+    response.output = items.done
+    response.status = "incomplete" if reason == "length" else "completed"
+    response.incomplete_details = Incomplete(reason="max_output_tokens") if reason == "length" else None
+    response.usage = ResponsesUsage(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        input_tokens_details=InputDetails(cached_tokens=usage.prompt_tokens_details.cached_tokens),
+        output_tokens_details=OutputDetails(reasoning_tokens=num_tokens(items.thought) if items.thought else 0),
+    )
 
 
 class ResponseItems:
-    def __init__(self) -> None:
+    def __init__(self, digits: str | None = None) -> None:
+        """Ids end with `digits` and a number, by default with random ones."""
+        numbers = itertools.count()
+        self._digits = (lambda: secrets.token_hex(12)) if digits is None else (lambda: f"{digits}{next(numbers) or ''}")
         self.done: list[OutputItem] = []
         self._open: OutputItem | None = None
         self._call_index = -1
@@ -52,7 +111,7 @@ class ResponseItems:
         item = self._open
         if item is None or item.type != kind:
             yield from self.close()
-            item = _empty(kind)
+            item = self._empty(kind)
             yield self._opened(item)
             part = msgspec.structs.replace(_part(item))
             yield self._event("content_part.added", item, part=part, content_index=0)
@@ -66,7 +125,7 @@ class ResponseItems:
             yield from self.close()
             self._call_index = call.index
             item = OutputItem(
-                id=_id("fc"), type="function_call", status="in_progress", call_id=call.id or _id("call"),
+                id=self._id("fc"), type="function_call", status="in_progress", call_id=call.id or self._id("call"),
                 name=call.function.name or "", arguments="",
             )  # fmt: skip
             yield self._opened(item)
@@ -86,6 +145,19 @@ class ResponseItems:
         """An event of the open item."""
         return ResponseEvent(type=f"response.{kind}", item_id=item.id, output_index=len(self.done), **fields)
 
+    def _empty(self, kind: str) -> OutputItem:
+        if kind == "reasoning":
+            content = [TextPart(text="", type="reasoning_text")]
+            return OutputItem(id=self._id("rs"), type="reasoning", status="in_progress", summary=[], content=content)
+        content = [TextPart(text="", type="output_text", annotations=[], logprobs=[])]
+        return OutputItem(
+            id=self._id("msg"), type="message", status="in_progress", role="assistant", content=content
+        )
+
+    def _id(self, kind: str) -> str:
+        return f"{kind}_{self._digits()}"
+
+
 
 def _part(item: OutputItem) -> TextPart:
     """The only part of a reasoning item or a message."""
@@ -95,15 +167,3 @@ def _part(item: OutputItem) -> TextPart:
 
 def _logprobs(item: OutputItem) -> list[Any] | UnsetType:
     return [] if item.type == "message" else UNSET
-
-
-def _empty(kind: str) -> OutputItem:
-    if kind == "reasoning":
-        content = [TextPart(text="", type="reasoning_text")]
-        return OutputItem(id=_id("rs"), type="reasoning", status="in_progress", summary=[], content=content)
-    content = [TextPart(text="", type="output_text", annotations=[], logprobs=[])]
-    return OutputItem(id=_id("msg"), type="message", status="in_progress", role="assistant", content=content)
-
-
-def _id(kind: str) -> str:
-    return f"{kind}_{secrets.token_hex(12)}"

@@ -12,17 +12,15 @@ from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
 from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
-from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, pieces
 from ..answers.logprobs import chat_logprobs, prompt_logprobs
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_tools, own_template, rendered
-from ..requests.parameters import sampling_params
-from ..requests.thinking import thinking_of
-from ..requests.tool_choice import CallParser, ToolChoice
+from ..requests.conversation import own_template, rendered
+from ..requests.request_parts import chat_parts
+from ..requests.tool_choice import CallParser
 from ..schemas.chat import (
     AnswerDelta,
     AnswerMessage,
@@ -32,7 +30,6 @@ from ..schemas.chat import (
     ChatCompletion,
     ChatLogprobs,
     ChatRequest,
-    ChosenTool,
     FunctionCall,
     ToolCall,
 )
@@ -103,26 +100,11 @@ async def chat(call: Call, request: ChatRequest) -> AnyReply:
 
 
 def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
-    if request.echo:
-        raise ApiError(400, "echo works with /v1/completions only.", param="echo")
-    given = request.tool_choice
-    choice = ToolChoice.of(given.chosen if isinstance(given, ChosenTool) else given, as_tools(request.tools))
-    thinking = thinking_of(request)
-    params = sampling_params(
-        request,
-        model.defaults,
-        call.salt,
-        max_tokens=request.max_completion_tokens or request.max_tokens,
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        call_shape=choice.shape,
-        reasoning_max_tokens=thinking.max_tokens,
-        lora_name=model.adapter(request.lora_name),
-    )
-    params = guarded(params)
+    parts = chat_parts(request, model.defaults, call.salt, model.adapter(request.lora_name))
+    params, choice, options = guarded(parts.params), parts.choice, parts.template_options
     check_asked(1, params, call.server.options)
     if request.chat_template is None:
         model.check_template_options(request.chat_template_kwargs, choice.tools)
-    options = thinking.template_options
     if request.continue_final_message:
         options["continue_final_message"] = True
     prompt = rendered(

@@ -11,14 +11,13 @@ from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
-from ..answers.errors import ApiError
 from ..answers.generation import AnswerPiece, Generation, Prompt, check_asked, check_length, pieces
 from ..answers.logprobs import Section, completion_logprobs, prompt_logprobs
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.parameters import sampling_params
+from ..requests.request_parts import COMPLETION_TOKENS, as_prompts, completion_params
 from ..schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..schemas.sampling import Usage
 
@@ -101,45 +100,15 @@ async def completions(call: Call, request: CompletionRequest) -> AnyReply:
 
 
 def _prepared(call: Call, request: CompletionRequest, model: LoadedModel) -> _Completions:
-    if request.suffix:
-        raise ApiError(400, "suffix: filling a gap is not supported; leave it out.", param="suffix")
-    if request.best_of is not None and request.best_of != (request.n or 1):
-        raise ApiError(400, "best_of must equal n: all answers are returned.", param="best_of")
     is_echo_only = request.max_tokens == 0
-    if is_echo_only and not request.echo:
-        raise ApiError(400, "max_tokens=0 asks for nothing; it needs echo.", param="max_tokens")
-    wants_prompt = request.echo and request.logprobs is not None
-    params = sampling_params(
-        request,
-        model.defaults,
-        call.salt,
-        # OpenAI's default for this endpoint.
-        max_tokens=1 if is_echo_only else 16 if request.max_tokens is None else request.max_tokens,
-        logprobs=request.logprobs,
-        prompt_logprobs=max(request.logprobs or 0, request.prompt_logprobs or 0) if wants_prompt else None,
-        lora_name=model.adapter(request.lora_name),
-    )
+    defaults = msgspec.structs.replace(model.defaults, max_tokens=COMPLETION_TOKENS)
+    params = completion_params(request, defaults, call.salt, model.adapter(request.lora_name))
     params = guarded(params)
     given = as_prompts(request.prompt)
     check_asked(len(given), params, call.server.options)
     adds_special_tokens = request.add_special_tokens is not False
     prompts = [_prompt(each, model, adds_special_tokens=adds_special_tokens) for each in given]
     return _Completions(Generation(call, model, prompts, params), request, is_echo_only)
-
-
-def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]]:
-    """Token ids are one prompt; a list of texts or of lists of ids is several."""
-    if isinstance(given, str):
-        return [given]
-    if not given:
-        raise ApiError(400, "prompt: the list is empty; give at least one prompt.", param="prompt")
-    if isinstance(given[0], int):
-        if not all(isinstance(each, int) for each in given):
-            raise ApiError(400, "prompt: a list that begins with a token id holds token ids alone.", param="prompt")
-        return [given]  # type: ignore[list-item]
-    if any(isinstance(each, int) for each in given):
-        raise ApiError(400, "prompt: token ids stand in a list of their own.", param="prompt")
-    return given  # type: ignore[return-value]
 
 
 def _prompt(given: str | list[int], model: LoadedModel, *, adds_special_tokens: bool) -> Prompt:

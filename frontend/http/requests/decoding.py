@@ -121,12 +121,28 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
     try:
         request = msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        fault = DecodingFault.of(error, kind, whole="The body", given=_plain(body))
-        raise ApiError(400, fault.sentence + _form_of_tools(fault.field), param=fault.field or None) from None
+        raise _unfit(error, kind, _plain(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         sentence = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
         raise ApiError(400, sentence) from None
-    for name in kind.__struct_fields__:
+    return _shallow(request)
+
+
+def converted(body: Any, kind: type[Body]) -> Body:
+    """The struct of a body that was decoded to plain types, as that of a batch's line is."""
+    try:
+        return _shallow(msgspec.convert(body, kind))
+    except msgspec.ValidationError as error:
+        raise _unfit(error, kind, body) from None
+
+
+def _unfit(error: msgspec.ValidationError, kind: type[Body], given: Any) -> ApiError:
+    fault = DecodingFault.of(error, kind, whole="The body", given=given)
+    return ApiError(400, fault.sentence + _form_of_tools(fault.field), param=fault.field or None)
+
+
+def _shallow(request: Body) -> Body:
+    for name in request.__struct_fields__:
         if isinstance(value := getattr(request, name), (dict, list)):
             check_levels(name, value)
     return request

@@ -1,0 +1,189 @@
+"""The kinds of requests that a line of a batch may have: how each is read, and how its answer is written.
+
+There is a form for each endpoint of the server that answers with text. Requests are read by the functions of these
+endpoints, and answers are made of the same structs.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestOutput
+from ...protocol.parameters.sampling import SamplingParams
+from ..http.answers.errors import ApiError
+from ..http.answers.logprobs import Section, chat_logprobs, completion_logprobs, prompt_logprobs
+from ..http.answers.long_json import LongJson
+from ..http.answers.response_items import ResponseItems, finish_response, new_response
+from ..http.endpoints.chat import choice_of
+from ..http.operations import OPERATIONS
+from ..http.requests.conversation import as_messages, own_template
+from ..http.requests.request_parts import RequestParts, as_prompts, chat_parts, completion_params, response_parts
+from ..http.requests.tool_choice import ToolChoice
+from ..http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
+from ..http.schemas.completions import Completion, CompletionChoice, CompletionRequest
+from ..http.schemas.responses import Response, ResponsesRequest
+from ..http.schemas.sampling import PromptDetails, Usage
+from ..media.sources.parts import take_media
+from ..requests.prompts import Conversation
+
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
+
+
+class AnswerContext(NamedTuple):
+    """What an answer has besides its request and its output."""
+
+    digits: str  # of its ids
+    created: int  # Unix seconds
+    model: str  # if the body names none
+    num_tokens: Callable[[str], int]
+
+
+@dataclass(slots=True)
+class LineForm(ABC, Generic[RequestT]):
+    body: RequestT
+
+    @abstractmethod
+    def prompt_and_params(self, defaults: SamplingParams) -> tuple[Any, SamplingParams]:
+        """The prompt or conversation, and its parameters; raises if the request is refused."""
+
+    @abstractmethod
+    def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> msgspec.Struct: ...
+
+
+@dataclass(slots=True)
+class ChatLine(LineForm[ChatRequest]):
+    choice: ToolChoice = field(default_factory=lambda: ToolChoice(None))
+
+    def prompt_and_params(self, defaults: SamplingParams) -> tuple[Conversation, SamplingParams]:
+        body = self.body
+        if body.continue_final_message or body.add_generation_prompt is False:
+            raise ApiError(400, "continue_final_message and add_generation_prompt are not for batches.")
+        parts = chat_parts(body, defaults, None, body.lora_name)
+        self.choice = parts.choice
+        return _conversation(parts, own_template(body, is_trusted=True)), parts.params
+
+    def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> ChatCompletion:
+        body, call_parsers = self.body, self.choice.call_parsers(len(output.outputs), context.digits)
+        choices: list[ChatChoice] = []
+        for answer in output.outputs:
+            if call_parsers is not None:
+                call_parsers[answer.index].take(answer)
+            if not body.shows_thoughts:
+                answer.reasoning_content = None
+            found = answer.logprobs
+            logprobs = None if found is None else chat_logprobs(found, body.top_logprobs or 0, json)
+            choices.append(choice_of(answer, logprobs))
+        completion = ChatCompletion(
+            id="chatcmpl-" + context.digits,
+            created=context.created,
+            model=body.model or context.model,
+            choices=choices,
+            usage=_usage(output),
+        )
+        if output.prompt_logprobs is not None:
+            completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
+        return completion
+
+
+@dataclass(slots=True)
+class ResponseLine(LineForm[ResponsesRequest]):
+    parts: RequestParts | None = None
+
+    def prompt_and_params(self, defaults: SamplingParams) -> tuple[Conversation, SamplingParams]:
+        self.parts = response_parts(self.body, defaults, None, None)
+        return _conversation(self.parts, None), self.parts.params
+
+    def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> Response:
+        parts = self.parts or response_parts(self.body, SamplingParams(), None, None)
+        choice, params = parts.choice, parts.params
+        response = new_response(self.body, params, "resp_" + context.digits, context.created, context.model)
+        call_parsers, items = choice.call_parsers(1, context.digits), ResponseItems(context.digits)
+        [answer] = output.outputs
+        if call_parsers is not None:
+            call_parsers[0].take(answer)
+        list(items.feed(answer))
+        list(items.close("incomplete" if answer.finish_reason == "length" else "completed"))
+        finish_response(response, items, answer.finish_reason, _usage(output), context.num_tokens)
+        return response
+
+
+@dataclass(slots=True)
+class CompletionLine(LineForm[CompletionRequest]):
+    def prompt_and_params(self, defaults: SamplingParams) -> tuple[dict[str, Any], SamplingParams]:
+        body = self.body
+        prompts = as_prompts(body.prompt)
+        if len(prompts) > 1:
+            sentence = "prompt: a line of a batch has one prompt; give each prompt its own line."
+            raise ApiError(400, sentence, param="prompt")
+        if body.echo or body.add_special_tokens is False:
+            raise ApiError(400, "echo and add_special_tokens are not for batches; leave them out.")
+        params = completion_params(body, defaults, None, body.lora_name)
+        [prompt] = prompts
+        return {"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt}, params
+
+    def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> Completion:
+        return Completion(
+            id="cmpl-" + context.digits,
+            created=context.created,
+            model=self.body.model or context.model,
+            choices=[self._choice(output, answer, json) for answer in output.outputs],
+            usage=_usage(output),
+        )
+
+    def _choice(self, output: RequestOutput, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
+        choice = CompletionChoice(
+            index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
+        )
+        if answer.logprobs is not None:
+            sections = [Section(_Positions(answer.logprobs))]
+            choice.logprobs = completion_logprobs(sections, self.body.logprobs or 0, json)
+        if output.prompt_logprobs is not None:
+            choice.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
+        return choice
+
+
+_BY_BODY: dict[Any, type[LineForm[Any]]] = {
+    ChatRequest: ChatLine,
+    CompletionRequest: CompletionLine,
+    ResponsesRequest: ResponseLine,
+}
+# By the path of the endpoint: a new one that answers with text needs a form here.
+LINE_FORMS = {row.path: (row.body, _BY_BODY[row.body]) for row in OPERATIONS if row.answer_ids}
+
+
+def _conversation(parts: RequestParts, template: str | None) -> Conversation:
+    messages = as_messages(parts.messages)
+    take_media(messages, may_open=False)  # a line opens no file and no URL
+    return Conversation(messages, parts.choice.tools, template, parts.template_options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    """Log-probabilities as objects instead of packed ones."""
+
+    positions: list[LogprobsByToken]
+
+    def __iter__(self) -> Iterator[LogprobsByToken]:
+        return iter(self.positions)
+
+    def tokens(self) -> Iterator[str]:
+        return (entry.decoded_token or "" for entry in self._chosen())
+
+    def chosen(self) -> Iterator[float]:
+        return (entry.logprob for entry in self._chosen())
+
+    def _chosen(self) -> Iterator[Logprob]:
+        return (next(iter(position.values())) for position in self.positions)
+
+
+def _usage(output: RequestOutput) -> Usage:
+    num_prompt, num_output = len(output.prompt_token_ids), sum(len(answer.token_ids) for answer in output.outputs)
+    return Usage(
+        prompt_tokens=num_prompt,
+        completion_tokens=num_output,
+        total_tokens=num_prompt + num_output,
+        prompt_tokens_details=PromptDetails.of(output),
+    )
