@@ -120,7 +120,12 @@ def _daemon_log_name(address: Path) -> str:
     """Each address has its own log, since several daemons may run at the same time."""
     if address == daemon_socket():
         return "daemon.txt"
-    return f"daemon-{hashlib.blake2b(os.fsencode(address), digest_size=6).hexdigest()}.txt"
+    return f"daemon-{digest_of(address)}.txt"
+
+
+def digest_of(address: Path) -> str:
+    """Tells the files of a daemon from those of others."""
+    return hashlib.blake2b(os.fsencode(address), digest_size=6).hexdigest()
 
 
 def ready_daemon_log(address: Path) -> Path:

@@ -5,6 +5,7 @@ The server's modules are imported only if HTTP is wanted.
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,12 +18,25 @@ from ..requests.budget import Budget
 from .models import DaemonModels
 
 if TYPE_CHECKING:
+    from ..http.batches.service import Batches
     from ..http.connections.server import HttpServer
 
 
 class DaemonHttp:
-    def __init__(self, models: DaemonModels, budget: Budget, *, is_foreground: bool = False) -> None:
+    def __init__(
+        self,
+        models: DaemonModels,
+        budget: Budget,
+        address: Path,
+        on_change: Callable[[], None],
+        *,
+        is_foreground: bool = False,
+    ) -> None:
+        """`on_change` is called when a batch has ended or waits."""
         self._models = models
+        self._address = address
+        self._on_change = on_change
+        self._batches: Batches | None = None
         self._budget = budget
         self._is_foreground = is_foreground
         self._server: HttpServer | None = None
@@ -55,11 +69,13 @@ class DaemonHttp:
             return False
         server, older = None, self._server
         if options is not None:
-            from ..http.serve import start_http
+            from ..http.serve import start_batches, start_http
 
+            if self._batches is None:
+                self._batches = await start_batches(self._models, options, self._address, self._on_change)
             logs_requests = self._is_foreground if options.log_requests == "auto" else options.log_requests == "on"
             say = partial(logs.say, quiet=False) if logs_requests else None
-            server = await start_http(self._models, options, self._budget, older, say)
+            server = await start_http(self._models, options, self._budget, older, say, self._batches)
             if not options.is_local and options.api_key_file is None:
                 words = f"Whoever reaches {server.address} may use it: there are no keys (--api-key-file)."
                 logs.say(words, quiet=False)
@@ -77,6 +93,16 @@ class DaemonHttp:
         task = asyncio.create_task(server.close(seconds))
         self._closing[task] = server
         task.add_done_callback(self._closing.pop)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether there are batches that haven't ended."""
+        return self._batches is not None and self._batches.has_unfinished
+
+    async def suspend_batches(self) -> None:
+        """Leave running batches for the next start."""
+        if self._batches is not None:
+            await self._batches.close()
 
     @property
     def num_busy(self) -> int:

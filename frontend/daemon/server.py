@@ -97,7 +97,9 @@ class Daemon:
         self.models = DaemonModels(self.settings)
         self.models.on_change = self._look_whether_anyone_is_here
         self._questions = QuestionHandler(self)
-        self._http = DaemonHttp(self.models, self.budget, is_foreground=self._is_foreground)
+        self._http = DaemonHttp(
+            self.models, self.budget, self.address, self._look_whether_anyone_is_here, is_foreground=self._is_foreground
+        )
         with Address(self.address) as address:
             await require_models(self.settings.models.values())
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
@@ -150,8 +152,8 @@ class Daemon:
             self._look_whether_anyone_is_here()
 
     def _look_whether_anyone_is_here(self) -> None:
-        """With the `linger` setting, stop once there have been no clients and models for that long."""
-        is_alone = not self._clients and self.models.num_held == 0
+        """With the `linger` setting, stop once there have been no clients, models and batches for that long."""
+        is_alone = not self._clients and self.models.num_held == 0 and not self._http.has_batches
         if not is_alone and self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -232,6 +234,7 @@ class Daemon:
         seconds = self._drain
         if number := self._num_running:
             logs.say(f"Shutting down. Requests that run: {number:,}; they have {seconds:g} s.", quiet=False)
+        await self._http.suspend_batches()
         waits = [asyncio.create_task(self._quiet()), asyncio.create_task(self._at_once.wait())]
         self._http.close(seconds + _HTTP_SECONDS)
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

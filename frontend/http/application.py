@@ -16,7 +16,8 @@ from ..requests.budget import Budget
 from .answers.errors import ApiError, as_api_error
 from .answers.reply import Reply, send_error
 from .answers.request_log import RequestLog
-from .endpoint import Call, Endpoint, Server
+from .endpoint import Call, Endpoint, Server, UploadEndpoint
+from .files.stored_work import StoredWork
 from .metrics import Metrics
 from .models import Models
 from .openapi import document
@@ -30,16 +31,19 @@ from .requests.other_paths import advice
 
 
 def application(
-    models: Models, options: HttpOptions, budget: Budget, say: Callable[[str], None] | None = None
+    models: Models,
+    options: HttpOptions,
+    budget: Budget,
+    say: Callable[[str], None] | None = None,
+    stored: StoredWork | None = None,
 ) -> Guard | RequestLog:
-    """`say` is called with a log line for each request; None: no request log."""
-    server = Server(
-        models, options, budget, Metrics(budget), ConcurrencyLimit(options), BodyReader(options), asyncio.Lock()
-    )
+    """`say` is called with a log line for each request; None: no request log. `stored` keeps files and batches."""
+    limit, bodies = ConcurrencyLimit(options), BodyReader(options)
+    server = Server(models, options, budget, Metrics(budget), limit, bodies, asyncio.Lock(), stored)
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
-            Endpoint(server, row.path, row.work, row.body, row.answer_ids),
+            (UploadEndpoint if row.is_upload else Endpoint)(server, row.path, row.work, row.body, row.answer_ids),
             methods=[row.method],
         )
         for row in OPERATIONS

@@ -7,19 +7,23 @@ of the stream.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 
+from ...protocol.fields.decoding_fault import DecodingFault
 from ..requests.budget import Budget, Charge
 from ..session.threads import Threads
 from .answers.errors import ApiError, as_api_error, log
 from .answers.long_json import PIECE_BYTES
 from .answers.reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
 from .answers.request_log import LogEntry, log_entry_of
+from .files.stored_work import StoredWork
+from .files.upload import BUFFER_BYTES
 from .loaded_model import LoadedModel
 from .metrics import Metrics
 from .models import Models
@@ -27,8 +31,10 @@ from .options import HttpOptions
 from .requests.active_requests import ActiveRequest, ActiveRequests, owner_of
 from .requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
 from .requests.concurrency_limit import ConcurrencyLimit
+from .requests.guard import check_same_site
 
 Result = TypeVar("Result")
+Query = TypeVar("Query", bound=msgspec.Struct)
 AnyReply = Reply | LongReply | Events
 
 _LONG_BYTES = 2**14
@@ -49,6 +55,7 @@ class Server:
     concurrency: ConcurrencyLimit
     bodies: BodyReader
     pace: asyncio.Lock  # one long piece is made in each round of the loop, for all requests together
+    stored: StoredWork | None = None  # files and batches; None: this server keeps none
     active_requests: ActiveRequests = field(default_factory=ActiveRequests)
 
 
@@ -63,7 +70,27 @@ class Call:
     num_bytes: int  # of the body
     active_request: ActiveRequest  # its entry in /v1/requests
     named: str = ""  # from the path
+    query: Mapping[str, str] = field(default_factory=dict)
     log_entry: LogEntry = field(default_factory=LogEntry)
+
+    @property
+    def owner(self) -> str:
+        """Whose the files and batches of this call are."""
+        return self.salt or ""
+
+    @property
+    def stored(self) -> StoredWork:
+        if self.server.stored is None:
+            raise ApiError(503, "This server keeps no files and no batches.")
+        return self.server.stored
+
+    def asked(self, kind: type[Query]) -> Query:
+        """The parameters after the path's question mark."""
+        try:
+            return msgspec.convert(self.query, kind, strict=False)
+        except msgspec.ValidationError as error:
+            fault = DecodingFault.of(error, kind, whole="The query", given=dict(self.query))
+            raise ApiError(400, fault.sentence, param=fault.field or None) from None
 
     @asynccontextmanager
     async def model(self, name: str | None) -> AsyncIterator[LoadedModel]:
@@ -120,16 +147,7 @@ class Endpoint:
         charge = Charge(self._server.budget, client)
         sender = _ReplySender(send, charge, self._server.pace)
         try:
-            body = bytearray()
-            if self._body is not None:
-                charge.grow(_REQUEST_BYTES)
-                body = await self._server.bodies.read(scope, receive, charge)
-            salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
-            active = ActiveRequest((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
-            log_entry_of(scope).prompts = active.prompts
-            call = Call(self._server, salt, client, charge, len(body), active, named, log_entry_of(scope))
-            with self._server.active_requests.one(active) if self._answer_ids else nullcontext():
-                await while_there(receive, self._answer(call, body, sender), active)
+            await self._serve(scope, receive, charge, sender)
         except ClientDisconnect:
             sender.status = 499
         except Exception as error:  # whatever it is, only this request ends
@@ -139,6 +157,24 @@ class Endpoint:
             self._server.metrics.count(self._path, sender.status)
             log_entry_of(scope).status = sender.status
 
+    async def _serve(self, scope: Scope, receive: Receive, charge: Charge, sender: "_ReplySender") -> None:
+        body = bytearray()
+        if self._body is not None:
+            charge.grow(_REQUEST_BYTES)
+            body = await self._server.bodies.read(scope, receive, charge)
+        call = self._call(scope, charge, len(body))
+        with self._server.active_requests.one(call.active_request) if self._answer_ids else nullcontext():
+            await while_there(receive, self._answer(call, body, sender), call.active_request)
+
+    def _call(self, scope: Scope, charge: Charge, num_bytes: int) -> Call:
+        salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        active = ActiveRequest((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
+        log_entry_of(scope).prompts = active.prompts
+        return Call(
+            self._server, salt, charge.client, charge, num_bytes, active, named, query, log_entry_of(scope)
+        )
+
     async def _answer(self, call: Call, body: bytearray, sender: "_ReplySender") -> None:
         if self._body is None:
             await sender.reply(await self._work(call, None))
@@ -146,6 +182,21 @@ class Endpoint:
         request = await self._server.bodies.decoded(body, self._body, call.charge)
         async with asyncio.timeout(self._server.options.request_timeout):
             await sender.reply(await self._work(call, request))
+
+
+class UploadEndpoint(Endpoint):
+    """`work` gets the call and the upload, which is on the disk by then."""
+
+    async def _serve(self, scope: Scope, receive: Receive, charge: Charge, sender: "_ReplySender") -> None:
+        check_same_site(scope)  # a form is all that a foreign page could send
+        charge.grow(_REQUEST_BYTES + 2 * BUFFER_BYTES)
+        call = self._call(scope, charge, 0)
+        upload = await call.stored.upload(call.owner)
+        try:
+            await upload.read(scope, receive)
+            await sender.reply(await self._work(call, upload))
+        finally:
+            await upload.close()
 
 
 class _ReplySender:
@@ -166,7 +217,7 @@ class _ReplySender:
                 await send_reply(self._send, reply)
         elif isinstance(reply, LongReply):
             self.status, self._has_begun = 200, True
-            await start_long(self._send)
+            await start_long(self._send, reply)
             for piece in reply.pieces:
                 await self._piece(piece)
             await self._send({"type": "http.response.body", "body": b""})

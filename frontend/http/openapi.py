@@ -15,6 +15,7 @@ _FAULTS = {
     401: "A known API key is needed",
     403: "The Host header names another server",
     404: "There is no such model or request",
+    409: "What is asked for has ended already",
     408: "The body or the answer took too long",
     413: "The body is too large",
     415: "The body is not JSON, or compressed",
@@ -22,8 +23,9 @@ _FAULTS = {
     429: "Too many requests wait; Retry-After says when to ask again",
     500: "Something failed in the server",
     503: "The model can't answer now",
+    507: "The server's disk is full",
 }
-_ONLY_WITH_BODY = frozenset({404, 408, 413, 415, 429, 499})
+_ONLY_WITH_BODY = frozenset({404, 408, 409, 413, 415, 429, 499, 507})
 _NAMED = {"name": "named", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
@@ -35,7 +37,7 @@ def document(version: str) -> dict[str, Any]:
     return {
         "openapi": "3.2.0",  # the first version that can describe the events of a stream
         "info": {"title": "Penstock", "version": version, "description": "Large language models on this machine."},
-        "paths": {row.path: {row.method.lower(): _operation(row, named)} for row in OPERATIONS},
+        "paths": _paths(named),
         "components": {
             "schemas": components,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -44,22 +46,35 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
+def _paths(named: _Schemas) -> dict[str, dict[str, Any]]:
+    paths: dict[str, dict[str, Any]] = {}
+    for row in OPERATIONS:
+        paths.setdefault(row.path, {})[row.method.lower()] = _operation(row, named)
+    return paths
+
+
 def _operation(row: Operation, named: _Schemas) -> dict[str, Any]:
     described: dict[str, Any] = {
         "summary": row.sentence,
-        "operationId": row.path.strip("/").replace("/", "_").replace("{named}", "named"),
+        "operationId": f"{row.method.lower()}_{row.path.strip('/').replace('/', '_').replace('{named}', 'named')}",
         "responses": {"200": {"description": "Done", "content": _content(row, named)}, **_faults(row, named)},
     }
-    if "{named}" in row.path:
-        described["parameters"] = [_NAMED]
+    parameters = [_NAMED] if "{named}" in row.path else []
+    if row.query is not None:
+        properties = msgspec.json.schema_components([row.query], ref_template=_REFERENCE)[1][row.query.__name__]
+        for name, schema in properties["properties"].items():
+            parameters.append({"name": name, "in": "query", "required": False, "schema": schema})
+    if parameters:
+        described["parameters"] = parameters
     if row.body is not None:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": named[row.body]}}}
+        kind = "multipart/form-data" if row.is_upload else "application/json"
+        described["requestBody"] = {"required": True, "content": {kind: {"schema": named[row.body]}}}
     return described
 
 
 def _content(row: Operation, named: _Schemas) -> dict[str, Any]:
     if row.reply is None:
-        return {"text/plain": {"schema": {"type": "string"}}}
+        return {row.media_type: {"schema": {"type": "string"}}}
     content: dict[str, Any] = {"application/json": {"schema": named[row.reply]}}
     if row.event is not None:
         content["text/event-stream"] = {"itemSchema": _event(row, named)}
@@ -76,7 +91,8 @@ def _event(row: Operation, named: _Schemas) -> dict[str, Any]:
 
 def _faults(row: Operation, named: _Schemas) -> dict[str, Any]:
     schema = named[ErrorBody]
-    left_out = frozenset() if row.body is not None else _ONLY_WITH_BODY - ({404} if "{named}" in row.path else set())
+    left_out = _ONLY_WITH_BODY - ({404, 409} if "{named}" in row.path else set())
+    left_out = frozenset() if row.body is not None else left_out
     return {
         str(status): {"description": sentence, "content": {"application/json": {"schema": schema}}}
         for status, sentence in _FAULTS.items()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from .endpoint import Work
-from .endpoints import chat, completions, responses, state, tokens
+from .endpoints import batches, chat, completions, files, responses, state, tokens
+from .schemas import files as stored
 from .schemas import others
 from .schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from .schemas.completions import Completion, CompletionRequest
@@ -22,9 +23,12 @@ class Operation:
     work: Work
     sentence: str
     body: type[msgspec.Struct] | None = None
-    reply: type[msgspec.Struct] | None = None  # None: plain text
+    reply: type[msgspec.Struct] | None = None  # None: no JSON
     event: type[msgspec.Struct] | None = None  # a piece of its stream
     answer_ids: str | None = None  # their prefix; requests that have one are listed while they run
+    query: type[msgspec.Struct] | None = None
+    is_upload: bool = False  # the body is a form with a file
+    media_type: str = "text/plain"  # of a reply without JSON
 
 
 OPERATIONS = (
@@ -40,6 +44,30 @@ OPERATIONS = (
         "/v1/responses", "POST", responses.responses, "Answer a conversation, in OpenAI's newer API; nothing is stored",
         ResponsesRequest, Response, ResponseEvent, "resp_",
     ),
+    Operation(
+        "/v1/files", "POST", files.upload, "Keep a file for a batch",
+        files.Form, stored.FileObject, is_upload=True,
+    ),
+    Operation("/v1/files", "GET", files.listing, "List your files", reply=stored.FileList, query=stored.FileQuery),
+    Operation(
+        "/v1/files/{named}/content", "GET", files.content, "Return the content of one of them",
+        media_type="application/octet-stream",
+    ),
+    Operation("/v1/files/{named}", "GET", files.file, "Describe one of them", reply=stored.FileObject),
+    Operation("/v1/files/{named}", "DELETE", files.delete, "Delete one of them", reply=stored.DeletedFile),
+    Operation(
+        "/v1/batches", "POST", batches.create, "Answer the requests in a file, after those of people who wait",
+        stored.NewBatch, stored.BatchObject,
+    ),
+    Operation(
+        "/v1/batches", "GET", batches.listing, "List your batches",
+        reply=stored.BatchList, query=stored.BatchQuery,
+    ),
+    Operation(
+        "/v1/batches/{named}/cancel", "POST", batches.cancel, "Stop one of them; its answers so far are kept",
+        reply=stored.BatchObject,
+    ),
+    Operation("/v1/batches/{named}", "GET", batches.batch, "Describe one of them", reply=stored.BatchObject),
     Operation("/v1/models", "GET", state.models, "List the models that requests may name", reply=others.ModelList),
     Operation("/v1/models/{named}", "GET", state.model, "Describe one of these models", reply=others.ModelCard),
     Operation(

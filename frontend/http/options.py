@@ -42,6 +42,10 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     allow_priority: Annotated[bool, described("accept priorities in requests")] = False
     log_requests: Annotated[str, described("log each request: on, off, or auto (in the foreground)", _LOGGED)] = "auto"
     max_body_bytes: Annotated[int, described("maximum bytes of a request's body", _COUNT)] = 8 * 2**20
+    files_folder: Annotated[str | None, described("folder for uploaded files and batches")] = None
+    max_file_bytes: Annotated[int, described("maximum bytes of an uploaded file", _COUNT)] = 512 * 2**20
+    max_stored_bytes: Annotated[int, described("maximum bytes of one API key's files", _COUNT)] = 4 * 2**30
+    max_batch_lines: Annotated[int, described("maximum requests of a batch", _COUNT)] = 50_000
     max_header_bytes: Annotated[int, described("maximum bytes of a request's line and headers", _COUNT)] = 32 * 2**10
     max_connections: Annotated[int, described("maximum open connections; idle ones are closed first", _COUNT)] = 1024
     max_requests: Annotated[int, described("maximum running answers; one API key gets up to ¾", _COUNT)] = 256

@@ -1,13 +1,16 @@
 """Starts the HTTP server for the daemon, and adapts the daemon's models to the server's `Models` interface."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.stats import Stats
+from ..console import logs
 from ..requests.budget import Budget
 from .loaded_model import LoadedModel
 from .models import ModelNotServedError, ModelState, ServedName, unknown_model
@@ -16,6 +19,7 @@ from .options import HttpOptions
 if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
     from ..daemon.models import DaemonModels
+    from .batches.service import Batches
     from .connections.server import HttpServer
 
 
@@ -25,6 +29,7 @@ async def start_http(
     budget: Budget,
     older: "HttpServer | None" = None,
     say: Callable[[str], None] | None = None,
+    stored: "Batches | None" = None,
 ) -> "HttpServer":
     """Start the server; returns when it accepts connections, or raises `ConfigError` if it can't.
 
@@ -36,9 +41,31 @@ async def start_http(
         raise ConfigError(
             f"HTTP needs further packages ({error.name} is missing): pip install 'penstock[http]'; or give --no-http."
         ) from error
-    server = HttpServer(ServedModels(models, with_added=options.http_added), options, budget, say)
+    served = ServedModels(models, with_added=options.http_added)
+    server = HttpServer(served, options, budget, say, stored)
     await server.start(older)
+    if stored is not None:
+        stored.change(served, options)
     return server
+
+
+async def start_batches(
+    models: "DaemonModels", options: HttpOptions, address: Path, on_change: Callable[[], None]
+) -> "Batches":
+    """Open the files and batches of the daemon at that address, and go on with those that haven't ended."""
+    from .batches.service import Batches
+
+    served = ServedModels(models, with_added=options.http_added)
+    batches = Batches(served, options, files_folder(options, address), on_change)
+    await batches.start()
+    return batches
+
+
+def files_folder(options: HttpOptions, address: Path) -> Path:
+    """A folder of the daemon's own, in the one that the option names or among the user's state."""
+    if options.files_folder is not None:
+        return Path(os.path.expanduser(options.files_folder)).absolute() / "penstock-files"
+    return logs.state_folder() / "files" / f"daemon-{logs.digest_of(address)}"
 
 
 class ServedModels:

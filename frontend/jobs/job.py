@@ -32,6 +32,7 @@ class JobOptions:
     system: str | None = None
     seed: int = 0
     model: str = ""  # its name in the output
+    limits_answers: bool = True  # to the usual length of a command's answers, where none is given
 
 
 class Job:

@@ -7,6 +7,7 @@ died of twice is computed alone at the end; if the model dies again, the row has
 import hashlib
 import json
 import queue
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -52,16 +53,17 @@ class JobRun:
         options = job.options
         self._rendering = Rendering(session, is_raw=options.is_raw, system=options.system)
         self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
-        self._limited = with_usual_limit(Row("", self._params))
+        self._limit = with_usual_limit if options.limits_answers else _as_it_is
+        self._limited = self._limit(Row("", self._params))
         self._asked: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
         self._began = self._looked = time.monotonic()  # at the unfinished answers
 
     def all(self) -> None:
-        self._answer(in_prefix_order(self._rows_in_company()), self.session.config.window)
+        self._answer(in_prefix_order(self._rows_in_company()))
         if self._refused:
-            self._answer(self._rows_in_company(), self.session.config.window)
+            self._answer(self._rows_in_company())
         if self.job.state.deaths:
             self._answer(self._rows_alone(), 1)
         self._progressed()
@@ -89,7 +91,7 @@ class JobRun:
         row = json_row(line.number, line.line, self._params)
         if row.params is self._params:  # of most lines, which share them
             return row._replace(params=self._limited.params, has_usual_limit=self._limited.has_usual_limit)
-        return with_usual_limit(row)
+        return self._limit(row)
 
     def _seeded(self, line: InputLine, row: Row) -> int:
         """The row's own seed, or one that depends on the job's seed, the row's number and its `custom_id`."""
@@ -97,14 +99,15 @@ class JobRun:
             return row.params.seed
         return seed_of(self.job.options.seed, line.row, "" if row.batch is None else row.batch.custom_id)
 
-    def _answer(self, rows: Iterator[tuple[InputLine, Row]], size: int) -> None:
+    def _answer(self, rows: Iterator[tuple[InputLine, Row]], most: int = sys.maxsize) -> None:
         self._asked.clear()
         session = self.session
         session.transport.check()
-        window = Window(session.transport, session.door, self._parsed(rows), self._done.put, size, ordered=False)
+        window = Window(session.transport, session.door, self._parsed(rows), self._done.put, most, ordered=False)
         try:
             while not window.is_over:
                 self.check()
+                window.size = min(most, session.window_size)  # which is another one when other jobs come or go
                 window.fill()
                 while not self._done.empty():
                     window.finish(self._done.get())
@@ -182,8 +185,8 @@ class JobRun:
         label = f"{self.job.input_digest} {self.job.options.seed} {line.row}".encode()
         identity = LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
         batch = row.batch or BatchLine.failed(str(line.row if row.name is None else row.name), output)
-        line = batch.answer(output, self.job.options.model, self.session.num_tokens, identity)
-        return line.encode(errors="backslashreplace")
+        answer = batch.answer(output, self.job.options.model, self.session.num_tokens, identity)
+        return answer.encode(errors="backslashreplace")
 
     def _progressed(self) -> None:
         memory = memory_of_processes() if self.session.daemon is None else 0
@@ -196,6 +199,10 @@ class JobRun:
         positions = sorted(position for position in self._asked)[:most]
         self.job._append(Died([self._asked[position][0].row for position in positions], str(error)))
         self.job.journal.commit()
+
+
+def _as_it_is(row: Row) -> Row:
+    return row
 
 
 def seed_of(seed: int, row: int, custom_id: str) -> int:

@@ -151,7 +151,7 @@ _BY_BODY: dict[Any, type[LineForm[Any]]] = {
     ResponsesRequest: ResponseLine,
 }
 # By the path of the endpoint: a new one that answers with text needs a form here.
-LINE_FORMS = {row.path: (row.body, _BY_BODY[row.body]) for row in OPERATIONS if row.answer_ids}
+LINE_FORMS = {row.path: (row.body, _BY_BODY[row.body]) for row in OPERATIONS if row.answer_ids and row.body}
 
 
 def _conversation(parts: RequestParts, template: str | None) -> Conversation:

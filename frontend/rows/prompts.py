@@ -117,13 +117,13 @@ def json_row(number: int, line: str, params: SamplingParams) -> Row:
     """The row of a line that isn't empty; `number` is the line's, from 1."""
     name = None
     try:
-        value = _value(line)
+        value = json_value(line)
         if isinstance(value, list) and not all(type(each) is int for each in value):
-            raise _UnusableLine("is a list, but not of token ids, which are whole numbers")
+            raise UnusableLine("is a list, but not of token ids, which are whole numbers")
         if isinstance(value, (str, list)):
             return Row(value, params)
         if not isinstance(value, dict):
-            raise _UnusableLine("is neither a text, a list of token ids nor an object")
+            raise UnusableLine("is neither a text, a list of token ids nor an object")
         if "custom_id" in value or {"url", "body"} <= value.keys():
             return _of_a_batch(value, params)
         name = _checked_name(value.pop("id", None))
@@ -131,7 +131,7 @@ def json_row(number: int, line: str, params: SamplingParams) -> Row:
         own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
         params = msgspec.structs.replace(params, **own)
         return Row(_conversation(value) if "messages" in value else _parts(value), params, name)
-    except _UnusableLine as error:
+    except UnusableLine as error:
         return Row(RequestError(f"Line {number} {error}."), params)
     except RequestError as error:
         return Row(RequestError(f"Line {number}: {error}"), params, name)
@@ -176,47 +176,48 @@ def _check_names(value: dict[str, Any]) -> None:
 
 def _checked_name(name: Any) -> str | float | None:
     if name is not None and not isinstance(name, (str, int, float)):
-        raise _UnusableLine("has an `id` that is neither text nor a number")
+        raise UnusableLine("has an `id` that is neither text nor a number")
     return name
 
 
 # --- JSON, whose parser accepts more than the standard ----------------------------------------------------------------
 
 
-class _UnusableLine(ValueError):
+class UnusableLine(ValueError):
     """A description of a line that is no request."""
 
 
-def _value(line: str) -> Any:
+def json_value(line: str) -> Any:
+    """The line's value; raises `UnusableLine`."""
     try:
         value = _JSON.decode(line)
         if "\\u" in line:  # only an escape can be half of a pair
             json.dumps(value, ensure_ascii=False).encode()
         return value
-    except _UnusableLine:
+    except UnusableLine:
         raise
     except json.JSONDecodeError as error:
         words = error.msg.removesuffix(" at")
         hint = "" if line.lstrip().startswith(_JSON_BEGINS) else _PLAIN_TEXT
-        raise _UnusableLine(f"is not JSON: {words} at character {error.pos + 1}{hint}") from None
+        raise UnusableLine(f"is not JSON: {words} at character {error.pos + 1}{hint}") from None
     except UnicodeEncodeError:
-        raise _UnusableLine("holds half a surrogate pair (\\ud800 to \\udfff), which is no character") from None
+        raise UnusableLine("holds half a surrogate pair (\\ud800 to \\udfff), which is no character") from None
     except ValueError:  # the interpreter's own bound
-        raise _UnusableLine("holds a whole number with too many digits") from None
+        raise UnusableLine("holds a whole number with too many digits") from None
     except RecursionError:
-        raise _UnusableLine("is nested too deep") from None
+        raise UnusableLine("is nested too deep") from None
     except MemoryError:
-        raise _UnusableLine("takes more memory than there is") from None
+        raise UnusableLine("takes more memory than there is") from None
 
 
 def _refuse_constant(word: str) -> Any:
-    raise _UnusableLine(f"is not JSON: {word} is no number there")
+    raise UnusableLine(f"is not JSON: {word} is no number there")
 
 
 def _finite(digits: str) -> float:
     value = float(digits)
     if math.isinf(value):
-        raise _UnusableLine(f"holds the number {shown(digits)[1:-1]}, which is too large")
+        raise UnusableLine(f"holds the number {shown(digits)[1:-1]}, which is too large")
     return value
 
 
@@ -225,7 +226,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise _UnusableLine(f"has the key {shown(twice)} twice in one object")
+        raise UnusableLine(f"has the key {shown(twice)} twice in one object")
     return found
 
 

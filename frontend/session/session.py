@@ -126,6 +126,11 @@ class Session(ABC, Generic[RequestT]):
         """Whether requests may have pictures, once it is ready."""
         return self.plan is not None and self.plan.media is not None
 
+    @property
+    def window_size(self) -> int:
+        """How many requests of one call may be in flight now."""
+        return self.config.window
+
     def num_tokens(self, text: str) -> int:
         """The length of a text in the model's tokens."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))
@@ -134,7 +139,7 @@ class Session(ABC, Generic[RequestT]):
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
         parsed = parse_prompts(prompts, params, self.door.defaults)
-        return Window(self.transport, self.door, parsed, notify, self.config.window, ordered=ordered)
+        return Window(self.transport, self.door, parsed, notify, self.window_size, ordered=ordered)
 
     def stream(
         self,

@@ -7,12 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qs
 
 import httpx
 
 from penstock import AsyncLLM
+from penstock.frontend.http.batches.service import Batches
 from penstock.frontend.http.connections.connection import Context
 from penstock.frontend.http.connections.listener import Listener
 from penstock.frontend.http.connections.open_connections import OpenConnections
@@ -61,16 +64,21 @@ def served(
         return asyncio.run_coroutine_threadsafe(work, loop).result(_BOUND)
 
     async def start() -> HttpServer:
-        models = OneModel(llm, name, "another-name")
-        server = HttpServer(models, HttpOptions(http="127.0.0.1:0", **options), budget, say)
+        models, settled = OneModel(llm, name, "another-name"), HttpOptions(http="127.0.0.1:0", **options)
+        stored.append(Batches(models, settled, Path(folder, "files")))
+        await stored[0].start()
+        server = HttpServer(models, settled, budget, say, stored[0])
         await server.start()
         return server
 
-    server = run(start())
-    try:
-        yield Served(server, llm, loop)
-    finally:
-        run(server.close(2.0))
+    stored: list[Batches] = []
+    with TemporaryDirectory() as folder:
+        server = run(start())
+        try:
+            yield Served(server, llm, loop)
+        finally:
+            run(server.close(2.0))
+            run(stored[0].close())
 
 
 @contextmanager

@@ -105,7 +105,8 @@ def test_a_reload_changes_http_and_cuts_nobody_off_and_a_shutdown_tells_streams_
 
 def test_a_key_file_that_cannot_be_read_and_whatever_goes_wrong_in_a_reload_is_a_sentence(tmp_path, capsys):
     with pytest.raises(ConfigError, match="can't be read: .*Is a directory"):
-        asyncio.run(DaemonHttp(None, None).start(HttpOptions(http="127.0.0.1:0", api_key_file=str(tmp_path))))
+        options = HttpOptions(http="127.0.0.1:0", api_key_file=str(tmp_path))
+        asyncio.run(DaemonHttp(None, None, tmp_path, bool).start(options))
 
     def read_again():
         raise RuntimeError("as if by a fault of ours")

@@ -203,6 +203,8 @@ def test_every_endpoint_is_in_it_and_cases_made_from_it_meet_no_surprise(server,
     assert set(document["paths"]) == {
         "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/models/{named}", "/tokenize",
         "/models/load", "/models/unload",
+        "/v1/files", "/v1/files/{named}", "/v1/files/{named}/content",
+        "/v1/batches", "/v1/batches/{named}", "/v1/batches/{named}/cancel",
         "/detokenize", "/v1/requests", "/v1/requests/{named}", "/health", "/ping", "/metrics",
     }  # fmt: skip
     with requests.Session() as session:

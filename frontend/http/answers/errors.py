@@ -33,12 +33,14 @@ KINDS = {
     404: "not_found_error",
     405: "invalid_request_error",
     408: "timeout_error",
+    409: "invalid_request_error",
     413: "invalid_request_error",
     415: "invalid_request_error",
     429: "rate_limit_error",
     499: "cancelled",
     500: "server_error",
     503: "server_error",
+    507: "server_error",
 }
 _BROKEN = "Something failed in the server; its log says what. Other requests go on."
 _AWAY = "The model's processes have ended; its log says why. Ask again in a moment."

@@ -29,6 +29,8 @@ class LongReply:
     """A body of unknown length; each piece is made once the client has received the previous ones."""
 
     pieces: Iterator[bytes]
+    media_type: bytes = b"application/json"
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,12 @@ async def send_reply(send: Send, reply: Reply) -> None:
 
 async def send_error(send: Send, error: ApiError) -> None:
     """Send an error; if the request's body may still be arriving, the connection is closed after it."""
-    closing = [(b"connection", b"close")] if error.status in (408, 413, 415) else []
+    closing = [(b"connection", b"close")] if error.status in (408, 413, 415, 507) else []
     await send_reply(send, Reply(error.body, status=error.status, headers=error.headers + closing))
 
 
-async def start_long(send: Send) -> None:
-    headers = [(b"content-type", b"application/json"), *_SAFE]
+async def start_long(send: Send, reply: LongReply) -> None:
+    headers = [(b"content-type", reply.media_type), *_SAFE, *reply.headers]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 

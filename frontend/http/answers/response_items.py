@@ -73,8 +73,8 @@ def finish_response(
 class ResponseItems:
     def __init__(self, digits: str | None = None) -> None:
         """Ids end with `digits` and a number, by default with random ones."""
-        numbers = itertools.count()
-        self._digits = (lambda: secrets.token_hex(12)) if digits is None else (lambda: f"{digits}{next(numbers) or ''}")
+        self._digits = digits
+        self._numbers = itertools.count()
         self.done: list[OutputItem] = []
         self._open: OutputItem | None = None
         self._call_index = -1
@@ -155,7 +155,8 @@ class ResponseItems:
         )
 
     def _id(self, kind: str) -> str:
-        return f"{kind}_{self._digits()}"
+        digits = secrets.token_hex(12) if self._digits is None else f"{self._digits}{next(self._numbers) or ''}"
+        return f"{kind}_{digits}"
 
 
 

@@ -215,6 +215,8 @@ class Connection(asyncio.BufferedProtocol):
             "query_string": head.query,
             "headers": head.headers,
             "state": {},
+            # For an application that takes a long body, and has a time limit of its own for each part of it.
+            "extensions": {"penstock.body_goes_on": self._go_on_waiting},
         }
         task = self._loop.create_task(self._exchange.run(self._context.application, scope))
         self._context.tasks.add(task)
@@ -237,6 +239,10 @@ class Connection(asyncio.BufferedProtocol):
         self._disarm()
         if not self._can_write.is_set():  # the answer began before that, and the client doesn't read it
             self._arm(self._options.stall_timeout)
+
+    def _go_on_waiting(self) -> None:
+        if self._exchange is not None and not self._body.is_complete:
+            self._arm(self._options.body_timeout + _BODY_GRACE_SECONDS)
 
     def _pause_or_resume(self) -> None:
         """Stop reading while enough bytes wait to be taken."""

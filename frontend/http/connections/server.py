@@ -13,6 +13,7 @@ from contextlib import suppress
 from ....protocol.errors import ConfigError
 from ...requests.budget import Budget
 from ..application import application
+from ..files.stored_work import StoredWork
 from ..models import Models
 from ..options import HttpOptions
 from .connection import Context
@@ -40,10 +41,12 @@ class HttpServer:
         options: HttpOptions,
         budget: Budget | None = None,
         say: Callable[[str], None] | None = None,
+        stored: StoredWork | None = None,
     ) -> None:
-        """Without a `budget` it has its own, sized by the machine's memory. `say` gets a log line for each request."""
+        """Without a `budget` it has its own, sized by the machine's memory. `say` gets a log line for each request,
+        `stored` keeps files and batches."""
         self.options = options
-        self._application = application(models, options, budget or Budget.of_machine(), say)
+        self._application = application(models, options, budget or Budget.of_machine(), say, stored)
         self._listener: Listener | None = None
         self._context: Context | None = None
         self._open: OpenConnections | None = None

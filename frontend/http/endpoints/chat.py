@@ -18,7 +18,7 @@ from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import own_template, rendered
+from ..requests.conversation import as_messages, own_template, rendered
 from ..requests.request_parts import chat_parts
 from ..requests.tool_choice import CallParser
 from ..schemas.chat import (
@@ -109,7 +109,7 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
         options["continue_final_message"] = True
     prompt = rendered(
         model,
-        request.messages,
+        as_messages(request.messages),
         choice.tools,
         options,
         chat_template=own_template(request, is_trusted=call.server.options.trust_request_chat_template),

@@ -18,7 +18,7 @@ from ..answers.reply import Reply
 from ..answers.response_items import ResponseItems, finish_response, new_response
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import rendered
+from ..requests.conversation import as_messages, rendered
 from ..requests.request_parts import response_parts
 from ..requests.tool_choice import CallParser
 from ..schemas.responses import Response, ResponseEvent, ResponsesRequest
@@ -93,7 +93,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
     params = guarded(parts.params)
     check_asked(1, params, call.server.options)
     model.check_template_options(request.chat_template_kwargs, parts.choice.tools)
-    prompt = rendered(model, parts.messages, parts.choice.tools, parts.template_options)
+    prompt = rendered(model, as_messages(parts.messages), parts.choice.tools, parts.template_options)
     generation = Generation(call, model, [prompt], params)
     response = new_response(request, params, call.active_request.id, int(time.time()), model.name)
     return _Responses(generation, request, parts.choice.call_parsers(1), response)

@@ -12,7 +12,7 @@ from ..answers.generation import check_length
 from ..answers.reply import Reply
 from ..endpoint import Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_tools, rendered, template_options
+from ..requests.conversation import as_messages, as_tools, rendered, template_options
 from ..schemas.chat import ChatMessage
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
@@ -55,7 +55,7 @@ def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedM
     model.check_template_options(request.chat_template_kwargs, tools)
     prompt = rendered(
         model,
-        request.messages or [],
+        as_messages(request.messages or []),
         tools,
         template_options(request.chat_template_kwargs),
         adds_generation_prompt=request.add_generation_prompt,

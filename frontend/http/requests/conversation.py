@@ -37,23 +37,27 @@ def template_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
 def own_template(request: ChatRequest, *, is_trusted: bool) -> str | None:
     if request.chat_template is None:
         return None
-    if not is_trusted:
-        raise ApiError(400, "chat_template: this server takes no templates from requests.", param="chat_template")
+    require_trust(is_trusted=is_trusted)
     if "{" not in request.chat_template:  # otherwise it could be a file's name
         raise ApiError(400, "chat_template must be a template's text.", param="chat_template")
     return request.chat_template
 
 
+def require_trust(*, is_trusted: bool) -> None:
+    if not is_trusted:
+        raise ApiError(400, "chat_template: this server takes no templates from requests.", param="chat_template")
+
+
 def rendered(
     model: LoadedModel,
-    messages: Sequence[ChatMessage],
+    plain: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
     *,
     chat_template: str | None = None,
     adds_generation_prompt: bool = True,
 ) -> RenderedPrompt:
-    plain = as_messages(messages)
+    """The prompt of messages in the form of `as_messages`."""
     media: list[EncodedMedium] = []
     try:
         if model.sees:

@@ -28,7 +28,7 @@ class Guard:
         if not is_address(options.address[0]):
             self._hosts.add(options.address[0].lower())
         # Of equal length, so that not even the length of a key can be measured.
-        self._keys = [hashlib.sha256(key).digest() for key in options.api_keys()]
+        self._keys = [_digest(key) for key in options.api_keys()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,12 +51,32 @@ class Guard:
         if not self._keys or path in WITHOUT_KEY:
             return None
         scheme, _, key = (authorization or b"").partition(b" ")
-        given = hashlib.sha256(key.strip()).digest()
+        given = _digest(key.strip())
         # Compare all keys, even after a match, so that the time doesn't reveal which one matched.
         known = [hmac.compare_digest(given, each) for each in self._keys]
         if scheme.lower() != b"bearer" or not any(known):
             raise ApiError(401, "A known API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
-        return hashlib.blake2b(given, digest_size=16, person=b"cache salt").hexdigest()
+        return _salt_of(given)
+
+
+def owners(options: HttpOptions) -> set[str]:
+    """The owners whose requests are admitted: a salt for each API key, or nobody in particular."""
+    return {_salt_of(_digest(key)) for key in options.api_keys()} or {""}
+
+
+def check_same_site(scope: Scope) -> None:
+    """Refuse a page of another site. Most requests need no such check, since browsers ask before they send JSON."""
+    origin, host = only_header(scope, b"origin"), only_header(scope, b"host")
+    if origin is not None and origin.partition(b"://")[2].lower() != (host or b"").lower():
+        raise ApiError(403, "The request comes from a page of another site (its Origin header).")
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def _salt_of(digest: bytes) -> str:
+    return hashlib.blake2b(digest, digest_size=16, person=b"cache salt").hexdigest()
 
 
 def _host_name(host: str) -> str:

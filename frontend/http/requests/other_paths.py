@@ -6,7 +6,7 @@ _CHAT, _COMPLETIONS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/m
 _MANAGED = "Models are managed on the command line: `penstock pull`, `penstock rm`, `penstock models`."
 _NO_EMBEDDINGS = "Embeddings are not computed here."
 _KEPT = "Nothing is kept here between requests."
-_NO_BATCHES = "A file of requests is answered by `penstock generate MODEL --input FILE`."
+_WHOLE_FILES = "A file comes as a whole, to /v1/files."
 _TEXT_ALONE = "Models here take text, and pictures where they see, and give text."
 _NOT_JUDGED = "Texts are not judged here."
 _NOT_TRAINED = "Models are not trained here."
@@ -40,8 +40,6 @@ _OTHERS = {
     "/v1/rerank": _NO_EMBEDDINGS,
     "/rerank": _NO_EMBEDDINGS,
     "/v1/score": _NO_EMBEDDINGS,
-    "/v1/batches": _NO_BATCHES,
-    "/v1/files": _NO_BATCHES,
     "/v1/assistants": _KEPT,
     "/v1/threads": _KEPT,
     "/v1/images": _TEXT_ALONE,
@@ -55,7 +53,7 @@ _OTHERS = {
     "/v1/conversations": _KEPT,
     "/v1/vector_stores": _KEPT,
     "/v1/containers": _KEPT,
-    "/v1/uploads": _NO_BATCHES,
+    "/v1/uploads": _WHOLE_FILES,
     "/v1/messages/count_tokens": "/tokenize",
 }
 

@@ -42,7 +42,7 @@ def sampling_params(
             chosen["guided_decoding"] = shape
         if call_shape is not None:
             _set_call_shape(chosen, call_shape, sent)
-        chosen["cache_salt"] = _salted(salt, request.cache_salt)
+        chosen["cache_salt"] = salted(salt, request.cache_salt)
         return msgspec.structs.replace(defaults, **chosen)
     except RequestError as error:
         raise type(error)(_in_their_words(str(error), sent)) from None
@@ -93,7 +93,7 @@ def _foreign_names(kind: type[SamplingRequest]) -> tuple[str, ...]:
     return tuple(name for name in FOREIGN_FIELDS if getattr(types[name], "__origin__", None) is Any)
 
 
-def _salted(salt: str | None, own: str | None) -> str | None:
+def salted(salt: str | None, own: str | None) -> str | None:
     """Cached prefixes are shared only within a key, which a request may subdivide."""
     return own if salt is None else f"{salt} {own or ''}"
 

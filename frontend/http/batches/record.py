@@ -1,0 +1,99 @@
+"""One batch on the disk: a folder with its description, its input, and the files of its job.
+
+The description is written as a whole at each change of status, before anybody hears of it.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ...jobs.job_files import JobFiles
+from ..files.store import write_whole
+from ..schemas.files import BatchObject
+from .input_check import custom_ids
+
+_ENDED = ("completed", "failed", "expired", "cancelled")
+_EXPIRED = "This request could not be answered before the completion window expired."
+
+
+class BatchRecord(msgspec.Struct):
+    owner: str
+    shown: BatchObject
+    output_seconds: int | None = None  # that its output files are kept
+    # The output files get these names, also where a crash makes them a second time.
+    output_id: str = ""
+    error_id: str = ""
+    outcome: str = ""  # the status after finalizing
+
+    @property
+    def has_ended(self) -> bool:
+        return self.shown.status in _ENDED
+
+
+class Outputs(NamedTuple):
+    output: Path | None
+    errors: Path | None
+
+
+class BatchFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.input = path / "input.jsonl"
+        self.output = path / "output.jsonl"
+        self._description = path / "batch.json"
+
+    def read(self) -> BatchRecord | None:
+        """None if its batch was never announced, or has another form."""
+        with suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(self._description.read_bytes(), type=BatchRecord)
+        return None
+
+    def begin(self, description: bytes, source: Path) -> None:
+        """A second name of the input keeps it there if its file is deleted."""
+        self.path.mkdir(mode=0o700)
+        try:
+            os.link(source, self.input)
+        except OSError:  # a file system without second names
+            shutil.copyfile(source, self.input)
+        self.write(description)
+
+    def write(self, description: bytes) -> None:
+        write_whole(self._description, description)
+
+    def outputs(self, record: BatchRecord) -> Outputs:
+        """Write the output files from the journal, as far as it goes."""
+        files = JobFiles.of(self.output)
+        has_journal = files.journal.is_file()
+        if has_journal:
+            files.write()
+        if record.outcome == "expired":
+            self._add_expired(files, "ab" if has_journal else "wb")
+        return Outputs(*(path if _has_content(path) else None for path in (files.output, files.errors)))
+
+    def _add_expired(self, files: JobFiles, mode: Literal["ab", "wb"]) -> None:
+        done = files.state().done if files.journal.is_file() else ()
+        error = {"code": "batch_expired", "message": _EXPIRED}
+        with open(files.errors, mode) as errors:
+            for custom_id in custom_ids(self.input, lambda row: row not in done):
+                digits = blake2b(custom_id.encode(), digest_size=12).hexdigest()
+                line = {"id": f"batch_req_{digits}", "custom_id": custom_id, "response": None, "error": error}
+                errors.write(msgspec.json.encode(line) + b"\n")
+
+    def clear(self) -> None:
+        """Remove everything but the description."""
+        for path in self.path.iterdir():
+            if path != self._description:
+                path.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
+

@@ -1,0 +1,106 @@
+"""A loaded model as a batch sees it: the server's rules hold for its lines, and people's requests go first.
+
+A `BatchSession` is a view of the model's session. Its lines are judged like requests over HTTP, wait in the same
+threads, and have a lower priority than any request of a person.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from ....protocol.errors import RequestError
+from ....protocol.fields.rules import MOST
+from ....protocol.parameters.sampling import SamplingParams
+from ...requests.door import Door
+from ...requests.pending_request import PendingRequest
+from ...requests.prompts import Conversation, Messages, ParsedPrompt, RenderedPrompt
+from ...requests.request import Notify, guarded
+from ...session.private import PrivateSession
+from ..answers.errors import ApiError
+from ..answers.generation import check_asked
+from ..loaded_model import LoadedModel
+from ..options import HttpOptions
+from ..requests.conversation import rendered, require_trust
+from ..requests.parameters import salted
+
+# Added to the priority of each line. A person's request has 0, or what the server allows: less than this.
+_BELOW_PEOPLE = MOST // 2
+
+
+class BatchSession(PrivateSession):
+    def __init__(self, model: LoadedModel, options: HttpOptions, owner: str, num_rows: Callable[[], int]) -> None:
+        """`num_rows` returns how many lines may be in flight now."""
+        self.__dict__.update(vars(model.session))
+        self._model = model
+        self._options = options
+        self._client = f"batches of {owner}"
+        self._num_rows = num_rows
+        self.door = BatchDoor(self.door.of(self._client), model, options, owner)  # type: ignore[assignment]
+
+    @property
+    def window_size(self) -> int:
+        return self._num_rows()
+
+    def render_batch(
+        self,
+        conversations: Iterable[Messages],
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> list[RenderedPrompt | RequestError | Conversation]:
+        options = dict(template_options or {})
+        return [self._rendered(each, chat_template, tools, options) for each in conversations]
+
+    def _rendered(
+        self, messages: Messages, template: str | None, tools: Sequence[Any] | None, options: dict[str, Any]
+    ) -> RenderedPrompt | RequestError:
+        threads = self.threads.templates if template is None else self.threads.request_templates
+
+        def render() -> RenderedPrompt:
+            if template is None:
+                self._model.check_template_options(options, tools)
+            else:
+                require_trust(is_trusted=self._options.trust_request_chat_template)
+            return rendered(self._model, messages, tools, options, chat_template=template)
+
+        try:
+            return threads.submit(render, client=self._client).result()
+        except (ApiError, RequestError) as error:
+            return RequestError(str(error))
+
+
+class BatchDoor:
+    """The door of a model with the server's rules before it."""
+
+    def __init__(self, door: Door, model: LoadedModel, options: HttpOptions, owner: str) -> None:
+        self._door = door
+        self._model = model
+        self._options = options
+        self._owner = owner
+
+    @property
+    def defaults(self) -> SamplingParams:
+        return self._door.defaults
+
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[PendingRequest]:
+        ruled = [self._ruled(prompt) for prompt in prompts]
+        pools = self._model.threads
+        threads = pools.media if any(prompt.has_media for prompt in ruled) else pools.texts
+        return threads.submit(self._door.admit, ruled, notify, client=f"batches of {self._owner}").result()
+
+    def _ruled(self, prompt: ParsedPrompt) -> ParsedPrompt:
+        """The prompt as its owner may have it answered, or its refusal."""
+        params = prompt.params
+        try:
+            check_asked(1, params, self._options)
+            lora_name = self._model.adapter(params.lora_name)
+        except (ApiError, RequestError) as error:
+            return replace(prompt, refusal=prompt.refusal or str(error))
+        below = min(params.priority + _BELOW_PEOPLE, MOST)
+        salt = salted(self._owner or None, params.cache_salt)
+        params = msgspec.structs.replace(guarded(params), priority=below, cache_salt=salt, lora_name=lora_name)
+        return replace(prompt, params=params)

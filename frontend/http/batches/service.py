@@ -1,0 +1,202 @@
+"""Files and batches of all clients, as the endpoints of a server use them.
+
+Nothing is written before the first upload. Owners see what is theirs; anything else looks as if it weren't there.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ....protocol.files.own_folder import HeldFolder
+from ....protocol.files.user_folders import reason
+from ...console import logs
+from ...rows.line_forms import LINE_FORMS
+from ...session.threads import Threads
+from ..answers.errors import ApiError, log
+from ..files.store import FileStore, new_id, page, pieces_of
+from ..files.upload import Upload
+from ..models import Models
+from ..options import HttpOptions
+from ..schemas.files import BatchObject, BatchQuery, DeletedFile, FileObject, FileQuery, NewBatch
+from .record import BatchRecord
+from .schedule import Schedule
+
+_WHAT = "files and batches of clients"
+# Batches of an owner that haven't ended, and those that are remembered.
+_MOST_WAITING, _MOST_KNOWN = 100, 1000
+_READ_BYTES = 64 << 10
+_WINDOW_SECONDS = {"h": 3600, "d": 86400}
+_LONGEST_WINDOW = 30 * 86400
+
+
+class Batches:
+    def __init__(
+        self,
+        models: Models,
+        options: HttpOptions,
+        folder: Path,
+        on_change: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Call `start`, and `close` before the models end."""
+        self._models = models
+        self._options = options
+        self._folder = folder
+        self._on_change = on_change
+        self._clock = clock
+        self._threads = Threads("Files", 4, patience=math.inf)
+        self._opening = asyncio.Lock()
+        self._held: HeldFolder | None = None
+        self._open: tuple[FileStore, Schedule] | None = None
+
+    async def start(self) -> None:
+        """Go on with the batches of an earlier run."""
+        if self._folder.is_dir():
+            try:
+                await self._opened()
+            except ApiError as error:
+                logs.say(f"No files and batches: {error}", quiet=False)
+
+    def change(self, models: Models, options: HttpOptions) -> None:
+        self._models, self._options = models, options
+        if self._open is not None:
+            store, schedule = self._open
+            store.options = options
+            schedule.change(models, options)
+
+    @property
+    def has_unfinished(self) -> bool:
+        return self._open is not None and self._open[1].has_unfinished
+
+    async def close(self) -> None:
+        """Suspend all batches; they go on when the server starts again."""
+        if self._open is not None:
+            await self._open[1].close()
+
+    async def _opened(self) -> FileStore:
+        async with self._opening:
+            if self._open is None:
+                self._open = await self._threads.run(self._open_now)
+                self._open[1].start()
+            return self._open[0]
+
+    def _open_now(self) -> tuple[FileStore, Schedule]:
+        try:
+            self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._held = self._held or HeldFolder(self._folder, _WHAT)
+            store = FileStore(self._folder / "files", self._options, self._clock)
+            batches = self._folder / "batches"
+            schedule = Schedule(batches, store, self._threads, self._models, self._options, self._on_change)
+            schedule.read()
+            return store, schedule
+        except BlockingIOError:
+            raise ApiError(503, "Another server keeps its files in this folder (option files_folder).") from None
+        except OSError as error:
+            log.error("files can't be kept in %s: %s", self._folder, error)
+            raise ApiError(503, f"This server can't keep files: {reason(error)}.") from None
+
+    @property
+    def _store(self) -> FileStore:
+        return self._parts[0]
+
+    @property
+    def _schedule(self) -> Schedule:
+        return self._parts[1]
+
+    @property
+    def _parts(self) -> tuple[FileStore, Schedule]:
+        if self._open is None:
+            raise ApiError(404, "There are no files and no batches here yet.")
+        return self._open
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    async def upload(self, owner: str) -> Upload:
+        return Upload(await self._opened(), owner, self._threads)
+
+    async def files(self, owner: str, query: FileQuery) -> tuple[list[FileObject], bool]:
+        return ([], False) if self._open is None else self._store.listing(owner, query)
+
+    async def file(self, owner: str, file_id: str) -> FileObject:
+        return self._store.find(file_id, owner).shown
+
+    async def content(self, owner: str, file_id: str) -> tuple[FileObject, Iterator[bytes]]:
+        file = self._store.find(file_id, owner)
+        opened = await self._threads.run(self._store.opened, file_id)
+        return file.shown, pieces_of(opened, _READ_BYTES)
+
+    async def delete_file(self, owner: str, file_id: str) -> DeletedFile:
+        file = self._store.find(file_id, owner)
+        self._store.forget(file)
+        await self._threads.run(self._store.remove, file)
+        return DeletedFile(id=file_id)
+
+    # --- batches -----------------------------------------------------------------------------------------------------
+
+    async def create(self, owner: str, new: NewBatch) -> BatchObject:
+        if new.endpoint not in LINE_FORMS:
+            sentence = f"endpoint={new.endpoint!r}: must be one of {', '.join(LINE_FORMS)}."
+            raise ApiError(400, sentence, param="endpoint")
+        seconds = int(new.completion_window[:-1]) * _WINDOW_SECONDS[new.completion_window[-1]]
+        if seconds > _LONGEST_WINDOW:
+            raise ApiError(400, "completion_window: at most 30d.", param="completion_window")
+        file = self._store.find(new.input_file_id, owner)
+        if file.shown.purpose != "batch":
+            raise ApiError(400, "input_file_id: it names the output of a batch.", param="input_file_id")
+        self._store.check_quota(owner)
+        self._make_room(owner)
+        now = int(self._clock())
+        shown = BatchObject(
+            id=new_id("batch_"),
+            endpoint=new.endpoint,
+            input_file_id=file.shown.id,
+            completion_window=new.completion_window,
+            status="validating",
+            created_at=now,
+            expires_at=now + seconds,
+            metadata=new.metadata,
+        )
+        life = new.output_expires_after.seconds if new.output_expires_after is not None else None
+        record = BatchRecord(owner, shown, life)
+        try:
+            await self._schedule.add(record, self._store.content(file.shown.id))
+        except OSError as error:
+            raise ApiError(507, f"The batch can't be kept: {reason(error)}.") from error
+        return self._schedule.shown(record)
+
+    def _make_room(self, owner: str) -> None:
+        """Forget the oldest that have ended; raises if too many haven't."""
+        own = [record for record in self._schedule.records.values() if record.owner == owner]
+        ended = sorted((record for record in own if record.has_ended), key=lambda record: record.shown.id)
+        if len(own) - len(ended) >= _MOST_WAITING:
+            sentence = f"{_MOST_WAITING} of your batches haven't ended yet. Cancel one, or wait for its end."
+            raise ApiError(429, sentence, retry_after=60)
+        for record in ended[: max(0, len(own) + 1 - _MOST_KNOWN)]:
+            self._schedule.forget(record)
+
+    async def batches(self, owner: str, query: BatchQuery) -> tuple[list[BatchObject], bool]:
+        if self._open is None:
+            return [], False
+        schedule = self._schedule
+        own = [schedule.shown(record) for record in schedule.records.values() if record.owner == owner]
+        return page(own, query.after, query.limit, is_ascending=False)
+
+    async def batch(self, owner: str, batch_id: str) -> BatchObject:
+        return self._schedule.shown(self._record(owner, batch_id))
+
+    async def cancel(self, owner: str, batch_id: str) -> BatchObject:
+        record = self._record(owner, batch_id)
+        status = record.shown.status
+        if status not in ("cancelling", "cancelled"):
+            if record.has_ended or status == "finalizing":
+                raise ApiError(409, f"The batch is {status}, so it can't be cancelled any more.")
+            await self._schedule.cancel(record)
+        return self._schedule.shown(record)
+
+    def _record(self, owner: str, batch_id: str) -> BatchRecord:
+        record = self._schedule.records.get(batch_id)
+        if record is None or record.owner != owner:
+            raise ApiError(404, f"There is no batch {batch_id!r} here. See /v1/batches.")
+        return record

@@ -1,0 +1,171 @@
+"""The files of all clients on the disk: content and description of each, its owner, and how much an owner may keep.
+
+A file is there once its description is: that is written last and removed first, so a crash leaves nothing half. Ids
+begin with the time of creation, which orders files, also behind one that has been deleted. Methods with disk work are
+called in threads; the index and the quotas belong to the event loop.
+"""
+
+import errno
+import os
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from ....protocol.errors import PenstockError
+from ...jobs.journal import sync_folder
+from ..answers.errors import ApiError
+from ..options import HttpOptions
+from ..schemas.files import FileObject, FileQuery
+
+# Files without a life of their own go after OpenAI's 30 days, and with them those of keys that are no longer known.
+LIFE_SECONDS = 30 * 86400
+# The least that a file counts, so that there is a bound for small ones, too.
+_LEAST_BYTES = 64 << 10
+_DESCRIPTION, _CONTENT, _UNFINISHED = ".json", ".content", ".unfinished"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StoredFile(msgspec.Struct):
+    owner: str  # a digest of the API key; empty without keys
+    shown: FileObject
+
+
+def new_id(prefix: str) -> str:
+    """An id that sorts by time."""
+    return f"{prefix}{time.time_ns() // 1000:014x}{secrets.token_hex(5)}"
+
+
+def counted(num_bytes: int) -> int:
+    return max(num_bytes, _LEAST_BYTES)
+
+
+class FileStore:
+    def __init__(self, folder: Path, options: HttpOptions, clock: Callable[[], float] = time.time) -> None:
+        """Reads the descriptions, and removes what a crash has left."""
+        self.folder = folder
+        self.options = options
+        self.clock = clock
+        self._files: dict[str, StoredFile] = {}
+        self.used: Counter[str] = Counter()  # counted bytes by owner, with those that are arriving
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for path in sorted(folder.iterdir()):
+            if path.suffix == _DESCRIPTION:
+                with suppress(OSError, msgspec.MsgspecError):  # another's file, or one of a newer version
+                    self._enter(msgspec.json.decode(path.read_bytes(), type=StoredFile))
+        for path in folder.iterdir():
+            if path.suffix == _UNFINISHED or (path.suffix == _CONTENT and path.stem not in self._files):
+                path.unlink(missing_ok=True)
+
+    def _enter(self, file: StoredFile) -> None:
+        if file.shown.id not in self._files:
+            self.used[file.owner] += counted(file.shown.bytes)
+        self._files[file.shown.id] = file
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def find(self, file_id: str, owner: str) -> StoredFile:
+        """The owner's file; the error is the same for another owner's as for an unknown one."""
+        file = self._files.get(file_id)
+        if file is None or file.owner != owner or file.shown.expires_at <= self.clock():
+            raise ApiError(404, f"There is no file {file_id!r} here; it may have expired. See /v1/files.")
+        return file
+
+    def listing(self, owner: str, query: FileQuery) -> tuple[list[FileObject], bool]:
+        """A page of the owner's files, and whether more follow."""
+        now, is_ascending = self.clock(), query.order == "asc"
+        found = [
+            file.shown
+            for file in self._files.values()
+            if file.owner == owner and file.shown.expires_at > now and query.purpose in (None, file.shown.purpose)
+        ]
+        return page(found, query.after, query.limit, is_ascending=is_ascending)
+
+    def content(self, file_id: str) -> Path:
+        return self.folder / (file_id + _CONTENT)
+
+    def opened(self, file_id: str) -> BinaryIO:
+        return open(self.content(file_id), "rb", buffering=0)
+
+    # --- changing ----------------------------------------------------------------------------------------------------
+
+    def check_quota(self, owner: str) -> None:
+        if self.used[owner] > self.options.max_stored_bytes:
+            raise ApiError(
+                400,
+                f"Your files would take {self.used[owner]:,} bytes, and {self.options.max_stored_bytes:,} are the most "
+                "(option max_stored_bytes). Delete some first.",
+                code="storage_quota_exceeded",
+            )
+
+    def keep(self, path: Path, file: StoredFile) -> None:
+        """Move a file that is on the disk into the store. Only a whole file is ever seen."""
+        try:
+            os.chmod(path, 0o600)
+            os.replace(path, self.content(file.shown.id))
+            write_whole(self.folder / (file.shown.id + _DESCRIPTION), msgspec.json.encode(file))
+        except OSError as error:
+            raise disk_error(error) from error
+
+    def show(self, file: StoredFile) -> None:
+        """From now on it is found."""
+        self._enter(file)
+
+    def forget(self, file: StoredFile) -> None:
+        """From now on it isn't found."""
+        if self._files.pop(file.shown.id, None) is not None:
+            self.used[file.owner] -= counted(file.shown.bytes)
+
+    def remove(self, file: StoredFile) -> None:
+        """Remove it from the disk."""
+        for end in (_DESCRIPTION, _CONTENT):
+            (self.folder / (file.shown.id + end)).unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def expired(self) -> list[StoredFile]:
+        now = self.clock()
+        return [file for file in self._files.values() if file.shown.expires_at <= now]
+
+    def unfinished(self) -> Path:
+        return self.folder / (secrets.token_hex(12) + _UNFINISHED)
+
+
+def page(found: list[Any], after: str | None, limit: int, *, is_ascending: bool) -> tuple[list[Any], bool]:
+    """The objects behind `after`, which needs no longer be there, as far as the limit goes."""
+    ordered = sorted(found, key=lambda each: each.id, reverse=not is_ascending)
+    if after is not None:
+        ordered = [each for each in ordered if (each.id > after if is_ascending else each.id < after)]
+    return ordered[:limit], len(ordered) > limit
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is on the disk, with all of its content, before it has its name."""
+    unfinished = path.with_name(path.name + _UNFINISHED)
+    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+    os.replace(unfinished, path)
+    sync_folder(path.parent)
+
+
+def disk_error(error: OSError) -> Exception:
+    if error.errno in _FULL:
+        return ApiError(507, "The server's disk is full, so the file could not be kept. Try again later.")
+    return PenstockError(f"A client's file cannot be written: {error.strerror}.")
+
+
+def pieces_of(file: BinaryIO, num_bytes: int) -> Iterator[bytes]:
+    """The content of an open file, a piece at a time; it stays readable if the file is deleted meanwhile."""
+    with file:
+        while piece := file.read(num_bytes):
+            yield piece
