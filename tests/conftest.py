@@ -83,6 +83,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return super()._split_scope(nodeid).split("::")[0]
 
+        def _reschedule(self, node: Any) -> None:
+            """Of two processes that replace others, one may still be collecting."""
+            if node in self.registered_collections:
+                super()._reschedule(node)
+
+        def remove_node(self, node: Any) -> str | None:
+            """A test that has ended its process would end that of whoever does the rest of its file, too."""
+            ended: str | None = super().remove_node(node)
+            for unit in self.workqueue.values():
+                if ended in unit:
+                    unit[ended] = True
+            return ended
+
     return ByTreeOrFile(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
