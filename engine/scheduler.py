@@ -92,7 +92,7 @@ class Scheduler:
         refusal = refusal or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
         if prompt.is_streamed and self.pace is None and self.limits.enable_chunked_prefill:
-            self.pace = Pace(self.running, self.waiting, self.in_flight)
+            self.pace = Pace(self.running, self.waiting, self.admission.followers, self.in_flight)
             if self.limits.num_layers:
                 self.layers = LayeredChunks(self.limits, self.running, self.cache, self.encoder)
         for sequence in self._sequences_of(request, is_long):
@@ -148,7 +148,7 @@ class Scheduler:
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
-        num_waiting = len(self.waiting) + self.constraints.num_held
+        num_waiting = len(self.waiting) + len(self.admission.followers) + self.constraints.num_held
         return self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
 
     def num_generated(self, sequence_id: int) -> int:
@@ -173,6 +173,8 @@ class Scheduler:
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()
+        if self.admission.followers:
+            self.admission.take_back_followers()
         self.running.begin_step(len(self.waiting))
         if (overdue := self.admission.overdue(step)) is not None:
             self.preemption.relieve(overdue)
@@ -315,5 +317,6 @@ class Scheduler:
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
         for sequence in self.sequences.values():
             is_somewhere = self.admission.is_awaited(sequence) or self.beams.is_idle(sequence)
+            is_somewhere = is_somewhere or sequence in self.admission.followers
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")

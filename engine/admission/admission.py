@@ -13,6 +13,7 @@ from ..memory.cache import Cache, Match
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import Allowance, ScheduledStep, new_slot
+from .followers import Followers
 from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
 from .queue import WaitingQueue, victim
 
@@ -36,6 +37,7 @@ class Admission:
         self._encoder = encoder
         self._in_flight = in_flight
         self._counters = counters
+        self.followers = Followers(limits.block_size)
         self._gates = gates(limits)
         self._free_blocks = FreeBlocks(limits.static_decode_blocks)
 
@@ -61,8 +63,9 @@ class Admission:
                 load.allowance.spend(self._running.advance(sequence, step, budget))
 
     def admit(self, step: ScheduledStep, load: StepLoad) -> None:
-        """Admit waiting sequences in order until one can't be admitted. None may overtake it, so none starves."""
-        while self._waiting and load.allowance and self._running.has_free_slot:
+        """Admit waiting sequences in order until one can't be admitted. None may overtake it, so none starves; only
+        those are passed over whose prefix is being computed, and their slots are left to them."""
+        while self._waiting and load.allowance and self._running.slots.num_free > len(self.followers):
             sequence = self.next(load)
             if sequence is None or self.is_in_flight(sequence):
                 return
@@ -70,6 +73,9 @@ class Admission:
                 self.end_outgrown(sequence)  # the token that no longer fits was in flight when it was preempted
                 continue
             match = self._cache.match(sequence)
+            if self.followers.follow(sequence, match, self._running.prefilling):
+                self._waiting.leave(sequence)
+                continue
             demand = self.demand(sequence, match)
             budget = load.allowance.first_part(demand.num_left)
             if match.is_coming or not budget or not self.admits(demand, load):
@@ -82,6 +88,11 @@ class Admission:
                     return
             self._waiting.pop(sequence)
             load.take(demand, self._enter(sequence, match, step, budget))
+
+    def take_back_followers(self) -> None:
+        """Queue those again, in their old order, whose prefix is there."""
+        for sequence in self.followers.released():
+            self._waiting.push(sequence)
 
     def is_in_flight(self, sequence: Sequence) -> bool:
         """A preempted sequence may enter a slot again only when no step in flight still has a token of it."""

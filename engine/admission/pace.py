@@ -17,6 +17,7 @@ from collections import deque
 from ..media.work import LEAST_WORK
 from ..running import RunningBatch
 from ..step import Allowance, ScheduledStep
+from .followers import Followers
 from .queue import WaitingQueue
 
 _RATIO = 1.75  # duration of a step with one prompt / without; under 2, because steps vary
@@ -56,9 +57,12 @@ class Line:
 
 
 class Pace:
-    def __init__(self, running: RunningBatch, waiting: WaitingQueue, in_flight: deque[ScheduledStep]) -> None:
+    def __init__(
+        self, running: RunningBatch, waiting: WaitingQueue, followers: Followers, in_flight: deque[ScheduledStep]
+    ) -> None:
         self._running = running
         self._waiting = waiting
+        self._followers = followers
         self._in_flight = in_flight
         self._seconds_without: float | None = None  # of a step without prompts
         self._answers_without = 0  # of the last such step
@@ -86,7 +90,8 @@ class Pace:
         if self._must_measure(step):
             self._measured_at = step.number
             return Allowance(0, 0)
-        together = min(most, self._share() * min(_MOST_SHARES, num_prefilling + num_waiting))
+        num_prompts = num_prefilling + num_waiting + len(self._followers)
+        together = min(most, self._share() * min(_MOST_SHARES, num_prompts))
         # Waiting prompts come in one after another, and may have to wait longer: they count as one.
         parts = min(num_prefilling + min(1, num_waiting), max(1, together // _LEAST))
         pause = min(most - together, self._pause(step))

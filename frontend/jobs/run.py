@@ -1,7 +1,7 @@
 """One run of a job with one model: submits the rows that are left, and keeps each answer as it completes.
 
-Rows are submitted in the order of their prefixes (`order.py`), a window of them at a time. A row that the model has
-died of twice is computed alone at the end; if the model dies again, the row has failed.
+Rows are submitted in the order of their prefixes (`rows/order.py`), a window of them at a time. A row that the model
+has died of twice is computed alone at the end; if the model dies again, the row has failed.
 """
 
 import hashlib
@@ -21,6 +21,7 @@ from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ..requests.continuation import Continuation
 from ..requests.prompts import ParsedPrompt, parse_checked
 from ..requests.request import Request
+from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit
 from ..rows.records import record_of
 from ..rows.rendering import Rendering
@@ -28,7 +29,6 @@ from ..session.session import Session
 from ..session.window import Window
 from .job_input import InputLine
 from .ledger import memory_of_processes
-from .order import in_prefix_order
 from .records import Answered, Continued, Died, Progressed
 
 if TYPE_CHECKING:

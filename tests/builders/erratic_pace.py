@@ -10,7 +10,7 @@ from penstock.engine.step import Allowance, ScheduledStep
 
 class ErraticPace(Pace):
     def __init__(self, scheduler: Scheduler, seed: int) -> None:
-        super().__init__(scheduler.running, scheduler.waiting, scheduler.in_flight)
+        super().__init__(scheduler.running, scheduler.waiting, scheduler.admission.followers, scheduler.in_flight)
         self.chance = random.Random(seed)
 
     def applies_to(self, step: ScheduledStep) -> bool:

@@ -15,9 +15,9 @@ from builders.shell import SLOW, STAND_IN
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import InputLine
-from penstock.frontend.jobs.order import beginning_of, in_prefix_order
 from penstock.frontend.jobs.records import Answered, Bits, Died, Forgotten, Head, JobState
 from penstock.frontend.jobs.run import seed_of
+from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
 from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams

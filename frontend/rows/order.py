@@ -6,35 +6,37 @@ needs no more memory for a longer input. The output's order and bytes don't depe
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ..requests.prompts import Conversation
-from ..rows.prompts import Row
-from .job_input import InputLine
+from .prompts import Row
 
 _MOST_ROWS = 2048  # of a stretch: they are parsed while no answer is kept
 _MOST_CHARACTERS = 8 << 20
 
-JobRow = tuple[InputLine, Row]
+Line = TypeVar("Line")
+Beginning = tuple[str, str, str]
 
 
-def in_prefix_order(rows: Iterable[JobRow]) -> Iterator[JobRow]:
+def in_prefix_order(rows: Iterable[tuple[Line, Row]]) -> Iterator[tuple[Line, Row]]:
+    """Rows with the lines that they are from."""
     remaining = iter(rows)
     while stretch := list(_stretch(remaining)):
-        stretch.sort(key=lambda each: beginning_of(each[1]))  # rows that begin alike keep their order
-        yield from stretch
+        stretch.sort(key=lambda each: each[0])  # rows that begin alike keep their order
+        yield from ((line, row) for _, line, row in stretch)
 
 
-def _stretch(rows: Iterator[JobRow]) -> Iterator[JobRow]:
+def _stretch(rows: Iterator[tuple[Line, Row]]) -> Iterator[tuple[Beginning, Line, Row]]:
     num_characters = 0
     for line, row in itertools.islice(rows, _MOST_ROWS):
-        yield line, row
-        num_characters += len(line.line) if isinstance(line.line, str) else 0
+        beginning = beginning_of(row)
+        yield beginning, line, row
+        num_characters += len(beginning[-1])
         if num_characters >= _MOST_CHARACTERS:
             return
 
 
-def beginning_of(row: Row) -> tuple[str, str, str]:
+def beginning_of(row: Row) -> Beginning:
     """A key by which rows are neighbours if their prompts have a prefix in common. Nothing is shared between adapters
     or salts."""
     return row.params.lora_name or "", row.params.cache_salt or "", _content(row.prompt)
