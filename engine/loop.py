@@ -7,7 +7,7 @@ do, it blocks on its inbox. All decisions are the scheduler's.
 from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
-from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, StepResult, Stop, Tokens
+from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, Started, StepResult, Stop, Tokens
 from ..protocol.processes.faults import passing
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
@@ -87,6 +87,9 @@ class Loop:
         while len(self.scheduler.in_flight) < STEPS_IN_FLIGHT:
             if (plan := self._plan()) is None:
                 return
+            if (started := self.scheduler.admission.started):
+                self.frontend.send(Started(started))
+                self.scheduler.admission.started = []
             self.workers.send(plan)
             self._send_mask()
 

@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -122,6 +122,9 @@ class WireRequest(Part):
     is_streamed: bool = False
     media: bytes = b""  # its pictures and videos, in the front end's own form
     said: list[Said] = []  # by its samples, if the answer goes on
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None  # instead of the parameters'
+    # `SaidMore` comes each time that a sample has said so many more tokens; 0: never.
+    delta_tokens: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
 
 class Ask(Message):
@@ -255,10 +258,18 @@ class OutputDelta(Part):
     error_code: int = 200
     error_msg: str | None = None
     prompt_logprobs: list[LogprobsByToken | None] | None = None
+    notice: str | None = None
 
 
 class OutputDeltas(Message):
     deltas: list[OutputDelta]
+
+
+class SaidMore(Message):
+    """What the samples of a request that isn't streamed have said since the last one. The last delta has all of it."""
+
+    number: int
+    said: list[Said]
 
 
 class StillWorking(Message):
@@ -313,7 +324,7 @@ class Answer(Message):
     status: DaemonStatus | None = None
 
 
-FromDaemon = Attached | Declined | StillWorking | OutputDeltas | Failed | Answer
+FromDaemon = Attached | Declined | StillWorking | OutputDeltas | SaidMore | Failed | Answer
 
 
 # --- frames and addresses --------------------------------------------------------------------------------------------

@@ -150,12 +150,19 @@ class Prompt(Part):
     calls: list[CallGuide] = []  # for the tools that the answer may call
     said: list[Said] = []  # of each sample, if the answer goes on
     delta_tokens: int = 0  # if it isn't streamed, a delta each time that a sample has said so many more; 0: none
+    reports_start: bool = False  # the front end hears when the first of its tokens is computed
 
 
 class Generate(Message):
     """Front end → engine."""
 
     prompts: list[Prompt]
+
+
+class Started(Message):
+    """Engine → front end: requests that enter their first step, sent before its plan."""
+
+    request_ids: list[int]
 
 
 class GrammarsReady(Message):
@@ -389,4 +396,4 @@ class Deltas(Message):
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters | GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
-FrontendInbox = Hello | Ready | Notice | StartProgress | Deltas | ChildFailure | Stats | LoraAnswer
+FrontendInbox = Hello | Ready | Notice | StartProgress | Started | Deltas | ChildFailure | Stats | LoraAnswer

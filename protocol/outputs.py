@@ -157,6 +157,8 @@ class RequestOutput(PlainOutput):
     error_code: int = 200
     error_msg: str | None = None
     prompt_logprobs: list[LogprobsByToken | None] | None = None
+    # In the first output after a daemon's processes died and were started again: how the answer goes on.
+    notice: str | None = None
 
 
 def _plain(value: Any) -> Any:

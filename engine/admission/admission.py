@@ -40,6 +40,7 @@ class Admission:
         self.followers = Followers(limits.block_size)
         self._gates = gates(limits)
         self._free_blocks = FreeBlocks(limits.static_decode_blocks)
+        self.started: list[int] = []  # requests in the planned step whose start is still to be reported
 
     def load(self, step: ScheduledStep) -> StepLoad:
         prompts = self._running.prefilling
@@ -115,6 +116,8 @@ class Admission:
         num_cached = min(num_cached, sequence.num_prompt)  # it may have found tokens that were said before
         if sequence.request.num_cached is None:  # later samples find what their siblings have computed
             sequence.request.num_cached = num_cached
+            if sequence.request.prompt.reports_start:
+                self.started.append(sequence.request.prompt.request_id)
         self._counters.prompt_tokens += sequence.num_prompt
         self._counters.cached_tokens += num_cached
 

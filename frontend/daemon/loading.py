@@ -10,10 +10,12 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError
 from ..console import logs
-from ..session.private import PrivateSession
+from ..jobs.digests import tokenizer_files, weight_files
+from ..session.private import FileStamps, PrivateSession
 from ..session.threads import Threads, in_own_thread, request_template_threads
 from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings
@@ -63,7 +65,7 @@ class Loading:
                     if not self._others(model):
                         raise
                     await self._make_room(model, str(error), deadline)
-        await self._load_adapters(model, session)  # after the lock: other models need not wait for this
+        await self._finish(model, session)  # after the lock: other models need not wait for this
         return session
 
     async def _under_the_limit(self, model: DaemonModel, deadline: float) -> None:
@@ -122,11 +124,12 @@ class Loading:
             self._starting.remove(session)
         session.threads.request_templates = self._request_templates
 
-    async def _load_adapters(self, model: DaemonModel, session: PrivateSession) -> None:
-        """Load the adapters of the session before."""
+    async def _finish(self, model: DaemonModel, session: PrivateSession) -> None:
+        """Load the adapters of the session before, and note which files were read."""
         try:
             for name, path in model.adapters.items():
                 await session.threads.adapters.run(_load_again, session, model.name, name, path)
+            session.stamps = await self._threads.run(_stamps, session)
         except BaseException:  # nobody else knows of the session yet
             await in_own_thread(session.transport.close)
             raise
@@ -137,6 +140,19 @@ def _read(settings: ModelSettings) -> PrivateSession:
     session = PrivateSession(settings.model, settings.options)
     session.read_tokenizer()
     return session
+
+
+def _stamps(session: PrivateSession) -> FileStamps:
+    folder, tokenizer_folder = session.model_folders
+    paths = {*weight_files(folder), *tokenizer_files(folder), *tokenizer_files(tokenizer_folder)}
+    for adapter in map(Path, session.adapters.loaded.values()):
+        paths |= {adapter, *adapter.glob("*")}
+    return frozenset(_stamp(path) for path in paths if path.exists())
+
+
+def _stamp(path: Path) -> tuple[str, int, int, int]:
+    status = path.stat()
+    return str(path), status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _load_again(session: PrivateSession, model: str, name: str, path: str) -> None:

@@ -18,7 +18,9 @@ from ..session.private import PrivateSession
 from ..session.threads import in_own_thread
 from ..session.tree.transport import TreeTransport
 from .settings import ModelSettings
+from .survivors import Survivors
 
+SHUTTING_DOWN = "The daemon is shutting down."
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 # Statistics are left out if the engine doesn't answer within this time.
 _STATS_SECONDS = 2.0
@@ -45,6 +47,9 @@ class DaemonModel:
         self._loading: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._survivors = Survivors()
+        self._ended: list[PrivateSession] = []  # whose trees have died; requests are still prepared at their doors
+        self._closing_ended: set[asyncio.Task[None]] = set()
         self._adapters: dict[str, str] = {}  # of the last session; the next one loads them again
         self._ready_since = -math.inf
         self._deaths_in_a_row = 0
@@ -144,6 +149,9 @@ class DaemonModel:
         failed = not load.cancelled() and load.exception() is not None
         if failed and self.says_failures and not isinstance(load.exception(), ClosedError):
             logs.say(f"{self.name} could not be loaded: {self.error}", quiet=False)
+        if failed and (error := load.exception()) is not None:
+            self._survivors.fail(error if isinstance(error, PenstockError) else EngineDeadError(str(error)))
+        self._close_ended()
         if failed and self._has_died and self.session is None and self._loading is None:
             self._come_back()
         self.on_change()
@@ -152,6 +160,13 @@ class DaemonModel:
         if self._is_wanted:
             self._become("restarting")
             self._begin_load()
+
+    def _close_ended(self) -> None:
+        for session in self._ended:
+            task = asyncio.create_task(in_own_thread(session.close_helpers))
+            self._closing_ended.add(task)
+            task.add_done_callback(self._closing_ended.discard)
+        self._ended.clear()
 
     @property
     def _is_wanted(self) -> bool:
@@ -166,7 +181,7 @@ class DaemonModel:
             session = await self._open_session(self)
         except asyncio.CancelledError:  # by `end`; those who wait for it were not
             self._become("unloaded")
-            raise ClosedError("The daemon is shutting down.") from None
+            raise ClosedError(SHUTTING_DOWN) from None
         except BaseException as error:
             # A start that dies counts as a death, and so does any failure to restart a dead model. The restart is tried
             # again by itself, as is a preloaded model; other failed loads are tried again when somebody asks.
@@ -177,6 +192,7 @@ class DaemonModel:
             raise
         finally:
             self._loading = None
+        self._survivors.go_on(session)  # before others hear that it is ready
         self.session, self._has_died, self._is_at_fault = session, False, False
         self._ready_since = time.monotonic()
         self._become("ready")
@@ -203,7 +219,11 @@ class DaemonModel:
 
     def _died(self, client: TreeTransport, error: PenstockError) -> None:
         if self.session is None or self.session.transport is not client:
+            if not self.is_held:
+                self._survivors.fail(error)
             return
+        client.on_close = lambda: None
+        self._ended.append(self.session)
         self._let_go()
         self._has_died = True
         self.restarts += 1
@@ -214,6 +234,9 @@ class DaemonModel:
         logs.say(f"{self.name}: {error} It is started again {when}.", quiet=False)
         self._closing = asyncio.create_task(self._close(client))
         self._come_back()
+        if self._loading is None:
+            self._survivors.fail(error)
+            self._close_ended()
         self.on_change()
 
     def _let_go(self) -> None:
@@ -251,8 +274,11 @@ class DaemonModel:
             self._loading.cancel()
             with suppress(asyncio.CancelledError, PenstockError):
                 await self._loading
+        self._survivors.fail(ClosedError(SHUTTING_DOWN))
+        self._close_ended()
         if (closing := self.unload()) is not None:
             await closing
+        await asyncio.gather(*self._closing_ended)
 
     # --- looking ---------------------------------------------------------------------------------------------------
 

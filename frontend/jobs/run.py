@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...protocol.errors import EngineDeadError, RequestError
-from ...protocol.messages import Said
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
-from ..requests.continuation import Continuation
+from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
 from ..requests.request import Request
 from ..rows.order import in_prefix_order
@@ -124,7 +123,8 @@ class JobRun:
                 if window.running:
                     self._wait(window)
         except EngineDeadError as error:
-            self._died(window, error)
+            if session.daemon is None or session.transport.error is None:  # else only the daemon has died
+                self._died(window, error)
             raise
         finally:
             window.abandon()
@@ -139,12 +139,8 @@ class JobRun:
             prompt = self._rendering.prompt(row)
             if line.row in self.job.state.said and line.row not in self._refused:
                 prompt = Continuation(prompt, self.job.state.said[line.row])
-            seed = self._seeded(line, row)
-            if self.session.daemon is None:
-                parsed = parse_checked(prompt, row.params)
-                parsed.seed, parsed.delta_tokens = seed, _DELTA_TOKENS
-            else:
-                parsed = parse_checked(prompt, msgspec.structs.replace(row.params, seed=seed))
+            parsed = parse_checked(prompt, row.params)
+            parsed.seed, parsed.delta_tokens = self._seeded(line, row), _DELTA_TOKENS
             yield parsed
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
@@ -168,7 +164,7 @@ class JobRun:
             row = self._asked[request.position][0].row
             before = self.job.state.said.get(row)
             said = request.so_far()
-            new = said if before is None else [_since(*pair) for pair in zip(said, before, strict=False)]
+            new = said if before is None else [since(*pair) for pair in zip(said, before, strict=False)]
             if any(each.token_ids for each in new) and row not in self._refused:
                 self.job._append(Continued(row, new))
 
@@ -209,18 +205,6 @@ def seed_of(seed: int, row: int, custom_id: str) -> int:
     """The seed of a row without one of its own."""
     label = f"{seed} {row} {custom_id}".encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(label, digest_size=8).digest(), "little") >> 1
-
-
-def _since(said: Said, before: Said) -> Said:
-    """What was said after what is known already. Log-probabilities come in parts of whole tokens."""
-    num_known = len(before.token_ids)
-    parts, start = [], 0
-    for part in said.logprobs:
-        end = start + len(part.ranks)
-        if start >= num_known:
-            parts.append(part)
-        start = end
-    return Said(said.token_ids[num_known:], parts)
 
 
 def _died(cause: str) -> RequestOutput:

@@ -85,6 +85,17 @@ def _check_logprobs(said: Said, sample: int, num_top: int) -> None:
         raise RequestError(f"Sample {sample} has said other tokens than its log-probabilities are of.")
 
 
+def since(said: Said, known: Said) -> Said:
+    """What was said after what is known already. Log-probabilities come in parts of whole tokens."""
+    num_known = len(known.token_ids) // _INT
+    parts, start = [], 0
+    for part in said.logprobs:
+        if start >= num_known:
+            parts.append(part)
+        start += len(part.ranks) // _INT
+    return Said(said.token_ids[_INT * num_known :], parts)
+
+
 def packed_logprobs(positions: Iterable[LogprobsByToken], num_top: int) -> Logprobs:
     """Pack an output's log-probabilities as `Said` takes them; `num_top` is how many the request asked for."""
     token_ids, logprobs, ranks = array("i"), array("f"), array("i")

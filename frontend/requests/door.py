@@ -75,7 +75,7 @@ class Door:
         self._call_guides = CallGuides(
             calls, arguments_schema, self._spelled, tokenizer.is_special, is_compact=is_compact
         )
-        self._numbers = itertools.count()
+        self._numbers: Iterator[int] = itertools.count()
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
@@ -96,6 +96,10 @@ class Door:
         own._seed, own._seeds = self.config.seed if seed is None else seed, seeds
         return own
 
+    def count_from(self, numbers: Iterator[int]) -> None:
+        """Take the requests' numbers from here, if they must differ from those of another door."""
+        self._numbers = numbers
+
     def of(self, client: str) -> "Door":
         """The same door for one of several clients, who take turns at the engine."""
         own = copy(self)
@@ -107,14 +111,17 @@ class Door:
     ) -> list[PendingRequest]:
         """Tokenize and check a group of requests; refused ones are finished already. Media are decoded here, which
         takes time."""
-        if self.media is not None:
-            prompts = self.media.placed(prompts)
-        token_ids = self._token_ids(prompts)
+        placed = prompts if self.media is None else self.media.placed(prompts)
+        token_ids = self._token_ids(placed)
         known: _Known = {}
-        return [
+        admitted = [
             self._admit_one(prompt, ids, notify, is_streamed, self._settled(prompt.params, known))
-            for prompt, ids in zip(prompts, token_ids, strict=True)
+            for prompt, ids in zip(placed, token_ids, strict=True)
         ]
+        for pending, prompt in zip(admitted, prompts):
+            if pending.prompt.media:
+                pending.source = prompt
+        return admitted
 
     def _token_ids(self, prompts: Sequence[ParsedPrompt]) -> list[Sequence[int] | RequestError]:
         """The given ids, or those of the text. A text that is too long isn't tokenized; it is refused later."""

@@ -18,7 +18,6 @@ from ...protocol.messages import (
     Logprobs,
     Prompt,
     Said,
-    column,
     float_values,
     request_and_sample,
     sequence_id,
@@ -27,7 +26,9 @@ from ...protocol.messages import (
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
 from ..parsing import PiecewiseReader
 from .budget import BudgetError, Charge
+from .prompts import ParsedPrompt
 from .request import Notify, Request
+from .sample_progress import SampleProgress
 
 DecodeToken = Callable[[int], str]
 
@@ -49,7 +50,8 @@ class PendingRequest(Request):
     __slots__ = (
         "_decode_token", "_is_fresh", "_lock", "_logprobs", "_num_image_tokens", "_num_video_tokens", "_packed_bytes",
         "_parser_error", "_readers", "_taken",
-        "charge", "is_chat", "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
+        "charge", "deaths", "has_started", "is_chat", "num_bytes", "output", "progress", "prompt", "source", "text",
+        "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +70,10 @@ class PendingRequest(Request):
         self._num_image_tokens = num_rows(prompt.media, "image") if prompt.media else 0
         self._num_video_tokens = num_rows(prompt.media, "video") if prompt.media else 0
         self.text = text
-        self.num_generated = 0  # tokens of all its samples so far, taken or not
+        self.source: ParsedPrompt | None = None  # of a prompt with media: those are dropped once an engine has them
+        self.progress = [SampleProgress() for _ in range(prompt.params.n)]
+        self.has_started = False  # in the engine that has it now, if `prompt.reports_start`
+        self.deaths = 0  # of trees that were computing it
         self.unfinished = prompt.params.n
         self.charge: Charge | None = None  # of the client that takes the output, and releases what it has taken
         self.is_chat = is_chat
@@ -113,9 +118,19 @@ class PendingRequest(Request):
     def add(self, delta: Delta) -> None:
         """Add a delta; called by the receiving thread, which then notifies the caller."""
         with self._lock:
-            if self._has_room(delta):
-                self._merge(delta)
+            sample = request_and_sample(delta.sequence_id)[1]
+            if (new := self.progress[sample].new_part(delta)) is not None and self._has_room(new):
+                self._merge(new)
                 self._is_fresh = True
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens of all its samples so far, taken or not."""
+        return sum(self.num_generated_each)
+
+    @property
+    def num_generated_each(self) -> list[int]:
+        return [len(each.token_ids) for each in self.progress]
 
     @property
     def own_bytes(self) -> int:
@@ -132,7 +147,7 @@ class PendingRequest(Request):
             return False
         num_bytes = _packed_bytes(delta)
         try:
-            self.charge.grow(num_bytes)
+            self.charge.grow(num_bytes + len(delta.token_ids))  # the ids stay in its progress
         except BudgetError as error:
             self._start_output([])
             self.error = error
@@ -145,7 +160,6 @@ class PendingRequest(Request):
         output, answer = self.output, self.output.outputs[sample]
         answer.text += delta.text
         answer.token_ids.extend(values(delta.token_ids))
-        self.num_generated += len(delta.token_ids) // 4
         self._logprobs.extend(delta.logprobs)
         self.num_bytes += _num_bytes(delta)
         output.num_cached_tokens = max(output.num_cached_tokens, delta.num_cached)
@@ -163,13 +177,33 @@ class PendingRequest(Request):
         self.is_finished = output.finished = self.unfinished == 0
 
     def so_far(self) -> list[Said]:
-        """What each sample has said since the last `take`."""
         with self._lock:
-            said = [Said(column(answer.token_ids)) for answer in self.output.outputs]
+            said = [Said(each.token_ids.tobytes()) for each in self.progress]
             for part in self._logprobs:
                 if not part.is_prompt:
                     said[request_and_sample(part.owner)[1]].logprobs.append(part)
         return said
+
+    def begin_again(self) -> None:
+        """Prepare for another tree. Its samples go on from their tokens, which won't be merged again."""
+        prompt, params = self.prompt, self.prompt.params
+        least = None if params.early_stop is None else params.early_stop.least_logprob
+        with self._lock:
+            num_said = self.num_generated
+            given = [*prompt.said, *(Said(b"") for _ in range(params.n - len(prompt.said)))]
+            prompt.said = [
+                # A search chooses among whole answers. Certain tokens are counted, and prompts' log-probabilities
+                # computed, from the beginning.
+                each.begin_again(
+                    said,
+                    from_tokens=prompt.beams is None
+                    and least is None
+                    and (number > 0 or params.prompt_logprobs is None),
+                )
+                for number, (each, said) in enumerate(zip(self.progress, given, strict=True))
+            ]
+            self.has_started = False
+            self.output.notice = _notice(num_said, goes_on=any(said.token_ids for said in prompt.said))
 
     def refuse(self, code: int, message: str) -> None:
         """End the request before it has reached an engine."""
@@ -214,6 +248,11 @@ class PendingRequest(Request):
         ended_by_itself = answer.finish_reason == "stop" and not isinstance(answer.stop_reason, str)
         if self.is_chat and ended_by_itself and reader.has_whole_calls:
             answer.finish_reason = "tool_calls"
+
+
+def _notice(num_said: int, *, goes_on: bool) -> str:
+    how = f"goes on from its {num_said:,} tokens" if goes_on else "begins again"
+    return f"The model's processes died and were started again; this answer {how}."
 
 
 def _num_bytes(delta: Delta) -> int:

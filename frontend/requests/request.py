@@ -61,6 +61,11 @@ class Request(ABC):
             raise same_error(error)
         return None
 
+    def fail(self, error: PenstockError) -> None:
+        """End the request with an error from outside."""
+        self.error = error
+        self.tell()
+
     def tell(self) -> None:
         """Notify the owner; an owner whose `notify` fails doesn't keep others from being notified."""
         try:

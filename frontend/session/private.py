@@ -45,6 +45,9 @@ from .threads import ModelThreads
 from .tree.transport import TreeTransport
 from .tree.tree import Tree
 
+# Path, size, time of change and inode of each file.
+FileStamps = frozenset[tuple[str, int, int, int]]
+
 
 class PrivateSession(Session[PendingRequest]):
     """Call `start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
@@ -58,6 +61,7 @@ class PrivateSession(Session[PendingRequest]):
         self.plan = None
         self.daemon = None
         self.sight: Sight | None = None  # for a vision model, once the tokenizer is read
+        self.stamps: FileStamps = frozenset()  # of the files that the daemon's tree was started from
         self._unread: set[str] = set()  # options already reported as not read by the template
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
@@ -152,6 +156,10 @@ class PrivateSession(Session[PendingRequest]):
     def _close_beside(self) -> None:
         """Close everything that ends with the tree."""
         self.threads.close()
+        self.close_helpers()
+
+    def close_helpers(self) -> None:
+        """End the processes that render templates and decode media."""
         self.templates.close()
         if self.sight is not None:
             self.sight.close()

@@ -57,8 +57,7 @@ class Transport(ABC, Generic[RequestT]):
 
     def _fail(self, request_ids: Iterable[int], error: PenstockError) -> None:
         for request in self._forget(request_ids):
-            request.error = error
-            request.tell()
+            request.fail(error)
 
     # --- whether it can be used ----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ stop strings costs one array append per token until its end.
 
 import gc
 import logging
+import sys
 import time
 from array import array
 from pathlib import Path
@@ -109,7 +110,7 @@ class Detokenizer:
                 sequence.token_ids.extend(token_ids[start:end])
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
-            if sequence.is_watched:
+            if sequence.is_watched or len(sequence.token_ids) >= sequence.next_delta:
                 watched.append(sequence_id)
         return watched
 
@@ -119,7 +120,7 @@ class _Sequence:
 
     __slots__ = (
         "_ahead", "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time",
-        "forward_time", "is_watched", "logprobs", "preemptions", "token_ids",
+        "forward_time", "is_watched", "logprobs", "next_delta", "preemptions", "token_ids",
     )  # fmt: skip
 
     def __init__(self, opened: SequenceOpened, decoding: Decoding) -> None:
@@ -135,6 +136,7 @@ class _Sequence:
         if self._words is not None and self._stops is not None:
             self._ahead = StopSearch(_decoder(opened, decoding), _stop_checker(params))
         self.is_watched = opened.is_streamed or self._stops is not None
+        self.next_delta = opened.delta_tokens or sys.maxsize  # tokens not sent yet that make a delta due
         self.token_ids = array("i")  # not sent yet
         self.logprobs: list[Logprobs] = []  # likewise
         self._text = ""  # likewise
@@ -158,7 +160,7 @@ class _Sequence:
             return self._sent("stop", self._stops.found)
         if end is not None:
             return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg, end.score)
-        is_due = self._opened.is_streamed or 0 < self._opened.delta_tokens <= len(self.token_ids)
+        is_due = self._opened.is_streamed or len(self.token_ids) >= self.next_delta
         return self._sent() if is_due else None
 
     def _new_text(self, end: SequenceEnded | None) -> str:

@@ -151,6 +151,9 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     spaces_between_special_tokens: Annotated[bool, described("put spaces between special tokens", BOOLEAN)] = True
     detokenize: Annotated[bool, described("return text, not only token ids", BOOLEAN)] = True
     priority: Annotated[int, described("requests with a lower number go first", PRIORITY)] = 0
+    continue_on_restart: Annotated[
+        bool, described("go on in the new processes if a daemon's die under the request", BOOLEAN)
+    ] = True
     cache_salt: Annotated[str | None, described("share cached prefixes only within this salt", TEXT)] = None
     lora_name: Annotated[str | None, described("LoRA adapter to use", TEXT)] = None
     reasoning_max_tokens: Annotated[int | None, described("maximum tokens of thought", at_least(0))] = None

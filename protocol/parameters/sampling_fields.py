@@ -45,6 +45,7 @@ class SamplingFields(TypedDict, total=False):
     spaces_between_special_tokens: bool | None
     detokenize: bool | None
     priority: int | None
+    continue_on_restart: bool | None
     cache_salt: str | None
     lora_name: str | None
     reasoning_max_tokens: int | None

@@ -218,7 +218,9 @@ async def test_what_comes_while_an_answer_is_packed_is_charged(monkeypatch):
     monkeypatch.setattr(outbox, "_GROUP_BYTES", 1000)
     packing, budget = Threads("Answers", 1), Budget(8 * MIB, 8 * MIB)
     taken, come = threading.Event(), threading.Event()
-    pending = SimpleNamespace(num_bytes=5000, is_fresh=True, is_finished=False, error=None, notify=None)
+    pending = SimpleNamespace(
+        num_bytes=5000, num_generated=0, is_fresh=True, is_finished=False, error=None, notify=None
+    )
 
     charged = []  # as each answer is taken
 

@@ -1,15 +1,22 @@
 """How a daemon whose models are at work changes its models, shuts down, and dies: nobody waits, and nothing is left."""
 
+import json
 import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+from unittest.mock import ANY
 
+import httpx
+import msgspec
+import psutil
 import pytest
 from builders.daemon import RunningDaemon, models, process_of, wait_for, worker_of
-from builders.watching import assert_gone, is_running, stop
+from builders.watching import BOUND_SECONDS, assert_gone, is_running, stop
 
-from penstock import ConfigError, EngineDeadError, PenstockError, SamplingParams
+from penstock import ConfigError, EngineDeadError, PenstockError, RequestOutput, SamplingParams
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 
 PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)
@@ -24,18 +31,106 @@ def slow_steps(monkeypatch):
 def slow(start_shared) -> RunningDaemon:
     with pytest.MonkeyPatch.context() as environment:
         slow_steps(environment)
-        return start_shared(models("a", "b"))
+        return start_shared(models("a", "b"), "--http", "127.0.0.1:0")
 
 
-def test_a_worker_that_dies_fails_what_ran_and_later_requests_are_served(slow):
+def test_answers_go_on_in_the_new_processes_when_one_of_their_model_dies(slow, private):
+    asked = [SamplingParams(seed=seed, max_tokens=200, ignore_eos=True) for seed in range(2)]
+    asked[1] = msgspec.structs.replace(asked[1], n=2, logprobs=1, stop=["never said"])
+    whole = private.generate([[1, 2, 3]] * 2, asked, use_tqdm=False)
     with slow.attach("a") as llm:
+        with ThreadPoolExecutor(2) as threads:
+            streams = [llm.stream([1, 2, 3], params) for params in asked]
+            firsts = [next(stream) for stream in streams]
+            refusing = llm.stream([1, 2, 3], msgspec.structs.replace(LONG, continue_on_restart=False))
+            next(refusing)
+            kept = threads.submit(llm.generate, [[1, 2, 3]] * 2, asked, use_tqdm=False)
+            over_http = threads.submit(streamed_over_http, slow, seed=0, max_tokens=200)
+            wait_for(lambda: slow.model("a").stats.running == 8, "all of them run")
+            os.kill(worker_of(slow), signal.SIGKILL)
+            with pytest.raises(EngineDeadError, match="worker"):
+                list(refusing)
+            pieces = [[first, *stream] for first, stream in zip(firsts, streams)]
+            assert [said(each) for each in kept.result()] == [said(each) for each in whole]
+        assert [said(*each) for each in pieces] == [said(each) for each in whole]
+        assert [sum(piece.notice is not None for piece in each) for each in pieces] == [1, 1]
+        events = over_http.result()
+        assert "".join(event["choices"][0]["text"] for event in events) == whole[0].outputs.text
+        assert [event["notice"] for event in events if "notice" in event] == [ANY]
+        assert all(each.notice for each in kept.result()) and whole[0].notice is None
+        assert slow.model("a").restarts == 1
+
+
+def streamed_over_http(daemon: RunningDaemon, **params: object) -> list[dict[str, Any]]:
+    body = {"model": "a", "prompt": [1, 2, 3], "ignore_eos": True, "stream": True, "temperature": 1, **params}
+    with httpx.stream("POST", f"{daemon.status().http}/v1/completions", json=body, timeout=BOUND_SECONDS) as reply:
+        lines = [line.removeprefix("data: ") for line in reply.iter_lines() if line]
+    assert lines.pop() == "[DONE]"
+    return list(map(json.loads, lines))
+
+
+def said(*pieces: RequestOutput) -> list[object]:
+    """What each sample says in all the pieces: its text, ids and log-probabilities."""
+    samples = [[piece.outputs[number] for piece in pieces] for number in range(len(pieces[0].outputs))]
+    return [
+        (
+            "".join(each.text for each in parts),
+            [token for each in parts for token in each.token_ids],
+            [entry for each in parts for entry in each.logprobs or ()],
+            parts[-1].finish_reason,
+        )
+        for parts in samples
+    ]
+
+
+def killed_and_held(daemon: RunningDaemon) -> int:
+    """The worker's successor, which is stopped before it is ready."""
+    own = worker_of(daemon)
+    os.kill(own, signal.SIGKILL)
+    started: list[int] = []
+
+    def is_started() -> bool:
+        with suppress(StopIteration, psutil.NoSuchProcess):
+            started[:] = [pid for pid in [worker_of(daemon)] if pid != own]
+        return bool(started)
+
+    wait_for(is_started, "the model is started again")
+    stop(*started)
+    return started[0]
+
+
+def test_who_leaves_during_a_restart_is_gone_and_who_dies_with_two_workers_has_failed(slow):
+    with slow.attach("a") as llm:
+        leaving, staying = llm.stream([1, 2, 3], LONG), llm.stream([4, 5, 6], LONG)
+        next(leaving), next(staying)
+        worker = killed_and_held(slow)
+        leaving.close()
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(llm.generate, [[1, 2]], PARAMS, use_tqdm=False)
+            os.kill(worker, signal.SIGCONT)
+            assert waiting.result()[0].error_code == 200
+        assert next(piece.notice for piece in staying if piece.outputs.token_ids)
+        wait_for(lambda: slow.model("a").stats.running == 1, "only the one that stays runs")
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(EngineDeadError, match="worker.* at the death before"):
+            list(staying)
+
+
+def test_a_shutdown_and_a_start_that_fails_end_those_who_wait_for_a_restart(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon = start(models("a"))
+    with daemon.attach("a") as llm:
         stream = llm.stream([1, 2, 3], LONG)
         next(stream)
-        os.kill(worker_of(slow), signal.SIGKILL)
+        os.kill(killed_and_held(daemon), signal.SIGKILL)
         with pytest.raises(EngineDeadError, match="worker"):
             list(stream)
-        assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
-        assert slow.model("a").restarts == 1
+        stream = llm.stream([1, 2, 3], LONG)
+        next(stream)
+        killed_and_held(daemon)
+        stop_daemon(daemon.address, 0.0)
+        with pytest.raises(PenstockError, match="[Dd]aemon"):
+            list(stream)
 
 
 def test_a_configuration_is_read_again_without_dropping_anyone(slow):

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
+import msgspec
 import psutil
 import pytest
 from builders.daemon import RunningDaemon, models, wait_for, worker_of
@@ -61,7 +62,8 @@ def test_who_hangs_is_named_to_everybody_a_model_is_started_again_and_stop_ends_
         worker = worker_of(usual_daemon)
         stop(worker)
         words = rf"worker 0 process \(pid {worker}\) has been stopped"
-        raises(lambda: llm.generate([[1]], ENDLESS, use_tqdm=False), EngineDeadError, words)
+        params = msgspec.structs.replace(ENDLESS, continue_on_restart=False)
+        raises(lambda: llm.generate([[1]], params, use_tqdm=False), EngineDeadError, words)
         assert_gone([worker])
         assert llm.generate([[1]], SHORT, use_tqdm=False)[0].error_code == 200
         assert usual_daemon.model().restarts == 1

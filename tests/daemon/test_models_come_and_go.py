@@ -174,7 +174,11 @@ SETTINGS = SimpleNamespace(name="m", keep_alive=float("inf"), preload=False)
 
 def session():
     transport = SimpleNamespace(error=None, close=lambda: None, on_death=None)
-    return SimpleNamespace(transport=transport, adapters=SimpleNamespace(loaded={}))
+    door = SimpleNamespace(count_from=lambda numbers: None)
+    adapters = SimpleNamespace(loaded={})
+    return SimpleNamespace(
+        transport=transport, adapters=adapters, door=door, stamps=frozenset(), close_helpers=lambda: None
+    )
 
 
 @for_each("ends_by, life, pauses", [("unloading", 0.0, True), ("unloading", 1e6, False), ("death", 1e6, False)])

@@ -4,17 +4,19 @@ session."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ....protocol.attach import Failed, Failure, OutputDelta, OutputDeltas
-from ....protocol.messages import column
+from ....protocol.attach import Failed, Failure, OutputDelta, OutputDeltas, SaidMore
+from ....protocol.messages import Said, column
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.wire import Message
 from ...requests.budget import BudgetError
+from ...requests.continuation import since
 from ...requests.pending_request import PendingRequest
 from ...session.private import PrivateSession
 from .client_budget import ClientBudget
 
 # The memory of a request, of each of its samples, and of each token of its prompt.
 _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
+_ID_BYTES = 4  # of a token that was said
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +26,7 @@ class DaemonRequest:
     session: PrivateSession
     is_streamed: bool
     is_chat: bool  # its prompt was rendered here, and is sent to the client
+    known: list[Said] | None = None  # that the client knows of each sample, if `SaidMore` is sent
     # `charged` is what its client is charged for it: `num_bytes` until the request is over, and the part of its answer
     # that was not sent yet. `keep` brings it up to date and is called whenever news have come. `hand_over` returns what
     # was charged for the news that were taken; they stay charged until the socket has them.
@@ -32,13 +35,16 @@ class DaemonRequest:
     refusal: BudgetError | None = None  # there is no room for it, or for its answer
     is_over: bool = False
     has_begun: bool = False  # a piece was sent
+    num_said: int = 0  # tokens that are charged with its own bytes: they stay here until its end
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to send; if it isn't streamed, only at its end."""
-        pending = self.pending
-        is_to_end = pending.error is not None or self.refusal is not None or pending.is_finished
-        return is_to_end or self.is_streamed
+        """Whether there is something to send; of an answer that isn't streamed, at its end or for `SaidMore`."""
+        return self.is_streamed or self.is_to_end or self.known is not None
+
+    @property
+    def is_to_end(self) -> bool:
+        return self.pending.error is not None or self.refusal is not None or self.pending.is_finished
 
     def keep(self, budget: ClientBudget) -> None:
         """Charge the request, and its answer so far; raises `BudgetError` if there is no room."""
@@ -60,6 +66,9 @@ class DaemonRequest:
 
     @property
     def _uncharged(self) -> int:
+        num_generated = self.pending.num_generated
+        self.num_bytes += _ID_BYTES * (num_generated - self.num_said)
+        self.num_said = num_generated
         return self.num_bytes + self.pending.num_bytes - self.charged
 
     def hand_over(self) -> int:
@@ -67,9 +76,18 @@ class DaemonRequest:
 
         News that have come since are not charged until the next `keep`.
         """
-        kept = 0 if self.is_over else self.num_bytes
+        kept = 0 if self.is_over else self.num_bytes if self.is_streamed else self.charged
         given, self.charged = self.charged - kept, kept
         return given
+
+    def said_more(self) -> SaidMore | None:
+        """What its samples have said since the last call."""
+        if self.known is None:
+            return None
+        said, known = self.pending.so_far(), self.known
+        more = [since(*pair) for pair in zip(said, known, strict=True)]
+        self.known = [max(*pair, key=lambda each: len(each.token_ids)) for pair in zip(said, known, strict=True)]
+        return SaidMore(self.number, more) if any(each.token_ids for each in more) else None
 
     def end(self) -> None:
         """Nothing more is sent. Its `PendingRequest` forgets it, so that neither keeps the other alive."""
@@ -96,8 +114,10 @@ def pieces_of(group: Sequence[DaemonRequest]) -> Iterator[Message]:
         if request.refusal is not None:
             pieces.append(refused(request.number, request.pending.prompt.params.n, 429, str(request.refusal)))
             request.end()
-        elif request.pending.is_fresh:
+        elif request.pending.is_fresh and (request.is_streamed or request.is_to_end):
             pieces.append(_piece(request, request.pending.take()))
+        elif (more := request.said_more()) is not None:
+            yield more
         if request.pending.error is not None and not request.is_over:
             request.end()
             yield Failed([request.number], Failure.of(request.pending.error))
@@ -122,6 +142,7 @@ def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
         output.error_code,
         output.error_msg,
         output.prompt_logprobs,
+        output.notice,
     )
 
 

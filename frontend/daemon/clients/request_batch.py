@@ -50,7 +50,7 @@ class UnpackedRequest:
     asked: ParsedPrompt
     conversation: WireConversation | None = None  # its prompt, until it is rendered
     is_streamed: bool = False
-    num_bytes: int = 0  # of its parameters
+    num_bytes: int = 0  # of its parameters and encoded media
 
 
 _number = msgspec.msgpack.Decoder(_NumberOnly)
@@ -136,7 +136,8 @@ class RequestBatch:
         for one in found:
             if one.conversation is not None:
                 parsed = parse_prompt(next(texts), one.asked.params)
-                one.asked = replace(parsed, beams=one.asked.beams, media=one.asked.media, said=one.asked.said)
+                kept = {name: getattr(one.asked, name) for name in ("beams", "media", "seed", "delta_tokens", "said")}
+                one.asked = replace(parsed, **kept)
         return found
 
     def _all_unpacked(self, group: Sequence[PackedRequest]) -> list[UnpackedRequest]:
@@ -151,7 +152,8 @@ class RequestBatch:
                 raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
             params = self._params[request.params]
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
-            return UnpackedRequest(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
+            num_bytes = params.num_bytes + len(request.media)
+            return UnpackedRequest(one.number, asked, request.conversation, request.is_streamed, num_bytes)
         except RequestError as error:
             return UnpackedRequest(one.number, ParsedPrompt(None, None, SamplingParams(), str(error)))
 
@@ -174,10 +176,19 @@ def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
     media = unpacked_media(request.media) if request.media else ()
-    if request.conversation is not None:
-        return ParsedPrompt(None, None, params, is_chat=True, beams=beams, media=media, said=request.said)
-    token_ids = None if request.token_ids is None else _token_ids(request.token_ids)
-    return ParsedPrompt(request.text, token_ids, params, beams=beams, media=media, said=request.said)
+    is_chat = request.conversation is not None
+    token_ids = None if is_chat or request.token_ids is None else _token_ids(request.token_ids)
+    return ParsedPrompt(
+        None if is_chat else request.text,
+        token_ids,
+        params,
+        is_chat=is_chat,
+        beams=beams,
+        media=media,
+        seed=request.seed,
+        delta_tokens=request.delta_tokens,
+        said=request.said,
+    )
 
 
 def _token_ids(packed: bytes) -> Sequence[int]:

@@ -2,11 +2,12 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from ....protocol.attach import Failed, Failure, OutputDeltas
 from ....protocol.errors import ClosedError, PenstockError
+from ....protocol.messages import Said
 from ...requests.budget import BudgetError
 from ...requests.pending_request import PendingRequest
 from ...session.private import PrivateSession
@@ -113,7 +114,8 @@ class Requests:
             some = [one for one in unpacked if one.is_streamed is is_streamed]
             for one, pending in zip(some, door.admit([one.asked for one in some], notify, is_streamed=is_streamed)):
                 num_bytes = bytes_of(pending) + one.num_bytes
-                request = DaemonRequest(one.number, pending, session, is_streamed, one.asked.is_chat, num_bytes)
+                known = _known(one.asked.said, pending.prompt.params.n) if one.asked.delta_tokens else None
+                request = DaemonRequest(one.number, pending, session, is_streamed, one.asked.is_chat, known, num_bytes)
                 by_pending[pending.request_id] = request
         return list(by_pending.values())
 
@@ -140,6 +142,11 @@ class Requests:
             if (request := self._running.get(number)) is not None:
                 with suppress(PenstockError):
                     request.session.transport.cancel([request.pending])
+
+
+def _known(said: Sequence[Said], num_samples: int) -> list[Said]:
+    """What the client knows of each sample, because it has sent it."""
+    return [*said, *(Said(b"") for _ in range(num_samples))][:num_samples]
 
 
 def _apart(unpacked: list[UnpackedRequest]) -> Iterator[list[UnpackedRequest]]:

@@ -11,6 +11,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from ....protocol.messages import Logprobs, request_and_sample
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.parameters.sampling import SamplingParams
@@ -33,8 +35,16 @@ class Tally:
     def __init__(self) -> None:
         self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and their details
         self.completion_tokens = 0
+        self._notice: str | msgspec.UnsetType = msgspec.UNSET
+
+    def take_notice(self) -> str | msgspec.UnsetType:
+        """A notice that no body or chunk has had yet."""
+        notice, self._notice = self._notice, msgspec.UNSET
+        return notice
 
     def add(self, prompt: int, output: RequestOutput) -> None:
+        if output.notice is not None:
+            self._notice = output.notice
         self._prompts[prompt] = len(output.prompt_token_ids), PromptDetails.of(output)
         self.completion_tokens += sum(len(answer.token_ids) for answer in output.outputs)
 

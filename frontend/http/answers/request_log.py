@@ -74,18 +74,18 @@ class Counts(NamedTuple):
 
 async def _counted(entry: LogEntry) -> Counts | None:
     """The request's tokens; None if nothing was submitted to an engine."""
-    requests = [each.request for each in entry.prompts]
-    last_stats = [each.last_stats for each in entry.prompts if each.last_stats is not None]
+    prompt_tokens = sum(len(each.request.prompt.token_ids) // 4 for each in entry.prompts)
+    counted = [(each.request.num_generated_each, each.last_stats) for each in entry.prompts]
     entry.prompts = ()  # free their memory: it isn't charged to anybody any more
-    if not requests:
+    if not counted:
         return None
-    prompt_tokens = sum(len(request.prompt.token_ids) // 4 for request in requests)
-    generated_tokens = sum(request.num_generated for request in requests)
-    del requests
+    generated_tokens = sum(sum(arrived) for arrived, _ in counted)
     with suppress(PenstockError, TimeoutError):
         async with asyncio.timeout(_COUNT_SECONDS):
-            for asked in last_stats:
-                generated_tokens += sum((await asyncio.wrap_future(asked)).generated)
+            for arrived, asked in counted:
+                if asked is not None:
+                    last = (await asyncio.wrap_future(asked)).generated
+                    generated_tokens += sum(max(0, more) for more in map(int.__sub__, last, arrived))
     return Counts(prompt_tokens, generated_tokens)
 
 

@@ -125,6 +125,7 @@ def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     completion = ChatCompletion(
         id=chat.id, created=chat.created, model=chat.name, choices=choices, usage=chat.generation.tally.usage
     )
+    completion.notice = chat.generation.tally.take_notice()
     if chat.generation.params.prompt_logprobs is not None:
         completion.prompt_logprobs = prompt_logprobs(chat.packed(chat.prompt_logprobs), json)
     return whole(json, completion)
@@ -153,7 +154,8 @@ def _whole_call(call: FoundCall) -> ToolCall:
 def _chunk(chat: _Chat, choice: ChatChunkChoice, parts: list[Logprobs]) -> Iterator[bytes]:
     json, options = LongJson(), chat.request.stream_options
     choice.logprobs = chat.logprobs(parts, json)
-    chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice])
+    notice = chat.generation.tally.take_notice()
+    chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice], notice=notice)
     if options is not None and options.continuous_usage_stats:
         chunk.usage = chat.generation.tally.usage
     return long_event(json, chunk)

@@ -134,6 +134,7 @@ def _completion(prepared: _Completions, choices: list[CompletionChoice], *, has_
         model=prepared.name,
         choices=choices,
         usage=_usage(prepared) if has_usage else msgspec.UNSET,
+        notice=prepared.generation.tally.take_notice(),
     )
 
 

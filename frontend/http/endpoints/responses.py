@@ -81,6 +81,7 @@ class _Responses(PreparedRequest[ResponsesRequest]):
         generation = self.generation
         num_tokens = generation.model.session.num_tokens
         finish_response(self.response, self.items, reason, generation.tally.usage, num_tokens)
+        self.response.notice = generation.tally.take_notice()
         return self.response
 
 

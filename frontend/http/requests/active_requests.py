@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, islice
 
 from ....protocol.errors import PenstockError
 from ...session.tree.transport import TreeTransport
@@ -91,23 +91,25 @@ class ActiveRequests:
 
 
 async def _generated(prompts: Iterable[SubmittedPrompt]) -> dict[SubmittedPrompt, int]:
-    """Tokens generated for each. Those of an answer that isn't streamed arrive only at its end, so engines are
-    asked."""
-    counts = {prompt: prompt.request.num_generated for prompt in prompts}
+    """Tokens generated for each. Those of an answer that isn't streamed arrive late, so engines are asked."""
+    counts = {prompt: prompt.request.num_generated_each for prompt in prompts}
     by_transport: dict[TreeTransport, list[SubmittedPrompt]] = defaultdict(list)
     for prompt in counts:
         if not prompt.request.prompt.is_streamed:
             by_transport[prompt.transport].append(prompt)
     found = await asyncio.gather(*(_counted(transport, whole) for transport, whole in by_transport.items()))
-    for prompt, count in chain.from_iterable(found):
-        counts[prompt] += count
-    return counts
+    for prompt, counted in chain.from_iterable(found):
+        counts[prompt] = list(map(max, counts[prompt], counted))
+    return {prompt: sum(each) for prompt, each in counts.items()}
 
 
-async def _counted(transport: TreeTransport, prompts: Sequence[SubmittedPrompt]) -> list[tuple[SubmittedPrompt, int]]:
+async def _counted(
+    transport: TreeTransport, prompts: Sequence[SubmittedPrompt]
+) -> Iterable[tuple[SubmittedPrompt, Iterable[int]]]:
     """Tokens of their samples that still run; nothing if the engine doesn't answer."""
-    owners = {sequence: prompt for prompt in prompts for sequence in prompt.request.sequence_ids}
+    sequences = [sequence for prompt in prompts for sequence in prompt.request.sequence_ids]
     with suppress(PenstockError, TimeoutError):
-        asked = asyncio.wrap_future(transport.ask_stats(list(owners)))
-        return list(zip(owners.values(), (await asyncio.wait_for(asked, _COUNT_SECONDS)).generated))
+        asked = asyncio.wrap_future(transport.ask_stats(sequences))
+        generated = iter((await asyncio.wait_for(asked, _COUNT_SECONDS)).generated)
+        return [(prompt, list(islice(generated, prompt.request.prompt.params.n))) for prompt in prompts]
     return []

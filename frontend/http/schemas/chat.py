@@ -193,6 +193,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     usage: Usage
     object: Literal["chat.completion"] = "chat.completion"
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    notice: str | UnsetType = UNSET  # if the model's processes died: how the answer goes on
 
 
 class AnswerDelta(msgspec.Struct, kw_only=True):
@@ -217,3 +218,4 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     choices: list[ChatChunkChoice]
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: Usage | UnsetType = UNSET
+    notice: str | UnsetType = UNSET

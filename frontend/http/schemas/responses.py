@@ -168,6 +168,7 @@ class Response(msgspec.Struct, kw_only=True):
     tools: list[Any] = []
     previous_response_id: None = None
     store: Literal[False] = False
+    notice: str | UnsetType = UNSET  # if the model's processes died: how the answer goes on
 
 
 class ResponseEvent(msgspec.Struct, kw_only=True, omit_defaults=True):

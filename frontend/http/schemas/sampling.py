@@ -105,8 +105,8 @@ class Request(_Foreign, kw_only=True, forbid_unknown_fields=True):
 TAKEN = (
     *DRAW, *PENALTIES, "stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "seed",
     "no_repeat_ngram_size", "logit_bias", "bad_words", "skip_special_tokens", "spaces_between_special_tokens",
-    "reasoning_max_tokens", "early_stop", "priority", "cache_salt", "guided_json", "guided_regex", "guided_choice",
-    "guided_grammar", "guided_json_object", "structural_tag",
+    "reasoning_max_tokens", "early_stop", "priority", "continue_on_restart", "cache_salt", "guided_json",
+    "guided_regex", "guided_choice", "guided_grammar", "guided_json_object", "structural_tag",
 )  # fmt: skip
 # Parameters that /v1/responses doesn't have, or writes in its own way.
 TAKEN_WITH_CHOICES = ("n", "prompt_logprobs", "lora_name", "response_format")

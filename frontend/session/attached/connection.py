@@ -21,6 +21,7 @@ from ....protocol.attach import (
     Failed,
     FromDaemon,
     OutputDeltas,
+    SaidMore,
     StillWorking,
     frame,
     frame_length,
@@ -32,7 +33,7 @@ from ....protocol.processes.descriptors import said_in_words
 from ....protocol.wire import Message
 
 _CONNECT_SECONDS = 5
-DaemonMessage = Attached | Declined | OutputDeltas | Failed | Answer  # `FromDaemon` without signs of life
+DaemonMessage = Attached | Declined | OutputDeltas | SaidMore | Failed | Answer  # `FromDaemon` without signs of life
 _decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
 
 

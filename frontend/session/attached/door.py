@@ -37,7 +37,14 @@ class AttachedDoor:
         return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
     def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:
-        wire = WireRequest(next(self._numbers), 0, is_streamed=is_streamed, said=list(prompt.said))
+        wire = WireRequest(
+            next(self._numbers),
+            0,
+            is_streamed=is_streamed,
+            said=list(prompt.said),
+            seed=prompt.seed,
+            delta_tokens=prompt.delta_tokens,
+        )
         request = AttachedRequest(prompt, wire, notify)
         try:
             if prompt.refusal:

@@ -6,7 +6,7 @@ The daemon merges deltas that it cannot send yet; at most the whole answer is ke
 from collections import deque
 
 from ....protocol.attach import OutputDelta, WireRequest
-from ....protocol.messages import values
+from ....protocol.messages import Said, values
 from ....protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...requests.prompts import ParsedPrompt
 from ...requests.request import Notify, Request
@@ -56,7 +56,18 @@ class AttachedRequest(Request):
             error_code=delta.error_code,
             error_msg=delta.error_msg,
             prompt_logprobs=delta.prompt_logprobs,
+            notice=delta.notice,
         )
+
+    def add_said(self, more: list[Said]) -> None:
+        """Note what its samples have said; called by the receiving thread."""
+        said = self.wire.said + [Said(b"")] * (len(more) - len(self.wire.said))
+        self.wire.said = [
+            Said(each.token_ids + new.token_ids, [*each.logprobs, *new.logprobs]) for each, new in zip(said, more)
+        ]
+
+    def so_far(self) -> list[Said]:
+        return self.wire.said
 
     def refuse(self, message: str) -> None:
         """End the request before it is sent."""

@@ -22,6 +22,7 @@ from ....protocol.attach import (
     Failed,
     OutputDeltas,
     Question,
+    SaidMore,
     WireRequest,
     frame,
 )
@@ -156,6 +157,9 @@ class DaemonTransport(Transport[AttachedRequest]):
                     if request.is_finished:
                         self._pending.pop(delta.number, None)
                     request.tell()
+        elif isinstance(message, SaidMore):
+            if (request := self._pending.get(message.number)) is not None:
+                request.add_said(message.said)
         elif isinstance(message, Failed):
             self._fail(message.numbers, message.failure.error())
         elif isinstance(message, Answer) and (asking := self._answers.get(message.query)) is not None:

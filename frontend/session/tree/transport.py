@@ -1,7 +1,7 @@
 """Submits requests to a tree and passes its deltas to the waiting requests.
 
 One thread reads all of the tree's messages, so any number of the caller's threads and event loops may wait. When a
-process of the tree dies, the thread ends the rest and every request fails with the cause.
+process of the tree dies, the thread ends the rest, and every request fails with the cause or goes to the tree's heir.
 """
 
 import itertools
@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from ....protocol.adapter_messages import LoraAnswer
 from ....protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
 from ....protocol.memory_plan import MemoryPlan
-from ....protocol.messages import Abort, Deltas, FrontendInbox, Generate, Prompt, request_and_sample
+from ....protocol.messages import Abort, Deltas, FrontendInbox, Generate, Prompt, Started, request_and_sample
 from ....protocol.options.config import EngineConfig
 from ....protocol.stats import Stats, StatsQuery
 from ...models.model_files import ModelFiles
@@ -29,6 +30,20 @@ _STATS_SECONDS = 10.0
 _GROUP = 64
 
 
+class Heir(Protocol):
+    """Takes over the requests of a tree that has died. From then on its transport passes on what it is asked."""
+
+    def prepare(self, requests: Sequence[PendingRequest]) -> None:
+        """Prepare requests that are about to be sent to the tree."""
+
+    def take_over(
+        self, transport: "TreeTransport", requests: Sequence[PendingRequest], error: PenstockError
+    ) -> None: ...
+    def submit(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
+    def abort(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
+    def cancel(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
+
+
 class TreeTransport(Transport[PendingRequest]):
     """The transport to one private tree, which it owns: it starts with the constructor and ends with `close()`."""
 
@@ -39,6 +54,7 @@ class TreeTransport(Transport[PendingRequest]):
         was started before for this config is taken over."""
         super().__init__()  # `error` is the reason why the tree ended
         self.closed_meanwhile = CLOSED_MEANWHILE  # the error for requests that this ends
+        self.heir: Heir | None = None
         self.tree = tree or Tree(config)
         try:
             self.tree.launch(config, files.folder, files.tokenizer_folder, shown)
@@ -73,7 +89,12 @@ class TreeTransport(Transport[PendingRequest]):
         return self.plan
 
     def submit(self, requests: Sequence[PendingRequest]) -> None:
+        if (heir := self._successor) is not None:
+            heir.submit(self, requests)
+            return
         self.check()
+        if self.heir is not None:
+            self.heir.prepare(requests)
         self._begin(requests)
         for prompts in _groups(request.prompt for request in requests):
             self.tree.engine.send(Generate(prompts))
@@ -84,14 +105,32 @@ class TreeTransport(Transport[PendingRequest]):
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
+    @property
+    def _successor(self) -> Heir | None:
+        """Who has the requests, if this tree has died."""
+        return self.heir if self.error is not None else None
+
     def abort(self, requests: Iterable[PendingRequest]) -> None:
+        requests = list(requests)
         forgotten = self._forget(request.request_id for request in requests)
-        if self.error is None and not self.is_closed:
+        if (heir := self._successor) is not None:
+            heir.abort(self, requests)
+        elif self.error is None and not self.is_closed:
             self._end([sequence for request in forgotten for sequence in request.sequence_ids])
 
     def cancel(self, requests: Iterable[PendingRequest]) -> None:
+        requests = list(requests)
+        if (heir := self._successor) is not None:
+            heir.cancel(self, requests)
+            return
         self.check()
         self._end([sequence for request in requests for sequence in request.sequence_ids])
+
+    def end_samples(self, requests: Iterable[PendingRequest]) -> None:
+        """End the samples that had ended before their request was submitted."""
+        for request in requests:
+            samples = zip(request.sequence_ids, request.progress, strict=True)
+            self._end([sequence for sequence, progress in samples if progress.has_ended])
 
     def _end(self, sequence_ids: list[int]) -> None:
         for start in range(0, len(sequence_ids), _GROUP):
@@ -192,6 +231,10 @@ class TreeTransport(Transport[PendingRequest]):
                 answer.set_result(message)
         elif isinstance(message, LoraAnswer):
             self.on_lora_answer(message)
+        elif isinstance(message, Started):
+            for request_id in message.request_ids:
+                if (request := self._pending.get(request_id)) is not None:
+                    request.has_started = True
         else:
             self.tree.note(message)
 
@@ -219,11 +262,14 @@ class TreeTransport(Transport[PendingRequest]):
             self.on_death(error)
 
     def _fail_all(self, error: PenstockError) -> None:
-        """Fail everyone who waits for an answer or for statistics."""
+        """Fail everyone who waits for an answer or for statistics; requests of a tree that has died go to its heir."""
         for query in list(self._stats):
             if (answer := self._stats.pop(query, None)) is not None and answer.set_running_or_notify_cancel():
                 answer.set_exception(same_error(error))
-        self._fail(list(self._pending), error)
+        if (heir := self._successor) is not None:
+            heir.take_over(self, self._forget(list(self._pending)), error)
+        else:
+            self._fail(list(self._pending), error)
 
 
 def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:

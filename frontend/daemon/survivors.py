@@ -1,0 +1,173 @@
+"""The requests of a model that outlive its process tree.
+
+When a tree dies, its requests come here, wait until the model has been started again, and go on in the new tree from
+what they had said. A request that was being computed at two deaths fails with the cause, and all that wait do if the
+model can't be started. Whoever aborts or ends a request asks the transport that it was submitted to, however long ago
+its tree has died; the transport passes that on to here.
+"""
+
+import itertools
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from ...protocol.errors import EngineDeadError, PenstockError, RequestError, same_error
+from ...protocol.messages import Delta
+from ..requests.pending_request import PendingRequest
+from ..requests.prompts import ParsedPrompt
+from ..session.private import FileStamps, PrivateSession
+from ..session.tree.transport import TreeTransport
+
+# An answer that isn't streamed brings its tokens this often, so that it can go on from them.
+_DELTA_TOKENS = 32
+_MOST_DEATHS = 1
+
+
+class Survivors:
+    """Any thread may call it. Between two trees its requests wait here; otherwise the newest transport has them."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()  # of requests, in all trees
+        self._waiting: dict[int, PendingRequest] = {}
+        self._decoding: set[int] = set()  # those of them whose media are being decoded
+        self._transport: TreeTransport | None = None
+        self._error: PenstockError | None = None  # why the model was not started again
+        self._files: FileStamps = frozenset()  # that the last tree has read
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # --- the model --------------------------------------------------------------------------------------------------
+
+    def go_on(self, session: PrivateSession) -> None:
+        """Submit those that wait, in their order, to a tree that is ready; those with media once they are decoded."""
+        with self._lock:
+            self._transport, self._error = session.transport, None
+            is_same, self._files = self._files == session.stamps, session.stamps
+            session.transport.heir = self
+            session.door.count_from(self._numbers)
+            waiting = [self._waiting[number] for number in sorted(self._waiting)]
+            if not is_same:
+                self._end((request for request in waiting if request.num_generated), _changed())
+            self._decoding = {each.request_id for each in waiting if each.source is not None and not each.prompt.media}
+            for request in waiting:
+                if request.request_id in self._decoding:
+                    self._decode(request, session)
+            self._submit([request for request in waiting if request.request_id not in self._decoding])
+
+    def fail(self, error: PenstockError) -> None:
+        """End those that wait, because the model isn't started again."""
+        with self._lock:
+            self._transport, self._error = None, error
+            self._end(list(self._waiting.values()), error)
+
+    def _decode(self, request: PendingRequest, session: PrivateSession) -> None:
+        try:
+            media = session.threads.media.submit(_placed, session, request.source, client=request.prompt.client)
+        except PenstockError as error:
+            self._end([request], error)
+        else:
+            media.add_done_callback(partial(self._submit_decoded, request))
+
+    def _submit_decoded(self, request: PendingRequest, decoded: "Future[ParsedPrompt]") -> None:
+        with self._lock:
+            self._decoding.discard(request.request_id)
+            try:
+                placed = decoded.result().placed
+                if placed is None:
+                    raise RequestError(decoded.result().refusal or "The media of this request can't be read again.")
+            except PenstockError as error:
+                self._end([request], error)
+                return
+            request.prompt.media, request.prompt.positions = placed.media, placed.positions
+            if self._transport is not None:
+                self._submit([request])
+
+    def _submit(self, requests: Iterable[PendingRequest]) -> None:
+        """Submit those of the requests that still wait."""
+        ready = [request for each in requests if (request := self._waiting.pop(each.request_id, None)) is not None]
+        if ready and self._transport is not None:
+            self._transport.submit(ready)
+            self._transport.end_samples(ready)
+
+    def _end(self, requests: Iterable[PendingRequest], error: PenstockError) -> None:
+        for each in requests:
+            if (request := self._waiting.pop(each.request_id, None)) is not None:
+                request.fail(same_error(error))
+
+    # --- the transports, as their `Heir` ----------------------------------------------------------------------------
+
+    def prepare(self, requests: Iterable[PendingRequest]) -> None:
+        for request in requests:
+            prompt = request.prompt
+            prompt.reports_start = True
+            if prompt.delta_tokens == 0 and not prompt.is_streamed:
+                prompt.delta_tokens = _DELTA_TOKENS
+
+    def take_over(self, transport: TreeTransport, requests: Sequence[PendingRequest], error: PenstockError) -> None:
+        with self._lock:
+            if self._transport is transport:
+                self._transport = None
+            for request in requests:
+                self._waiting[request.request_id] = request
+                if not request.prompt.params.continue_on_restart:
+                    self._end([request], error)
+                elif request.has_started or request.num_generated:
+                    request.deaths += 1
+                    if request.deaths > _MOST_DEATHS:
+                        self._end([request], _twice(error))
+                    else:
+                        request.begin_again()
+
+    def submit(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
+        with self._lock:
+            if self._transport not in (None, transport):
+                self._transport.submit(requests)
+                return
+            self._waiting.update((request.request_id, request) for request in requests)
+            if self._error is not None:
+                self._end(requests, self._error)
+
+    def abort(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
+        with self._lock:
+            for request in requests:
+                self._waiting.pop(request.request_id, None)
+            if self._transport not in (None, transport):
+                self._transport.abort(requests)
+
+    def cancel(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
+        with self._lock:
+            for request in requests:
+                if self._waiting.pop(request.request_id, None) is not None:
+                    _cancel(request)
+            if self._transport not in (None, transport):
+                self._transport.cancel(requests)
+
+
+def _placed(session: PrivateSession, source: ParsedPrompt) -> ParsedPrompt:
+    """The prompt with its media, decoded again."""
+    if session.door.media is None:
+        raise RequestError("The model was started again, and sees no pictures any more.")
+    [placed] = session.door.media.placed([source])
+    return placed
+
+
+def _cancel(request: PendingRequest) -> None:
+    """End a request with its output so far, as an engine does."""
+    for sequence in request.sequence_ids:
+        request.add(Delta(sequence, "", b"", 0, "abort", error_code=499, error_msg="The request was aborted."))
+    request.tell()
+
+
+def _changed() -> PenstockError:
+    return EngineDeadError(
+        "The model's processes died while this answer was made, and were started again from files that have changed "
+        "since, so it can't go on. Ask again."
+    )
+
+
+def _twice(error: PenstockError) -> PenstockError:
+    """The cause of the second death."""
+    return EngineDeadError(f"{error} This request was being computed then and at the death before, so it has failed.")

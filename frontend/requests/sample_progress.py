@@ -1,0 +1,96 @@
+"""The progress of one sample, which may be computed by several process trees one after another.
+
+If a tree dies, the next one gets the tokens that were said, and its first delta repeats them (or all of them, one by
+one, if the sample has to start again). An answer depends on its request alone, so what is repeated is what was said
+before: it is counted, and cut off.
+"""
+
+from array import array
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from ...protocol.messages import Delta, Logprobs, Said
+
+_INT = 4  # bytes of a column's entry
+
+
+class SampleProgress:
+    __slots__ = ("_num_characters", "_num_prompt_logprobs", "_repeated", "has_ended", "token_ids")
+
+    def __init__(self) -> None:
+        self.token_ids = array("i")
+        self.has_ended = False
+        self._num_characters = 0
+        self._num_prompt_logprobs = 0  # positions
+        self._repeated: _Repeated | None = None  # None in its first tree
+
+    def new_part(self, delta: Delta) -> Delta | None:
+        """Take in a delta; returns the part that wasn't there before, or None if there is none."""
+        if self._repeated is not None:
+            delta = self._repeated.cut_off(delta)
+            is_empty = not (delta.token_ids or delta.text or delta.logprobs or delta.finish_reason)
+            if self.has_ended or is_empty:
+                return None
+        self.token_ids.frombytes(delta.token_ids)
+        self._num_characters += len(delta.text)
+        self.has_ended = delta.finish_reason is not None
+        if delta.logprobs:
+            self._num_prompt_logprobs += sum(_positions(part) for part in delta.logprobs if part.is_prompt)
+        return delta
+
+    def begin_again(self, given: Said, *, from_tokens: bool) -> Said:
+        """Prepare for another tree; returns what the sample has said for it.
+
+        `given` is what it had said before its first tree. Unless it can go on `from_tokens`, it says all of it again.
+        """
+        num_tokens, num_prompt_logprobs = len(self.token_ids), self._num_prompt_logprobs
+        said = Said(self.token_ids.tobytes() if from_tokens else b"") if num_tokens else given
+        num_logprobs = 0 if said.token_ids else num_tokens
+        self._repeated = _Repeated(num_tokens, self._num_characters, num_logprobs, num_prompt_logprobs)
+        return said
+
+
+class _Repeated:
+    """How much a new tree has still to repeat."""
+
+    __slots__ = ("characters", "logprobs", "prompt_logprobs", "tokens")
+
+    def __init__(self, tokens: int, characters: int, logprobs: int, prompt_logprobs: int) -> None:
+        self.tokens, self.characters = tokens, characters
+        self.logprobs, self.prompt_logprobs = logprobs, prompt_logprobs  # positions
+
+    def cut_off(self, delta: Delta) -> Delta:
+        tokens = min(self.tokens, len(delta.token_ids) // _INT)
+        characters = min(self.characters, len(delta.text))
+        self.tokens -= tokens
+        self.characters -= characters
+        return replace(
+            delta,
+            token_ids=delta.token_ids[_INT * tokens :],
+            text=delta.text[characters:],
+            logprobs=list(self._without_known(delta.logprobs)) if delta.logprobs else [],
+        )
+
+    def _without_known(self, parts: Iterable[Logprobs]) -> Iterable[Logprobs]:
+        for part in parts:
+            positions = _positions(part)
+            known = min(self.prompt_logprobs if part.is_prompt else self.logprobs, positions)
+            if part.is_prompt:
+                self.prompt_logprobs -= known
+            else:
+                self.logprobs -= known
+            if known < positions:
+                yield after(part, known)
+
+
+def after(part: Logprobs, known: int) -> Logprobs:
+    """Log-probabilities without those of the first positions."""
+    wide = _INT * known * part.width
+    return replace(
+        part, token_ids=part.token_ids[wide:], logprobs=part.logprobs[wide:], ranks=part.ranks[_INT * known :]
+    )
+
+
+def _positions(part: Logprobs) -> int:
+    return len(part.ranks) // _INT

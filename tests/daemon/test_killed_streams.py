@@ -1,0 +1,137 @@
+"""Processes of models are killed under streams and whole answers over HTTP: nobody gets another answer for it."""
+
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from builders.seeing_model import as_url, picture
+from builders.watching import BOUND_SECONDS, module_of
+
+ROUNDS = 20
+KILLED = ("penstock.worker", "penstock.engine", "penstock.frontend.text.detokenizer")
+CONFIG = """
+[models.pocket]
+model = "pocket"
+max_model_len = 1024
+kv_cache_memory = "64MiB"
+[models.sight]
+model = "pocket-sight"
+max_model_len = 1024
+kv_cache_memory = "64MiB"
+"""
+ADD = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
+FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": ADD}}
+SEEN = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": as_url(picture())}}]
+
+
+def requests() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Sixteen, each with a seed: eight kinds, streamed and whole."""
+    long = {"ignore_eos": True, "max_tokens": 120, "temperature": 1}
+    sum_of_two = [{"role": "user", "content": "What is 487 + 256?"}]
+    chats: list[dict[str, Any]] = [
+        {"messages": sum_of_two, **long},
+        {"messages": sum_of_two, **long, "n": 3, "stop": ["77"], "logprobs": True, "top_logprobs": 2},
+        {"messages": sum_of_two, "max_tokens": 200, "tools": TOOLS, "tool_choice": "required", "logit_bias": {"3": 1}},
+        {"messages": sum_of_two, "max_tokens": 100, "response_format": FORMAT, "frequency_penalty": 0.5},
+        {"messages": [{"role": "user", "content": SEEN}], **long, "model": "sight", "logprobs": True},
+    ]
+    kinds = [("/v1/chat/completions", chat) for chat in chats]
+    kinds.append(("/v1/completions", {"prompt": ["Count: 1 2 3", "ABC"], **long, "logprobs": 1, "echo": True}))
+    kinds.append(("/v1/completions", {"prompt": "Once", **long, "n": 2, "guided_regex": "[a-z ]+"}))
+    responses = {"input": "What is 487 + 256?", "ignore_eos": True, "max_output_tokens": 120}
+    kinds.append(("/v1/responses", responses))
+    for seed, (path, body) in enumerate(kinds):
+        for is_streamed in (True, False):
+            yield path, {"model": "pocket", "seed": seed, "stream": is_streamed, **body}
+
+
+class Progress:
+    """Counts events of all streams, and calls `at_count` once there are so many."""
+
+    def __init__(self, count: int, at_count: Any) -> None:
+        self._left, self._at_count, self._lock = count, at_count, threading.Lock()
+
+    def note(self) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left == 0:
+                self._at_count()
+
+
+def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Progress) -> list[Any]:
+    """The events of a stream, or the whole body."""
+    with client.stream("POST", path, json=body) as reply:
+        if not body["stream"]:
+            found = [json.loads(reply.read())]
+        else:
+            found = []
+            for line in reply.iter_lines():
+                if line.startswith("data: {"):
+                    found.append(json.loads(line.removeprefix("data: ")))
+                    progress.note()
+    assert reply.status_code == 200, found
+    return found
+
+
+# Fields that differ from one time to the next, or with the number of events.
+PASSING = {
+    *("id", "item_id", "call_id", "created", "created_at", "notice", "usage"),
+    *("sequence_number", "index", "output_index", "content_index"),
+}
+
+
+def said(events: list[Any]) -> dict[str, Any]:
+    """Everything in an answer by its place in it, joined over its events."""
+    joined: dict[str, Any] = {}
+
+    def add(place: str, value: Any) -> None:
+        if isinstance(value, dict):
+            number = f"{place}.{value['index']}" if "index" in value else place
+            for name, each in value.items():
+                if name not in PASSING:
+                    add(f"{number}.{name}", each)
+        elif isinstance(value, list) and not place.endswith(("text_offset", "tokens", "logprobs", "bytes")):
+            for each in value:
+                add(place, each)
+        elif isinstance(value, str | list) and isinstance(joined.get(place, value), type(value)):
+            whole = joined.get(place, type(value)()) + value
+            joined[place] = value if place.endswith(("object", "type", "model", "role", "status")) else whole
+        elif value is not None:
+            joined.setdefault(place, []).append(value)
+
+    for event in events:
+        add(event.get("type", ""), event)
+    return joined
+
+
+@pytest.mark.long
+def test_sixteen_answers_over_http_are_what_they_would_have_been_whichever_process_is_killed_when(start, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+    daemon, chosen = start(CONFIG, "--http", "127.0.0.1:0"), random.Random(8)
+    with httpx.Client(base_url=daemon.status().http, timeout=10 * BOUND_SECONDS) as client:
+
+        def answers(progress: Progress) -> list[list[Any]]:
+            with ThreadPoolExecutor(16) as threads:
+                asked = [threads.submit(answer, client, *request, progress) for request in requests()]
+                return [each.result() for each in asked]
+
+        whole = answers(Progress(-1, None))
+        num_events = sum(len(each) for each in whole)
+        num_notices = 0
+        for number in range(ROUNDS):
+            victim = chosen.choice([pid for pid in daemon.processes()[1:] if module_of(pid) in KILLED])
+            progress = Progress(chosen.randrange(16, num_events // 2), lambda pid=victim: os.kill(pid, signal.SIGKILL))
+            found = answers(progress)
+            num_notices += sum("notice" in json.dumps(each) for each in found)
+            for request, one, other in zip(requests(), whole, found):
+                assert said(other) == said(one), (number, request)
+        assert num_notices > 4 * ROUNDS
+        assert sum(daemon.model(name).restarts for name in ("pocket", "sight")) == ROUNDS
