@@ -43,6 +43,8 @@ def main(child: Child) -> None:
             Compiler(*from_files), RemoteFollower(*from_files), plan.vocab_size, may_force=not config.logits_processors
         ),
     )
+    for message in workers.early:
+        scheduler.take_from_disk(message)
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace)
     # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()

@@ -1,8 +1,8 @@
 """The table of loaded LoRA adapters: their names, their slots in the workers' memory, and who may use them.
 
 Every rank reads an adapter by itself while steps go on; requests may use it once all ranks have answered. An adapter in
-use can't be unloaded. A name that is loaded again gets a new key, so no request finds keys and values computed by the
-old adapter.
+use can't be unloaded. A name that is loaded again from other files gets another key, so no request finds keys and
+values computed by the old adapter.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ class AdapterReference:
     """A request's reference to its adapter."""
 
     slot: int = NO_ADAPTER  # in the workers' memory
-    key: int | None = None  # never reused for another adapter
+    key: int | str | None = None  # never reused for another adapter
 
 
 @dataclass(slots=True)
@@ -112,6 +112,8 @@ class AdapterTable:
         """A rank has loaded the adapter or failed to. If any rank failed, all of them unload it."""
         adapter = next(each for each in self._adapters.values() if each.use.slot == answer.adapter)
         adapter.missing -= 1
+        if answer.rank == 0 and answer.identity:
+            adapter.use = AdapterReference(adapter.use.slot, answer.identity)
         if answer.reason:
             adapter.failures.append(answer)
         if adapter.missing:

@@ -1,6 +1,5 @@
 """The engine's counters since its start, and its statistics."""
 
-
 from ..protocol.stats import Stats
 from ..records import dataclass
 from .media.encoder import Encoder
@@ -32,6 +31,8 @@ class Counters:
             step_seconds=self.step_seconds,
             saved_blocks=cache.num_saved,
             loaded_blocks=cache.num_loaded,
+            stored_blocks=0 if cache.disk is None else cache.disk.num_stored,
+            fetched_blocks=0 if cache.disk is None else cache.disk.num_fetched,
             encoded_media=encoder.num_encoded,
             kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in cache.groups),
             media_bytes=encoder.plan.num_rows * row_bytes,

@@ -7,6 +7,7 @@ do, it blocks on its inbox. All decisions are the scheduler's.
 from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
+from ..protocol.layer_groups import AboutDisk
 from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, Started, StepResult, Stop, Tokens
 from ..protocol.processes.faults import passing
 from ..protocol.processes.sockets import Inbox, Outbox
@@ -52,7 +53,7 @@ class Loop:
 
     def _take_in(self) -> bool:
         """Wait for a message and take in all that have come; False after a `Stop`."""
-        wait: float | None = None
+        wait = self.scheduler.patience
         taken = 0
         while taken < _MOST_BETWEEN_PLANS:
             if (message := self.inbox.receive(wait)) is None:
@@ -62,6 +63,8 @@ class Loop:
             self._take(message)
             taken += _weight(message)
             wait = 0
+        if self.scheduler.patience == 0:
+            self.scheduler.let_in_late()
         return True
 
     def _take(self, message: EngineInbox) -> None:
@@ -79,6 +82,8 @@ class Loop:
                 self.frontend.send(replace(self.scheduler.stats(), query=query, generated=generated))
             case GrammarsReady():
                 self.scheduler.let_in_held()
+            case message if isinstance(message, AboutDisk):
+                self.scheduler.take_from_disk(message)
             case message if isinstance(message, AboutAdapters):
                 sequences = self.scheduler.sequences.values()
                 self.scheduler.adapters.take(message, (each.request.adapter for each in sequences))

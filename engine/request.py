@@ -104,6 +104,7 @@ class Sequence:
         "constraint",
         "is_held",
         "is_waiting",
+        "looks_on_disk",
         "slot",
         "tables",
         "output_keys",
@@ -148,6 +149,7 @@ class Sequence:
         self.constraint: Constraint | RemoteConstraint | None = None  # decides which tokens may come next
         self.is_held = False  # until its constraint is ready for the next token
         self.is_waiting = False
+        self.looks_on_disk = True  # for its prefix, until it has been fetched or the sequence has begun without it
         self.slot = NO_SLOT
         self.tables: list[Any] = []  # its memory in each group of layers, while it runs
         self.output_keys: list[bytes] = []  # keys of full blocks after the prompt's

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from ..protocol.layer_groups import AboutDisk, BlocksFetched, BlocksStored, KeysOnDisk
 from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens
 from ..protocol.stats import Stats
 from .adapters import AdapterReference, AdapterTable
@@ -27,6 +28,7 @@ from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .media.encoder import Encoder
 from .memory.cache import Additions, Cache
+from .memory.disk import Disk
 from .memory.preemption import Preemption
 from .memory.time_to_live import Clock, TimeToLive
 from .publisher import Publisher
@@ -55,6 +57,8 @@ class Scheduler:
             stretches=limits.stretches,
             time_to_live=None if limits.prefix_cache_ttl is None else TimeToLive(limits.prefix_cache_ttl, clock),
             checkpoint_every=limits.checkpoint_every,
+            num_disks=limits.num_disks,
+            clock=clock,
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
@@ -120,6 +124,35 @@ class Scheduler:
         for sequence in self.guided.reported():
             self._let_in(sequence, None)
 
+    def take_from_disk(self, message: AboutDisk) -> None:
+        """Take in a rank's report on its disk; sequences whose prefix has come from there join the queue, in their old
+        order."""
+        disk = self._disk
+        match message:
+            case KeysOnDisk():
+                disk.take_keys(message)
+            case BlocksStored():
+                disk.take_stored(message)
+            case BlocksFetched():
+                for sequence in disk.take_fetched(message):
+                    self.waiting.push(sequence)
+
+    def let_in_late(self) -> None:
+        """Let sequences join the queue that have waited too long for the disk."""
+        for sequence in self._disk.let_in_late():
+            self.waiting.push(sequence)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds until a sequence may have waited too long for the disk; None if none waits."""
+        return None if self.cache.disk is None else self.cache.disk.patience
+
+    @property
+    def _disk(self) -> Disk:
+        if self.cache.disk is None:
+            raise RuntimeError("A worker reports on its disk, and none of the memory is kept there.")
+        return self.cache.disk
+
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """The sequences of a request: one for each sample, or the first beam of a search."""
         prompt = request.prompt
@@ -149,6 +182,8 @@ class Scheduler:
 
     def stats(self) -> Stats:
         num_waiting = len(self.waiting) + len(self.admission.followers) + self.constraints.num_held
+        if self.cache.disk is not None:
+            num_waiting += self.cache.disk.num_waiting
         return self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
 
     def num_generated(self, sequence_id: int) -> int:
@@ -162,11 +197,13 @@ class Scheduler:
         """The next step; None when there is nothing to compute before a result or a request comes."""
         sees = self.limits.media is not None
         has_dropped = sees and self.encoder.drop_abandoned()
-        while (step := self._gathered()).is_empty and not has_dropped:
+        disk = self.cache.disk
+        while (step := self._gathered()).is_empty and not has_dropped and not (disk is not None and disk.has_orders):
             if not self._unblock():
                 return None
         self.counters.steps += 1
         self.in_flight.append(step)
+        step.disk = None if disk is None else disk.take_orders()
         freed, moves = self.running.slots.take_freed(), self.cache.take_moves()
         return step.plan(freed, moves, self.encoder.entries.take_dropped() if sees else [])
 
@@ -318,5 +355,7 @@ class Scheduler:
         for sequence in self.sequences.values():
             is_somewhere = self.admission.is_awaited(sequence) or self.beams.is_idle(sequence)
             is_somewhere = is_somewhere or sequence in self.admission.followers
+            if self.cache.disk is not None:
+                is_somewhere = is_somewhere or self.cache.disk.is_awaited_by(sequence)
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")

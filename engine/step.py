@@ -5,7 +5,7 @@ from array import array
 from dataclasses import dataclass
 from itertools import repeat
 
-from ..protocol.layer_groups import GroupChanges
+from ..protocol.layer_groups import DiskOrders, GroupChanges
 from ..protocol.media import Encode, MediaRows
 from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan, column
 from .memory.cache import Additions, ForkedTables
@@ -59,7 +59,7 @@ class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked",
         "dropped", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
-        "layered", "layered_sequences", "layer_work", "_added", "_forked",
+        "layered", "layered_sequences", "layer_work", "disk", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -82,6 +82,7 @@ class ScheduledStep:
         self.layered: list[ChunkLayers] = []
         self.layered_sequences: list[Sequence] = []
         self.layer_work = 0  # work of these layers, in tokens x layers
+        self.disk: DiskOrders | None = None
         self._added: list[tuple[int, Additions]] = []  # (row, additions to its tables), by row
         self._forked: list[ForkedTables] = []
 
@@ -144,6 +145,7 @@ class ScheduledStep:
             encodes=self.encodes,
             media=self.media,
             layered=self.layered,
+            disk=self.disk,
         )
 
     def _changes(self, group: int, moves: Moves) -> GroupChanges:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from ..protocol.adapter_messages import AdapterOrder
-from ..protocol.layer_groups import GroupPlan
+from ..protocol.layer_groups import AboutDisk, GroupPlan
 from ..protocol.media import MediaPlan
 from ..protocol.memory_plan import MemoryPlan
 from ..protocol.messages import Allocate, Allocated, EngineInbox, Loaded, MaskFrame, StepPlan, StepResult, Stop
@@ -31,6 +31,7 @@ class Workers:
         self.config = config
         self._outboxes = [Outbox(directory, f"worker{rank}") for rank in range(config.tensor_parallel_size)]
         self._recorder = Recorder(config.record) if config.record else None
+        self.early: list[AboutDisk] = []  # what ranks have told while others were not ready
 
     def agree(self, inbox: Inbox[EngineInbox]) -> MemoryPlan:
         """Collect every rank's capacity, have all ranks allocate the smallest, and wait until they have."""
@@ -62,6 +63,8 @@ class Workers:
             if isinstance(message, Stop):
                 self.send(message)
                 raise StopRequested
+            if isinstance(message, AboutDisk):
+                self.early.append(message)
             if isinstance(message, kind):
                 found[message.rank] = value(message)
         return [found[rank] for rank in sorted(found)]

@@ -60,6 +60,7 @@ class AdapterLoaded(Message):
     adapter: int
     reason: str = ""
     message: str = ""
+    identity: str = ""  # of its files; blocks computed with the same adapter can be used by later runs
 
 
 AboutAdapters = LoadLora | UnloadLora | ListLoras | AdapterLoaded  # received by the engine

@@ -10,6 +10,7 @@ _WIRE_FILES = (
     "wire.py",
     "messages.py",
     "adapter_messages.py",
+    "layer_groups.py",
     "stats.py",
     "errors.py",
     "processes/heartbeat.py",

@@ -1,12 +1,13 @@
-"""The memory of layer groups in messages: what each group keeps, and what a step changes in it.
+"""The memory of layer groups in messages: what each group keeps, what a step changes in it, and what is on disk of it.
 
 Layers that keep the same kind of thing for the same tokens form a group, with blocks (or states) numbered from 0. All
 lists of groups are in the order of `MemoryPlan.groups`. docs/layer-groups.md explains each kind.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
-from .wire import Part
+from .wire import Message, Part
 
 GroupKind = Literal["full", "window", "state"]
 
@@ -40,3 +41,74 @@ class GroupChanges(Part):
     copies: bytes = b""  # pairs of source block, target block
     saves: bytes = b""  # pairs of block, cell in CPU memory; no cell twice
     loads: bytes = b""  # pairs of cell, block; no block twice
+
+
+# --- blocks on the workers' disks -------------------------------------------------------------------------------------
+# A block is identified by its group and its key (`engine/memory/keys.py`). A list of keys is sent as their bytes, one
+# after another.
+
+KEY_BYTES = 32
+KEYS_SENT = 4096  # in one message, at most
+
+
+def joined(keys: Iterable[bytes]) -> bytes:
+    return b"".join(keys)
+
+
+def keys_in(packed: bytes) -> list[bytes]:
+    return [packed[start : start + KEY_BYTES] for start in range(0, len(packed), KEY_BYTES)]
+
+
+class StoreBlocks(Part):
+    """Write these blocks, which follow one another in a chain and don't change until all ranks have answered."""
+
+    number: int  # the answer repeats it
+    group: int
+    previous: bytes  # the key of the block before the first one; empty for a chain's beginning
+    keys: bytes
+    block_ids: bytes  # int32
+
+
+class FetchBlocks(Part):
+    """Read these blocks, in this order. No plan uses them until all ranks have answered."""
+
+    number: int
+    groups: bytes  # int32, of each block
+    keys: bytes
+    block_ids: bytes  # int32
+
+
+class DiskOrders(Part):
+    """What a plan asks of the disk; a worker begins with it after the plan's saves and loads."""
+
+    stores: list[StoreBlocks] = []
+    fetches: list[FetchBlocks] = []
+    used: list[tuple[int, bytes]] = []  # group and key of the last block of each chain that counts as used now
+    forgotten: bytes = b""  # keys, of all groups
+
+
+class BlocksStored(Message):
+    """Worker → engine: these blocks were written, or given up; they may be overwritten."""
+
+    rank: int
+    number: int
+
+
+class BlocksFetched(Message):
+    """Worker → engine: the next blocks of an order; 1 for each one that was there and was intact."""
+
+    rank: int
+    number: int
+    are_there: bytes
+
+
+class KeysOnDisk(Message):
+    """Worker → engine: blocks that can be fetched from now on, or, if they are `gone`, no longer."""
+
+    rank: int
+    group: int
+    keys: bytes
+    gone: bool = False
+
+
+AboutDisk = BlocksStored | BlocksFetched | KeysOnDisk  # received by the engine

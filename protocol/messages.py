@@ -11,7 +11,7 @@ from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
 from .errors import ChildFailure
-from .layer_groups import GroupChanges
+from .layer_groups import AboutDisk, DiskOrders, GroupChanges
 from .media import Encode, MediaRows, Medium
 from .memory_plan import MemoryPlan
 from .parameters.beams import BeamSearchParams
@@ -232,9 +232,9 @@ class ChunkLayers(Part):
 class StepPlan(Message):
     """Engine → all workers: the plan of one step. Row r of every column belongs to the same slot.
 
-    A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies, dropped entries,
-    encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens reach the end of its known
-    history samples the next one.
+    A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, orders for the disk, copies,
+    dropped entries, encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens reach the
+    end of its known history samples the next one.
     """
 
     step: int
@@ -250,6 +250,7 @@ class StepPlan(Message):
     encodes: list[Encode] = []
     media: list[MediaRows] = []  # by row, then by offset
     layered: list[ChunkLayers] = []
+    disk: DiskOrders | None = None  # carried out while this and later steps run
 
     @property
     def has_rows_only(self) -> bool:
@@ -393,7 +394,9 @@ class Deltas(Message):
     deltas: list[Delta]
 
 
-EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters | GrammarsReady
+EngineInbox = (
+    Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters | AboutDisk | GrammarsReady
+)
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
 FrontendInbox = Hello | Ready | Notice | StartProgress | Started | Deltas | ChildFailure | Stats | LoraAnswer

@@ -33,6 +33,8 @@ class Stats(Message):
     step_seconds: float = 0.0  # spent in the workers' steps
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from CPU memory, instead of computing them again
+    stored_blocks: int = 0  # on disk
+    fetched_blocks: int = 0  # from disk, instead of computing them again
     encoded_media: int = 0  # pictures and videos
     query: int = 0  # the query that this answers
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones

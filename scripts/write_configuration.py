@@ -60,6 +60,9 @@ short, smaller steps help, too.
 With `prefix_cache_ttl`, a block that no request has used for that many seconds isn't found any more, even if there is
 room, and neither is its copy in CPU memory. Every use renews it, and a running request counts as use. Answers are the
 same either way.
+
+With `prefix_cache_size` (`--prefix-cache 20GiB`) or `prefix_cache_dir`, prefixes are kept on disk, too, and are found
+after a restart; answers are the same. [prefixes.md](prefixes.md) explains it.
 """,
     "enable_mm": """\
 [pictures.md](pictures.md) explains how to ask about pictures. Nothing needs to be set: a model that can see takes

@@ -123,6 +123,8 @@ def main(child: Child) -> None:
     try:
         engine.send(Loaded(child.rank, start.plan()))
         runner = start.runner(plans.allocation(), trace, partial(_report_capture, child))
+        if child.launch.config.keeps_prefixes:
+            start.open_disk(runner, engine.send, child.fail)
         engine.send(Allocated(child.rank))
         trace.reached("memory")
         start.begin_background_work(runner)

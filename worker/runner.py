@@ -16,6 +16,7 @@ from ..protocol.media import MediaRows
 from ..protocol.messages import ChunkLayers, Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
+from .disk.disk import WorkerDisk
 from .kv.model_memory import ModelMemory
 from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
@@ -70,6 +71,7 @@ class Runner:
         self.fast_decode = fast_decode  # executes the steps that it supports
         self.second_tiers = second_tiers  # one per group of layers, or none
         self.media = media  # for a model with vision
+        self.disk: WorkerDisk | None = None  # that keeps blocks between runs
         self._batch = batch
         self._layered = LayeredChunk(table, forward_pass, self._batch_of)
         self._sampled = sample or partial(plain_sample, sampling)
@@ -98,6 +100,9 @@ class Runner:
         if any(group.saves or group.loads for group in plan.groups):
             with self.table.device.computing():
                 self._move_blocks(plan)  # only moves blocks, so it can run before the step is dispatched
+        if plan.disk is not None:
+            require(self.disk is not None, "has orders for a disk, and nothing is kept there")
+            self.disk.take(plan.disk)  # type: ignore[union-attr]
         start = time.perf_counter()
         arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
         if arriving is None:

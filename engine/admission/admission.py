@@ -34,6 +34,7 @@ class Admission:
         self._waiting = waiting
         self._running = running
         self._cache = cache
+        self._disk = cache.disk
         self._encoder = encoder
         self._in_flight = in_flight
         self._counters = counters
@@ -81,6 +82,10 @@ class Admission:
             budget = load.allowance.first_part(demand.num_left)
             if match.is_coming or not budget or not self.admits(demand, load):
                 return
+            if self._disk is not None and (absent := self._disk.absent(sequence, match.found)):
+                if self._disk.fetch(sequence, match.found, absent):
+                    self._waiting.leave(sequence)
+                continue
             if (media := sequence.media) is not None:
                 position = match.length * self._cache.block_size
                 budget = self._encoder.reach(sequence, media, step, position, budget, load.allowance)
@@ -104,6 +109,7 @@ class Admission:
 
     def _enter(self, sequence: Sequence, match: Match, step: ScheduledStep, budget: int) -> int:
         """Admit the sequence and plan its first chunk; returns the chunk's number of tokens."""
+        sequence.looks_on_disk = False
         if sequence.start_time is None:
             self._count_start(sequence, match.length * self._cache.block_size)
         sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent

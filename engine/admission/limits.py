@@ -33,6 +33,7 @@ class Limits:
     max_num_batched_tokens: int
     static_decode_blocks: int = 2
     prefix_cache_ttl: float | None = None  # seconds; None: for ever
+    num_disks: int = 0  # ranks that keep blocks on disk
     kv_cache_ratio: float | None = None
     enable_chunked_prefill: bool = True
     max_num_partial_prefills: int | None = None
@@ -62,6 +63,7 @@ class Limits:
             max_num_batched_tokens=num_tokens,
             static_decode_blocks=config.static_decode_blocks,
             prefix_cache_ttl=config.prefix_cache_ttl,
+            num_disks=config.tensor_parallel_size if config.keeps_prefixes else 0,
             kv_cache_ratio=config.kv_cache_ratio,
             enable_chunked_prefill=config.enable_chunked_prefill,
             max_num_partial_prefills=config.max_num_partial_prefills,

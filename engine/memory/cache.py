@@ -6,6 +6,7 @@ leaves in all groups or in none, and a prefix is found as far as all groups have
 one token short, since the last token must be computed to sample the next.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Iterable
 from collections.abc import Sequence as Columns
@@ -15,12 +16,13 @@ from typing import Any
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
 from ...protocol.messages import Prompt
 from ..request import Sequence
+from .disk import Disk
 from .full_blocks import FullBlocks
 from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, capacity, smallest
 from .keys import derived_keys, root_key
 from .offload import NO_MOVES, Moves
 from .states import States
-from .time_to_live import TimeToLive
+from .time_to_live import Clock, TimeToLive
 from .window_blocks import WindowBlocks
 
 # Additions to tables in a step, by group; empty if no group's tables get anything.
@@ -65,7 +67,10 @@ class Cache:
         stretches: tuple[int, ...] = (),
         time_to_live: TimeToLive | None = None,
         checkpoint_every: int = CHECKPOINT_EVERY,
+        num_disks: int = 0,
+        clock: Clock = time.monotonic,
     ) -> None:
+        """`num_disks`: one for each rank if blocks are kept on disk, else 0."""
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
         self._shared_root = root_key(None, None, None)
@@ -80,9 +85,10 @@ class Cache:
                 self.groups.append(kind(plan, block_size, time_to_live))
         self._states = [group for group in self.groups if isinstance(group, States)]
         self._attention = [group for group in self.groups if not isinstance(group, States)]
+        self.disk = Disk(self.groups, block_size, num_disks, clock) if num_disks else None
         self._gives_back = any(isinstance(group, WindowBlocks) for group in self.groups)
 
-    def root_of(self, prompt: Prompt, adapter: int | None = None) -> bytes:
+    def root_of(self, prompt: Prompt, adapter: int | str | None = None) -> bytes:
         """The first link of a prompt's keys; `adapter` is the key of its LoRA adapter."""
         if self.shares_prefixes and adapter is None and prompt.params.cache_salt is None:
             return self._shared_root
@@ -136,6 +142,8 @@ class Cache:
         be found."""
         for group in self._states:
             group.begin_step(num_entering)
+        if self.disk is not None:
+            self.disk.begin_step()
 
     def admit(self, sequence: Sequence, match: Match) -> Additions:
         """Make tables that begin with the match. Returns their content."""
@@ -208,11 +216,16 @@ class Cache:
         for group, table in zip(self.groups, sequence.tables):
             group.release(sequence, table, num_tokens)
         sequence.tables = []
+        if self.disk is not None and num_tokens:
+            self.disk.note(sequence)
 
     def forget(self, sequence: Sequence) -> None:
         """Remove the keys of everything that this sequence has computed, because it failed."""
+        keys = derived_keys(sequence)
         for group in self.groups:
-            group.forget(derived_keys(sequence))
+            group.forget(keys)
+        if self.disk is not None:
+            self.disk.forget(keys)
 
     # --- positions --------------------------------------------------------------------------------------------------
 
@@ -268,4 +281,5 @@ class Cache:
         for number, group in enumerate(self.groups):
             for sequence in running:
                 group.check_table(sequence, sequence.tables[number])
-            group.check([sequence.tables[number] for sequence in running])
+            held = [] if self.disk is None else self.disk.held_by(number)
+            group.check([sequence.tables[number] for sequence in running], held)

@@ -6,12 +6,13 @@ order, and each layer writes all rows' keys and values before any row attends. A
 offered to the second tier under its key. A hit there is loaded into a block of the pool, where later requests find it.
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Columns
 from typing import TypeVar
 
 from ...protocol.layer_groups import ABSENT
 from ..request import Sequence
-from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
+from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, in_pool
 from .keys import key_of
 
 
@@ -82,11 +83,9 @@ class BlockGroup(GroupMemory[Table]):
 
     def _with_loaded(self, sequence: Sequence, found: Found) -> list[int]:
         """Hold the found blocks, and load those that only the second tier has into free ones."""
-        absent = {
-            index: key_of(sequence, index, self.block_size) for index, block in enumerate(found.blocks) if block is None
-        }
+        absent = self._absent(sequence, found)
         # Hold and pin the hits first, so that the allocation cannot evict them.
-        self.pool.hold(_in_pool(found))
+        self.pool.hold(in_pool(found))
         if absent:
             self.second_tier.pin(list(absent.values()))
         fresh = iter(self.pool.allocate(len(absent)))
@@ -96,23 +95,25 @@ class BlockGroup(GroupMemory[Table]):
             self.pool.name(block_ids[index], key)
         return block_ids
 
+    def lacking(self, sequence: Sequence, found: Found) -> Iterable[bytes]:
+        return self._absent(sequence, found).values()
+
+    def _absent(self, sequence: Sequence, found: Found) -> dict[int, bytes]:
+        """The keys of found blocks that the pool lacks, by index."""
+        absent = (index for index, block in enumerate(found.blocks) if block is None)
+        return {index: key_of(sequence, index, self.block_size) for index in absent}
 
     def _num_taken(self, found: Found, num_blocks: int) -> int:
         """How many free blocks it takes to hold so many, beginning with the found ones."""
-        held = _in_pool(found)
+        held = in_pool(found)
         return num_blocks - len(held) + sum(map(self.pool.is_free, held))
-
-
-def _in_pool(found: Found) -> list[int]:
-    """The found blocks that the pool has."""
-    return [block for block in found.blocks if block is not None and block != ABSENT]
 
 
 class FullBlocks(BlockGroup[BlockTable]):
     def find(self, sequence: Sequence, most: int) -> Found:
         blocks: list[int | None] = []
         for index in range(most):
-            is_there, block = self._use(key_of(sequence, index, self.block_size))
+            is_there, block = self._use(sequence, key_of(sequence, index, self.block_size))
             if not is_there:
                 break
             blocks.append(block)

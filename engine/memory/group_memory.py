@@ -5,11 +5,11 @@ the kinds, and `cache.py` calls all groups of a model.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
-from ...protocol.layer_groups import GroupPlan, blocks_touched
+from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
 from ..request import Sequence
 from .blocks import BlockPool
 from .offload import SecondTierIndex
@@ -36,8 +36,14 @@ class Found(NamedTuple):
     """The part of a prefix that a group has."""
 
     length: int  # of the prefix, in blocks
-    # What the prefix's next token needs: the blocks of its table, or the one state. None: only the second tier has it.
+    # What the prefix's next token needs: the blocks of its table, or the one state. None: only a lower rung has it.
     blocks: Columns[int | None]
+
+
+def in_pool(found: Found) -> list[int]:
+    """The found blocks that the pool has."""
+    return [block for block in found.blocks if block is not None and block != ABSENT]
+
 
 NOTHING_FOUND = Found(0, ())
 
@@ -70,6 +76,7 @@ class GroupMemory(ABC, Generic[Table]):
         self.block_size = block_size
         self.second_tier = SecondTierIndex(plan.num_cpu_blocks, time_to_live)
         self.pool = BlockPool(plan.num_blocks, self.second_tier.offer, time_to_live)
+        self.on_disk: Container[bytes] = frozenset()  # keys
 
     # --- finding a prefix -------------------------------------------------------------------------------------------
 
@@ -80,6 +87,10 @@ class GroupMemory(ABC, Generic[Table]):
     @abstractmethod
     def cut(self, sequence: Sequence, found: Found, most: int) -> Found:
         """Shorten a found prefix to at most `most` blocks."""
+
+    @abstractmethod
+    def lacking(self, sequence: Sequence, found: Found) -> Iterable[bytes]:
+        """The keys of found blocks that the pool lacks."""
 
     # --- a sequence comes, grows and leaves -------------------------------------------------------------------------
 
@@ -145,14 +156,16 @@ class GroupMemory(ABC, Generic[Table]):
     def check_table(self, sequence: Sequence, table: Table) -> None:
         """Raise unless the table has everything that the sequence computes and reads."""
 
-    def check(self, tables: Iterable[Table]) -> None:
-        """Raise unless both tiers are consistent and only these tables hold blocks."""
-        self.pool.check(map(self.held_by, tables))
+    def check(self, tables: Iterable[Table], held: Columns[Columns[int]] = ()) -> None:
+        """Raise unless both tiers are consistent and only these tables, and what is `held` besides, hold blocks."""
+        self.pool.check([*map(self.held_by, tables), *held])
         self.second_tier.check()
 
     # --- for the kinds ----------------------------------------------------------------------------------------------
 
-    def _use(self, key: bytes) -> tuple[bool, int | None]:
-        """Find a key, which then counts as used now, along with its block unless only a cell has it."""
-        block = self.pool.use(key)
-        return block is not None or bool(self.second_tier.num_cells and self.second_tier.use(key)), block
+    def _use(self, sequence: Sequence, key: bytes) -> tuple[bool, int | None]:
+        """Find a key, which then counts as used now, along with its block unless only a lower rung has it."""
+        if (block := self.pool.use(key)) is not None:
+            return True, block
+        is_below = bool(self.second_tier.num_cells and self.second_tier.use(key))
+        return is_below or (sequence.looks_on_disk and key in self.on_disk), None

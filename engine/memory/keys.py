@@ -14,7 +14,7 @@ from ..request import Sequence
 _DIGEST_BYTES = 32
 
 
-def root_key(cache_salt: str | None, adapter: int | None, only_request: int | None) -> bytes:
+def root_key(cache_salt: str | None, adapter: int | str | None, only_request: int | None) -> bytes:
     """The first link: requests that differ in one of these share nothing. `only_request` excludes all others."""
     parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
     return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()

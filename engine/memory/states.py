@@ -107,13 +107,16 @@ class States(GroupMemory[StateTable]):
 
     def find(self, sequence: Sequence, most: int) -> Found:
         for length in range(most if self._keeps else 0, 0, -1):
-            is_there, state = self._use(self._key_at(sequence, length * self.block_size))
+            is_there, state = self._use(sequence, self._key_at(sequence, length * self.block_size))
             if is_there:
                 return Found(length, (state,))
         return NOTHING_FOUND
 
     def cut(self, sequence: Sequence, found: Found, most: int) -> Found:
         return self.find(sequence, most) if most < found.length else found
+
+    def lacking(self, sequence: Sequence, found: Found) -> Iterable[bytes]:
+        return [self._key_at(sequence, found.length * self.block_size)] if None in found.blocks else []
 
     def is_coming(self, sequence: Sequence, least: int, most: int) -> bool:
         """Whether the step being planned keeps a state for a prefix longer than `least` blocks, up to `most`."""
@@ -206,8 +209,8 @@ class States(GroupMemory[StateTable]):
         if table.start > max(sequence.num_computed, sequence.num_begun):
             raise RuntimeError(f"Sequence {sequence.id} writes a state from {table.start} on, beyond what it computes.")
 
-    def check(self, tables: Iterable[StateTable]) -> None:
-        self.pool.check([*map(self.held_by, tables), *([each.state] for each in self._kept)])
+    def check(self, tables: Iterable[StateTable], held: Columns[Columns[int]] = ()) -> None:
+        self.pool.check([*map(self.held_by, tables), *([each.state] for each in self._kept), *held])
         self.second_tier.check()
 
     def _key_at(self, sequence: Sequence, position: int) -> bytes:

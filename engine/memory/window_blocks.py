@@ -54,7 +54,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
             first = self.first_read(end * self.block_size)
             blocks: list[int | None] = []  # from the last one down
             for index in range(end - 1, first - 1, -1):
-                is_there, block = self._use(key_of(sequence, index, self.block_size))
+                is_there, block = self._use(sequence, key_of(sequence, index, self.block_size))
                 if not is_there:
                     break
                 blocks.append(block)

@@ -28,6 +28,8 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("preemptions_total", "counter", "Sequences that had to give up their blocks", lambda s: s.preemptions),
     ("kv_blocks_saved_total", "counter", "KV blocks moved to CPU memory", lambda s: s.saved_blocks),
     ("kv_blocks_loaded_total", "counter", "KV blocks found there and moved back", lambda s: s.loaded_blocks),
+    ("kv_blocks_stored_total", "counter", "KV blocks written to disk", lambda s: s.stored_blocks),
+    ("kv_blocks_fetched_total", "counter", "KV blocks found on disk and read", lambda s: s.fetched_blocks),
     ("media_usage_ratio", "gauge", "Share of the memory of encoded pictures in use", lambda s: s.media_usage),
     ("media_encoded_total", "counter", "Pictures and videos encoded", lambda s: s.encoded_media),
 )

@@ -74,6 +74,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     static_decode_blocks: Annotated[int, described("KV blocks kept free for each admitted request", AMOUNT)] = 2
     enable_prefix_caching: Annotated[bool, described("reuse the KV blocks of shared prefixes", FLAG)] = True
     prefix_cache_ttl: Annotated[float | None, described("seconds until an unused prefix is dropped", TTL)] = None
+    prefix_cache_dir: Annotated[str | None, described("folder that keeps KV blocks between runs", TEXT)] = None
+    prefix_cache_size: Annotated[
+        int | None, described('size of that folder: bytes, or "20GiB"; alone, in the cache folder', SIZE)
+    ] = None
     enable_chunked_prefill: Annotated[bool, described("spread long prompts over several steps", FLAG)] = True
     max_num_partial_prefills: Annotated[int | None, described("maximum prompts computed at once", COUNT)] = None
     max_long_partial_prefills: Annotated[int | None, described("maximum long prompts among them", COUNT)] = None
@@ -145,7 +149,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             settled.pop("max_model_len")
         if "gpu_memory_utilization" not in settled and (ratio := os.environ.get("BFC_MEM_RATIO")):
             settled["gpu_memory_utilization"] = _checked("gpu_memory_utilization", ratio)
-        return cls(**settled)
+        return _fitting(cls(**settled))
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """Whether KV blocks are kept on disk: either option is enough."""
+        return self.prefix_cache_dir is not None or self.prefix_cache_size is not None
 
     @classmethod
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
@@ -162,6 +171,21 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 # The CPU's tokens per step are measured (`scripts/benchmark budget`): more are slower, and delay other requests.
 _STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
+
+
+def _fitting(config: EngineConfig) -> EngineConfig:
+    """The config, if its options go together."""
+    if config.keeps_prefixes and not config.enable_prefix_caching:
+        raise ConfigError(
+            "prefix_cache_dir and prefix_cache_size keep prefixes on disk, and enable_prefix_caching=False lets no "
+            "request use another's. Leave one of them out."
+        )
+    if config.keeps_prefixes and config.record:
+        raise ConfigError(
+            "record=… records plans, which can be replayed only where nothing comes from a disk. Leave out "
+            "prefix_cache_dir and prefix_cache_size."
+        )
+    return config
 
 
 def _unknown(name: str, known: set[str]) -> str:

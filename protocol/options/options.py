@@ -47,6 +47,8 @@ class EngineOptions(TypedDict, total=False):
     static_decode_blocks: int
     enable_prefix_caching: bool
     prefix_cache_ttl: float | None
+    prefix_cache_dir: FilePath | None
+    prefix_cache_size: int | str | None
     enable_chunked_prefill: bool
     max_num_partial_prefills: int | None
     max_long_partial_prefills: int | None

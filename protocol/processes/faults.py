@@ -37,7 +37,7 @@ class InjectedFault:
 # Tests check that the code passes exactly these points.
 POINTS = (
     "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
-    "worker.logits", "engine.plan", "detokenizer.tokens",
+    "worker.logits", "worker.fetch", "worker.store", "engine.plan", "detokenizer.tokens",
 )  # fmt: skip
 ACTIONS = ("delay", "hold", "die", "error", "memory", "nan")
 _VARIABLE = "PENSTOCK_FAULTS"

@@ -212,12 +212,14 @@ def wait_for_pidfds(pidfds: Sequence[int], seconds: float) -> bool:
     return True
 
 
-def end_children(children: Sequence[ChildProcess], ask: Callable[[], None] | None) -> None:
+def end_children(
+    children: Sequence[ChildProcess], ask: Callable[[], None] | None, ask_seconds: float = ASK_SECONDS
+) -> None:
     """Ask, then TERM, then KILL, each with its bound; without `ask`, kill at once."""
     try:
         if ask is not None:
             ask()
-            if not wait_for_ends(children, ASK_SECONDS):
+            if not wait_for_ends(children, ask_seconds):
                 for child in children:
                     child.send(signal.SIGTERM)
                 wait_for_ends(children, TELL_SECONDS)

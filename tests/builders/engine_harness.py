@@ -4,9 +4,12 @@
 """
 
 import hashlib
+import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Self
+
+from builders.disk_model import DiskModel
 
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
@@ -128,6 +131,8 @@ class Harness:
             expected_media=lambda new: self._media[new.seed],
             num_layers=self.limits.num_layers,
         )
+        num_disks = self.limits.num_disks
+        self.disk = DiskModel(num_disks, self.worker, random.Random(num_disks)) if num_disks else None
         self.results: deque[StepResult] = deque()
         self.plans: list[StepPlan] = []
         self.heard: dict[int, Heard] = {}
@@ -150,6 +155,8 @@ class Harness:
 
     def plan(self) -> StepPlan | None:
         """Plan a step; the worker takes plans in order, so it may as well compute it at once."""
+        if self.disk is not None:
+            self.disk.answer_some(self.scheduler)
         plan = self.scheduler.plan()
         self.scheduler.check()
         self._hear_ends()
@@ -162,6 +169,8 @@ class Harness:
 
     def _compute(self, plan: StepPlan, masks: Callable[[int], MaskFrame] | None = None) -> None:
         result = self.worker.step(plan, masks)
+        if plan.disk is not None:
+            self.disk.take(plan.disk)
         result.forward_time = 1.0  # so that times told are numbers of steps
         self.results.append(result)
 
@@ -201,6 +210,8 @@ class Harness:
         while True:
             while len(self.results) < steps_in_flight and self.plan() is not None:
                 pass
+            if not self.results and self.disk is not None and self.disk.answer(self.scheduler):
+                continue
             if not self.results:
                 assert not self.scheduler.sequences, "sequences are left, and nothing is planned for them"
                 return self

@@ -6,6 +6,7 @@ with the row's own history.
 """
 
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import pytest
 from builders.engine_harness import Harness, answer, medium, prompt
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.engine.memory import disk
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan, Medium
 from penstock.protocol.messages import FailedRow, Prompt, Said, column, request_and_sample, sequence_id, values
@@ -37,6 +39,7 @@ limits = st.fixed_dictionaries(
         "num_cpu_blocks": st.sampled_from([0, 8, 1, 3, 40]),
         "stretches": st.sampled_from([(), (), (9, 18, 36, 60), (16, 32, 60), (25, 60)]),
         "num_layers": st.sampled_from([4, 8, 2]),
+        "num_disks": st.sampled_from([0, 0, 1, 2]),
     }
 )
 
@@ -219,7 +222,16 @@ class Run:
 
 
 def play(options: dict, steps_in_flight: int, seed: int, history: list[tuple]) -> None:
-    run = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
+    first = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
+    with patch.object(disk, "LEAST_TOKENS", 1):
+        play_in(first, seed, history)
+        if first.harness.disk is not None:  # again, with what the first run has left on disk
+            second = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
+            second.harness.disk.begin_with(first.harness.disk, second.harness.scheduler)
+            play_in(second, seed, history)
+
+
+def play_in(run: Run, seed: int, history: list[tuple]) -> None:
     if seed:
         hold_back(run.harness.scheduler, seed)
     for action in history:

@@ -18,6 +18,7 @@ from penstock.frontend.daemon.settings import DaemonSettings
 from penstock.frontend.http.options import HttpOptions
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.options.foreign_options import TRANSLATED
+from penstock.protocol.options.option_rules import SIZE
 from penstock.protocol.options.options import EngineOptions
 from penstock.protocol.outputs import Samples
 from penstock.protocol.parameters.early_stop import EarlyStop
@@ -63,12 +64,13 @@ def test_a_parameter_is_written_out_with_the_type_that_its_field_has(field):
 def test_an_option_is_written_out_with_the_type_or_the_values_that_its_field_has(field):
     written = typing.get_type_hints(EngineOptions)[field.name]
     parts = {each for each in (typing.get_args(written) or (written,)) if each is not type(None)}
-    kind, choices = own_type(field), field.type.__metadata__[0].extra["rule"].choices
+    kind, rule = own_type(field), field.type.__metadata__[0].extra["rule"]
+    choices = rule.choices
     if choices and field.name != "connect":  # which may be a path
         values = {value for each in (written, *parts) for value in typing.get_args(each)} | parts
         assert set(choices) <= values | ({True, False} if bool in parts else set())
     elif kind in (int, float, bool):
-        assert kind in parts and (parts == {kind} or field.name in ("kv_cache_memory", "mm_cache"))
+        assert kind in parts and (parts == {kind} or rule.sentence == SIZE.sentence)
     else:
         assert parts & {kind, WRITTEN.get(kind, kind), *typing.get_args(WRITTEN.get(kind, kind))}
     assert (type(None) in typing.get_args(written)) or field.default is not None

@@ -23,6 +23,10 @@ class SecondTier(Protocol):
     def move(self, saves: Pairs, loads: Pairs) -> None:
         """Copy blocks into cells (pairs of block, cell), then cells into blocks (pairs of cell, block)."""
 
+    def settle(self) -> None:
+        """Wait until the moves are done, so that the host may use the cells."""
+        return
+
 
 class HostTier(SecondTier):
     """Cells for blocks of a CPU."""

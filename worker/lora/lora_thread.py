@@ -4,6 +4,7 @@ The order that matters is kept: steps before a load in the engine's stream are d
 the adapter come after this rank's answer.
 """
 
+import hashlib
 import os
 import queue
 import threading
@@ -12,10 +13,12 @@ from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded, AdapterOrder, LoadAdapter, UnloadAdapter
 from ...protocol.errors import AdapterError
+from ...protocol.files.model_file import file_identity
 from ...protocol.processes.faults import point
 from .adapters import AdapterBank
 
 _NICENESS = 10
+_IDENTITY_BYTES = 16
 
 
 class AdapterThread:
@@ -40,8 +43,12 @@ class AdapterThread:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # only this thread, on Linux
         while True:
             message = self._asked.get()
+            before = _identity(Path(message.folder))
             reason, sentence = self._loaded(message)
-            self._answer(AdapterLoaded(self.rank, message.adapter, reason, sentence))
+            after = _identity(Path(message.folder))
+            # Files that change meanwhile are no other's.
+            identity = before if before == after else os.urandom(_IDENTITY_BYTES).hex()
+            self._answer(AdapterLoaded(self.rank, message.adapter, reason, sentence, identity))
 
     def _loaded(self, message: LoadAdapter) -> tuple[str, str]:
         """Load the adapter; return the error, if any. The engine can continue without this adapter."""
@@ -53,3 +60,14 @@ class AdapterThread:
         except BaseException as error:  # a library's panic is no Exception
             return "files", f"{message.folder} could not be loaded: {type(error).__name__}: {error}"
         return "", ""
+
+
+def _identity(path: Path) -> str:
+    """Identify an adapter's files in their present state."""
+    try:
+        files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+        lines = [f"{each.name} {file_identity(each)}" for each in files]
+    except OSError:
+        return os.urandom(_IDENTITY_BYTES).hex()
+    text = "\n".join(lines).encode(errors="surrogateescape")
+    return hashlib.blake2b(text, digest_size=_IDENTITY_BYTES).hexdigest()

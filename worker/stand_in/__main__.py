@@ -12,7 +12,7 @@ import msgspec
 
 from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ...protocol.files.model_file import read_model_json
-from ...protocol.layer_groups import GroupPlan
+from ...protocol.layer_groups import BlocksStored, GroupPlan
 from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox, values
@@ -58,6 +58,8 @@ def main(child: Child) -> None:
             engine.send(AdapterLoaded(child.rank, message.adapter))
         elif isinstance(message, StepPlan) and worker is not None:
             heartbeat.begin_step(sum(values(message.num_tokens)))
+            for store in message.disk.stores if message.disk is not None else ():
+                engine.send(BlocksStored(child.rank, store.number))  # there is nothing to keep
             result = worker.step(message, await_mask)
             heartbeat.end_step()
             if child.rank == 0:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
+from ...protocol.files.prefix_folder import FLUSH_SECONDS, prefix_folder
+from ...protocol.layer_groups import AboutDisk
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Allocate
 from ...protocol.processes.exit_status import inherited_limits
@@ -16,6 +18,7 @@ from ...protocol.processes.launch import Launch
 from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
 from ..backends.select import chosen_device
+from ..disk.disk import WorkerDisk
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
 from ..lora.lora_thread import AdapterThread
@@ -34,7 +37,10 @@ class Start:
     """The start of one rank, up to its runner."""
 
     def __init__(self, launch: Launch, rank: int, directory: Path) -> None:
+        self.launch = launch
         self.config = launch.config
+        if self.config.keeps_prefixes:
+            prefix_folder(self.config)  # an error comes before the weights are read
         self.rank = rank
         self.device = chosen_device(self.config, rank)
         self.ranks = self._met(directory / "ranks")
@@ -47,6 +53,7 @@ class Start:
         self.weight_bytes = max(0, self.memory.used_bytes() - before)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
         self.groups = self.model.groups(self.memory.longest(self.model.config))  # groups of layers
+        self.disk: WorkerDisk | None = None
 
     def _met(self, path: Path) -> Parallel:
         """Meet the other ranks, if there are any."""
@@ -154,7 +161,17 @@ class Start:
         """The thread that loads LoRA adapters, if the model may have any."""
         return None if self.model.adapters is None else AdapterThread(self.model.adapters, self.rank, answer)
 
+    def open_disk(
+        self, runner: Runner, answer: Callable[[AboutDisk], None], fail: Callable[[BaseException], None]
+    ) -> None:
+        """Let the runner keep blocks on disk between runs."""
+        from .kept_prefixes import open_disk
+
+        self.disk = runner.disk = open_disk(self.launch, self.model, self.rank, self.groups, runner, answer, fail)
+
     def close(self) -> None:
+        if self.disk is not None:
+            self.disk.close(FLUSH_SECONDS)
         if self.model.cache is not None:
             self.model.cache.close()
         self.memory.close()

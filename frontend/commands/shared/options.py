@@ -26,6 +26,8 @@ _USUAL = {
     *("seed", "connect", "quiet"),
     *("http", "api_key_file", "allowed_hosts", "tls_certificate", "tls_key"),
 }
+# Shorter names of options.
+_SHORT_FLAGS = {"prefix_cache_size": ("--prefix-cache",)}
 
 
 class Kind(NamedTuple):
@@ -85,6 +87,7 @@ def add_options(
         if description is None or field.name in leave_out:
             continue
         flag = "--" + field.name.replace("_", "-")
+        flags = [flag, *_SHORT_FLAGS.get(field.name, ())]
         meaning = _help(field.name, meanings.get(field.name, description), field.default)
         shared: dict[str, Any] = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
         if kind is bool:
@@ -93,7 +96,7 @@ def add_options(
                 group.add_argument(f"{flag}={word}", action="store_const", const=word, **shared)
         else:
             metavar, read, action = KINDS[kind]
-            group.add_argument(flag, action=action, type=read, metavar=metavar, **shared)
+            group.add_argument(*flags, action=action, type=read, metavar=metavar, **shared)
 
 
 def given(arguments: argparse.Namespace, struct: type) -> dict[str, Any]:

@@ -22,13 +22,14 @@ from ....protocol.errors import (
     raised_by,
 )
 from ....protocol.files.cache_folder import caches_of_libraries
+from ....protocol.files.prefix_folder import FLUSH_SECONDS
 from ....protocol.memory_plan import MemoryPlan
 from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
 from ....protocol.processes.descriptors import require_descriptors
 from ....protocol.processes.heartbeat import Heartbeats
 from ....protocol.processes.launch import Launch, LaunchFile
-from ....protocol.processes.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
+from ....protocol.processes.process import ASK_SECONDS, ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ....protocol.processes.runtime_directory import RuntimeDirectory
 from ....protocol.processes.sockets import Inbox, Outbox
 from ....protocol.processes.trace import Trace
@@ -205,7 +206,8 @@ class Tree:
         names = ("engine", "inbox", "roll_call", "trace", "files", "_launch_file")
         opened = [getattr(self, name) for name in names if hasattr(self, name)]
         try:
-            end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
+            asked = (lambda: self.engine.send(Stop())) if can_ask else None
+            end_children(self.children, asked, ASK_SECONDS + (FLUSH_SECONDS if self.config.keeps_prefixes else 0))
         finally:  # also after a Ctrl-C while waiting
             self.heartbeats.close()
             for each in opened:

@@ -47,7 +47,8 @@ class StagedTier(SecondTier):
         self._blocks = [_words(part).transpose(0, 1) for part in parts]  # [num_blocks, layers, words]
         self.cells = [self.fresh_memory((num_cells, *each.shape[1:]), numpy_dtype(each.dtype)) for each in self._blocks]
         self._cells = list(map(tensor_of, self.cells))
-        self._width = max(1, staging_bytes // sum(each[0].nbytes for each in self._blocks))  # cells in the buffer
+        block_bytes = sum(each[0].nbytes for each in self._blocks)
+        self._width = max(1, min(num_cells, staging_bytes // block_bytes))  # cells in the buffer
         self._staging = [each.new_empty((self._width, *each.shape[1:])) for each in self._blocks]
 
     def move(self, saves: Pairs, loads: Pairs) -> None:
@@ -94,6 +95,9 @@ class StreamedTier(StagedTier):
         with torch.cuda.stream(self._stream):
             super().move(saves, loads)
         computing.wait_event(self._last_touch)
+
+    def settle(self) -> None:
+        self._stream.synchronize()
 
     def _gather(self, block_ids: Tensor) -> None:
         super()._gather(block_ids)

@@ -1,0 +1,133 @@
+"""The disk below the pool of blocks: what an earlier run has computed is fetched while others go on, or computed.
+
+The worker of `Harness` fills fetched blocks and reads stored ones as late as it may, and ends the run when a row reads
+anything but its own history. `test_engine_properties.py` does the same with whatever comes.
+"""
+
+from builders.cases import for_each
+from builders.engine_harness import Harness, prompt
+
+from penstock.engine.memory.disk import PATIENCE
+from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.messages import FailedRow, column
+
+BLOCK = 4
+PREFIX = [(7 * place) % 500 for place in range(200)]
+FULL, WINDOW, STATES = GroupPlan("full", 1, 1, 400), GroupPlan("window", 1, 1, 120, 10), GroupPlan("state", 1, 1, 40)
+MIXES = {"full": (FULL,), "full and window": (FULL, WINDOW), "full and states": (FULL, STATES)}
+
+
+def harness_of(*groups: GroupPlan, **options) -> Harness:
+    return Harness(**{"groups": groups or (FULL,), "max_model_len": 600, "num_disks": 1, **options})
+
+
+def restarted(harness: Harness, *groups: GroupPlan, **options) -> Harness:
+    """Another engine, with the same disk."""
+    fresh = harness_of(*groups, **options)
+    fresh.disk.losses = 0.0
+    fresh.disk.begin_with(harness.disk, fresh.scheduler)
+    return fresh
+
+
+def step_while_possible(harness: Harness) -> None:
+    while harness.plan() is not None:
+        harness.finish()
+
+
+@for_each("mix", MIXES)
+@for_each("num_disks", [1, 2])
+def test_a_prefix_of_an_earlier_run_is_not_computed_again_and_only_its_own_salt_finds_it(mix, num_disks):
+    groups = MIXES[mix]
+    before = harness_of(*groups, num_disks=num_disks)
+    before.visit(1, PREFIX, cache_salt="a")
+    harness = restarted(before, *groups, num_disks=num_disks)
+    assert harness.visit(1, PREFIX, cache_salt="b") == harness.visit(2, PREFIX) == 0
+    assert harness.visit(3, PREFIX, cache_salt="a") == 196
+    assert harness.visit(4, [*PREFIX, 1, 2, 3], cache_salt="a") >= 196, "it lies in the pool now"
+    assert harness.scheduler.stats().fetched_blocks >= 49
+
+
+def test_others_go_on_while_a_prefix_is_fetched_and_those_with_the_same_one_wait_for_it():
+    before = harness_of()
+    before.visit(1, PREFIX)
+    harness = restarted(before)
+    harness.add(prompt(1, PREFIX), prompt(2, [*PREFIX, 5]), prompt(3, [9] * 30))
+    harness.disk.answer_some = lambda scheduler: None  # the disk is slow
+    harness.step(3)
+    stats = harness.scheduler.stats()
+    assert (stats.running, stats.waiting) == (1, 2)
+    harness.run()
+    fetches = [fetch for plan in harness.plans if plan.disk is not None for fetch in plan.disk.fetches]
+    assert sum(len(fetch.block_ids) // 4 for fetch in fetches) == 50, "each block once"
+    assert (harness.num_cached(1), harness.num_cached(2)) == (196, 200)
+
+
+def test_a_disk_that_brings_nothing_for_long_is_not_waited_for_and_what_it_brings_later_is_found():
+    before, other = harness_of(), [*PREFIX[::-1]]
+    before.visit(1, PREFIX)
+    before.visit(2, other)
+    harness = restarted(before)
+    harness.disk.answer_some = lambda scheduler: None
+    harness.add(prompt(1, PREFIX))
+    harness.step()
+    assert harness.scheduler.patience == PATIENCE and not harness.scheduler.running
+    harness.now += PATIENCE
+    assert harness.scheduler.patience == 0
+    harness.scheduler.let_in_late()
+    assert harness.scheduler.patience is None
+    step_while_possible(harness)
+    assert harness.ended(1) is not None and harness.num_cached(1) == 0
+    harness.add(prompt(2, other))
+    harness.step(2)
+    assert harness.scheduler.stats().running == 1, "nobody waits for that disk until it has answered"
+    harness.run()
+    assert harness.scheduler.stats().fetched_blocks > 0
+
+
+def test_what_is_missing_on_disk_is_computed_and_written_again():
+    before = harness_of()
+    before.visit(1, PREFIX)
+    gone = sorted(before.disk.kept)[7]
+    lost = before.disk.kept.pop(gone)
+    harness = restarted(before)
+    assert harness.visit(1, PREFIX) < 196
+    harness.run()
+    assert harness.disk.kept[gone] == lost
+
+
+def test_what_a_failed_row_computed_is_removed_from_the_disk():
+    before = harness_of()
+    before.visit(1, PREFIX)
+    harness = restarted(before)
+    harness.add(prompt(1, PREFIX))
+    harness.plan()
+    harness.finish()
+    while harness.disk.answer(harness.scheduler):
+        pass
+    harness.plan()
+    result = harness.results[-1]
+    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
+    harness.finish()
+    harness.run()
+    assert harness.ended(1).error_code == 500
+    assert harness.visit(2, PREFIX) == 0
+
+
+def test_a_short_prefix_and_one_that_is_on_disk_already_are_not_written():
+    harness = harness_of()
+    harness.visit(1, PREFIX[:100])
+    assert harness.disk.num_orders == 0
+    harness.visit(2, PREFIX)
+    num_orders = harness.disk.num_orders
+    harness.visit(3, PREFIX)
+    assert harness.disk.num_orders == num_orders > 0
+
+
+def test_few_blocks_are_held_to_be_written_at_a_time_and_the_rest_follows():
+    harness = harness_of(GroupPlan("full", 1, 1, 80))
+    harness.disk.answer_some = lambda scheduler: None
+    harness.add(prompt(1, PREFIX, max_tokens=2))
+    step_while_possible(harness)
+    assert sum(map(len, harness.scheduler.cache.disk.held_by(0))) == 10
+    harness.run()
+    assert len(harness.disk.kept) == 50

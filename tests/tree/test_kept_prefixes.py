@@ -1,0 +1,106 @@
+"""Prefixes kept on disk by real trees: found after a restart with the same bits, and only where they belong."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from builders.cases import for_each
+from builders.tiny_model import tiny_model
+from builders.watching import wait_until
+
+from penstock import LLM, ConfigError, SamplingParams
+
+OPTIONS = {"max_model_len": 512, "block_size": 16, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
+PROMPT = [(7 * place) % 90 + 5 for place in range(300)]
+SECONDS = 60
+# A model and options: each format and kind of layer whose memory is kept.
+TREES = {
+    "windows, uint4": ("gemma2", {"kv_cache_dtype": "uint4"}),
+    "states": ("qwen3_next", {}),
+    "latents": ("deepseek_v3", {"kv_cache_dtype": "bf16"}),
+    "two ranks, int8": ("qwen3", {"tensor_parallel_size": 2, "kv_cache_dtype": "int8", "swap_space": 0.01}),
+}
+
+
+class Answer:
+    """All that an answer says, and how much of its prompt was found."""
+
+    def __init__(self, llm: LLM, **params) -> None:
+        wanted = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, **params)
+        [output] = llm.generate([PROMPT], wanted, use_tqdm=False)
+        assert output.error_code == 200, output.error_msg
+        self.said = output.outputs.token_ids, repr(output.outputs.logprobs)
+        self.num_cached = output.num_cached_tokens
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.kv"))
+
+
+def wait_for_files(llm: LLM) -> None:
+    """Until nothing is left to be written: what was computed last is written last."""
+    wait_until(lambda: llm.stats().stored_blocks > 0, SECONDS, "blocks are written")
+    wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, SECONDS, "all are written")
+
+
+@for_each("tree", TREES)
+def test_a_restarted_tree_says_the_same_from_disk_and_computes_what_is_damaged_there(tree, tmp_path):
+    family, options = TREES[tree]
+    model, folder = tiny_model(tmp_path / "model", family), tmp_path / "kept"
+    options = {**OPTIONS, **options, "prefix_cache_dir": folder}
+    with LLM(model, **options) as llm:
+        cold = Answer(llm)
+        salted = Answer(llm, cache_salt="a")
+        wait_for_files(llm)
+    assert cold.num_cached == salted.num_cached == 0 and salted.said == cold.said
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(folder)} == {0o600}
+    assert {stat.S_IMODE(path.parent.stat().st_mode) for path in files_in(folder)} == {0o700}
+    with LLM(model, **options) as llm:
+        assert Answer(llm, cache_salt="b").num_cached == 0
+        again = Answer(llm)
+        assert again.num_cached == 288 and again.said == cold.said
+        for path in files_in(folder):
+            flip(path)
+        damaged = Answer(llm, cache_salt="a")  # which only the disk has
+    assert damaged.num_cached < 288 and damaged.said == cold.said
+
+
+def flip(path: Path) -> None:
+    """Change a bit of the first block."""
+    octets = bytearray(path.read_bytes())
+    octets[4096 + 5] ^= 1
+    path.write_bytes(octets)
+
+
+def test_another_model_or_adapter_or_number_format_finds_nothing(model_folder, adapters, tmp_path):
+    room = {"enable_lora": True, "max_lora_rank": 16}
+    options = {**OPTIONS, "prefix_cache_dir": tmp_path / "kept"}
+    with LLM(model_folder, **options, **room) as llm:
+        llm.load_lora("one", adapters["first"])
+        said = Answer(llm, lora_name="one").said
+        wait_for_files(llm)
+    with LLM(model_folder, **options, **room) as llm:
+        llm.load_lora("one", adapters["second"])
+        llm.load_lora("other", adapters["first"])
+        assert Answer(llm).num_cached == Answer(llm, lora_name="one").num_cached == 0
+        found = Answer(llm, lora_name="other")
+        assert found.num_cached == 288 and found.said == said, "files count, not names"
+        wait_for_files(llm)
+    with LLM(tiny_model(tmp_path / "model", "qwen3", seed=1), **options, **room) as llm:
+        assert Answer(llm).num_cached == 0
+    with LLM(model_folder, **options, **room, kv_cache_dtype="bf16") as llm:
+        assert Answer(llm).num_cached == 0
+
+
+def test_options_that_contradict_it_or_a_folder_of_somebody_else_are_refused(model_folder, tmp_path):
+    with pytest.raises(ConfigError, match="enable_prefix_caching"):
+        LLM(model_folder, **OPTIONS, prefix_cache_size="1GiB", enable_prefix_caching=False)
+    with pytest.raises(ConfigError, match="record"):
+        LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path / "kept", record=tmp_path / "record")
+    (tmp_path / "diary.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="aren't Penstock's"):
+        LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path)
+    with pytest.raises(ConfigError, match="holds no block"):
+        LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path / "kept", prefix_cache_size=100)
+    assert os.listdir(tmp_path / "kept") == [".penstock"]

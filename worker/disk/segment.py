@@ -1,0 +1,185 @@
+"""A file with some blocks of one chain: a head with their keys and checksums, then their bytes.
+
+    mark · length of the head · digest of the head · head (msgpack) · zeros up to a page · block · block · …
+
+It is written under another name and renamed when it is complete; nothing waits for the disk. After a crash of the
+machine a finished file may lack anything: its head has a digest and each block a checksum, and what doesn't match
+isn't there.
+"""
+
+import fcntl
+import hashlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import numpy
+
+from ...kernels.arrays import Array
+from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED
+from ...protocol.layer_groups import keys_in
+from ...records import dataclass
+
+_MARK = b"penstock blocks 1\n"
+_PREAMBLE = struct.Struct(f"<{len(_MARK)}sI16s")
+_PAGE = 4096
+_DIGEST_BYTES = 16
+_MOST_HEAD_BYTES = 16 << 20
+
+
+class DamagedSegment(Exception):
+    """The file's head isn't as it was written."""
+
+
+class _Head(msgspec.Struct, array_like=True):
+    kind: str  # the folder's name
+    group: int
+    previous: bytes  # the key before the first one
+    keys: bytes
+    block_bytes: int
+    checksums: bytes
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A finished file."""
+
+    path: Path
+    group: int
+    previous: bytes
+    keys: list[bytes]
+    block_bytes: int
+    checksums: list[bytes]
+    start: int  # of the first block
+    num_bytes: int
+
+    @classmethod
+    def read(cls, path: Path) -> "Segment":
+        """Read the head; raises DamagedSegment or OSError."""
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return cls._of(path, _read_head(file, path.parent.name), os.fstat(file).st_size)
+        finally:
+            os.close(file)
+
+    @classmethod
+    def _of(cls, path: Path, head: _Head, num_bytes: int) -> "Segment":
+        keys, checksums = keys_in(head.keys), head.checksums
+        start = _start(head)
+        if len(checksums) != _DIGEST_BYTES * len(keys) or num_bytes != start + len(keys) * head.block_bytes:
+            raise DamagedSegment(f"{path} has another length than its head says")
+        each = [checksums[at : at + _DIGEST_BYTES] for at in range(0, len(checksums), _DIGEST_BYTES)]
+        return cls(path, head.group, head.previous, keys, head.block_bytes, each, start, num_bytes)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            # Read in the background, while the first blocks are taken.
+            os.posix_fadvise(file, self.start, 0, os.POSIX_FADV_WILLNEED)
+            yield file
+        finally:
+            os.close(file)
+
+    def read_block(self, file: int, index: int, parts: Sequence[Array]) -> bool:
+        """Read a block into these parts; False if it isn't as it was written."""
+        buffers = [part.reshape(-1).view(numpy.uint8).data for part in parts]
+        length = os.preadv(file, buffers, self.start + index * self.block_bytes)
+        return length == self.block_bytes and checksum(self.keys[index], parts) == self.checksums[index]
+
+
+class SegmentWriter:
+    """A file being written, locked so that no other process takes it for abandoned."""
+
+    def __init__(self, folder: Path, group: int, previous: bytes, keys: list[bytes], block_bytes: int) -> None:
+        """Raises OSError, also where the disk hasn't room for all of it."""
+        self.path = folder / segment_name(group, keys)
+        self._head = _Head(folder.name, group, previous, b"".join(keys), block_bytes, bytes(_DIGEST_BYTES * len(keys)))
+        self._keys, self._checksums = keys, b""
+        self._start = _start(self._head)
+        self._unfinished = self.path.with_suffix(UNFINISHED)
+        self._file = os.open(self._unfinished, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process may be writing the same
+            os.ftruncate(self._file, 0)
+            os.posix_fallocate(self._file, 0, self._start + len(keys) * block_bytes)
+        except BlockingIOError:
+            os.close(self._file)
+            raise
+        except OSError:
+            self.forget()
+            raise
+
+    def add(self, parts: Sequence[Array]) -> None:
+        """Write the next block."""
+        index = len(self._checksums) // _DIGEST_BYTES
+        buffers = [part.reshape(-1).view(numpy.uint8).data for part in parts]
+        at = self._start + index * self._head.block_bytes
+        if os.pwritev(self._file, buffers, at) != self._head.block_bytes:
+            raise OSError(f"{self._unfinished} took a part of a block only")
+        self._checksums += checksum(self._keys[index], parts)
+
+    def complete(self) -> Segment:
+        """Give the file its name."""
+        self._head.checksums = self._checksums
+        os.pwrite(self._file, _packed(self._head), 0)
+        os.rename(self._unfinished, self.path)
+        num_bytes = os.fstat(self._file).st_size
+        os.close(self._file)
+        return Segment._of(self.path, self._head, num_bytes)
+
+    def forget(self) -> None:
+        """Remove it."""
+        with suppress(OSError):
+            os.unlink(self._unfinished)  # while it is locked
+        os.close(self._file)
+
+
+def segment_name(group: int, keys: Sequence[bytes]) -> str:
+    """The same blocks have one name, whoever writes them."""
+    digest = hashlib.blake2b(b"%d " % group + b"".join(keys), digest_size=_DIGEST_BYTES)
+    return digest.hexdigest() + SEGMENT
+
+
+def checksum(key: bytes, parts: Sequence[Array]) -> bytes:
+    """A digest of the key and of sums over all bytes, about as fast as memory is read.
+
+    Words are summed up along rows and columns of a page's width, so that a changed, moved or missing piece shows.
+    """
+    digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES)
+    for part in parts:
+        octets = part.reshape(-1).view(numpy.uint8)
+        whole = len(octets) // _PAGE * _PAGE
+        words = octets[:whole].view(numpy.uint64).reshape(-1, _PAGE // 8)
+        digest.update(words.sum(axis=0).data)
+        digest.update(words.sum(axis=1).data)
+        digest.update(octets[whole:].data)
+    return digest.digest()
+
+
+def _start(head: _Head) -> int:
+    """Where the first block begins; the checksums' values make no difference."""
+    return -(-len(_packed(head)) // _PAGE) * _PAGE
+
+
+def _packed(head: _Head) -> bytes:
+    text = msgspec.msgpack.encode(head)
+    return _PREAMBLE.pack(_MARK, len(text), hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) + text
+
+
+def _read_head(file: int, kind: str) -> _Head:
+    preamble = os.pread(file, _PREAMBLE.size, 0)
+    mark, length, digest = _PREAMBLE.unpack(preamble) if len(preamble) == _PREAMBLE.size else (b"", 0, b"")
+    text = os.pread(file, length, _PREAMBLE.size) if mark == _MARK and length <= _MOST_HEAD_BYTES else b""
+    if not text or hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest() != digest:
+        raise DamagedSegment("its head is not as it was written")
+    try:
+        head = msgspec.msgpack.decode(text, type=_Head)
+    except msgspec.DecodeError as error:
+        raise DamagedSegment(f"its head has another form ({error})") from None
+    if head.kind != kind:
+        raise DamagedSegment(f"it belongs to {head.kind}")
+    return head
