@@ -320,6 +320,7 @@ class Answer(Message):
     failure: Failure | None = None
     text: str = ""
     names: list[str] = []
+    folders: dict[str, str] = {}  # of adapters, by name
     stats: Stats | None = None
     status: DaemonStatus | None = None
 

@@ -156,6 +156,7 @@ def _show_status(files: JobFiles, *, as_json: bool) -> int:
         "cached_tokens": state.num_cached,
         "output_tokens": state.num_output,
         "peak_bytes": state.peak_bytes,
+        "joules": round(state.joules, 1),
     }
     if as_json:
         print(json.dumps(status))

@@ -44,7 +44,7 @@ def facts_of_model(session: Session[Any]) -> dict[str, str]:
         "tokenizer and templates": digest_of_files(
             {*tokenizer_files(folder), *tokenizer_files(tokenizer_folder)}, tokenizer_folder
         ),
-        "adapters": ", ".join(sorted(session.adapters.names())),
+        **{f"adapter {name}": _digest_of_adapter(Path(path)) for name, path in session.adapters.folders().items()},
         "kernels": plan.kernels,
         "version of the kernels": plan.kernels_digest,
         "dtype": plan.dtype,
@@ -53,6 +53,10 @@ def facts_of_model(session: Session[Any]) -> dict[str, str]:
         "model's sampling defaults": _json(session.door.defaults),
         **_facts_of_options(config),
     }
+
+
+def _digest_of_adapter(folder: Path) -> str:
+    return digest_of_files(folder.glob("adapter_*"), folder)
 
 
 def _facts_of_options(config: EngineConfig) -> dict[str, str]:
@@ -80,7 +84,7 @@ def differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> list[str]
     return [
         f"{name} was {_shown(earlier.get(name))} and is {_shown(now.get(name))}"
         for name in names
-        if earlier.get(name) != now.get(name)
+        if (earlier.get(name) or "") != (now.get(name) or "")
     ]
 
 

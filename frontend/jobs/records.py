@@ -68,6 +68,7 @@ class Progressed(msgspec.Struct, tag="progressed", array_like=True):
     seconds: float  # since it began
     num_running: int  # rows
     peak_bytes: int  # memory of its processes; 0 where a daemon has them
+    joules: float = 0.0  # that the machine has counted since it began; 0 where it doesn't tell
 
 
 Record = Head | Answered | Continued | Forgotten | Died | Began | Progressed
@@ -120,6 +121,7 @@ class JobState:
     num_cached: int = 0
     num_output: int = 0
     seconds: float = 0.0  # of earlier runs
+    joules_before: float = 0.0  # likewise
     is_daemon: bool = False
     now: Progressed = field(default_factory=lambda: Progressed(0.0, 0, 0))
     peak_bytes: int = 0
@@ -140,6 +142,11 @@ class JobState:
     def machine_seconds(self) -> float:
         """Of all runs together."""
         return self.seconds + self.now.seconds
+
+    @property
+    def joules(self) -> float:
+        """Of all runs together."""
+        return self.joules_before + self.now.joules
 
     @property
     def tokens_per_second(self) -> float:
@@ -171,6 +178,7 @@ class JobState:
                     self.deaths[row] = self.deaths.get(row, 0) + 1
             case Began():
                 self.seconds += self.now.seconds
+                self.joules_before += self.now.joules
                 self.is_daemon, self.now = record.is_daemon, Progressed(0.0, 0, 0)
                 self._recent.clear()
 

@@ -27,7 +27,7 @@ from ..rows.rendering import Rendering
 from ..session.session import Session
 from ..session.window import Window
 from .job_input import InputLine
-from .ledger import memory_of_processes
+from .ledger import EnergyMeter, memory_of_processes
 from .records import Answered, Continued, Died, Progressed
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ class JobRun:
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
         self._began = self._looked = time.monotonic()  # at the unfinished answers
+        self._energy = EnergyMeter()
 
     def all(self) -> None:
         self._answer(in_prefix_order(self._rows_in_company()))
@@ -187,7 +188,7 @@ class JobRun:
     def _progressed(self) -> None:
         memory = memory_of_processes() if self.session.daemon is None else 0
         self._looked = time.monotonic()
-        self.job._append(Progressed(self._looked - self._began, len(self._asked), memory))
+        self.job._append(Progressed(self._looked - self._began, len(self._asked), memory, self._energy.joules()))
 
     def _died(self, window: Window[Any], error: EngineDeadError) -> None:
         """Remember the rows that were being computed. The engine takes them in their order."""

@@ -43,6 +43,9 @@ class Adapters:
     def names(self) -> list[str]:
         return self._ask(ListLoras).names
 
+    def folders(self) -> dict[str, str]:
+        return dict(self.loaded)
+
     def _ask(self, question: Callable[[int], LoadLora | UnloadLora | ListLoras]) -> LoraAnswer:
         self.transport.check()
         query = next(self._numbers)

@@ -109,6 +109,9 @@ class WarmAdapters:
     def names(self) -> list[str]:
         return self._inner.names()
 
+    def folders(self) -> dict[str, str]:
+        return self._inner.folders()
+
 
 class WarmSession(Session[PendingRequest]):
     def __init__(self, trees: "WarmTrees", tree: PrivateSession) -> None:

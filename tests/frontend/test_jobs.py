@@ -15,7 +15,8 @@ from builders.shell import SLOW, STAND_IN
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import InputLine
-from penstock.frontend.jobs.records import Answered, Bits, Died, Forgotten, Head, JobState
+from penstock.frontend.jobs.ledger import EnergyMeter, ledger
+from penstock.frontend.jobs.records import Answered, Began, Bits, Died, Forgotten, Head, JobState, Progressed, packed
 from penstock.frontend.jobs.run import seed_of
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
@@ -225,3 +226,19 @@ def test_rows_that_begin_alike_are_computed_one_after_another_within_a_stretch()
 @for_each("prompt", ["text", [1, 2], {"prompt_token_ids": [1 << 80]}, {"prompt": 5}, RequestError("no"), None])
 def test_a_row_of_any_kind_has_a_place_among_the_others(prompt):
     assert isinstance(beginning_of(Row(prompt, SamplingParams()))[2], str)
+
+
+def test_the_ledger_has_the_energy_of_all_runs_where_the_machine_tells(tmp_path):
+    for zone, name in (("0", "package-0"), ("0:0", "core"), ("0:1", "dram"), ("1", "psys")):
+        (folder := tmp_path / f"intel-rapl:{zone}").mkdir()
+        (folder / "name").write_text(f"{name}\n")
+        (folder / "max_energy_range_uj").write_text("10000000\n")
+        (folder / "energy_uj").write_text("9000000\n")
+    meter = EnergyMeter(tmp_path)
+    (tmp_path / "intel-rapl:0/energy_uj").write_text("1000000\n")  # it has begun again at 0
+    (tmp_path / "intel-rapl:0:1/energy_uj").write_text("9500000\n")
+    assert meter.joules() == 2.5 and meter.joules() == 2.5
+    assert EnergyMeter(tmp_path / "nowhere").joules() == 0
+    records = [Began(False), Progressed(1.0, 0, 0, 1800.0), Began(False), Progressed(2.0, 0, 0, 3600.0)]
+    assert "energy 1.50 Wh" in ledger(JobState.of(map(packed, records)))
+    assert "energy" not in ledger(JobState.of(map(packed, [Began(False), Progressed(1.0, 0, 0)])))

@@ -9,6 +9,7 @@ from builders.tiny_model import tiny_model
 from builders.watching import loop_face
 
 from penstock import LLM, AdapterError, BeamSearchParams, ConfigError, ModelNotFoundError, SamplingParams
+from penstock.frontend.jobs.head import differences, facts_of_model
 
 OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 ROOM = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
@@ -66,6 +67,18 @@ def test_no_prefix_is_shared_between_adapters_nor_with_an_earlier_one_of_the_sam
     assert answers(roomy, ["third"], prompt) == answers(roomy, ["second"], prompt) != before
     roomy.unload_lora("third")
     assert roomy.list_loras() == ["first", "second"]
+
+
+def test_a_jobs_head_knows_an_adapter_by_its_weights(roomy, adapters):
+    facts = []
+    for name in ("first", "second"):
+        roomy.load_lora("third", adapters[name])
+        facts.append(facts_of_model(roomy._session))
+        roomy.unload_lora("third")
+    [phrase] = differences(*facts)
+    assert phrase.startswith("adapter third was ")
+    [phrase] = differences(facts[0], facts_of_model(roomy._session))
+    assert phrase.startswith("adapter third was ") and phrase.endswith(" and is none")
 
 
 def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_that_name_it(

@@ -123,4 +123,4 @@ async def _unload(question: AskUnload, model: DaemonModel, budget: ClientBudget)
 async def _adapters(question: AskAdapters, model: DaemonModel, budget: ClientBudget) -> Answer:
     session = await model.ready()
     names = await session.threads.adapters.run(session.adapters.names, client=budget.client)
-    return Answer(question.query, names=names)
+    return Answer(question.query, names=names, folders=session.adapters.folders())

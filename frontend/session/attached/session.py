@@ -110,3 +110,6 @@ class AttachedAdapters:
 
     def names(self) -> list[str]:
         return self.transport.ask(AskAdapters).names
+
+    def folders(self) -> dict[str, str]:
+        return self.transport.ask(AskAdapters).folders
