@@ -1,8 +1,9 @@
 """Answer every line of the file IN, and write the answers to the file OUT in the same order. Lines are those of
-`penstock generate --input`, OpenAI's batch lines among them; IN may be compressed (.gz, .zst). What is done is kept in
-OUT.journal: after a crash, a kill or a full disk, the same command continues, and OUT is what a single run would have
-made. Lines that fail are in OUT.errors.jsonl. `penstock batch status OUT` shows how far a job is, also while it runs;
-`penstock batch export OUT` writes the answers that are there. Exit status: 0, or 3 if lines have failed.
+`penstock generate --input`, OpenAI's batch lines among them; either file may be compressed (.gz, .zst) or a table
+(.parquet). What is done is kept in OUT.journal: after a crash, a kill or a full disk, the same command continues, and
+OUT is what a single run would have made. Lines that fail are in OUT.errors.jsonl. `penstock batch status OUT` shows how
+far a job is, also while it runs; `penstock batch export OUT` writes the answers that are there. Exit status: 0, or 3 if
+lines have failed.
 
 Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...protocol.errors import ConfigError
 from ..session.session import Session
+from .formats.formats import require_format
 from .head import differences, facts_of_model, facts_of_settings, refusal
 from .job_files import JobFiles, Written
 from .job_input import JobInput
@@ -51,6 +52,7 @@ class Job:
         """Refuses what can be refused without the model."""
         self.options = options
         self.files = JobFiles.of(output)
+        require_format(self.files.output)
         self.input = JobInput(Path(source))
         self.commit_seconds = commit_seconds
         self._refuse_same_file()

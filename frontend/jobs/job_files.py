@@ -9,10 +9,11 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
 from ..file_replacement import replaceable, take_name
+from .formats.formats import Sink, sink_of
 from .journal import JournalFrame, read_journal, record_at, sync_folder
 from .records import Answered, Forgotten, JobState, unpacked
 
@@ -52,7 +53,7 @@ class JobFiles(NamedTuple):
         offsets = self._offsets()
         with _replacing(self.output) as answers, _replacing(self.errors) as errors:
             for record in self._in_order(offsets):
-                (errors if record.has_failed else answers).file.write(record.line)
+                (errors if record.has_failed else answers).sink.write(record.line)
                 (errors if record.has_failed else answers).count += 1
             errors.is_wanted = errors.count > 0 or self.errors.exists()
         return Written(answers.count, errors.count)
@@ -90,8 +91,8 @@ class JobFiles(NamedTuple):
 
 
 class _NewFile:
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
         self.count = 0  # of lines
         self.is_wanted = True
 
@@ -103,8 +104,8 @@ def _replacing(target: Path) -> Iterator[_NewFile]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with open(descriptor, "wb", buffering=1 << 20) as file:
-            new = _NewFile(file)
-            yield new
+            with sink_of(target, file) as sink:
+                yield (new := _NewFile(sink))
             file.flush()
             os.fsync(descriptor)
             if new.is_wanted:

@@ -1,10 +1,9 @@
-"""The input of a job: a file of lines, perhaps compressed, which a run reads from its beginning each time.
+"""The input of a job: a file of lines or a table (`formats/`), which a run reads from its beginning each time.
 
 A first pass surveys it: a digest of its bytes, the number of its rows, and that no `custom_id` occurs twice. However
 many lines there are, only some bytes of each are in memory.
 """
 
-import gzip
 import hashlib
 import io
 import os
@@ -13,14 +12,14 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
 from ...protocol.errors import ConfigError, PenstockError
-from ..rows.lines import Line, read_lines
+from ..rows.lines import Line
+from .formats.formats import lines_of, require_format
 
 _BUFFER = 1 << 20
 _CUSTOM_ID = '"custom_id"'
@@ -53,18 +52,17 @@ class JobInput:
             raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path} is not a file. A job reads its input again when it goes on, so give a file.")
-        if path.suffix == ".zst":
-            _zstd()
+        require_format(path)
 
     def survey(self) -> Survey:
         """Read the file once; raises if a `custom_id` occurs twice."""
         digest, custom_ids, num_rows = hashlib.sha256(), array("Q"), 0
-        with self._open(digest) as (file, raw):
-            for line in self._rows(file):
+        with self._open(digest) as raw:
+            for line in self._rows(raw):
                 num_rows += 1
                 if (custom_id := _custom_id(line.line)) is not None:
                     custom_ids.append(_digest(custom_id))
-            while raw.read(_BUFFER):  # what follows the end of a compressed stream
+            while raw.read(_BUFFER):  # what follows the end of a compressed stream; all of a table
                 pass
         if not num_rows:
             raise ConfigError(f"{self.path} is empty, so there is no prompt to answer. Write JSON, one prompt a line.")
@@ -73,8 +71,8 @@ class JobInput:
 
     def lines(self) -> Iterator[InputLine]:
         """The rows' lines, in order."""
-        with self._open(hashlib.sha256()) as (file, _):
-            yield from self._rows(file)
+        with self._open() as raw:
+            yield from self._rows(raw)
 
     def models(self) -> set[str]:
         """The models that the bodies of the lines name; no more than a few."""
@@ -87,10 +85,10 @@ class JobInput:
                     names.add(_BODIES.decode(line.line).body.model)
         return names - {""}
 
-    def _rows(self, file: BinaryIO) -> Iterator[InputLine]:
+    def _rows(self, raw: BinaryIO) -> Iterator[InputLine]:
         row = 0
         try:
-            for number, line in enumerate(read_lines(file, str(self.path)), start=1):
+            for number, line in enumerate(lines_of(self.path, raw), start=1):
                 if not isinstance(line, str) or line.strip():
                     yield InputLine(row, number, line)
                     row += 1
@@ -98,19 +96,14 @@ class JobInput:
             raise PenstockError(f"{self.path} cannot be unpacked any further: {error}.") from error
 
     @contextmanager
-    def _open(self, digest: Any) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-        """The lines' bytes, and those of the file, which `digest` gets to see."""
+    def _open(self, digest: Any = None) -> Iterator[BinaryIO]:
+        """The file's bytes, which `digest` gets to see."""
         try:
             file = open(self.path, "rb", buffering=0)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}.") from error
-        with file, io.BufferedReader(_Digested(file, digest), _BUFFER) as raw:
-            if self.path.suffix == ".gz":
-                yield gzip.GzipFile(fileobj=raw), raw  # type: ignore[misc]
-            elif self.path.suffix == ".zst":
-                yield _zstd()(raw), raw
-            else:
-                yield raw, raw
+        with file, io.BufferedReader(file if digest is None else _Digested(file, digest), _BUFFER) as raw:
+            yield raw
 
     def _refuse_twice(self, custom_ids: "array[int]") -> None:
         import numpy  # only where there are such lines
@@ -174,15 +167,3 @@ def _custom_id(line: Line) -> str | None:
 
 def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "little")
-
-
-def _zstd() -> Any:
-    """A function that unpacks a file; raises if this Python has none."""
-    for module, name in (("compression.zstd", "ZstdFile"), ("zstandard", "open")):
-        try:
-            return getattr(import_module(module), name)
-        except ImportError:
-            continue
-    raise ConfigError(
-        "Reading .zst needs Python 3.14 or the package zstandard (pip install zstandard); or unpack the file: zstd -d."
-    )

@@ -174,6 +174,19 @@ def _check_names(value: dict[str, Any]) -> None:
         raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
 
 
+def check_columns(names: Iterable[str]) -> None:
+    """Raise for a column of a table that is no key of a line."""
+    columns = dict.fromkeys(names)
+    if "custom_id" in columns or {"url", "body"} <= columns.keys():
+        from .batch_line import KEYS  # likewise slow to import
+
+        if unknown := columns.keys() - KEYS:
+            raise RequestError(f"A line of a batch has no {shown(min(unknown))}; it has {', '.join(sorted(KEYS))}.")
+    else:
+        columns.pop("id", None)
+        _check_names(columns)
+
+
 def _checked_name(name: Any) -> str | float | None:
     if name is not None and not isinstance(name, (str, int, float)):
         raise UnusableLine("has an `id` that is neither text nor a number")

@@ -1,0 +1,74 @@
+"""Opens a job's files by their names: JSON lines, perhaps compressed (`.gz`, `.zst`), or Parquet (`.parquet`).
+
+Lines are read and written one by one, in any format.
+"""
+
+import gzip
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from ....protocol.errors import ConfigError
+from ...rows.lines import Line, read_lines
+
+
+class Sink(Protocol):
+    def write(self, line: bytes, /) -> object: ...
+
+
+def require_format(path: Path) -> None:
+    """Raise if this file's format needs something that isn't installed."""
+    if path.suffix == ".zst":
+        _zstd()
+    elif path.suffix == ".parquet":
+        _parquet().pyarrow()
+
+
+def lines_of(path: Path, raw: BinaryIO) -> Iterator[Line]:
+    """The lines of a file, of which `raw` has the bytes."""
+    if path.suffix == ".parquet":
+        rows: Iterator[Line] = _parquet().lines_of(path)
+        return rows
+    file: Any = raw
+    if path.suffix == ".gz":
+        file = gzip.GzipFile(fileobj=raw)
+    elif path.suffix == ".zst":
+        file = io.BufferedReader(_zstd()(raw))
+    return read_lines(file, str(path))
+
+
+@contextmanager
+def sink_of(path: Path, file: BinaryIO) -> Iterator[Sink]:
+    """Takes the lines of a file with this path, and writes its bytes; the same bytes for the same lines."""
+    if path.suffix == ".gz":
+        with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+            yield packed
+    elif path.suffix == ".zst":
+        with _zstd()(file, "wb") as packed:
+            yield packed
+    elif path.suffix == ".parquet":
+        with _parquet().AnswerTable(file) as table:
+            yield table
+    else:
+        yield file
+
+
+def _parquet() -> Any:
+    from . import parquet  # few jobs need it
+
+    return parquet
+
+
+def _zstd() -> Any:
+    """A function that opens a packed file; raises if this Python has none."""
+    for module, name in (("compression.zstd", "ZstdFile"), ("zstandard", "open")):
+        try:
+            return getattr(import_module(module), name)
+        except ImportError:
+            continue
+    raise ConfigError(
+        "Files in .zst need Python 3.14 or the package zstandard (pip install zstandard); or unpack the file: zstd -d."
+    )
