@@ -53,6 +53,7 @@ class JobInput:
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path} is not a file. A job reads its input again when it goes on, so give a file.")
         require_format(path)
+        self._surveyed: tuple[int, ...] = ()  # what tells a file from one that has been changed
 
     def survey(self) -> Survey:
         """Read the file once; raises if a `custom_id` occurs twice."""
@@ -102,6 +103,12 @@ class JobInput:
             file = open(self.path, "rb", buffering=0)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}.") from error
+        identity = _identity(file)
+        if digest is not None:
+            self._surveyed = identity
+        elif self._surveyed not in ((), identity):
+            file.close()
+            raise ConfigError(f"{self.path} has been changed since this job began. Run the same command again.")
         with file, io.BufferedReader(file if digest is None else _Digested(file, digest), _BUFFER) as raw:
             yield raw
 
@@ -122,6 +129,11 @@ class JobInput:
                     f"{self.path} has the custom_id {custom_id!r} in line {earlier:,} and in line {line.number:,}, so "
                     "their answers could not be told apart. Give each line its own."
                 )
+
+
+def _identity(file: io.FileIO) -> tuple[int, ...]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _Digested(io.RawIOBase):

@@ -1,5 +1,6 @@
 """`penstock batch`: a job makes the same files whatever interrupts it, and says what it refuses."""
 
+import errno
 import gzip
 import json
 import os
@@ -12,9 +13,11 @@ import pytest
 from builders.cases import for_each
 from builders.shell import SLOW, STAND_IN
 
+from penstock.frontend.jobs import job_files
+from penstock.frontend.jobs import journal as journals
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.job_input import InputLine
+from penstock.frontend.jobs.job_input import InputLine, JobInput
 from penstock.frontend.jobs.ledger import EnergyMeter, ledger
 from penstock.frontend.jobs.records import Answered, Began, Bits, Died, Forgotten, Head, JobState, Progressed, packed
 from penstock.frontend.jobs.run import seed_of
@@ -242,3 +245,56 @@ def test_the_ledger_has_the_energy_of_all_runs_where_the_machine_tells(tmp_path)
     records = [Began(False), Progressed(1.0, 0, 0, 1800.0), Began(False), Progressed(2.0, 0, 0, 3600.0)]
     assert "energy 1.50 Wh" in ledger(JobState.of(map(packed, records)))
     assert "energy" not in ledger(JobState.of(map(packed, [Began(False), Progressed(1.0, 0, 0)])))
+
+
+@for_each("module", [journals, job_files], ids=["journal", "output"])
+def test_a_full_disk_ends_a_job_with_a_message_and_the_same_command_then_makes_the_same_bytes(
+    batch, source, tmp_path, module, monkeypatch
+):
+    whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
+    batch(source, whole)
+    with monkeypatch.context() as full:
+        full.setattr(module, "os", DiskOfNoMore(2000 if module is journals else 0))
+        done = batch(source, out, "--commit-seconds", 0.001)
+    assert done.returncode == 1 and "same command" in done.stderr and not out.exists(), done.stderr
+    assert not list(out.parent.glob("*.new"))
+    batch(source, out)
+    assert made(out) == made(whole)
+
+
+class DiskOfNoMore:
+    """The module `os` on a disk that takes so many bytes; a file is complete once it has been synced."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(os, name)
+
+    def write(self, file: int, content: bytes) -> int:
+        taken = min(self.left, len(content))
+        self.left -= taken
+        if content and not taken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return os.write(file, content[:taken])
+
+    def fsync(self, file: int) -> None:
+        if self.left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file)
+
+
+def test_an_input_that_vanishes_or_changes_and_a_folder_that_takes_nothing_are_refused(batch, source, out):
+    opened = JobInput(source)
+    opened.survey()
+    source.write_text(source.read_text() + '\n"more"')
+    with pytest.raises(ConfigError, match="has been changed since this job began"):
+        next(opened.lines())
+    batch(source, out)
+    source.unlink()
+    before = made(out)
+    done = batch(source, out)
+    assert done.returncode == 1 and "cannot be read: No such file" in done.stderr and made(out) == before
+    source.write_text('"one"')
+    done = batch(source, "/proc/answers.jsonl")  # where even root can make no file
+    assert done.returncode == 1 and "cannot be opened" in done.stderr
