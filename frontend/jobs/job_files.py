@@ -112,8 +112,10 @@ def _replacing(target: Path) -> Iterator[_NewFile]:
                 take_name(path, descriptor, target)
         path.unlink(missing_ok=True)
         sync_folder(target.parent)
-    except OSError as error:
+    except BaseException as error:
         path.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise PenstockError(
             f"{target} cannot be written: {error.strerror}. All answers are in the journal: once that is mended, run "
             "the same command again."
