@@ -33,6 +33,7 @@ class Publisher:
         self._ended: list[SequenceEnded] = []
         self._logprobs: list[Logprobs] = []
         self._several: dict[int, array[int]] = {}  # tokens of the sequences that get more than one
+        self._drawn: dict[int, list[Logprobs]] = {}  # of the tokens drawn at claimed ones, until these are taken
 
     @property
     def has_ends(self) -> bool:
@@ -66,12 +67,21 @@ class Publisher:
             if sequence.has_ended or (sequence in step.dropped and not entry.is_prompt):
                 continue
             entry.owner = sequence.id
-            if not entry.is_prompt:
+            if not entry.is_prompt and sequence.claim is not None:
+                self._drawn.setdefault(sequence.id, []).append(entry)
+            elif not entry.is_prompt:
                 self._logprobs.append(entry)
             elif (rest := _not_sent_yet(sequence, entry)) is not None:
                 if not sequence.is_opened:  # the prompt's log-probabilities come before any token
                     self.news(sequence)
                 self._logprobs.append(rest)
+
+    def take_drawn(self, sequence: Sequence, count: int) -> None:
+        """Pass on the log-probabilities of the first tokens that a row has drawn; the others don't count."""
+        for entry in self._drawn.pop(sequence.id, []):
+            if count > 0:
+                self._logprobs.append(_cut(entry, 0, count))
+            count -= len(entry.ranks) // 4
 
     def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
         """The message with everything gathered, and one token for each of the given sequences."""
@@ -120,16 +130,14 @@ def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
     sequence.prompt_logprobs_sent += positions - skipped
     if sequence.prompt_logprobs_sent >= sequence.num_prompt - 1:
         sequence.wants_prompt_logprobs = False
-    if skipped == positions:
-        return None
-    wide = 4 * skipped * entry.width
+    return None if skipped == positions else _cut(entry, skipped, positions)
+
+
+def _cut(entry: Logprobs, start: int, end: int) -> Logprobs:
+    """Some of its positions."""
+    narrow, wide = slice(4 * start, 4 * end), slice(4 * start * entry.width, 4 * end * entry.width)
     return Logprobs(
-        entry.owner,
-        True,
-        entry.width,
-        entry.token_ids[wide:],
-        entry.logprobs[wide:],
-        entry.ranks[4 * skipped :],
+        entry.owner, entry.is_prompt, entry.width, entry.token_ids[wide], entry.logprobs[wide], entry.ranks[narrow]
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..protocol.adapter_messages import NO_ADAPTER
-from ..protocol.messages import Prompt, Said, SequenceEnded, sequence_id
+from ..protocol.messages import Prompt, Said, SequenceEnded, sequence_id, values
 from ..protocol.parameters.sampling import SamplingParams
 from .grammar.calls import CallWatch, Guide
 from .grammar.constraint import Busy, Constraint
@@ -97,6 +97,9 @@ class Sequence:
         "endings",
         "possible_ends",
         "media",
+        "claim",
+        "first_draft",
+        "num_drafted",
         "decoding",
         "free_decoding",
         "watch",
@@ -144,6 +147,10 @@ class Sequence:
         self.endings = request.endings
         self.possible_ends = request.possible_ends
         self.media = request.media  # None for text alone
+        claims = request.prompt.claims
+        self.claim = values(claims[sample]) if sample < len(claims) else None  # the tokens that it is claimed to say
+        self.num_drafted = 0  # claimed tokens that the workers have with its history, and that are not drawn yet
+        self.first_draft = 0  # the position of the first one when it entered its slot
         self.watch: CallWatch | None = None  # detects the beginning of a call
         self.guide: Guide | None = None  # the guide that holds it
         self.constraint: Constraint | RemoteConstraint | None = None  # decides which tokens may come next
@@ -170,7 +177,12 @@ class Sequence:
     @property
     def num_tokens(self) -> int:
         """Tokens that exist, including the one in flight: computing the last known position samples another."""
-        return max(self.num_known, self.num_computed + 1)
+        return max(self.num_given, self.num_computed + 1)
+
+    @property
+    def num_given(self) -> int:
+        """Tokens to compute before the next one is sampled: the known ones, and drafts."""
+        return self.num_known + self.num_drafted
 
     @property
     def num_findable_tokens(self) -> int:
@@ -187,8 +199,8 @@ class Sequence:
 
     @property
     def num_left(self) -> int:
-        """Known tokens that are not computed yet."""
-        return self.num_known - self.num_computed
+        """Given tokens that are not computed yet."""
+        return self.num_given - self.num_computed
 
     @property
     def waits_for_host(self) -> bool:
@@ -213,6 +225,19 @@ class Sequence:
         if self.wants_prompt_logprobs or params.prompt_logprobs is None:
             return params
         return msgspec.structs.replace(params, prompt_logprobs=None)
+
+    def draft(self, most: int) -> None:
+        """Draft the rest of its claim before it enters a slot, with at most so many tokens together. The last one is
+        drawn after them. A grammar in another process is asked token by token."""
+        if self.claim is not None:
+            is_remote = self.constraint is not None and self.constraint.is_remote
+            end = min(self.num_prompt + len(self.claim), self.max_total) - 1
+            self.first_draft = self.num_known
+            self.num_drafted = 0 if is_remote else max(0, min(end, most) - self.num_known)
+
+    def packed_drafts(self) -> bytes:
+        start = self.num_known - self.num_prompt
+        return b"" if self.claim is None else self.claim[start : start + self.num_drafted].tobytes()
 
     def packed_tokens(self, start: int, end: int) -> bytes:
         """Known tokens as a packed int32 column."""

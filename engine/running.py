@@ -10,6 +10,8 @@ from .memory.cache import Additions, Cache, Match, together
 from .request import NO_SLOT, Sequence
 from .step import ScheduledStep
 
+_MOST_MASKED = 64  # drafts of a row under a grammar: their masks are computed while the workers compute the row
+
 
 class SlotPool:
     """The workers' slots: which are free, and which were given back since the last plan.
@@ -87,6 +89,8 @@ class RunningBatch:
         """Plan the next chunk of a prefilling sequence. Returns its number of tokens, 0 if no block is free for it.
         One that has just `entered` gets its row nevertheless, with the content of its tables."""
         start, media = sequence.num_computed, sequence.media
+        if sequence.num_drafted and sequence.constraint is not None:
+            budget = min(budget, max(0, sequence.first_draft - 1 - start) + _MOST_MASKED)
         num_tokens = max(0, self.reach(sequence, start + min(budget, sequence.num_left)) - start)
         if not num_tokens and entered is None:
             return 0
@@ -95,6 +99,9 @@ class RunningBatch:
             additions = self.cache.extend(sequence, start + num_tokens)
             self.advance_to(sequence, start + num_tokens)
         step.add(sequence, num_tokens, together(entered or (), additions))
+        if sequence.claim is not None:
+            first = max(start, sequence.first_draft - 1)  # the first position that samples
+            step.drafted[len(step.rows) - 1] = max(0, sequence.num_computed - first)
         if media is not None:
             step.media += self.encoder.rows_of(sequence, media, start, sequence.num_computed, len(step.rows) - 1)
             self.encoder.release_up_to(sequence, media, sequence.num_computed, step)
@@ -108,7 +115,7 @@ class RunningBatch:
     def advance_to(self, sequence: Sequence, end: int) -> None:
         """Count a prefilling sequence as computed up to this position, for which it has blocks."""
         sequence.num_computed = end
-        self.cache.publish(sequence, end)
+        self.cache.publish(sequence, sequence.num_findable_tokens)
         self._advanced.append(sequence)
         self._is_settled = self._is_settled and sequence.num_left > 0
 

@@ -306,10 +306,10 @@ class Scheduler:
             self.pace.learn(step, result.forward_time)
         for strategy in self._active_strategies():
             strategy.before_results()
-        for failed in result.failed:
-            self._fail(step, failed)
         self.publisher.logprobs(step, result)
         sequence_ids, tokens = self.plain.take_step(step, result)
+        for failed in result.failed:
+            self._fail(step, failed)
         for entry in result.candidates:
             self.beams.take_in(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):

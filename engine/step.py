@@ -58,7 +58,7 @@ class Allowance:
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked",
-        "dropped", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
+        "dropped", "drafted", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
         "layered", "layered_sequences", "layer_work", "disk", "_added", "_forked",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class ScheduledStep:
         self.forced: dict[Sequence, array[int]] = {}  # of these, the ones that arrive with this step's result
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # sequences whose results don't count because their masks came too late
+        self.drafted: dict[int, int] = {}  # how many tokens a row samples, if it may sample several
         self.is_paced = False  # prompts were held back for streamed answers
         self.has_pause = False  # and yet the step takes longer than they should wait
         self.num_decodes = 0  # rows before those of prompts
@@ -185,12 +186,13 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
     prompt = sequence.request.prompt
     return NewSlot(
         slot=sequence.slot,
-        token_ids=sequence.packed_tokens(0, sequence.num_known),
+        token_ids=sequence.packed_tokens(0, sequence.num_known) + sequence.packed_drafts(),
         num_prompt=sequence.num_prompt,
         num_computed=sequence.num_computed,
         params=sequence.params,
         seed=prompt.seed,
         sample=sequence.sample,
+        num_drafted=sequence.num_drafted,
         adapter=sequence.request.adapter,
         rotation_start=rotation_start,
         num_candidates=sequence.decoding.num_candidates(sequence),

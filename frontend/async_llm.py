@@ -36,6 +36,7 @@ from .session.window import Window
 if TYPE_CHECKING:
     from .jobs.call import JobResult
     from .text.tokenizer import Tokenizer
+    from .verify.verdict import Verdict
 
 
 @explain_options
@@ -204,6 +205,14 @@ class AsyncLLM(HelpfulNames):
         await self.ready()
         if request_id.isdecimal():
             self._session.cancel(int(request_id))
+
+    @named_arguments
+    async def verify(self, outputs: Any) -> "list[Verdict]":
+        """Check that answers with a receipt are what this model says, as `LLM.verify` does."""
+        from .verify.judging import judged
+
+        await self.ready()
+        return await in_own_thread(lambda: list(judged(self._session, outputs)))
 
     def apply_chat_template(
         self,

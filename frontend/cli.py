@@ -35,6 +35,7 @@ GROUPS = (
     Group("use a model", "", {
         "generate": "complete prompts from arguments, standard input or a JSONL file",
         "batch": "answer a file of prompts through any interruption",
+        "verify": "check that answers with receipts are what a model says",
         "chat": "chat with a model (also: `run`)",
         "tokenize": "show or count the tokens of a text",
     }),

@@ -35,6 +35,7 @@ from .session.window import Window
 if TYPE_CHECKING:
     from .jobs.call import JobResult
     from .text.tokenizer import Tokenizer
+    from .verify.verdict import Verdict
 
 
 @explain_options
@@ -167,6 +168,14 @@ class LLM(HelpfulNames):
             system=system,
             commit_seconds=commit_seconds,
         )
+
+    @named_arguments
+    def verify(self, outputs: Any) -> "list[Verdict]":
+        """Check that answers with a receipt are what this model says: `RequestOutput`s, or the path of a file of
+        `penstock batch` or of HTTP bodies. Returns a verdict on each."""
+        from .verify.judging import judged
+
+        return list(judged(self._session, outputs))
 
     def apply_chat_template(
         self,

@@ -125,6 +125,7 @@ class WireRequest(Part):
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None  # instead of the parameters'
     # `SaidMore` comes each time that a sample has said so many more tokens; 0: never.
     delta_tokens: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+    receipt: str = ""  # instead of all that: of an answer that is to be judged
 
 
 class Ask(Message):
@@ -259,6 +260,7 @@ class OutputDelta(Part):
     error_msg: str | None = None
     prompt_logprobs: list[LogprobsByToken | None] | None = None
     notice: str | None = None
+    receipt: str | None = None
 
 
 class OutputDeltas(Message):

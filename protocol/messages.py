@@ -34,21 +34,15 @@ def wide_column(values: Iterable[int]) -> bytes:
 
 
 def values(packed: bytes) -> "array[int]":
-    unpacked = array("i")
-    unpacked.frombytes(packed)
-    return unpacked
+    return array("i", packed)
 
 
 def float_values(packed: bytes) -> "array[float]":
-    unpacked = array("f")
-    unpacked.frombytes(packed)
-    return unpacked
+    return array("f", packed)
 
 
 def wide_values(packed: bytes) -> "array[int]":
-    unpacked = array("q")
-    unpacked.frombytes(packed)
-    return unpacked
+    return array("q", packed)
 
 
 def sequence_id(request_id: int, sample: int) -> int:
@@ -149,6 +143,7 @@ class Prompt(Part):
     positions: bytes = b""
     calls: list[CallGuide] = []  # for the tools that the answer may call
     said: list[Said] = []  # of each sample, if the answer goes on
+    claims: list[bytes] = []  # int32, of each sample, which ends with the first drawn token that isn't the claimed one
     delta_tokens: int = 0  # if it isn't streamed, a delta each time that a sample has said so many more; 0: none
     reports_start: bool = False  # the front end hears when the first of its tokens is computed
 
@@ -191,6 +186,7 @@ class NewSlot(Part):
     # If not 0, the row samples nothing: its result has this many candidates, and its next token is sent as a forced
     # one.
     num_candidates: int = 0
+    num_drafted: int = 0  # tokens at the history's end that are drafts: at the place of each, one is drawn all the same
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
     positions: bytes = b""  # of its prompt, likewise int32 [3, num_prompt]; later tokens continue from the largest
@@ -234,7 +230,7 @@ class StepPlan(Message):
 
     A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, orders for the disk, copies,
     dropped entries, encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens reach the
-    end of its known history samples the next one.
+    end of its known history samples the next one, and before that at the place of each draft that it has passed.
     """
 
     step: int
@@ -267,7 +263,7 @@ class MaskFrame(Message):
     """Engine → all workers: which tokens the masked rows of a step may sample."""
 
     step: int
-    rows: bytes
+    rows: bytes  # one that samples several tokens is there as often, in their order
     bits: bytes  # len(rows) x mask_bytes(vocab_size), lowest bit first; 1 allows
 
 

@@ -159,6 +159,7 @@ class RequestOutput(PlainOutput):
     prompt_logprobs: list[LogprobsByToken | None] | None = None
     # In the first output after a daemon's processes died and were started again: how the answer goes on.
     notice: str | None = None
+    receipt: str | None = None  # with the last output, if it was asked for
 
 
 def _plain(value: Any) -> Any:

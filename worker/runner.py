@@ -6,14 +6,14 @@ request; a failed row is marked in the result and continues with a harmless toke
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy
 
 from ..kernels.arrays import DeviceArray
 from ..kernels.sampling import Sampling
 from ..protocol.media import MediaRows
-from ..protocol.messages import ChunkLayers, Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
+from ..protocol.messages import ChunkLayers, Logprobs, MaskFrame, StepPlan, StepResult
 from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
 from .disk.disk import WorkerDisk
@@ -26,9 +26,11 @@ from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
 from .sampler import sample as plain_sample
 from .sampler.parameters import NO_LOGPROBS
 from .steps.batch import Batch, MakeBatch, step_batch
+from .steps.drafts import DraftPlaces
 from .steps.forward_pass import FastDecode, ForwardPass
 from .steps.layered_chunk import LayeredChunk
 from .steps.logprobs import LogprobOperations, TokenLogprobs, certainty, logprobs_of_prompt, piece_length
+from .steps.masks import StepMasks, check_masked
 from .steps.outcome import Outcome
 from .steps.slots import SlotTable
 from .steps.step_rows import StepRows
@@ -119,7 +121,7 @@ class Runner:
 
     def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
         rows = self.table.apply(plan)
-        _check_masked(plan, rows)
+        check_masked(plan, rows)
         self._copy_blocks(plan)
         self._encode(plan)
         for layers in plan.layered:
@@ -134,7 +136,7 @@ class Runner:
         batch = self._batch_of(rows, plan.media)
         hidden = self._forward(plan, rows, batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
-        if rows.wants_logits.any():
+        if rows.wants_logits.any() or rows.num_drafts.any():
             self._choose(plan, outcome, await_mask, hidden, batch)
 
     def _batch_of(self, rows: StepRows, media: Sequence[MediaRows]) -> Batch:
@@ -157,13 +159,19 @@ class Runner:
         self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: DeviceArray, batch: Batch
     ) -> None:
         """Compute the logits, and sample or search for the next tokens."""
-        rows = outcome.rows
+        rows, vocab_size = outcome.rows, self.table.vocab_size
+        is_masked = bool(plan.masked) and self.ranks.rank == 0
+        masks = cache(lambda: StepMasks.of(plan, rows, await_mask(plan.step), vocab_size) if is_masked else None)
+        if rows.num_drafts.any():
+            self._draw_at_drafts(outcome, masks(), hidden, batch)
+        if not rows.wants_logits.any():
+            return
         logits = self.forward_pass.logits(hidden, batch.logit_rows)
-        mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
+        of_ends = None if (found := masks()) is None else found.of_ends()
         if rows.is_searched.any():
             logits = self._search(outcome, logits)
         if rows.is_sampling.any():
-            self._sample(outcome, logits, mask)
+            self._sample(outcome, logits, of_ends)
 
     def _encode(self, plan: StepPlan) -> None:
         """Apply the plan's media."""
@@ -199,7 +207,20 @@ class Runner:
         self.ranks.broadcast(sampled.chosen)
         if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
             sampling.keep(sampled.token_ids)
-        outcome.sampled = self.table.device.host_copy(sampled.chosen)
+        outcome.sampled.append((indices, self.table.device.host_copy(sampled.chosen)))
+
+    def _draw_at_drafts(self, outcome: Outcome, masks: StepMasks | None, hidden: DeviceArray, batch: Batch) -> None:
+        """Draw tokens at drafts, in pieces as `_logprobs_of`. Other ranks keep the drafts."""
+        table, places = self.table, DraftPlaces.of(outcome.rows, batch.query_starts)
+        length = piece_length(table.vocab_size, int(table.parameters.logprobs[places.slots].max()))
+        for start, own in places.pieces(length):
+            logits = self.forward_pass.logits(hidden, table.device.put(own.tokens))
+            if self.ranks.rank == 0:
+                columns = (own.slots, own.positions, table.num_prompt[own.slots])
+                mask = None if masks is None else masks.of_drafts(start, start + len(own))
+                sampling = SamplingRows(table.parameters, *columns, table.histories)
+                sampled = self._draw(outcome, sampling, own.rows, logits, mask)
+                outcome.sampled.append((own.rows, table.device.host_copy(sampled.chosen)))
 
     def _draw(
         self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: DeviceArray, mask: Mask | None
@@ -208,7 +229,7 @@ class Runner:
         if self._may_break and point("worker.logits") == "nan":
             logits[0] = numpy.nan
         parameters, slots = rows.parameters, rows.slots
-        outcome.errors = rows.errors
+        rows.errors = outcome.errors
         asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
         watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
         if not len(asking) and not len(watching):
@@ -221,7 +242,7 @@ class Runner:
             outcome.logprobs.append(self._logprobs.of_rows(raw, sampled.token_ids[index], owners, num_top))
         if len(watching):
             found = self._logprobs.of_tokens(raw_watched, sampled.token_ids[watched], 0)
-            outcome.certainty = certainty(found, indices[watching], parameters.least_logprob[slots[watching]])
+            outcome.certainty.append(certainty(found, indices[watching], parameters.least_logprob[slots[watching]]))
         return sampled
 
     def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: DeviceArray) -> list[Callable[[], list[Logprobs]]]:
@@ -274,19 +295,6 @@ class Runner:
                 sources, targets = (self.table.device.put(pairs[:, side].copy()) for side in (0, 1))
                 memory.copy_blocks(sources, targets)
 
-    def _mask(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Mask:
-        frame = await_mask(plan.step)
-        masked, framed = numpy.array(values(plan.masked)), numpy.array(values(frame.rows))
-        words = mask_bytes(self.table.vocab_size) // 4
-        if sorted(masked) != sorted(framed) or len(frame.bits) != len(framed) * words * 4:
-            raise PlanError(
-                f"The mask of step {plan.step} has rows {framed.tolist()} and {len(frame.bits)} bytes, where the plan "
-                f"masks rows {masked.tolist()} at {words * 4} bytes each."
-            )
-        bits = numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)
-        index = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
-        return Mask(index[framed], bits.copy())
-
 
 def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:
     """Check pairs of block or cell numbers, int64 [pairs, 2]."""
@@ -294,8 +302,3 @@ def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:
     if (pairs < 0).any() or (pairs >= bounds).any():
         raise PlanError(f"The plan {what} {pairs.tolist()}, with {bounds[0]} to take from and {bounds[1]} to fill.")
     return pairs
-
-
-def _check_masked(plan: StepPlan, rows: StepRows) -> None:
-    if plan.masked and not set(numpy.flatnonzero(rows.is_sampling).tolist()).issuperset(values(plan.masked)):
-        raise PlanError(f"The plan masks rows {values(plan.masked).tolist()}, and of these some sample nothing.")

@@ -140,7 +140,7 @@ class Admission:
         return self._waiting.first(including_long=has_lane)
 
     def demand(self, sequence: Sequence, match: Match) -> Demand:
-        num_left = sequence.num_known - match.length * self._cache.block_size
+        num_left = sequence.num_given - match.length * self._cache.block_size
         return Demand(sequence, num_left, self._cache.needs(sequence, match))
 
     def admits(self, demand: Demand, load: StepLoad) -> bool:

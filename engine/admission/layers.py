@@ -4,7 +4,8 @@ The few tokens of a prompt that fit next to streams would each step read the who
 takes longer than all else. A layered chunk reads each layer's context once, and any number of its tokens makes full use
 of the time. Its blocks are taken when it begins. It counts as computed, and its blocks can be found, when its last
 layer is planned; until then its sequence has no row. If the sequence leaves meanwhile, the chunk is dropped. A prompt's
-last token is always in an ordinary chunk, as are all tokens whose log-probabilities are wanted: these need the head.
+last token is always in an ordinary chunk, as are prompts whose log-probabilities are wanted and those with a claimed
+answer: these need the head.
 
 One chunk is in progress at a time, since workers can keep one between steps; other long prompts wait for their turn,
 and short ones keep their shares. Work is counted in tokens x layers; attention counts as additional tokens, so that
@@ -76,7 +77,8 @@ class LayeredChunks:
     def _is_long(self, sequence: Sequence) -> bool:
         """Whether much work is left, or attention costs the next token more than a layer's products."""
         position, num_left = sequence.num_computed, sequence.num_left
-        if min(self._most, num_left - 1) < self.unit or sequence.request.prompt.params.prompt_logprobs is not None:
+        needs_head = sequence.request.prompt.params.prompt_logprobs is not None or sequence.claim is not None
+        if needs_head or min(self._most, num_left - 1) < self.unit:
             return False
         is_far = self._keys(position) >= self._layer_keys * self._num_layers
         return is_far or self._work(position, num_left) > MUCH_WORK

@@ -117,6 +117,8 @@ class Limits:
         for is_wrong, sentence in _REFUSALS:
             if is_wrong(self, request):
                 return sentence.format(limits=self, request=request)
+        if not all(self.are_tokens(claim) for claim in request.prompt.claims if claim):
+            return f"An answer is claimed to have what is no token of the vocabulary (0 to {self.last_token})."
         if request.prompt.said and (refusal := self._refusal_of_said(request)) is not None:
             return refusal
         return None if request.media is None else self._refusal_of_media(request, request.media)

@@ -103,7 +103,7 @@ class GuidedDecoding(ActiveDecoding):
     def after_admission(self, step: ScheduledStep) -> None:
         """Note the rows that sample under a mask."""
         for row, sequence in enumerate(step.rows):
-            if sequence.constraint is None or sequence.num_left > 0:
+            if sequence.constraint is None or (sequence.num_left > 0 and not step.drafted.get(row)):
                 continue
             num_ahead = sequence.num_computed - sequence.num_known
             if sequence.constraint.binds(num_ahead):
@@ -210,7 +210,8 @@ class GuidedDecoding(ActiveDecoding):
 
     def _restart(self, sequence: Sequence) -> None:
         """Compute it again from its known tokens, unless it is just about to compute the last of them."""
-        if not sequence.is_held and sequence.is_running and not self._planned(sequence):
+        is_next = sequence.is_running and sequence.num_computed < sequence.num_known
+        if is_next and not sequence.is_held and not self._planned(sequence):
             return
         self._withdraw(sequence)
         if not sequence.is_held:

@@ -2,11 +2,12 @@
 
 `request.py` defines what a strategy is. With the others, an answer is free until it calls a tool (`call_decoding.py`),
 held to a grammar (`guided_decoding.py`), or one of several beams (`beam_decoding.py`). A step is planned without the
-strategies that have no sequences. Speculative decoding would be another class.
+strategies that have no sequences. Tokens drawn where a claim has drafts are taken by `claims.py`.
 """
 
 from array import array
 from collections.abc import Iterator
+from itertools import islice
 
 from ...protocol.messages import SequenceEnded, StepResult, values
 from ..admission.queue import WaitingQueue
@@ -15,6 +16,7 @@ from ..publisher import Publisher
 from ..request import DecodingStrategy, Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
+from .claims import certainty_of, take_drawn
 
 # An output is checked once per this many tokens, which is cheap enough for any number of sequences.
 _LOOK_EVERY = 64
@@ -58,8 +60,9 @@ class PlainDecoding(DecodingStrategy):
         for sequence in step.layered_sequences:
             sequence.silent_time += result.forward_time
             sequence.has_news = True
-        for sequence, count in zip(step.rows, values(result.num_sampled), strict=True):
+        for row, (sequence, count) in enumerate(zip(step.rows, values(result.num_sampled), strict=True)):
             token = next(sampled) if count else None
+            at_drafts = array("i", islice(sampled, count - 1)) if count > 1 else ()
             # Surplus: it ended while this row was in flight. Surplus tokens are dropped only here.
             if sequence.has_ended:
                 continue
@@ -70,6 +73,10 @@ class PlainDecoding(DecodingStrategy):
                 continue
             if sequence.has_news:
                 self._publisher.news(sequence)
+            if sequence.claim is not None:
+                drawn = array("i", (token, *at_drafts))
+                take_drawn(sequence, drawn, certainty_of(result, row), self._publisher)
+                continue
             if (take := sequence.decoding.take) is not None:
                 take(sequence, token, step.forced.get(sequence))
                 continue
@@ -138,7 +145,7 @@ def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
     for row, is_certain in zip(certainty[::2], certainty[1::2], strict=True):
         sequence = step.rows[row]
         early_stop = sequence.params.early_stop
-        if early_stop is None or sequence.has_ended or sequence in step.dropped:
+        if early_stop is None or sequence.has_ended or sequence in step.dropped or sequence.claim is not None:
             continue
         sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
         if sequence.num_certain >= early_stop.window_size:

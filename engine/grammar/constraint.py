@@ -9,6 +9,7 @@ sequence.
 import time
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from typing import NamedTuple, Protocol, TypeVar
 
 from ...protocol.messages import mask_bytes
@@ -94,6 +95,13 @@ class Constraint:
         self.error: str | None = None
         self.seconds = 0.0  # recent processor time of one call
         self._extend()
+
+    def fork(self) -> "Constraint":
+        """A copy that looks ahead."""
+        ahead = copy(self)
+        ahead._matcher, ahead._untouched = (each and each.fork() for each in (self._matcher, self._untouched))
+        ahead._thought, ahead.certain = self._thought.fork(), self.certain.copy()
+        return ahead
 
     @property
     def is_over(self) -> bool:

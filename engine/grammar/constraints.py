@@ -4,10 +4,10 @@ The engine's loop computes a constraint while it has time for it, then the follo
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from ...protocol.messages import MaskFrame, column, mask_bytes
+from ...protocol.messages import MaskFrame, column, mask_bytes, values
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
 from ..request import Request, Sequence
@@ -135,7 +135,7 @@ class Constraints:
         sequence.constraint = None if constraint.is_over else constraint
 
     def _forces(self, request: Request) -> bool:
-        return self._may_force and _may_force(request.prompt.params)
+        return self._may_force and not request.prompt.claims and _may_force(request.prompt.params)
 
     # --- sequences that the follower's process follows --------------------------------------------------------------
 
@@ -189,16 +189,30 @@ class Constraints:
 
     def frame(self, step: ScheduledStep) -> MaskFrame:
         """The masks of a step, once all tokens before it are known."""
+        rows: list[int] = []
         bits = bytearray()
         for row in step.masked:
-            sequence = step.rows[row]
-            mask = None
+            sequence, count = step.rows[row], step.drafted.get(row, 1)
+            masks: list[bytes | bytearray | None] = []
             # If it has ended or was dropped from the step, its token is surplus and may be any.
             constraint, is_surplus = sequence.constraint, sequence.has_ended or sequence in step.dropped
             if constraint is not None and not is_surplus:
-                mask = self._mask(sequence, constraint, len(step.forced.get(sequence, ())))
-            bits += self._anything if mask is None else mask
-        return MaskFrame(step.number, column(step.masked), bytes(bits))
+                masks.append(self._mask(sequence, constraint, len(step.forced.get(sequence, ()))))
+                if count > 1 and sequence.constraint is constraint and isinstance(constraint, Constraint):
+                    masks += self._masks_along(constraint, values(sequence.packed_drafts())[: count - 1])
+            rows += [row] * count
+            bits += b"".join(self._anything if mask is None else mask for mask in masks)
+            bits += self._anything * (count - len(masks))
+        return MaskFrame(step.number, column(rows), bytes(bits))
+
+    def _masks_along(self, constraint: Constraint, drafts: "array[int]") -> Iterator[bytearray | None]:
+        """The masks after each of the drafts, up to one that can't come or sets the sequence free."""
+        ahead = constraint.fork()
+        for token in drafts:
+            self._loop_budget.timed(ahead, ahead.take, token)
+            if ahead.is_over or ahead.error is not None:
+                return
+            yield self._loop_budget.timed(ahead, ahead.mask, 0)
 
     def _mask(
         self, sequence: Sequence, constraint: Constraint | RemoteConstraint, num_given: int

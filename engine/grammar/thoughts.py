@@ -4,6 +4,8 @@ A thought begins at the prompt's end or with an opening mark at the answer's beg
 ends with a closing mark. If a call may come instead, the call's mark ends it as well.
 """
 
+from copy import copy
+
 from ...protocol.parameters.guided import Thought
 
 _LONGEST_MARK = 64  # in tokens
@@ -23,6 +25,11 @@ class ThoughtState:
         self.may_begin = not marks.is_open and bool(marks.openings)
         self.has_call = False  # it ended with the mark of a call
         self.count = 0
+
+    def fork(self) -> "ThoughtState":
+        ahead = copy(self)
+        ahead._begun = self._begun.copy()
+        return ahead
 
     @property
     def is_over(self) -> bool:

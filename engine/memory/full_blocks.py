@@ -123,13 +123,13 @@ class FullBlocks(BlockGroup[BlockTable]):
         return Found(most, found.blocks[:most]) if most < found.length else found
 
     def need(self, sequence: Sequence, found: Found) -> Need:
-        num_blocks = blocks_for(sequence.num_known, self.block_size)
+        num_blocks = blocks_for(sequence.num_given, self.block_size)
         return Need(num_blocks, self._num_taken(found, num_blocks), self.pool.num_free, self.pool.num_blocks)
 
     def admit(self, sequence: Sequence, found: Found, branch: int) -> tuple[BlockTable, Appended]:
-        """Allocate a table for all its known tokens."""
+        """Allocate a table for all its given tokens."""
         block_ids = self._with_loaded(sequence, found)
-        block_ids += self.pool.allocate(blocks_for(sequence.num_known, self.block_size) - len(block_ids))
+        block_ids += self.pool.allocate(blocks_for(sequence.num_given, self.block_size) - len(block_ids))
         return BlockTable(block_ids, found.length), Appended(block_ids)
 
     def fork(self, parent: Sequence, table: BlockTable) -> tuple[BlockTable, Columns[int], Columns[int]]:

@@ -43,7 +43,7 @@ class Checkpoints:
         self._every = every
         self._branch = branch
         self._prompt_border = self._last_border(sequence.num_prompt)
-        self._rolling_from = self._last_border(sequence.num_known)
+        self._rolling_from = self._last_border(sequence.num_given)
 
     def between(self, start: int, end: int) -> Iterator[int]:
         """The positions in [start, end), in order; none at the very beginning, where every state is zeros."""

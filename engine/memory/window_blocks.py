@@ -118,8 +118,8 @@ class WindowBlocks(BlockGroup[WindowTable]):
             raise RuntimeError(f"Sequence {sequence.id} has given back blocks that its next token reads.")
 
     def _wanted(self, sequence: Sequence) -> tuple[int, int]:
-        """How many blocks a sequence needs at a time for its known tokens, and ever."""
-        wanted, most = (blocks_for(count, self.block_size) for count in (sequence.num_known, sequence.max_total))
+        """How many blocks a sequence needs at a time for its given tokens, and ever."""
+        wanted, most = (blocks_for(count, self.block_size) for count in (sequence.num_given, sequence.max_total))
         return min(wanted, self._most), min(max(wanted, most), self._most)
 
     def _promise(self, table: WindowTable) -> None:

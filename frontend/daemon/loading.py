@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError
 from ..console import logs
-from ..jobs.digests import tokenizer_files, weight_files
+from ..models.digests import tokenizer_files, weight_files
 from ..session.private import FileStamps, PrivateSession
 from ..session.threads import Threads, in_own_thread, request_template_threads
 from .model import DaemonModel

@@ -16,7 +16,7 @@ import msgspec
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Prompt, values
+from ...protocol.messages import Prompt, column, values
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from ...protocol.parameters.guided import CallGuide, Grammar
@@ -30,10 +30,12 @@ from .continuation import go_on
 from .door_checks import CHECKS, check_logprobs
 from .pending_request import PendingRequest
 from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
+from .receipt import Receipt, ReceiptDraft, packed_ids, params_of, unlike
 from .request import Notify, counted_seed
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
 if TYPE_CHECKING:
+    from ..models.facts import ModelFacts
     from ..text.tokenizer import Tokenizer
 
 # The end of a prompt, in which a template may have begun the thought.
@@ -80,6 +82,7 @@ class Door:
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
         self.media: MediaDoor | None = None  # for a vision model
+        self.facts: ModelFacts | None = None  # for receipts
 
     @property
     def most_characters(self) -> int:
@@ -175,6 +178,8 @@ class Door:
                 self.media.check_rows(ids)
             if settled.refusal is not None:
                 raise settled.refusal.with_traceback(None)
+            if parsed.receipt is not None:
+                self._check_facts(parsed.receipt, settled.params)
             self._check_thoughts(settled.params, parsing)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
@@ -193,6 +198,8 @@ class Door:
         prompt.delta_tokens = parsed.delta_tokens
         if parsed.said and refusal is None:
             refusal = go_on(prompt, parsed.said, self.plan)
+        if parsed.receipt is not None and beams is None:
+            prompt.claims = [column(sample.ids) for sample in parsed.receipt.samples]
         if functions and grammar is None and beams is None and refusal is None:
             prompt.calls = [each for each in self._call_guides.of(functions) if _may_close(each, params)]
         readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
@@ -201,10 +208,48 @@ class Door:
         if refusal is not None:
             pending.refuse(400, str(refusal))
             pending.refusal = refusal
+        elif params.receipt and self.facts is not None:
+            self.facts.begin()
+            pending.receipt = partial(self._receipt, self.facts, parsed, prompt, list(functions.values()), end)
         return pending
+
+    def _receipt(
+        self, facts: "ModelFacts", parsed: ParsedPrompt, prompt: Prompt, functions: list[Any], end: str
+    ) -> ReceiptDraft:
+        """What a request's receipt has before its answer."""
+        beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
+        receipt = Receipt(
+            facts=facts.of_model(),
+            params=params_of(parsed.params, prompt.params, prompt.seed),
+            prompt=packed_ids(values(prompt.token_ids)),
+            samples=[],
+            adapter=facts.of_adapter(prompt.params.lora_name),
+            is_chat=parsed.is_chat,
+            tools=[{"type": "function", "function": function} for function in functions],
+            end=end,
+            beams=beams,
+            media=[medium.digest for medium in prompt.media],
+        )
+        return ReceiptDraft.of(receipt, prompt.params.n)
+
+    def _check_facts(self, receipt: Receipt, params: SamplingParams) -> None:
+        """Raise if this model can't judge what the receipt is of."""
+        if self.facts is None:
+            raise RequestError("this model has no facts about itself")
+        if reason := unlike(receipt, self.facts.of_model(), self.facts.of_adapter(params.lora_name)):
+            raise RequestError(reason)
+        longest = max((len(sample.ids) for sample in receipt.samples), default=0)
+        if (need := len(receipt.prompt_ids) + longest) > self.plan.max_model_len:
+            raise RequestError(f"it has {need:,} tokens, and here max_model_len is {self.plan.max_model_len:,}")
+        if receipt.media:
+            raise RequestError("its prompt has pictures or videos, which aren't given")
+        if len(receipt.samples) != params.n:
+            raise RequestError(f"it has {len(receipt.samples)} answers, and its parameters ask for {params.n}")
 
     def _prompt_end(self, parsed: ParsedPrompt, token_ids: bytes) -> str:
         """The prompt's end, which shows whether a thought has begun."""
+        if parsed.receipt is not None:
+            return parsed.receipt.end
         if parsed.text is not None:
             return parsed.text[-_END_CHARACTERS:]
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]

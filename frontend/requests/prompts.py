@@ -23,6 +23,7 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..media.sources.encoded_media import EncodedMedium
 from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
 from .continuation import Continuation
+from .receipt import Receipt
 
 if TYPE_CHECKING:
     from ..media.placeholders import Expanded
@@ -73,6 +74,7 @@ class ParsedPrompt:
     seed: int | None = None  # instead of the parameters', which many prompts may share
     delta_tokens: int = 0  # a delta after each so many tokens, even if the answer isn't streamed; 0: none
     said: Sequence[Said] = ()  # by the samples of an answer that goes on
+    receipt: Receipt | None = None  # of an answer that is to be judged
 
     @property
     def has_media(self) -> bool:
@@ -148,6 +150,8 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
     if isinstance(prompt, Continuation):
         return replace(_by_kind(prompt.prompt, params), said=prompt.said)
+    if isinstance(prompt, Receipt):
+        return of_receipt(prompt)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
         return ParsedPrompt(None, None, params, str(prompt))
     if isinstance(prompt, Mapping):
@@ -158,6 +162,16 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
         return ParsedPrompt(None, prompt, params)
     sentence = f"A prompt is text, a list of token ids, or a dict with either; this one is {_type(prompt)}."
     return ParsedPrompt(None, None, params, sentence)
+
+
+def of_receipt(receipt: Receipt) -> ParsedPrompt:
+    """The request that a receipt is of; its answer ends where another token is drawn than it has."""
+    try:
+        params, beams = receipt.sampling, receipt.beam_search
+        ids, is_chat = receipt.prompt_ids, receipt.is_chat
+        return ParsedPrompt(None, ids, params, None, is_chat, receipt.tools, beams, receipt=receipt)
+    except RequestError as error:
+        return ParsedPrompt(None, None, SamplingParams(), str(error), receipt=receipt)
 
 
 def _is_list(value: Any) -> bool:

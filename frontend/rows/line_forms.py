@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
@@ -28,6 +29,7 @@ from ..http.schemas.responses import Response, ResponsesRequest
 from ..http.schemas.sampling import PromptDetails, Usage
 from ..media.sources.parts import take_media
 from ..requests.prompts import Conversation
+from ..requests.receipt import PLAIN, View, with_view
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
@@ -81,10 +83,11 @@ class ChatLine(LineForm[ChatRequest]):
             created=context.created,
             model=body.model or context.model,
             choices=choices,
-            usage=_usage(output),
+            usage=usage_of(output),
         )
         if output.prompt_logprobs is not None:
             completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
+        completion.receipt = _receipt(output, self.choice.view(hides_thoughts=not body.shows_thoughts))
         return completion
 
 
@@ -106,7 +109,8 @@ class ResponseLine(LineForm[ResponsesRequest]):
             call_parsers[0].take(answer)
         list(items.feed(answer))
         list(items.close("incomplete" if answer.finish_reason == "length" else "completed"))
-        finish_response(response, items, answer.finish_reason, _usage(output), context.num_tokens)
+        finish_response(response, items, answer.finish_reason, usage_of(output), context.num_tokens)
+        response.receipt = _receipt(output, choice.view(hides_thoughts=False))
         return response
 
 
@@ -130,7 +134,8 @@ class CompletionLine(LineForm[CompletionRequest]):
             created=context.created,
             model=self.body.model or context.model,
             choices=[self._choice(output, answer, json) for answer in output.outputs],
-            usage=_usage(output),
+            usage=usage_of(output),
+            receipt=_receipt(output, PLAIN),
         )
 
     def _choice(self, output: RequestOutput, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
@@ -138,7 +143,7 @@ class CompletionLine(LineForm[CompletionRequest]):
             index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
         )
         if answer.logprobs is not None:
-            sections = [Section(_Positions(answer.logprobs))]
+            sections = [Section(ObjectPositions(answer.logprobs))]
             choice.logprobs = completion_logprobs(sections, self.body.logprobs or 0, json)
         if output.prompt_logprobs is not None:
             choice.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
@@ -160,8 +165,12 @@ def _conversation(parts: RequestParts, template: str | None) -> Conversation:
     return Conversation(messages, parts.choice.tools, template, parts.template_options)
 
 
+def _receipt(output: RequestOutput, view: View) -> str | UnsetType:
+    return UNSET if output.receipt is None else with_view(output.receipt, view)
+
+
 @dataclass(frozen=True, slots=True)
-class _Positions:
+class ObjectPositions:
     """Log-probabilities as objects instead of packed ones."""
 
     positions: list[LogprobsByToken]
@@ -179,7 +188,8 @@ class _Positions:
         return (next(iter(position.values())) for position in self.positions)
 
 
-def _usage(output: RequestOutput) -> Usage:
+def usage_of(output: RequestOutput) -> Usage:
+    """The counts of one prompt's answers."""
     num_prompt, num_output = len(output.prompt_token_ids), sum(len(answer.token_ids) for answer in output.outputs)
     return Usage(
         prompt_tokens=num_prompt,

@@ -33,6 +33,8 @@ def record_of(number: int, row: Row, output: RequestOutput) -> dict[str, Any]:
     }
     if output.prompt_logprobs is not None:
         record["prompt_logprobs"] = [by_token and _shown(by_token) for by_token in output.prompt_logprobs]
+    if output.receipt is not None:
+        record["receipt"] = output.receipt
     return record
 
 

@@ -21,6 +21,7 @@ from ..console.start_table import start_words
 from ..media.door import MediaDoor
 from ..media.sight import Sight
 from ..media.sources.parts import bare_media, take_media
+from ..models.facts import ModelFacts, facts_of
 from ..models.generation_config import default_params
 from ..models.model_files import find_model
 from ..parsing import Parsings, settled
@@ -122,6 +123,9 @@ class PrivateSession(Session[PendingRequest]):
         with self._closed_by_errors():
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
+            self.door.facts = ModelFacts(
+                partial(facts_of, plan, self.config, *self.model_folders), self.adapters.loaded.get
+            )
             self._let_media_in(plan.media)
             logs.say(start_words(self.config, plan, logs.columns(), is_verbose=logs.is_verbose()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:

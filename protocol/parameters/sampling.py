@@ -147,6 +147,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     n: Annotated[int, described("answers per prompt", whole(1, MAX_SAMPLES))] = 1
     logprobs: Annotated[int | None, described("log-probabilities of the n likeliest tokens; -1: all", RANKED)] = None
     prompt_logprobs: Annotated[int | None, described("the same for the prompt's tokens", RANKED)] = None
+    receipt: Annotated[bool, described("add a receipt, by which the answer can be verified", BOOLEAN)] = False
     skip_special_tokens: Annotated[bool, described("leave special tokens out of the text", BOOLEAN)] = True
     spaces_between_special_tokens: Annotated[bool, described("put spaces between special tokens", BOOLEAN)] = True
     detokenize: Annotated[bool, described("return text, not only token ids", BOOLEAN)] = True

@@ -41,6 +41,7 @@ class SamplingFields(TypedDict, total=False):
     n: int | None
     logprobs: int | None
     prompt_logprobs: int | None
+    receipt: bool | None
     skip_special_tokens: bool | None
     spaces_between_special_tokens: bool | None
     detokenize: bool | None

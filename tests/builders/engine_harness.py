@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Self
 
+import msgspec
 from builders.disk_model import DiskModel
 
 from penstock.engine.admission.limits import Limits
@@ -95,6 +96,21 @@ def answer(asked: Prompt, sample: int, max_model_len: int, following: Following 
         if row.tokens[-1] in endings and len(row.tokens) >= row.min_total:
             return row.tokens[num_prompt:].tolist(), "stop"
     return row.tokens[num_prompt:].tolist(), "length"
+
+
+def with_claims(asked: Prompt, wholes: list[list[int]], wrong: int) -> Prompt:
+    """A request whose samples are claimed to say these, with another token at the place `wrong`, if there is one."""
+    claims = [column([token ^ (place == wrong) for place, token in enumerate(each)]) for each in wholes]
+    return msgspec.structs.replace(asked, claims=claims)
+
+
+def drawn(asked: Prompt, sample: int, whole: list[int], reason: str) -> tuple[list[int], str]:
+    """What becomes of an answer that is claimed: it ends with the first token that isn't the claimed one."""
+    if sample < len(asked.claims):
+        for place, pair in enumerate(zip(values(asked.claims[sample]), whole)):
+            if pair[0] != pair[1] and place + 1 < len(whole):
+                return whole[: place + 1], "abort"
+    return whole, reason
 
 
 class Heard:

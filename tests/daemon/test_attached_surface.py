@@ -5,11 +5,13 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx
 import pytest
 from builders.cases import for_each
 from builders.daemon import RunningDaemon, wait_for, worker_of
@@ -127,6 +129,38 @@ def test_an_event_loop_has_the_same_surface(daemon, private):
     assert told(generated)[0][2:] == told(private.generate(["What is 2 + 3?"], GREEDY, use_tqdm=False))[0][2:]
     assert "".join(piece.outputs.text for piece in pieces) == chatted[0].outputs.text
     assert stats.blocks == 128
+
+
+def test_answers_over_http_and_to_scripts_are_proved_by_daemon_and_tree(daemon, attached, private, tmp_path):
+    asked = {"model": "pocket", "receipt": True, "temperature": 1, "ignore_eos": True}
+    weather = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    tools = {"tools": [{"type": "function", "function": weather}]}
+    chats = [{}, {"n": 2, "logprobs": True, "top_logprobs": 2}, tools, {**tools, "include_reasoning": False}]
+    sent = [("chat/completions", {"messages": TALK, "max_tokens": 9, **each}) for each in chats]
+    sent += [
+        ("completions", {"prompt": ["One", "Two"], "n": 2, "logprobs": 1, "max_tokens": 9}),
+        ("completions", {"prompt": "One", "max_tokens": 9, "stream": True}),
+        ("responses", {"input": "Say hello.", "max_output_tokens": 9}),
+    ]
+    server = f"{daemon.status().http}/v1"
+    replies = [httpx.post(f"{server}/{path}", json={**asked, **own}, timeout=60).text for path, own in sent]
+    chunks = [json.loads(line[6:]) for line in replies.pop(5).splitlines() if line.startswith("data: {")]
+    assert [chunk.get("receipt", "")[:4] for chunk in chunks] == [""] * (len(chunks) - 1) + ["pr1_"]
+    (tmp_path / "bodies.jsonl").write_text("\n".join(replies))
+    params = SamplingParams(temperature=1, max_tokens=9, receipt=True)
+    outputs = attached.generate(PROMPTS, params, use_tqdm=False) + private.generate(PROMPTS, params, use_tqdm=False)
+    for llm in (attached, private):
+        verdicts = llm.verify(tmp_path / "bodies.jsonl") + llm.verify(outputs)
+        assert [verdict.sentence for verdict in verdicts] == ["proved"] * (6 + 8)
+    text = outputs[0].outputs.text
+    outputs[0].outputs[0].text += "!"
+    [verdict] = asyncio.run(_verified(daemon, outputs[:1]))
+    assert (verdict.status, verdict.had, verdict.draws) == ("differs", text + "!", text)
+
+
+async def _verified(daemon, outputs):
+    async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
+        return await llm.verify(outputs)
 
 
 def test_an_abort_leaves_what_there_is(daemon):

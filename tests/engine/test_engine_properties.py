@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import pytest
-from builders.engine_harness import Harness, answer, medium, prompt
+from builders.engine_harness import Harness, answer, drawn, medium, prompt, with_claims
 from builders.erratic_pace import hold_back
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -156,6 +156,9 @@ class Run:
                 tokens, media = with_pictures(tokens, shown if self.harness.limits.media else [])
                 asked = prompt(request_id, tokens, client=client, media=media, **settled)
                 lengths = [0] if chosen["prompt_logprobs"] is not None else lengths  # which takes a step
+                if tokens and len(tokens) < MAX_MODEL_LEN and len(lengths) > 2:
+                    wholes = [answer(asked, sample, MAX_MODEL_LEN)[0] for sample in range(chosen["n"])]
+                    asked, lengths = with_claims(asked, wholes, lengths[0]), []
                 said = begun(asked, lengths[: chosen["n"]]) if tokens else []
                 self.asked[request_id] = replace(asked, is_streamed=is_streamed, said=said)
                 self.harness.add(self.asked[request_id])
@@ -209,7 +212,8 @@ class Run:
         if heard.ended.error_code == 400:
             assert heard.published == []
             return
-        expected, reason = answer(asked, request_and_sample(sequence)[1], MAX_MODEL_LEN)
+        sample = request_and_sample(sequence)[1]
+        expected, reason = drawn(asked, sample, *answer(asked, sample, MAX_MODEL_LEN))
         assert heard.tokens == expected[: len(heard.tokens)]
         if heard.ended.error_code == 429:
             pool, num_prompt = self.harness.scheduler.cache.capacity, len(asked.token_ids) // 4

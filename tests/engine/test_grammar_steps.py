@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from builders.cases import for_each
-from builders.engine_harness import answer, prompt
+from builders.engine_harness import answer, drawn, prompt, with_claims
 from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, ScriptCompiler, allowed, grammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,10 +31,16 @@ def calls(script, closings=(CLOSE,), openings=OPENINGS) -> list[CallGuide]:
     return [CallGuide([list(mark) for mark in openings], list(closings), grammar(script))]
 
 
+def claimed(asked: Prompt, wrong: int) -> Prompt:
+    """The request with what it would be answered as a claim, but for the token at the place `wrong`."""
+    return with_claims(asked, [answer(asked, sample, 128, allowed)[0] for sample in range(asked.params.n)], wrong)
+
+
 def check(harness: GuidedHarness, *asked: Prompt) -> None:
     for each in asked:
         for sample in range(each.params.n):
-            expected = answer(each, sample, harness.limits.max_model_len, following=allowed)
+            alone = answer(each, sample, harness.limits.max_model_len, following=allowed)
+            expected = drawn(each, sample, *alone)
             got = harness.tokens(each.request_id, sample), harness.ended(each.request_id, sample).finish_reason
             assert got == expected, f"{each.params} {each.grammar} {each.thought}"
 
@@ -58,6 +64,15 @@ def test_calls_alone_are_held_to_their_grammar_from_the_mark_to_the_end(ends, pa
     asked = [guided(number, None, calls=guide, token_ids=(1, *ends), **params) for number in range(3)]
     harness = GuidedHarness(num_blocks=128).add(*asked).run(steps_in_flight)
     check(harness, *asked)
+
+
+@for_each("wrong", [-1, 5])
+@for_each("closings", [[CLOSE], []])
+@for_each("ends", [(1, 2), (400, 401)])
+def test_claimed_tokens_behind_the_mark_of_a_call_are_drawn_again_under_its_masks(ends, closings, wrong):
+    guide = calls(CALL, closings, [*OPENINGS, [400, 401]])
+    asked = [claimed(guided(number, None, calls=guide, token_ids=(1, *ends)), wrong) for number in range(3)]
+    check(GuidedHarness(num_blocks=128).add(*asked).run(1), *asked)
 
 
 def test_an_answer_without_a_call_is_computed_like_one_without_tools():
@@ -207,13 +222,17 @@ requests = st.fixed_dictionaries(
         "temperature": st.sampled_from([0, 1]),
         "logprobs": st.sampled_from([None, None, 1]),
         "lengths": st.just([]) | st.lists(st.integers(0, 30), min_size=1, max_size=3),
+        "is_claimed": st.booleans(),
     }
 )
 
 
-def gone_on(request_id: int, *, lengths: list[int], **parts) -> Prompt:
-    """A request whose first samples have said so many tokens before."""
+def gone_on(request_id: int, *, lengths: list[int], is_claimed: bool, **parts) -> Prompt:
+    """A request whose first samples have said so many tokens before, or whose samples are claimed to say all, perhaps
+    with a wrong one at the first of these places."""
     asked = guided(request_id, **parts)
+    if is_claimed:
+        return claimed(asked, lengths[0] if lengths else -1)
     whole = [answer(asked, sample, 128, allowed)[0] for sample in range(len(lengths[: asked.params.n]))]
     said = [Said(column(tokens[:length])) for tokens, length in zip(whole, lengths)]
     return msgspec.structs.replace(asked, said=said)

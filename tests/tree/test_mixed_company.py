@@ -5,12 +5,17 @@ chunks, with prefixes shared, and with so few blocks that requests give way to o
 arrangements of batches are tried in one process (tests/worker/test_company.py).
 """
 
+import json
+import math
 import random
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from builders.adapters import adapter
 from builders.cases import for_each
@@ -19,6 +24,8 @@ from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
 from penstock.frontend.models.model_files import find_model
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
 from penstock.frontend.requests.prompts import RenderedPrompt
+from penstock.frontend.requests.receipt import Receipt, packed_ids
+from penstock.frontend.verify.verdict import Verdict
 from penstock.protocol.messages import Said, column
 
 PERSON = {
@@ -204,6 +211,115 @@ def test_every_answer_goes_on_from_any_of_its_tokens_as_if_it_had_never_been_cut
     assert not different, "\n".join(f"{name}: {found[name]}\nalone: {whole[name]}" for name in different)
     num_tokens = sum(len(token_ids) for answers, _ in whole.values() for token_ids, *_ in answers)
     assert crowded.stats().generated_tokens - before < 0.7 * num_tokens, "what was said isn't sampled again"
+
+
+@pytest.fixture(scope="module")
+def receipted(crowded) -> dict[str, RequestOutput]:
+    """The same answers with receipts."""
+    given = [params(number, {**own, "receipt": True}) for number, (_, own) in enumerate(REQUESTS.values())]
+    outputs = crowded.generate([prompt for prompt, _ in REQUESTS.values()], given, use_tqdm=False)
+    return dict(zip(REQUESTS, outputs, strict=True))
+
+
+def test_every_answer_is_proved_by_its_receipt_beside_others(crowded, alone, receipted):
+    assert {name: told(output) for name, output in receipted.items()} == {name: alone[name] for name in REQUESTS}
+    before = crowded.stats().steps
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        beside = threads.submit(generated, crowded, list(REQUESTS)[::3])
+        verdicts = dict(zip(receipted, crowded.verify(receipted.values()), strict=True))
+        beside.result(timeout=600)
+    assert not {name: verdict.sentence for name, verdict in verdicts.items() if verdict.status != "proved"}
+    before = crowded.stats().steps
+    assert all(verdict.status == "proved" for verdict in crowded.verify([receipted["free"]]))
+    assert crowded.stats().steps - before < 6, "60 tokens are computed together"
+
+
+def changed(output: RequestOutput, **fields: Any) -> RequestOutput:
+    """The output, with a receipt that somebody has changed and whose checksum fits."""
+    receipt = msgspec.structs.replace(Receipt.read(output.receipt), **fields)
+    return replace(output, receipt=receipt.text())
+
+
+def with_token(output: RequestOutput, sample: int, place: int) -> RequestOutput:
+    samples = list(Receipt.read(output.receipt).samples)
+    ids = samples[sample].ids
+    ids[place] = (ids[place] + 1) % 100
+    samples[sample] = msgspec.structs.replace(samples[sample], token_ids=packed_ids(ids))
+    return changed(output, samples=samples)
+
+
+def test_a_changed_token_is_found_at_its_place_in_every_kind_of_answer(crowded, receipted):
+    choice, forged, places = random.Random(4), {}, {}
+    for name, output in receipted.items():
+        sample = choice.randrange(len(output.outputs))
+        places[name] = sample, choice.randrange(len(output.outputs[sample].token_ids))
+        forged[name] = with_token(output, *places[name])
+    found = dict(zip(forged, crowded.verify(forged.values()), strict=True))
+    for name, (sample, place) in places.items():
+        had, verdict = Receipt.read(forged[name].receipt).samples[sample].ids[place], found[name]
+        draws = receipted[name].outputs[sample].token_ids[place]
+        assert (verdict.status, verdict.sample, verdict.position) == ("differs", sample, place), name
+        assert (verdict.had, verdict.draws) == (had, draws), name
+
+
+def test_whatever_else_is_changed_in_an_answer_or_its_receipt_is_found(crowded, receipted):
+    scored, free = receipted["scored"], receipted["free"]
+    hot = {"n": 3, "temperature": 4.0, "logprobs": 1, "max_tokens": 24, "ignore_eos": True, "receipt": True}
+    [sampled] = crowded.generate([HELLO], params(1, hot), use_tqdm=False)
+    receipt = Receipt.read(sampled.receipt)
+    in_body = {
+        "a text": lambda body: body["outputs"][1].update(text=body["outputs"][1]["text"] + " "),
+        "a token of the output": lambda body: body["outputs"][0]["token_ids"].append(7),
+        "a finish_reason": lambda body: body["outputs"][0].update(finish_reason="abort"),
+        "a prompt": lambda body: body["prompt_token_ids"].pop(),
+        "a sample": lambda body: body["outputs"].pop(),
+        "a last bit": lambda body: last_bit(chosen(body["outputs"][2])),
+        "a rank": lambda body: chosen(body["outputs"][2]).update(rank=9),
+        "another's receipt": lambda body: body.update(receipt=free.receipt),
+    }
+    bodies = {}
+    for name, change in in_body.items():
+        change(body := sampled.to_dict())
+        bodies[name] = body
+    change_of_receipt = {
+        "a seed": {"params": {**receipt.params, "seed": 99}},
+        "a temperature": {"params": {**receipt.params, "temperature": 0.3}},
+        "a penalty": {"params": {**receipt.params, "repetition_penalty": 5.0}},
+        "an adapter": {"params": {**receipt.params, "lora_name": "first"}},
+        "a shorter prompt": {"prompt": packed_ids(receipt.prompt_ids[1:])},
+        "fewer samples": {"samples": receipt.samples[:2]},
+        "a reason": {"samples": [msgspec.structs.replace(each, finish_reason="abort") for each in receipt.samples]},
+    }
+    bodies |= {name: changed(sampled, **fields).to_dict() for name, fields in change_of_receipt.items()}
+    damaged = {"a letter": sampled.receipt[:40] + "x" + sampled.receipt[41:], "the end": sampled.receipt[:-9]}
+    bodies |= {name: {**sampled.to_dict(), "receipt": text} for name, text in damaged.items()}
+    foreign = {"weights": "0" * 64, "kernels": "native, other", "option quantization": '"int8"'}
+    for name, value in foreign.items():
+        bodies[name] = changed(sampled, facts={**receipt.facts, name: value}).to_dict()
+    bodies["no receipt"] = {**scored.to_dict(), "receipt": None}
+    bodies["what is whole"] = scored.to_dict()
+    found = dict(zip(bodies, verified(crowded, bodies.values()), strict=True))
+    assert [name for name, verdict in found.items() if verdict.status == "proved"] == ["what is whole"]
+    unjudged = {*damaged, *foreign, "an adapter", "fewer samples", "no receipt"}
+    assert {name for name, verdict in found.items() if verdict.status == "not judged"} == unjudged
+    assert (found["a last bit"].position, found["a last bit"].sample) == (0, 0)
+
+
+def chosen(sample: dict[str, Any]) -> dict[str, Any]:
+    """The first token's log-probability."""
+    return next(iter(sample["logprobs"][0].values()))
+
+
+def last_bit(entry: dict[str, Any]) -> None:
+    entry["logprob"] = math.nextafter(entry["logprob"], -1000)
+
+
+def verified(llm: LLM, bodies: Iterable[dict[str, Any]]) -> list[Verdict]:
+    """As lines of a file, which is what others have."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.writelines(json.dumps(body) + "\n" for body in bodies)
+        file.flush()
+        return llm.verify(file.name)
 
 
 def test_the_company_was_mixed(alone):

@@ -197,7 +197,7 @@ def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
 def test_prompts_are_the_rows_of_several_tokens(counts, starts, first, number):
     table = SlotTable(len(counts), 100, [8], 16, 50, TensorDevice(torch.device("cpu")))
     num_tokens, start, nowhere = numpy.array(counts), numpy.array(starts), numpy.zeros(len(counts), bool)
-    rows = StepRows(numpy.arange(len(counts)), num_tokens, start, start + num_tokens, nowhere, nowhere)
+    rows = StepRows(numpy.arange(len(counts)), num_tokens, start, start + num_tokens, nowhere, nowhere, 0 * num_tokens)
     assert DeviceBatch(table, rows, memory=None)._prompts() == PromptRows(first, number)
 
 

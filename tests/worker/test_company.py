@@ -19,7 +19,7 @@ from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, engine_of, prompt
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.messages import Prompt
+from penstock.protocol.messages import Prompt, column, values
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.worker.start.model import Model
 
@@ -168,6 +168,38 @@ def test_however_they_are_scheduled_answers_are_as_alone(model, alone, room):
 def test_in_blocks_of_another_size_tokens_are_as_alone(model, alone):
     found = engine_of(model, block_size=32).run(*requests())
     assert [answer.tokens for answer in found] == [answer.tokens for answer in alone]
+
+
+def claimed(asked: list[Prompt], answers: list[Answer]) -> list[Prompt]:
+    """The prompts, each with the claim that its answers are these."""
+    found = iter(answers)
+    for each in asked:
+        each.claims = [column(next(found).tokens) for _ in range(each.params.n)]
+    return asked
+
+
+@on(*MODELS)
+@for_each("room", [{}, {"max_num_batched_tokens": 13}, {"num_blocks": 9, "max_num_batched_tokens": 40}])
+def test_claimed_answers_are_drawn_again_from_chunks_of_them(model, alone, room):
+    engine = engine_of(model, **room)
+    assert engine.run(*claimed(prompts(model), alone)) == alone
+    if "num_blocks" not in room:  # each chunk brings several tokens
+        assert sum(len(values(plan.slots)) for plan in engine.plans) < sum(len(answer.tokens) for answer in alone)
+
+
+@on("native qwen3", "native qwen3.5, states", "torch qwen3")
+def test_a_claim_is_refuted_at_its_first_wrong_token(model, alone):
+    claims = [replace(answer, tokens=[*answer.tokens]) for answer in alone]
+    places = [3 * number % len(claim.tokens) for number, claim in enumerate(claims)]
+    for claim, place in zip(claims, places, strict=True):
+        claim.tokens[place] = (claim.tokens[place] + 1) % 290
+    found = engine_of(model, max_num_batched_tokens=37).run(*claimed(prompts(model), claims))
+    assert [answer.tokens for answer in found] == [
+        answer.tokens[: place + 1] for answer, place in zip(alone, places, strict=True)
+    ]
+    for answer, place, honest in zip(found, places, alone, strict=True):
+        assert answer.logprobs == honest.logprobs[: place + 1]
+        assert answer.finish_reason == ("abort" if place + 1 < len(honest.tokens) else "length")
 
 
 @on(*MODELS)

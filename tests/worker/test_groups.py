@@ -80,7 +80,7 @@ def rows(*spans: tuple[int, int, int]) -> StepRows:
     """Slot, first token to compute and the one after the last."""
     slots, starts, ends = (numpy.array(each, numpy.int64) for each in zip(*spans, strict=True))
     nowhere = numpy.zeros(len(slots), bool)
-    return StepRows(slots, ends - starts, starts, ends, nowhere, nowhere)
+    return StepRows(slots, ends - starts, starts, ends, nowhere, nowhere, 0 * ends)
 
 
 def changes(*appended: list) -> GroupChanges:

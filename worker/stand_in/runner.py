@@ -48,6 +48,7 @@ class Slot:
         "adapter",
         "chain",
         "endings",
+        "first_draft",
         "media",
         "min_total",
         "num_candidates",
@@ -65,6 +66,7 @@ class Slot:
         params = new.params
         self.tokens = values(new.token_ids)
         self.num_prompt = new.num_prompt
+        self.first_draft = len(self.tokens) - new.num_drafted if new.num_drafted else _PRIME  # a position
         self.num_computed = new.num_computed
         self.params = params
         self.salt = _salt(params, new.seed, new.sample)
@@ -138,7 +140,7 @@ class StandInWorker:
         rows, starts = self._compute(plan, slots)
         logprobs = list(self._prompt_logprobs(rows, starts))
         allowed = _allowed(await_mask(plan.step)) if plan.masked and await_mask else {}
-        result = self._sample(plan.step, rows, allowed)
+        result = self._sample(plan.step, rows, starts, allowed)
         result.logprobs = logprobs + result.logprobs
         result.forward_time = time.perf_counter() - start
         return result
@@ -298,35 +300,49 @@ class StandInWorker:
 
     # --- sampling ---------------------------------------------------------------------------------------------------
 
-    def _sample(self, step: int, rows: list[Slot], allowed: dict[int, IsAllowed]) -> StepResult:
+    def _sample(
+        self, step: int, rows: list[Slot], starts: list[int], allowed: dict[int, list[IsAllowed]]
+    ) -> StepResult:
         logprobs: list[Logprobs] = []
         failed: list[FailedRow] = []
         candidates: list[Candidates] = []
         num_sampled, sampled = array("i"), array("i")
         is_nan = point("worker.logits") == "nan"
         for number, row in enumerate(rows):
-            tokens = row.tokens
+            tokens, masks = row.tokens, allowed.get(number, ())
+            drawn = self._drawn_at_drafts(row, starts[number], masks)
+            sampled.extend(drawn)
+            num_sampled.append(len(drawn))
+            if row.wants_logprobs and row.params.logprobs is not None:
+                logprobs += [_logprobs(number, False, [each], row.params.logprobs, self.vocab_size) for each in drawn]
             if row.num_computed < len(tokens):
-                num_sampled.append(0)
                 continue
             if len(tokens) >= self.max_model_len:
                 raise PlanError(f"Row {number} of step {step} samples a token beyond {self.max_model_len}.")
             if row.num_candidates:
                 candidates.append(likely_tokens(row, number, self.vocab_size))
-                num_sampled.append(0)
                 continue
-            token = next_token(row, self.vocab_size, allowed.get(number) if allowed else None)
+            token = next_token(row, self.vocab_size, masks[-1] if masks else None)
             tokens.append(token)
             if is_nan:
                 is_nan = False
                 failed.append(FailedRow(number, "The model's scores are not numbers (injected)."))
-                num_sampled.append(0)
                 continue
-            num_sampled.append(1)
+            num_sampled[-1] += 1
             sampled.append(token)
             if row.wants_logprobs and row.params.logprobs is not None:
                 logprobs.append(_logprobs(number, False, [token], row.params.logprobs, self.vocab_size))
         return StepResult(step, num_sampled.tobytes(), sampled.tobytes(), 0.0, failed, logprobs, candidates)
+
+    def _drawn_at_drafts(self, row: Slot, start: int, masks: Sequence[IsAllowed]) -> list[int]:
+        """The tokens that would have been sampled at the drafts after the computed tokens."""
+        whole, first, end = row.tokens, max(start + 1, row.first_draft), min(row.num_computed + 1, len(row.tokens))
+        drawn: list[int] = []
+        for position in range(first, end):
+            row.tokens = whole[:position]
+            drawn.append(next_token(row, self.vocab_size, masks[len(drawn)] if masks else None))
+        row.tokens = whole
+        return drawn
 
     def _prompt_logprobs(self, rows: list[Slot], starts: list[int]) -> Iterator[Logprobs]:
         for number, row in enumerate(rows):
@@ -362,15 +378,18 @@ def _salt(params: SamplingParams, seed: int, sample: int) -> int:
     return 0 if params.is_greedy else (seed * 69621 + sample * 40692 + 1) % _PRIME
 
 
-def _allowed(frame: MaskFrame) -> dict[int, IsAllowed]:
-    """By row, whether a token's bit is set."""
+def _allowed(frame: MaskFrame) -> dict[int, list[IsAllowed]]:
+    """By row and the tokens that it samples, whether a token's bit is set."""
     rows, words = values(frame.rows), array("I", frame.bits)
     width = len(words) // max(1, len(rows))
 
     def allows(start: int) -> IsAllowed:
         return lambda token: bool(words[start + token // 32] >> (token % 32) & 1)
 
-    return {row: allows(index * width) for index, row in enumerate(rows)}
+    found: dict[int, list[IsAllowed]] = {}
+    for index, row in enumerate(rows):
+        found.setdefault(row, []).append(allows(index * width))
+    return found
 
 
 def _logprobs(owner: int, is_prompt: bool, chosen: list[int], top: int, vocab_size: int) -> Logprobs:

@@ -20,6 +20,8 @@ from .block_tables import BlockTables
 from .state_tables import StateTables
 from .step_rows import Ints, StepRows, all_within, column
 
+_NEVER = numpy.iinfo(numpy.int64).max
+
 
 class SlotTable:
     def __init__(
@@ -44,6 +46,7 @@ class SlotTable:
         self.num_tokens = numpy.zeros(num_slots, numpy.int64)  # known, or being sampled
         self.num_prompt = numpy.zeros(num_slots, numpy.int64)
         self.num_computed = numpy.zeros(num_slots, numpy.int64)
+        self.first_draft = numpy.full(num_slots, _NEVER)  # the position from which on its history has drafts
         self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it returns candidates, not a sample
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
         # Offset from a position to its row in the rotary tables; negative after pictures.
@@ -115,11 +118,16 @@ class SlotTable:
             f"computed, where max_model_len is {self.max_model_len}",
         )
         self._check_tokens(tokens, new.slot)
+        require(
+            0 <= new.num_drafted <= len(tokens) - new.num_prompt and not (new.num_drafted and new.num_candidates),
+            f"gives slot {new.slot} {len(tokens)} tokens, {new.num_prompt} of them prompt and {new.num_drafted} drafts",
+        )
         self.is_taken[new.slot] = True
         self.num_tokens[new.slot] = len(tokens)
         self.num_prompt[new.slot] = new.num_prompt
         self.num_computed[new.slot] = new.num_computed
         self.num_candidates[new.slot] = new.num_candidates
+        self.first_draft[new.slot] = len(tokens) - new.num_drafted if new.num_drafted else _NEVER
         self.adapters[new.slot] = new.adapter
         is_shifted = self._rotate(new)
         self._empty_tables(new.slot)
@@ -129,7 +137,7 @@ class SlotTable:
             self.parameters.is_plain(new.slot)
             and is_shifted
             and self._ends_with_text(tokens[new.num_prompt - 1])
-            and not new.num_candidates
+            and not (new.num_candidates or new.num_drafted)
             and new.adapter == NO_ADAPTER
         )
 
@@ -144,7 +152,7 @@ class SlotTable:
         require(is_source_taken, f"forks slot {source}, which is free")
         is_whole = self.begun is None or self.begun.slots[0] != source
         require(is_whole, f"forks slot {source}, which has layers left to compute")
-        counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates)
+        counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates, self.first_draft)
         for of_slot in (self.is_taken, *counts, self.adapters, self.is_plain):
             of_slot[target] = of_slot[source]
         self._rotate_from(target, int(self.rotation_starts[source]), self.prompt_rotations.get(source))
@@ -199,7 +207,9 @@ class SlotTable:
         starts = self.num_computed[slots]
         is_at_end = starts + num_tokens == self.num_tokens[slots]
         is_searched = is_at_end & (self.num_candidates[slots] > 0)
-        rows = StepRows(slots, num_tokens, starts, starts + num_tokens, is_at_end & ~is_searched, is_searched)
+        ends = starts + num_tokens
+        num_drafts = numpy.maximum(0, ends - is_at_end - numpy.maximum(starts, self.first_draft[slots] - 1))
+        rows = StepRows(slots, num_tokens, starts, ends, is_at_end & ~is_searched, is_searched, num_drafts)
         self._check_counts(rows)
         require(len(groups) == len(self.groups), f"changes {len(groups)} groups of {len(self.groups)}")
         changed = zip(self.groups, groups, strict=True)

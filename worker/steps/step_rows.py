@@ -19,12 +19,13 @@ class StepRows:
     ends: Ints  # position after the last one
     is_sampling: Ints  # bool: the next token is not known yet
     is_searched: Ints  # bool: likewise, and the engine chooses it among candidates
+    num_drafts: Ints  # how many drafts of its history follow a token that it computes
     segments: tuple[Segments | None, ...] = ()  # for each group of layers with states
 
     @classmethod
     def none(cls) -> "StepRows":
         nobody, nowhere = numpy.zeros(0, numpy.int64), numpy.zeros(0, bool)
-        return cls(*(nobody,) * 4, nowhere, nowhere)
+        return cls(*(nobody,) * 4, nowhere, nowhere, nobody)
 
     def __len__(self) -> int:
         return len(self.slots)

@@ -143,6 +143,7 @@ def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
         output.error_msg,
         output.prompt_logprobs,
         output.notice,
+        output.receipt,
     )
 
 

@@ -16,7 +16,8 @@ from ....protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_
 from ....protocol.parameters.beams import BeamSearchParams
 from ....protocol.parameters.sampling import SamplingParams
 from ...media.sources.encoded_media import unpacked_media
-from ...requests.prompts import ParsedPrompt, parse_prompt
+from ...requests.prompts import ParsedPrompt, of_receipt, parse_prompt
+from ...requests.receipt import Receipt
 from ...session.private import PrivateSession
 from .rendering import rendered
 
@@ -175,6 +176,8 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
 def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> ParsedPrompt:
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
+    if request.receipt:
+        return of_receipt(Receipt.read(request.receipt))
     media = unpacked_media(request.media) if request.media else ()
     is_chat = request.conversation is not None
     token_ids = None if is_chat or request.token_ids is None else _token_ids(request.token_ids)

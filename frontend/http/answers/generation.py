@@ -11,13 +11,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
+from msgspec import UNSET, UnsetType
 
 from ....protocol.messages import Logprobs, request_and_sample
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.pending_request import PackedOutput
 from ...requests.prompts import RenderedPrompt
+from ...requests.receipt import PLAIN, SEPARATOR, View, with_view
 from ..endpoint import Call
 from ..loaded_model import LoadedModel
 from ..options import HttpOptions
@@ -35,11 +36,12 @@ class Tally:
     def __init__(self) -> None:
         self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and their details
         self.completion_tokens = 0
-        self._notice: str | msgspec.UnsetType = msgspec.UNSET
+        self._notice: str | UnsetType = UNSET
+        self._receipts: dict[int, str] = {}
 
-    def take_notice(self) -> str | msgspec.UnsetType:
+    def take_notice(self) -> str | UnsetType:
         """A notice that no body or chunk has had yet."""
-        notice, self._notice = self._notice, msgspec.UNSET
+        notice, self._notice = self._notice, UNSET
         return notice
 
     def add(self, prompt: int, output: RequestOutput) -> None:
@@ -47,6 +49,14 @@ class Tally:
             self._notice = output.notice
         self._prompts[prompt] = len(output.prompt_token_ids), PromptDetails.of(output)
         self.completion_tokens += sum(len(answer.token_ids) for answer in output.outputs)
+        if output.receipt is not None:
+            self._receipts[prompt] = output.receipt
+
+    def receipt(self, view: View = PLAIN) -> str | UnsetType:
+        """The receipts of all prompts, once all have been answered and if they were asked for."""
+        if not self._receipts or len(self._receipts) < len(self._prompts):
+            return UNSET
+        return with_view(SEPARATOR.join(self._receipts[prompt] for prompt in sorted(self._receipts)), view)
 
     @property
     def prompt_tokens(self) -> int:

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
+from ...requests.receipt import View
 from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.generation import Generation, check_asked, pieces
@@ -45,6 +46,7 @@ class _Answer(NamedTuple):
 @dataclass(slots=True)
 class _Chat(PreparedRequest[ChatRequest]):
     call_parsers: list[CallParser] | None
+    view: View
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
 
     async def whole(self) -> AnyReply:
@@ -116,7 +118,8 @@ def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
         adds_generation_prompt=request.add_generation_prompt is not False and not request.continue_final_message,
     )
     generation = Generation(call, model, [prompt], params)
-    return _Chat(generation, request, choice.call_parsers(params.n))
+    view = choice.view(hides_thoughts=not request.shows_thoughts)
+    return _Chat(generation, request, choice.call_parsers(params.n), view)
 
 
 def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
@@ -128,6 +131,7 @@ def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     completion.notice = chat.generation.tally.take_notice()
     if chat.generation.params.prompt_logprobs is not None:
         completion.prompt_logprobs = prompt_logprobs(chat.packed(chat.prompt_logprobs), json)
+    completion.receipt = chat.generation.tally.receipt(chat.view)
     return whole(json, completion)
 
 
@@ -158,6 +162,7 @@ def _chunk(chat: _Chat, choice: ChatChunkChoice, parts: list[Logprobs]) -> Itera
     chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice], notice=notice)
     if options is not None and options.continuous_usage_stats:
         chunk.usage = chat.generation.tally.usage
+    chunk.receipt = chat.generation.tally.receipt(chat.view)
     return long_event(json, chunk)
 
 

@@ -135,6 +135,7 @@ def _completion(prepared: _Completions, choices: list[CompletionChoice], *, has_
         choices=choices,
         usage=_usage(prepared) if has_usage else msgspec.UNSET,
         notice=prepared.generation.tally.take_notice(),
+        receipt=prepared.generation.tally.receipt(),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ....protocol.outputs import CompletionOutput
+from ...requests.receipt import View
 from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
@@ -28,6 +29,7 @@ from ..schemas.responses import Response, ResponseEvent, ResponsesRequest
 class _Responses(PreparedRequest[ResponsesRequest]):
     call_parsers: list[CallParser] | None
     response: Response
+    view: View
     items: ResponseItems = field(default_factory=ResponseItems)
 
     async def whole(self) -> AnyReply:
@@ -82,6 +84,7 @@ class _Responses(PreparedRequest[ResponsesRequest]):
         num_tokens = generation.model.session.num_tokens
         finish_response(self.response, self.items, reason, generation.tally.usage, num_tokens)
         self.response.notice = generation.tally.take_notice()
+        self.response.receipt = generation.tally.receipt(self.view)
         return self.response
 
 
@@ -97,7 +100,8 @@ def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Res
     prompt = rendered(model, as_messages(parts.messages), parts.choice.tools, parts.template_options)
     generation = Generation(call, model, [prompt], params)
     response = new_response(request, params, call.active_request.id, int(time.time()), model.name)
-    return _Responses(generation, request, parts.choice.call_parsers(1), response)
+    view = parts.choice.view(hides_thoughts=False)
+    return _Responses(generation, request, parts.choice.call_parsers(1), response, view)
 
 
 def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:

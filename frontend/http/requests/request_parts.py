@@ -84,6 +84,8 @@ def completion_params(
         raise ApiError(400, "suffix: filling a gap is not supported; leave it out.", param="suffix")
     if request.best_of is not None and request.best_of != (request.n or 1):
         raise ApiError(400, "best_of must equal n: all answers are returned.", param="best_of")
+    if request.receipt and request.echo:
+        raise ApiError(400, "receipt: a text that begins with its prompt has none; leave echo out.", param="receipt")
     if request.max_tokens == 0 and not request.echo:
         raise ApiError(400, "max_tokens=0 asks for nothing; it needs echo.", param="max_tokens")
     wants_prompt = request.echo and request.logprobs is not None

@@ -13,6 +13,7 @@ from ....protocol.outputs import CompletionOutput, FunctionCall, ToolCall
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...parsing import AnswerReader, CallForm, CallMarks
 from ...parsing.calls.json_call import BareJsonCall
+from ...requests.receipt import View
 from ...requests.tool_schemas import DEFINITIONS, arguments_schema
 from ..answers.errors import ApiError
 from ..schemas.chat import AllowedTools
@@ -49,6 +50,9 @@ class ToolChoice:
             raise ApiError(400, f"tool_choice names {choice.name!r}, which is not among tools.", param="tool_choice")
         shape = GuidedDecodingParams(json=arguments_schema(function))
         return cls(tools, shape, named=function["name"])
+
+    def view(self, *, hides_thoughts: bool) -> View:
+        return View(self.named, self.is_required, hides_thoughts)
 
     def call_parsers(self, samples: int, digits: str | None = None) -> "list[CallParser] | None":
         """One parser for each sample; None if answers are used unchanged. Calls' ids begin with `digits`, by default

@@ -194,6 +194,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     notice: str | UnsetType = UNSET  # if the model's processes died: how the answer goes on
+    receipt: str | UnsetType = UNSET
 
 
 class AnswerDelta(msgspec.Struct, kw_only=True):
@@ -219,3 +220,4 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: Usage | UnsetType = UNSET
     notice: str | UnsetType = UNSET
+    receipt: str | UnsetType = UNSET

@@ -49,3 +49,4 @@ class Completion(msgspec.Struct, kw_only=True):
     usage: Usage | UnsetType = UNSET
     object: Literal["text_completion"] = "text_completion"
     notice: str | UnsetType = UNSET  # if the model's processes died: how the answer goes on
+    receipt: str | UnsetType = UNSET

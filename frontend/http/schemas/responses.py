@@ -169,6 +169,7 @@ class Response(msgspec.Struct, kw_only=True):
     previous_response_id: None = None
     store: Literal[False] = False
     notice: str | UnsetType = UNSET  # if the model's processes died: how the answer goes on
+    receipt: str | UnsetType = UNSET
 
 
 class ResponseEvent(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -107,6 +107,7 @@ TAKEN = (
     "no_repeat_ngram_size", "logit_bias", "bad_words", "skip_special_tokens", "spaces_between_special_tokens",
     "reasoning_max_tokens", "early_stop", "priority", "continue_on_restart", "cache_salt", "guided_json",
     "guided_regex", "guided_choice", "guided_grammar", "guided_json_object", "structural_tag",
+    "receipt",
 )  # fmt: skip
 # Parameters that /v1/responses doesn't have, or writes in its own way.
 TAKEN_WITH_CHOICES = ("n", "prompt_logprobs", "lora_name", "response_format")

@@ -49,6 +49,9 @@ class AttachedDoor:
         try:
             if prompt.refusal:
                 raise RequestError(prompt.refusal)
+            if prompt.receipt is not None:
+                wire.receipt = prompt.receipt.text()
+                return request
             if prompt.has_media:
                 prompt = self._opened(prompt, wire)
                 request.media_bytes = len(wire.media)

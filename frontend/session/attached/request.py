@@ -57,6 +57,7 @@ class AttachedRequest(Request):
             error_msg=delta.error_msg,
             prompt_logprobs=delta.prompt_logprobs,
             notice=delta.notice,
+            receipt=delta.receipt,
         )
 
     def add_said(self, more: list[Said]) -> None:

@@ -87,7 +87,7 @@ def test_a_steps_inputs_are_what_the_worker_makes_of_its_slots_on_the_host():
     table.groups[0].tables.random_(0, 500, generator=generator)
     slots, starts, counts = (numpy.array(column) for column in ([4, 0, 5], [100, 0, 31], [1, 90, 17]))
     nowhere = numpy.zeros(3, bool)
-    rows = StepRows(slots, counts, starts, starts + counts, nowhere, nowhere, segments=(None,))
+    rows = StepRows(slots, counts, starts, starts + counts, nowhere, nowhere, 0 * counts, segments=(None,))
     batch = step_batch(table, rows, memory=None)
     tables = table.groups[0].tables
     query_starts = torch.tensor(batch.query_starts, dtype=torch.int32)

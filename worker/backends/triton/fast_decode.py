@@ -69,7 +69,7 @@ class GraphedFastDecode:
         def result() -> StepResult:
             token_ids, faults = chosen().T
             if faults.any():
-                return Outcome(rows, chosen).result(step)
+                return Outcome(rows, [(numpy.arange(len(rows)), chosen)]).result(step)
             return StepResult(step, _ONE * len(rows), token_ids.astype(numpy.int32).tobytes(), 0.0)
 
         return result

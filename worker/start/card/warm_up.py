@@ -199,4 +199,4 @@ def _rows(starts: list[int], num_tokens: list[int]) -> StepRows:
     counts = numpy.array(num_tokens, numpy.int64)
     firsts = numpy.array(starts, numpy.int64)
     is_sampling = numpy.ones(len(counts), bool)
-    return StepRows(numpy.arange(len(counts)), counts, firsts, firsts + counts, is_sampling, ~is_sampling)
+    return StepRows(numpy.arange(len(counts)), counts, firsts, firsts + counts, is_sampling, ~is_sampling, firsts * 0)

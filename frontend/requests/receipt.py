@@ -1,0 +1,179 @@
+"""A receipt: one string from which anybody who has the model can check that it gave an answer.
+
+It has the request as the model got it (prompt ids, parameters, seed, what its text is parsed by), the tokens that all
+samples have said, and the facts about model and kernels that their bits depend on. The string is ASCII without spaces
+or quotes. Its checksum only finds damage: whoever changes a receipt can make another one. What an answer is worth is
+what the model draws.
+"""
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from ...protocol.errors import RequestError
+from ...protocol.messages import column, values
+from ...protocol.outputs import RequestOutput
+from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.parameters.sampling import SamplingParams
+
+PREFIX = "pr1_"
+SEPARATOR = "."  # between the receipts of a body that answers several prompts
+# These facts may differ: whether the answer then differs is what is to be found out.
+VERSIONS = ("Penstock's version", "version of the kernels")
+_SUM_BYTES = 8
+_MOST_BYTES = 64 << 20  # unpacked
+_DAMAGED = "its receipt is damaged"
+
+
+class View(msgspec.Struct, array_like=True, frozen=True):
+    """How a body shows the answer."""
+
+    named: str | None = None  # the function whose arguments the whole answer is
+    is_call: bool = False  # the whole answer is one call in JSON
+    hides_thoughts: bool = False
+
+
+PLAIN = View()
+
+
+class ClaimedSample(msgspec.Struct, array_like=True, frozen=True):
+    token_ids: bytes  # as `packed_ids` packs them
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+    @property
+    def ids(self) -> list[int]:
+        return _unpacked(self.token_ids)
+
+
+class Receipt(msgspec.Struct, array_like=True, frozen=True):
+    facts: dict[str, str]  # of the model, by words for people
+    params: dict[str, Any]  # those that aren't at their defaults, with the seed
+    prompt: bytes  # its ids, packed
+    samples: list[ClaimedSample]
+    adapter: str | None = None  # the digest of its files
+    is_chat: bool = False
+    tools: list[Any] = []
+    end: str = ""  # of the prompt's text, where the template may have begun a thought
+    beams: dict[str, Any] | None = None
+    media: list[bytes] = []  # digests
+    view: View = PLAIN
+
+    @property
+    def prompt_ids(self) -> list[int]:
+        return _unpacked(self.prompt)
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """The parameters; raises `RequestError` if they are invalid."""
+        try:
+            return msgspec.convert(self.params, SamplingParams, strict=False)
+        except (msgspec.ValidationError, TypeError, ValueError) as error:
+            raise RequestError(f"{_DAMAGED}: {error}") from error
+
+    @property
+    def beam_search(self) -> BeamSearchParams | None:
+        return None if self.beams is None else msgspec.convert(self.beams, BeamSearchParams, strict=False)
+
+    def text(self) -> str:
+        packed = zlib.compress(msgspec.msgpack.encode(self), 9)
+        return PREFIX + base64.urlsafe_b64encode(_sum(packed) + packed).decode().rstrip("=")
+
+    @classmethod
+    def read(cls, text: str) -> "Receipt":
+        """Raises `RequestError` for a text that is no whole receipt."""
+        body = text.strip().removeprefix(PREFIX)
+        if body == text.strip():
+            raise RequestError(f"{_DAMAGED}: it doesn't begin with {PREFIX}")
+        try:
+            found = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+            packed = found[_SUM_BYTES:]
+            if found[:_SUM_BYTES] != _sum(packed):
+                raise RequestError(f"{_DAMAGED}: its checksum is another")
+            unpacker = zlib.decompressobj()
+            receipt = msgspec.msgpack.decode(unpacker.decompress(packed, _MOST_BYTES), type=cls)
+        except (binascii.Error, UnicodeEncodeError, zlib.error, msgspec.MsgspecError) as error:
+            raise RequestError(f"{_DAMAGED}: {error}") from error
+        if any(len(ids) % 4 for ids in (receipt.prompt, *(sample.token_ids for sample in receipt.samples))):
+            raise RequestError(f"{_DAMAGED}: its tokens are cut off")
+        return receipt
+
+
+@dataclass(slots=True)
+class ReceiptDraft:
+    """What a receipt has before there is an answer; collects what the samples say."""
+
+    receipt: Receipt
+    said: list[list[int]]
+
+    @classmethod
+    def of(cls, receipt: Receipt, num_samples: int) -> "ReceiptDraft":
+        return cls(receipt, [[] for _ in range(num_samples)])
+
+    def take(self, output: RequestOutput) -> None:
+        """Add new output; the last one gets the receipt."""
+        for said, answer in zip(self.said, output.outputs, strict=True):
+            said += answer.token_ids
+        if output.finished and output.error_code == 200:
+            samples = [
+                ClaimedSample(packed_ids(said), answer.finish_reason, answer.stop_reason)
+                for said, answer in zip(self.said, output.outputs, strict=True)
+            ]
+            output.receipt = msgspec.structs.replace(self.receipt, samples=samples).text()
+
+
+def params_of(params: SamplingParams, settled: SamplingParams, seed: int) -> dict[str, Any]:
+    """The parameters in full, with what the model and its length have settled, and without what concerns only the
+    request's way through the engine."""
+    own = msgspec.structs.replace(
+        params, seed=seed, max_tokens=settled.max_tokens, min_tokens=settled.min_tokens, max_length=None, min_length=0,
+        early_stop=settled.early_stop, priority=0, cache_salt=None, continue_on_restart=True,
+        receipt=False,
+    )  # fmt: skip
+    default = msgspec.to_builtins(SamplingParams())
+    return {name: value for name, value in msgspec.to_builtins(own).items() if value != default.get(name)}
+
+
+def with_view(text: str, view: View) -> str:
+    """The receipts of a body that shows the answers in a way of its own."""
+    if view == PLAIN:
+        return text
+    receipts = map(Receipt.read, text.split(SEPARATOR))
+    return SEPARATOR.join(msgspec.structs.replace(each, view=view).text() for each in receipts)
+
+
+def unlike(receipt: Receipt, facts: Mapping[str, str], adapter: str | None) -> str | None:
+    """Why a model with these facts can't judge a receipt; None if it can."""
+    if receipt.adapter != adapter:
+        return f"its LoRA adapter is {_shown(receipt.adapter)}, and here that name has {_shown(adapter)}"
+    names = [*facts, *(name for name in receipt.facts if name not in facts)]
+    found = [name for name in names if receipt.facts.get(name) != facts.get(name) and name not in VERSIONS]
+    phrases = (f"{name} was {_shown(receipt.facts.get(name))} and is {_shown(facts.get(name))}" for name in found)
+    return "; ".join(phrases) or None
+
+
+def _shown(value: str | None) -> str:
+    return "none" if not value else f"{value[:12]}…" if len(value) >= 32 else value
+
+
+def packed_ids(ids: Sequence[int]) -> bytes:
+    """Ids byte by byte: first all lowest bytes, at last all highest, which are mostly 0 and take no room compressed."""
+    packed = column(ids)
+    return b"".join(packed[place::4] for place in range(4))
+
+
+def _unpacked(planes: bytes) -> list[int]:
+    packed, count = bytearray(len(planes)), len(planes) // 4
+    for place in range(4):
+        packed[place::4] = planes[place * count : (place + 1) * count]
+    return values(bytes(packed)).tolist()
+
+
+def _sum(packed: bytes) -> bytes:
+    return blake2b(packed, digest_size=_SUM_BYTES, person=b"penstock receipt").digest()

@@ -1,0 +1,113 @@
+"""Judges bodies by their receipts: has each answer drawn again from its own tokens, and compares.
+
+The claimed tokens go to the model with the request. It computes them like a prompt, and the answer ends with the first
+token that isn't the claimed one. An answer that is whole is compared with the body's text, reasons, counts and
+log-probabilities.
+"""
+
+import os
+import queue
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ...protocol.errors import RequestError
+from ...protocol.outputs import RequestOutput
+from ..requests.receipt import VERSIONS, Receipt
+from ..requests.request import Request
+from ..session.session import Session
+from .bodies import Answered, difference
+from .lines import ClaimedBody, from_file, from_outputs
+from .verdict import Verdict
+
+# The place of a token in a path to one of its figures.
+_TOKEN = re.compile(r"(?:logprobs|token_ids|content|tokens|text_offset)\[(\d+)\]")
+
+
+def judged(session: Session[Any], answers: Any) -> Iterator[Verdict]:
+    """Verdicts on outputs, or on the lines of a file, in their order."""
+    session.transport.check()
+    if isinstance(answers, str | os.PathLike):
+        with open(answers, "rb") as file:
+            yield from verdicts(session, from_file(file, os.fspath(answers)))
+        return
+    several = [answers] if isinstance(answers, RequestOutput) else answers
+    if not isinstance(several, Iterable):
+        raise RequestError(f"outputs must be RequestOutputs or a path, not {type(answers).__name__}.")
+    yield from verdicts(session, from_outputs(several))
+
+
+def verdicts(session: Session[Any], bodies: Iterator[ClaimedBody]) -> Iterator[Verdict]:
+    waiting: deque[ClaimedBody] = deque()
+    done: queue.SimpleQueue[Request] = queue.SimpleQueue()
+
+    def receipts() -> Iterator[Receipt]:
+        for body in bodies:
+            waiting.append(body)
+            yield from body.receipts
+
+    window = session.window(receipts(), None, done.put, ordered=True)
+    outputs: list[RequestOutput] = []  # of the first body that waits
+    try:
+        while not window.is_over:
+            window.fill()
+            while not done.empty():
+                window.finish(done.get())
+            for _, output in window.ready():
+                yield from _unjudged(waiting)
+                outputs.append(output)
+                if len(outputs) == len(waiting[0].receipts):
+                    yield _verdict(session, waiting.popleft(), outputs)
+                    outputs = []
+            if window.running:
+                window.finish(done.get())
+    finally:
+        window.abandon()
+    yield from _unjudged(waiting)
+
+
+def _unjudged(waiting: deque[ClaimedBody]) -> Iterator[Verdict]:
+    while waiting and not waiting[0].receipts:
+        body = waiting.popleft()
+        yield Verdict("not judged", body.name, body.reason)
+
+
+def _verdict(session: Session[Any], claimed: ClaimedBody, outputs: list[RequestOutput]) -> Verdict:
+    for receipt, output in zip(claimed.receipts, outputs, strict=True):
+        if output.error_code != 200:
+            return Verdict("not judged", claimed.name, output.error_msg)
+        if (verdict := _of_tokens(session, claimed.name, receipt, output)) is not None:
+            return verdict
+    answered = Answered(outputs, claimed.receipts, lambda: session.tokenizer)
+    try:
+        found = difference(claimed.body, answered)
+    except ValueError:  # another number of prompts or samples than the form has
+        return Verdict("differs", claimed.name, "its receipts are of another kind of answer")
+    if found is None:
+        return Verdict("proved", claimed.name)
+    place = _TOKEN.findall(found.path)
+    position = int(place[-1]) if place else None
+    return Verdict("differs", claimed.name, found.path, 0, position, found.had, found.expected)
+
+
+def _of_tokens(session: Session[Any], name: str, receipt: Receipt, output: RequestOutput) -> Verdict | None:
+    """The first difference between the tokens of a receipt and those that are drawn."""
+    decode = session.tokenizer.decode_token
+    for sample, (claimed, answer) in enumerate(zip(receipt.samples, output.outputs, strict=True)):
+        if (ids := claimed.ids) != answer.token_ids:
+            pairs = enumerate(zip(ids, answer.token_ids))
+            place = next((place for place, (had, draws) in pairs if had != draws), min(len(ids), len(answer.token_ids)))
+            had, draws = (tokens[place] if place < len(tokens) else None for tokens in (ids, answer.token_ids))
+            texts = (None if token is None else decode(token) for token in (had, draws))
+            return Verdict("differs", name, _other_version(session, receipt), sample, place, had, draws, *texts)
+        if claimed.finish_reason != answer.finish_reason or claimed.stop_reason != answer.stop_reason:
+            pair = claimed.finish_reason, answer.finish_reason
+            return Verdict("differs", name, "the receipt's finish_reason", sample, None, *pair)
+    return None
+
+
+def _other_version(session: Session[Any], receipt: Receipt) -> str | None:
+    """A remark if the answer was made by other kernels than these."""
+    plan, made_by = session.plan, receipt.facts.get(VERSIONS[1])
+    return None if plan is None or plan.kernels_digest == made_by else "it was made by another version of the kernels"

@@ -1,0 +1,88 @@
+"""Reads the answers that are to be verified: lines of a file, or outputs."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, NamedTuple
+
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.outputs import RequestOutput
+from ..requests.receipt import SEPARATOR, Receipt
+from ..rows.lines import read_lines
+from .bodies import is_known
+
+
+class ClaimedBody(NamedTuple):
+    """A body with its receipts, one for each prompt, or the reason why it has none that can be judged."""
+
+    name: str
+    body: Mapping[str, Any]
+    receipts: list[Receipt]
+    reason: str | None = None
+
+    @property
+    def model(self) -> str | None:
+        name = self.body.get("model")
+        return name if isinstance(name, str) else None
+
+
+def from_file(file: BinaryIO, name: str) -> Iterator[ClaimedBody]:
+    for number, line in enumerate(read_lines(file, name), start=1):
+        if isinstance(line, RequestError):
+            yield ClaimedBody(str(number), {}, [], str(line))
+        elif line.strip():
+            yield _of_line(str(number), line)
+
+
+def from_outputs(outputs: Iterable[RequestOutput]) -> Iterator[ClaimedBody]:
+    for number, output in enumerate(outputs):
+        if not isinstance(output, RequestOutput):
+            raise RequestError(f"outputs has {type(output).__name__} at {number}; it takes RequestOutput, or a path.")
+        yield _of_body(str(number), output.to_dict())
+
+
+def model_of(bodies: Iterable[ClaimedBody], name: str, given: str | None) -> tuple[str, Receipt]:
+    """The given model, or the one that all bodies name; and the first receipt."""
+    first: Receipt | None = None
+    models = set() if given is None else {given}
+    for each in bodies:
+        if each.receipts:
+            first = first or each.receipts[0]
+            models |= {each.model} if each.model and given is None else set()
+        if first is not None and given is not None:
+            break
+    if first is None:
+        raise ConfigError(f"{name} has no answer with a receipt. `penstock batch --receipt` adds them.")
+    if len(models) != 1:
+        found = f"several models ({', '.join(sorted(models)[:3])})" if models else "no model"
+        raise ConfigError(f"{name} names {found}. Give --model.")
+    return models.pop(), first
+
+
+def _of_line(number: str, line: str) -> ClaimedBody:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        return ClaimedBody(number, {}, [], f"it is no JSON: {error}")
+    if not isinstance(found, dict):
+        return ClaimedBody(number, {}, [], "it is no JSON object")
+    if "custom_id" not in found:
+        return _of_body(str(found.get("id", number)) if "outputs" in found else number, found)
+    response = found.get("response")
+    body = response.get("body") if isinstance(response, dict) else None
+    if not isinstance(body, dict):
+        return ClaimedBody(str(found["custom_id"]), {}, [], "it has no body")
+    return _of_body(str(found["custom_id"]), body)
+
+
+def _of_body(name: str, body: Mapping[str, Any]) -> ClaimedBody:
+    if body.get("error") or body.get("error_code", 200) != 200:
+        return ClaimedBody(name, body, [], "it is an error, not an answer")
+    text = body.get("receipt")
+    if not isinstance(text, str):
+        return ClaimedBody(name, body, [], "it has no receipt")
+    if not is_known(body):
+        return ClaimedBody(name, body, [], "it is no body of a chat, a completion or a response, and no output")
+    try:
+        return ClaimedBody(name, body, [Receipt.read(each) for each in text.split(SEPARATOR)])
+    except RequestError as error:
+        return ClaimedBody(name, body, [], str(error))
