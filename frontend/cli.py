@@ -57,6 +57,7 @@ GROUPS = (
         "logs": "show the log of the background daemon",
     }),
     Group("this machine", "", {
+        "cache": "list or prune what is kept on disk: packed weights, prefixes, downloads",
         "doctor": "check this machine, and suggest what to fix",
         "completion": "print a shell completion script",
     }),

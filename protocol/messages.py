@@ -252,11 +252,9 @@ class StepPlan(Message):
     def has_rows_only(self) -> bool:
         """Whether the plan has only rows and their block moves: no sequence enters, leaves or is masked, and there are
         no media and no layers of a chunk."""
-        if self.new or self.freed or self.forced or self.forks or self.masked:
+        if self.new or self.freed or self.forced or self.forks or self.masked or self.dropped_entries:
             return False
-        if self.dropped_entries or self.encodes or self.media or self.layered:
-            return False
-        return not any(group.copies for group in self.groups)
+        return not (self.encodes or self.media or self.layered or any(group.copies for group in self.groups))
 
 
 class MaskFrame(Message):
@@ -390,9 +388,8 @@ class Deltas(Message):
     deltas: list[Delta]
 
 
-EngineInbox = (
-    Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters | AboutDisk | GrammarsReady
-)
+FromWorker = StepResult | Loaded | Allocated | AboutDisk
+EngineInbox = Generate | Abort | FromWorker | Stop | StatsQuery | AboutAdapters | GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
 FrontendInbox = Hello | Ready | Notice | StartProgress | Started | Deltas | ChildFailure | Stats | LoraAnswer

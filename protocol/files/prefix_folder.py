@@ -12,7 +12,7 @@ Everything may be removed at any time, also while it is in use: what isn't found
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -72,18 +72,26 @@ class PrefixKind:
     def hold(self, about: About) -> None:
         """Make the folder, and hold it as in use as long as this process lives."""
         try:
-            with suppress(FileExistsError):
-                os.mkdir(self.folder, 0o700)
-            if self.folder.is_symlink() or self.folder.stat().st_uid != os.geteuid():
-                raise ConfigError(f"{self.folder} is a link or another user's folder. Remove it.")
-            held = os.open(self.folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            fcntl.flock(held, fcntl.LOCK_SH)
+            while not self._is_held():
+                pass  # somebody has just removed it
             written = self.folder / f"{_ABOUT}.{os.getpid()}"
             with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(msgspec.json.encode(about))
             os.rename(written, self.folder / _ABOUT)
         except OSError as error:
             raise ConfigError(f"Prefixes can't be kept in {self.folder}: {error.strerror}.") from error
+
+    def _is_held(self) -> bool:
+        with suppress(FileExistsError):
+            os.mkdir(self.folder, 0o700)
+        if self.folder.is_symlink() or self.folder.stat().st_uid != os.geteuid():
+            raise ConfigError(f"{self.folder} is a link or another user's folder. Remove it.")
+        try:
+            held = os.open(self.folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fcntl.flock(held, fcntl.LOCK_SH)
+            return os.path.samestat(os.fstat(held), os.stat(self.folder / _IN_USE))
+        except FileNotFoundError:
+            return False
 
     @property
     def about(self) -> About | None:
@@ -94,17 +102,38 @@ class PrefixKind:
 
     @property
     def is_in_use(self) -> bool:
+        with self._locked() as is_free:
+            return not is_free
+
+    def remove(self) -> None:
+        """Remove it with all its files, unless it is in use."""
+        with self._locked() as is_free:
+            if not is_free:
+                raise ConfigError(f"{self.folder} is in use.")
+            for entry in os.scandir(self.folder):
+                if entry.name.startswith(_ABOUT) or entry.name.endswith((SEGMENT, UNFINISHED)):
+                    os.unlink(entry.path)
+            with suppress(FileNotFoundError):
+                os.unlink(self.folder / _IN_USE)
+            os.rmdir(self.folder)
+
+    @contextmanager
+    def _locked(self) -> Iterator[bool]:
+        """Whether no process uses it, and none begins to before this ends."""
         try:
             file = os.open(self.folder / _IN_USE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
+        except FileNotFoundError:
+            yield True
+            return
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
+            is_free = True
+        except BlockingIOError:
+            is_free = False
+        try:
+            yield is_free
         finally:
             os.close(file)
-        return False
 
     def segments(self) -> Iterator[os.DirEntry[str]]:
         """Its finished files."""

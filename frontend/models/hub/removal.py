@@ -30,7 +30,7 @@ from .cache import (
 )
 
 # The worker's mark for the folder of packed weights.
-_PACKED = "packed weights"
+PACKED_WEIGHTS = "packed weights"
 
 
 @dataclasses.dataclass
@@ -126,7 +126,7 @@ def _made_from(snapshots: list[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def _packed(identities: Iterable[str]) -> Iterator[Path]:
-    for folder in own_folders(cache_folder(), "weights", _PACKED):
+    for folder in own_folders(cache_folder(), "weights", PACKED_WEIGHTS):
         for one in filter(None, identities):
             yield from folder.glob(f"{one}*")
 
