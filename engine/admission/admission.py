@@ -160,11 +160,12 @@ class Admission:
         return None if has_room else sequence
 
     def to_give_way(self, waiting: Sequence) -> Sequence | None:
-        """The running sequence to preempt for a waiting one: it has no higher priority and isn't its client's only
-        one."""
+        """The running sequence to preempt for a waiting one: of a lower priority, or of the same and not its client's
+        only one."""
+        priority = waiting.order[0]
         running = [
             sequence
             for sequence in self._running.decoding + self._running.prefilling
-            if sequence.is_running and sequence.client.num_running > 1 and sequence.order[0] >= waiting.order[0]
+            if sequence.is_running and sequence.order[0] >= priority + (sequence.client.num_running == 1)
         ]
         return victim(running) if running else None

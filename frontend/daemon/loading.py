@@ -31,6 +31,7 @@ class Loading:
         """`every` returns all models that may have processes."""
         self.settings = settings
         self.is_draining = False
+        self.num_waiting = 0  # loads that wait for leases to be given back
         self._every = every
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
@@ -85,6 +86,7 @@ class Loading:
                 await closing
             return
         self._released.clear()
+        self.num_waiting += 1
         try:
             await asyncio.wait_for(self._released.wait(), max(0.0, deadline - time.monotonic()))
         except TimeoutError:
@@ -93,6 +95,8 @@ class Loading:
                 f"{model.name} does not fit next to the models in use: {why.rstrip('.')}. "
                 f"What would have to go: {', '.join(users)}. Waited {self.settings.load_wait:.0f} s (load_wait)."
             ) from None
+        finally:
+            self.num_waiting -= 1
 
     async def _started(self, session: PrivateSession) -> None:
         starting = asyncio.ensure_future(self._threads.run(self._start, session))

@@ -41,6 +41,11 @@ class DaemonModels:
     def is_draining(self) -> bool:
         return self._loading.is_draining
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether a load waits until models in use are given back."""
+        return self._loading.num_waiting > 0
+
     def drain(self) -> None:
         """Load and lease no more models: the daemon is shutting down."""
         self._loading.is_draining = True

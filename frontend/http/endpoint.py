@@ -159,7 +159,9 @@ class Endpoint:
 
     async def _serve(self, scope: Scope, receive: Receive, charge: Charge, sender: "_ReplySender") -> None:
         body = bytearray()
-        if self._body is not None:
+        if self._body is None and scope["method"] == "POST":
+            check_same_site(scope)
+        elif self._body is not None:
             charge.grow(_REQUEST_BYTES)
             body = await self._server.bodies.read(scope, receive, charge)
         call = self._call(scope, charge, len(body))
@@ -188,7 +190,7 @@ class UploadEndpoint(Endpoint):
     """`work` gets the call and the upload, which is on the disk by then."""
 
     async def _serve(self, scope: Scope, receive: Receive, charge: Charge, sender: "_ReplySender") -> None:
-        check_same_site(scope)  # a form is all that a foreign page could send
+        check_same_site(scope)
         charge.grow(_REQUEST_BYTES + 2 * BUFFER_BYTES)
         call = self._call(scope, charge, 0)
         upload = await call.stored.upload(call.owner)

@@ -33,6 +33,11 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("media_usage_ratio", "gauge", "Share of the memory of encoded pictures in use", lambda s: s.media_usage),
     ("media_encoded_total", "counter", "Pictures and videos encoded", lambda s: s.encoded_media),
 )
+_STORED = {
+    "stored_bytes": "Bytes counted for clients' files",
+    "batches_unfinished": "Batches that haven't ended",
+    "batches_running": "Batches that are being answered",
+}
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "From a request's arrival to its first token",
     "time_between_tokens_seconds": "Between two tokens of a streamed answer",
@@ -92,8 +97,8 @@ class Metrics:
     def count(self, endpoint: str, status: int) -> None:
         self._replies[endpoint, status] += 1
 
-    def text(self, engines: Mapping[str, Stats], waiting: int) -> str:
-        return "\n".join((*_engines(engines), *self._own(waiting))) + "\n"
+    def text(self, engines: Mapping[str, Stats], waiting: int, stored: Mapping[str, int]) -> str:
+        return "\n".join((*_engines(engines), *self._own(waiting), *_stored(stored))) + "\n"
 
     def _own(self, waiting: int) -> Iterator[str]:
         yield from _head("http_waiting", "gauge", "Requests that wait before they reach a model (max_requests)")
@@ -116,6 +121,12 @@ def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
         yield from _head(name, kind, meaning)
         for model, stats in engines.items():
             yield f"penstock_{name}{{{_label(model)}}} {found(stats)}"
+
+
+def _stored(figures: Mapping[str, int]) -> Iterator[str]:
+    for name, figure in figures.items():
+        yield from _head(name, "gauge", _STORED[name])
+        yield f"penstock_{name} {figure}"
 
 
 def _head(name: str, kind: str, meaning: str) -> Iterator[str]:

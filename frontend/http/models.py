@@ -52,6 +52,10 @@ class Models(Protocol):
         Raises `ModelNotServedError` for an unknown name and another `PenstockError` if it can't be loaded.
         """
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        """Whether a model waits to be loaded until others aren't used any more."""
+
     async def listing(self) -> list[ServedName]: ...
 
     def unload(self, name: str) -> None:

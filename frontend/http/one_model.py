@@ -33,6 +33,10 @@ class OneModel:
         else:
             raise ModelNotServedError(unknown_model(name, self._names))
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        return False
+
     async def listing(self) -> list[ServedName]:
         session = await self._ready_session()
         card = ServedName(

@@ -90,6 +90,10 @@ class ServedModels:
         async with self._models.lease(own) as session:
             yield LoadedModel(session, own, adapter, serves_adapters=self._with_added)
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        return self._models.is_short_of_memory
+
     async def listing(self) -> list[ServedName]:
         cards = []
         for status in self._served():

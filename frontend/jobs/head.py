@@ -48,12 +48,14 @@ def differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> list[str]
     ]
 
 
-def refusal(phrases: list[str]) -> ConfigError:
-    return ConfigError(
-        f"This job was begun otherwise: {'; '.join(phrases)}. Its other answers would not be those of an uninterrupted "
-        "run. Run it as it was begun, give another output, or accept the change with --accept-change "
-        "(accept_change=True)."
-    )
+class ChangedFactsError(ConfigError):
+    def __init__(self, phrases: list[str]) -> None:
+        self.phrases = phrases
+        super().__init__(
+            f"This job was begun otherwise: {'; '.join(phrases)}. Its other answers would not be those of an "
+            "uninterrupted run. Run it as it was begun, give another output, or accept the change with --accept-change "
+            "(accept_change=True)."
+        )
 
 
 def _json(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ..session.session import Session
 from .formats.formats import require_format
-from .head import differences, facts_of_model, facts_of_settings, refusal
+from .head import ChangedFactsError, differences, facts_of_model, facts_of_settings
 from .job_files import JobFiles, Written
 from .job_input import JobInput
 from .journal import Journal
@@ -130,7 +130,7 @@ class Job:
             earlier = {name: value for name, value in earlier.items() if name in facts}
         phrases = differences(earlier, facts)
         if phrases and not self._accepts_change:
-            raise refusal(phrases)
+            raise ChangedFactsError(phrases)
         return phrases
 
     def _changed_rows(self) -> Iterator[int]:

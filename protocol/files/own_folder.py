@@ -131,17 +131,19 @@ class HeldFolder:
         """Rename it and let it go: from now on it belongs to the caller and isn't ours to remove."""
         self.path.rename(target)
         os.unlink(target / MARK)
-        self._let_go()
+        self.let_go()
 
     def remove(self) -> None:
         """Safe to call twice."""
         if self._mark >= 0:
             remove_own(self.path, self._what)
-            self._let_go()
+        self.let_go()
 
-    def _let_go(self) -> None:
-        os.close(self._mark)
-        self._mark = -1
+    def let_go(self) -> None:
+        """Leave it to whoever holds it next. Safe to call twice."""
+        if self._mark >= 0:
+            os.close(self._mark)
+            self._mark = -1
 
 
 def remove_abandoned(parent: Path, prefix: str, what: str) -> None:

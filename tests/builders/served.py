@@ -32,6 +32,7 @@ class Served:
     server: HttpServer
     llm: AsyncLLM
     loop: asyncio.AbstractEventLoop
+    stored: Batches
 
     @property
     def address(self) -> str:
@@ -75,7 +76,7 @@ def served(
     with TemporaryDirectory() as folder:
         server = run(start())
         try:
-            yield Served(server, llm, loop)
+            yield Served(server, llm, loop, stored[0])
         finally:
             run(server.close(2.0))
             run(stored[0].close())

@@ -60,6 +60,16 @@ def test_a_client_that_holds_everything_with_long_answers_gives_a_place_within_s
         assert harness.tokens(asked.request_id) == answer(asked, 0, 128)[0]
 
 
+def test_the_only_slot_goes_to_a_higher_priority_and_the_answer_that_gave_way_goes_on():
+    harness = Harness(max_num_seqs=1, num_blocks=300)
+    harness.add(below := prompt(0, [1], client="batch", priority=5, max_tokens=60))
+    harness.plan()
+    harness.add(prompt(10, [5], client="person", max_tokens=2))
+    assert steps_until(harness, 10, 100) <= PATIENCE_STEPS + 4
+    harness.run()
+    assert harness.tokens(0) == answer(below, 0, 128)[0]
+
+
 def test_nobody_gives_way_to_a_lower_priority_with_a_single_place_to_its_own_client_or_takes_a_place_back_at_once():
     harness = Harness(max_num_seqs=3, num_blocks=300)
     harness.add(*(prompt(number, [number + 1], max_tokens=100 if number < 3 else 2) for number in range(20))).run()

@@ -12,13 +12,18 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from ....protocol.errors import PenstockError
 from ...jobs.job_files import JobFiles
 from ..files.store import write_whole
 from ..schemas.files import BatchObject
 from .input_check import custom_ids
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
-_EXPIRED = "This request could not be answered before the completion window expired."
+# Outcomes after which the error file names the requests that have no answer, and why they have none.
+_UNANSWERED = {
+    "expired": "This request could not be answered before the completion window expired.",
+    "failed": "This request was not answered before the batch failed; the batch's errors say why.",
+}
 
 
 class BatchRecord(msgspec.Struct):
@@ -57,10 +62,14 @@ class BatchFolder:
         """A second name of the input keeps it there if its file is deleted."""
         self.path.mkdir(mode=0o700)
         try:
-            os.link(source, self.input)
-        except OSError:  # a file system without second names
-            shutil.copyfile(source, self.input)
-        self.write(description)
+            try:
+                os.link(source, self.input)
+            except OSError:  # a file system without second names
+                shutil.copyfile(source, self.input)
+            self.write(description)
+        except OSError:
+            self.remove()
+            raise
 
     def write(self, description: bytes) -> None:
         write_whole(self._description, description)
@@ -71,18 +80,26 @@ class BatchFolder:
         has_journal = files.journal.is_file()
         if has_journal:
             files.write()
-        if record.outcome == "expired":
-            self._add_expired(files, "ab" if has_journal else "wb")
+        if record.outcome in _UNANSWERED and record.shown.in_progress_at is not None:
+            self._add_unanswered(files, record.outcome, "ab" if has_journal else "wb")
         return Outputs(*(path if _has_content(path) else None for path in (files.output, files.errors)))
 
-    def _add_expired(self, files: JobFiles, mode: Literal["ab", "wb"]) -> None:
+    def _add_unanswered(self, files: JobFiles, outcome: str, mode: Literal["ab", "wb"]) -> None:
+        """Add the requests without an answer to the file of errors."""
         done = files.state().done if files.journal.is_file() else ()
-        error = {"code": "batch_expired", "message": _EXPIRED}
+        error = {"code": f"batch_{outcome}", "message": _UNANSWERED[outcome]}
         with open(files.errors, mode) as errors:
             for custom_id in custom_ids(self.input, lambda row: row not in done):
                 digits = blake2b(custom_id.encode(), digest_size=12).hexdigest()
                 line = {"id": f"batch_req_{digits}", "custom_id": custom_id, "response": None, "error": error}
                 errors.write(msgspec.json.encode(line) + b"\n")
+
+    def count(self) -> tuple[int, int] | None:
+        """Rows that are done, and of these the failed ones, as far as the journal can be read."""
+        with suppress(OSError, PenstockError, msgspec.MsgspecError):
+            state = JobFiles.of(self.output).state()
+            return state.num_done, state.num_failed
+        return None
 
     def clear(self) -> None:
         """Remove everything but the description."""

@@ -6,7 +6,7 @@ threads, and have a lower priority than any request of a person.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from ...requests.pending_request import PendingRequest
 from ...requests.prompts import Conversation, Messages, ParsedPrompt, RenderedPrompt
 from ...requests.request import Notify, guarded
 from ...session.private import PrivateSession
+from ...session.session import LoraAdapters
 from ..answers.errors import ApiError
 from ..answers.generation import check_asked
 from ..loaded_model import LoadedModel
@@ -37,6 +38,7 @@ class BatchSession(PrivateSession):
         self._options = options
         self._client = f"batches of {owner}"
         self._num_rows = num_rows
+        self.adapters = _OwnAdapters(self.adapters, model.lora_name)  # type: ignore[assignment]
         self.door = BatchDoor(self.door.of(self._client), model, options, owner)  # type: ignore[assignment]
 
     @property
@@ -69,6 +71,16 @@ class BatchSession(PrivateSession):
             return threads.submit(render, client=self._client).result()
         except (ApiError, RequestError) as error:
             return RequestError(str(error))
+
+
+class _OwnAdapters(NamedTuple):
+    """The adapters that a batch depends on: the one that is its model."""
+
+    every: LoraAdapters
+    name: str | None
+
+    def folders(self) -> dict[str, str]:
+        return {name: folder for name, folder in self.every.folders().items() if name == self.name}
 
 
 class BatchDoor:

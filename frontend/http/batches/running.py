@@ -17,19 +17,23 @@ from ....protocol.errors import (
     OutOfMemoryError,
     PenstockError,
 )
+from ...jobs.head import ChangedFactsError
 from ...jobs.job import Job, JobOptions
 from ...jobs.records import JobState
 from ...session.threads import in_own_thread
+from ..answers.errors import as_api_error, log
 from ..models import ModelNotServedError, Models
 from ..options import HttpOptions
 from ..requests.request_parts import COMPLETION_TOKENS
 from .record import BatchFolder, BatchRecord
 from .rules import BatchSession
 
-# One slot of the engine in four is left to people.
+# One slot of the engine in four, and at least one, is left to people.
 _KEPT = 4
-_MOST_FRUITLESS = 3  # attempts without any answer that end a batch
+# Attempts without any answer that end a batch. A line that kills the model is found by three of them.
+_MOST_FRUITLESS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+_LOOK_SECONDS = 1.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -42,7 +46,11 @@ class BatchFailed(Exception):
 
 
 class _Stopped(Exception):
-    pass
+    """The thread has been told to end."""
+
+
+class _GivesWay(Exception):
+    """Somebody waits for another model, which needs the memory of this one."""
 
 
 class RunningBatch:
@@ -79,7 +87,11 @@ class RunningBatch:
             try:
                 if await self._attempt():
                     return
-            except PenstockError as error:
+            except _GivesWay:
+                pause = _LONGEST_PAUSE
+            except Exception as error:
+                if not isinstance(error, PenstockError):
+                    log.error("a batch has met a fault of the server", exc_info=error)
                 has_progress = self.count()[0] > num_done
                 pause = _FIRST_PAUSE if has_progress else min(2 * pause, _LONGEST_PAUSE)
                 num_fruitless = 0 if has_progress or _passes(error) else num_fruitless + 1
@@ -92,20 +104,22 @@ class RunningBatch:
         async with self._models.lease(self.record.shown.model) as model:
             plan = model.session.door.plan
             num_rows = model.session.tree_config.step_limits(plan.device)[0]
-            most = max(1, num_rows - num_rows // _KEPT)
+            most = max(1, num_rows - max(1, num_rows // _KEPT))
             session = BatchSession(model, self._options, self.record.owner, lambda: self._share(self, most))
             is_stopped, self.tree = threading.Event(), model.session.transport
             work = asyncio.ensure_future(in_own_thread(self._work, session, is_stopped))
             try:
-                return await asyncio.shield(work)
-            except asyncio.CancelledError:
+                while not work.done():
+                    await asyncio.wait([work], timeout=_LOOK_SECONDS)
+                    if self._models.is_short_of_memory and not work.done():
+                        raise _GivesWay
+                return work.result()
+            finally:
                 is_stopped.set()
                 while not work.done():  # the model is leased, and the journal is its own, until then
                     with suppress(asyncio.CancelledError):
                         await asyncio.wait([work])
                 work.exception()
-                raise
-            finally:
                 self.tree = None
 
     def _work(self, session: BatchSession, is_stopped: threading.Event) -> bool:
@@ -128,16 +142,18 @@ class RunningBatch:
                 self._state = None
 
 
-def _passes(error: PenstockError) -> bool:
+def _passes(error: Exception) -> bool:
     """Whether it is worth waiting: for memory, for room on the disk, for a model that is served again."""
     cause = error.__cause__
     is_full = isinstance(cause, OSError) and cause.errno in _FULL
     return is_full or isinstance(error, (OutOfMemoryError, BusyError, ClosedError, ModelNotServedError))
 
 
-def _failure(error: PenstockError) -> BatchFailed:
-    if isinstance(error, ConfigError):  # the head of its journal has other facts
-        return BatchFailed("model_changed", str(error))
+def _failure(error: Exception) -> BatchFailed:
+    if isinstance(error, ChangedFactsError):
+        changes = "; ".join(error.phrases)
+        sentence = f"The model is another one than when the batch began: {changes}. Ask what is left in a new batch."
+        return BatchFailed("model_changed", sentence)
     if isinstance(error, EngineDeadError):
         return BatchFailed("model_died", "The model's processes have died again and again while they answered it.")
-    return BatchFailed("server_error", str(error))
+    return BatchFailed("server_error", str(as_api_error(error)))

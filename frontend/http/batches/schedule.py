@@ -63,6 +63,9 @@ class Schedule:
                 self.records[record.shown.id] = record
                 if record.has_ended:  # perhaps just before a crash
                     folder.clear()
+                elif (found := folder.count()) is not None:
+                    counts, (num_done, num_failed) = record.shown.request_counts, found
+                    counts.completed, counts.failed = num_done - num_failed, num_failed
             elif path.name.startswith("batch_"):
                 folder.remove()
 
@@ -89,6 +92,10 @@ class Schedule:
     @property
     def has_unfinished(self) -> bool:
         return any(not record.has_ended for record in self.records.values())
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
 
     async def add(self, record: BatchRecord, source: Path) -> None:
         """Raises OSError if it can't be kept."""

@@ -74,6 +74,8 @@ class Batches:
         """Suspend all batches; they go on when the server starts again."""
         if self._open is not None:
             await self._open[1].close()
+        if self._held is not None:
+            self._held.let_go()
 
     async def _opened(self) -> FileStore:
         async with self._opening:
@@ -110,6 +112,17 @@ class Batches:
         if self._open is None:
             raise ApiError(404, "There are no files and no batches here yet.")
         return self._open
+
+    def figures(self) -> dict[str, int]:
+        if self._open is None:
+            return {"stored_bytes": 0, "batches_unfinished": 0, "batches_running": 0}
+        store, schedule = self._open
+        unfinished = sum(not record.has_ended for record in schedule.records.values())
+        return {
+            "stored_bytes": store.used.total(),
+            "batches_unfinished": unfinished,
+            "batches_running": schedule.num_running,
+        }
 
     # --- files -------------------------------------------------------------------------------------------------------
 

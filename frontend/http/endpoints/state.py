@@ -141,7 +141,8 @@ async def metrics(call: Call, body: None) -> Reply:
     engines: dict[str, Stats] = {}
     with suppress(TimeoutError, PenstockError):
         engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
-    text = call.server.metrics.text(engines, call.server.concurrency.waiting)
+    stored = call.server.stored.figures() if call.server.stored is not None else {}
+    text = call.server.metrics.text(engines, call.server.concurrency.waiting, stored)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -14,6 +14,8 @@ _MOST_HEADER_BYTES = 8 << 10
 _BOUNDARY = re.compile(r';\s*boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))', re.IGNORECASE)
 _DISPOSITION = re.compile(r"content-disposition:\s*form-data\s*((?:;.*)?)", re.IGNORECASE)
 _PARAMETER = re.compile(r';\s*([\w*]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
+# What clients write for characters that would end a name.
+_ESCAPED = {"%22": '"', "%0A": "\n", "%0D": "\r"}
 _END = b"\r\n\r\n"
 
 
@@ -123,4 +125,5 @@ def _part_head(head: bytes) -> PartHead:
 
 
 def _value(found: re.Match[str]) -> str:
-    return re.sub(r"\\(.)", r"\1", found[2]) if found[2] is not None else found[3]
+    value: str = re.sub(r"\\(.)", r"\1", found[2]) if found[2] is not None else found[3]
+    return re.sub("%22|%0A|%0D", lambda escape: _ESCAPED[escape[0]], value)

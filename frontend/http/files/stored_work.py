@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 class StoredWork(Protocol):
     """An `owner` sees its own files and batches alone."""
 
+    def figures(self) -> dict[str, int]:
+        """Gauges for the metrics."""
+
     async def upload(self, owner: str) -> "Upload": ...
     async def files(self, owner: str, query: FileQuery) -> tuple[list[FileObject], bool]: ...
     async def file(self, owner: str, file_id: str) -> FileObject: ...

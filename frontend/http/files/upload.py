@@ -77,8 +77,10 @@ class Upload:
         if encoding is not None and encoding.strip().lower() != b"identity":
             raise ApiError(415, "Compressed bodies are not taken; send the form as it is.")
         boundary = boundary_of((kind or b"").decode("latin-1"))
-        if length is not None and length.isdigit() and int(length[:20]) > self._most_bytes + _FORM_BYTES:
-            raise self._too_large()
+        if length is not None and length.isdigit():
+            if int(length[:20]) > self._most_bytes + _FORM_BYTES:
+                raise self._too_large()
+            self._charge(int(length))  # at once, so that of several uploads the first ones fit
         return boundary
 
     @property
@@ -114,11 +116,14 @@ class Upload:
             self._fields[name] = b""
 
     def _count(self, num_bytes: int) -> None:
-        """Charge the owner before the bytes are kept."""
         self._size += num_bytes
         if self._size > self._most_bytes:
             raise self._too_large()
-        more = counted(self._size) - self._counted
+        self._charge(self._size)
+
+    def _charge(self, num_bytes: int) -> None:
+        """Count so many bytes to the owner's, before they are kept."""
+        more = max(0, counted(num_bytes) - self._counted)
         self._counted += more
         self._store.used[self._owner] += more
         self._store.check_quota(self._owner)

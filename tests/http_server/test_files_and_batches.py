@@ -1,0 +1,383 @@
+"""Files and batches over HTTP: whose they are, what is refused, and that a batch's answers are those of a job."""
+
+import asyncio
+import json
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from builders.cases import for_each
+from builders.raw_http import replies, spoken
+from builders.served import running_model, served
+from builders.watching import wait_until
+from hypothesis import given
+from hypothesis import strategies as some
+
+from penstock import SamplingParams
+from penstock.frontend.http.answers.errors import ApiError
+from penstock.frontend.http.batches.service import Batches
+from penstock.frontend.http.files.multipart import FormParser, PartHead
+from penstock.frontend.http.files.store import FileStore, StoredFile, new_id
+from penstock.frontend.http.files.upload import sanitized
+from penstock.frontend.http.one_model import OneModel
+from penstock.frontend.http.operations import OPERATIONS
+from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.requests.guard import owners
+from penstock.frontend.http.schemas.files import FileObject, FileQuery, NewBatch
+from penstock.frontend.rows.line_forms import LINE_FORMS
+
+CHATS = "/v1/chat/completions"
+BOUND = 120.0
+
+
+def line(name: str, url: str = CHATS, **body: Any) -> str:
+    asked = {"/v1/completions": {"prompt": [5, 6]}, "/v1/responses": {"input": "one"}}.get(
+        url, {"messages": [{"role": "user", "content": name}], "max_tokens": 4}
+    )
+    return json.dumps({"custom_id": name, "method": "POST", "url": url, "body": {"model": "pocket", **asked, **body}})
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[tuple]:
+    options = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 256, "max_num_seqs": 4}
+    with running_model("pocket", **options) as found:
+        yield found
+
+
+@contextmanager
+def clients(model: tuple, *keys: str, **options: Any) -> Iterator[Any]:
+    with served(*model, **options) as server:
+        made = [
+            openai.OpenAI(base_url=server.address + "/v1", api_key=key, max_retries=0, timeout=BOUND)
+            for key in keys or ("none",)
+        ]
+        yield (server, *made)
+        for client in made:
+            client.close()
+
+
+def ended(client: openai.OpenAI, content: str, endpoint: str = CHATS, **more: Any) -> Any:
+    """The batch of these lines once it has ended."""
+    file = client.files.create(file=("in.jsonl", content.encode()), purpose="batch")
+    batch = client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", **more)
+    wait_until(lambda: client.batches.retrieve(batch.id).status in ("completed", "failed"), BOUND, "it has ended")
+    return client.batches.retrieve(batch.id)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_files_are_kept_listed_read_and_deleted_and_seen_by_nobody_else(model, keys):
+    with clients(model, "first", "second", **keys) as (_, first, second):
+        made = [first.files.create(file=(f"../a/{n}\n.jsonl", b"x" * n), purpose="batch") for n in (1, 2, 3)]
+        assert [file.bytes for file in made] == [1, 2, 3] and made[0].filename == "1.jsonl"
+        ids = [file.id for file in made]
+        assert [file.id for file in first.files.list(order="asc", purpose="batch")] == ids
+        assert [file.id for file in first.files.list(order="asc", limit=1, after=ids[0])] == ids[1:]
+        assert first.files.content(ids[2]).read() == b"xxx" and first.files.retrieve(ids[1]) == made[1]
+        assert list(second.files.list()) == []
+        batch = {"endpoint": CHATS, "completion_window": "24h", "input_file_id": ids[0]}
+        for call in (
+            lambda: second.files.retrieve(ids[0]), lambda: second.files.content(ids[0]),
+            lambda: second.files.delete(ids[0]), lambda: second.batches.create(**batch),
+        ):  # fmt: skip
+            with pytest.raises(openai.NotFoundError):
+                call()
+        for file in first.files.list(limit=1):  # a page goes on behind what has just been deleted
+            assert first.files.delete(file.id).deleted
+        assert list(first.files.list()) == []
+
+
+def form(content: bytes, purpose: bytes = b"batch") -> bytes:
+    return (
+        b'--B\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n' + purpose + b"\r\n"
+        b'--B\r\nContent-Disposition: form-data; name="file"; filename="a"\r\nContent-Type: x/y\r\n\r\n'
+        + content + b"\r\n--B--\r\n"
+    )  # fmt: skip
+
+
+MULTIPART = "multipart/form-data; boundary=B"
+GOOD = form(b"some")
+REFUSED = [
+    ("multipart/form-data", "", GOOD, 400, "names no boundary"),
+    ("application/json", "", b"{}", 415, "comes as a form"),
+    (MULTIPART, "Content-Encoding: gzip", GOOD, 415, "Compressed"),
+    (MULTIPART, "Origin: http://elsewhere", GOOD, 403, "another site"),
+    (MULTIPART, "", GOOD[:-8], 400, "boundary"),
+    (MULTIPART, "", b"x" * 1000, 400, "last boundary"),
+    (MULTIPART, "", form(b""), 400, "empty"),
+    (MULTIPART, "", form(b"a")[:-7] + b"\r\n" + form(b"b"), 400, "twice"),
+    (MULTIPART, "", form(b"a", b"fine-tune"), 400, "batches alone"),
+    (MULTIPART, "", form(b"a", b"x" * 5000), 400, "1,024 bytes"),
+    (MULTIPART, "", form(b"a").replace(b'name="file"', b'name="other"'), 400, "no file"),
+    (MULTIPART, "", form(b"a").replace(b'; name="purpose"', b""), 400, "no name"),
+    (MULTIPART, "", b"--B\r\nX: " + b"y" * 20_000, 400, "8,192 bytes"),
+    (MULTIPART, "", form(b"y" * 3000), 413, "at most 2,000 bytes"),
+    (MULTIPART, "", form(b"y" * 1900) + b" " * 80_000, 413, "at most 2,000 bytes"),
+]
+
+
+@pytest.fixture(scope="module")
+def small(model) -> Iterator[Any]:
+    with served(*model, max_file_bytes=2000, max_stored_bytes=200_000) as server:
+        yield server
+
+
+@for_each("kind, header, body, status, words", REFUSED)
+def test_an_upload_that_is_no_proper_form_is_refused_and_leaves_nothing(small, kind, header, body, status, words):
+    head = f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nConnection: close\r\n"
+    head += f"{header}\r\n" * bool(header) + f"Content-Length: {len(body)}\r\n\r\n"
+    [reply] = replies(spoken(small.port, head.encode() + body))
+    assert reply.status == status and words in json.loads(reply.body)["error"]["message"], reply
+    store = small.stored._open[0]
+    wait_until(lambda: not store.used[""], BOUND, "what was counted meanwhile is given back")
+    assert list(store.folder.iterdir()) == []
+
+
+def test_what_an_owner_may_keep_is_counted_while_it_arrives(small):
+    with openai.OpenAI(base_url=small.address + "/v1", api_key="none", max_retries=0) as client:
+        kept = [client.files.create(file=("a", b"x"), purpose="batch") for _ in range(3)]  # 64 KiB each, at least
+        with pytest.raises(openai.BadRequestError, match="max_stored_bytes"):
+            client.files.create(file=("a", b"x"), purpose="batch")
+        for file in kept:
+            client.files.delete(file.id)
+
+
+@given(
+    pieces=some.lists(some.sampled_from([b"\r\n", b"--", b"B", b"\r", b"\n", b"-", b"x", b"\r\n--C"]), max_size=12),
+    cuts=some.lists(some.integers(0, 400)),
+)
+def test_a_form_is_read_alike_however_it_is_cut(pieces, cuts):
+    content = b"".join(pieces).replace(b"\r\n--B", b"\r\n--A")
+    body, parser = form(content), FormParser(b"B")
+    ends = [0, *sorted(cut for cut in cuts if cut < len(body)), len(body)]
+    events = [event for start, end in zip(ends, ends[1:], strict=False) for event in parser.feed(body[start:end])]
+    parser.end()
+    heads = [event for event in events if isinstance(event, PartHead)]
+    assert heads == [PartHead("purpose", None), PartHead("file", "a")]
+    first_end = events.index(None)
+    assert b"".join(event for event in events[first_end:] if isinstance(event, bytes)) == content
+
+
+@for_each("given, name", [("../../etc/passwd", "passwd"), ("C:\\x\\y.jsonl", "y.jsonl"), ("..", "file"),
+                          ("a\x00\u202eb\n", "ab"), ("", "file"), ("x" * 999, "x" * 255)])  # fmt: skip
+def test_a_name_has_no_folders_and_misleads_nobody(given, name):
+    assert sanitized(given) == name
+
+
+def test_a_store_opens_with_whole_files_alone_and_forgets_them_when_their_time_is_over(tmp_path):
+    now = [1000.0]
+    options = HttpOptions()
+    store = FileStore(tmp_path / "files", options, lambda: now[0])
+    shown = FileObject(id=new_id("file-"), bytes=3, created_at=1000, filename="a", purpose="batch", expires_at=2000)
+    (tmp_path / "arrived").write_bytes(b"abc")
+    store.keep(tmp_path / "arrived", StoredFile("me", shown))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in store.folder.iterdir()} == {0o600}
+    for name in ("x.unfinished", "file-0.content", "file-1.json.unfinished"):  # as a crash leaves them
+        (store.folder / name).write_bytes(b"half")
+    again = FileStore(tmp_path / "files", options, lambda: now[0])
+    assert again.listing("me", FileQuery()) == ([shown], False) and len(list(store.folder.iterdir())) == 2
+    now[0] = 2000.0
+    with pytest.raises(ApiError, match="expired"):
+        again.find(shown.id, "me")
+    [over] = again.expired()
+    again.forget(over)
+    again.remove(over)
+    assert list(store.folder.iterdir()) == [] and not again.used.total()
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_endpoint_that_answers_with_text_takes_lines():
+    assert set(LINE_FORMS) == {row.path for row in OPERATIONS if row.answer_ids}
+
+
+@for_each("endpoint", LINE_FORMS)
+def test_a_batch_has_the_answers_of_a_job_byte_for_byte(model, endpoint, tmp_path):
+    llm, loop = model
+    content = "\n".join([line(f"r{n}", endpoint, seed=n) for n in range(7)] + [line("wrong", endpoint, colour=1)])
+    (tmp_path / "in.jsonl").write_text(content)
+    with clients(model) as (_, client):
+        batch = ended(client, content, endpoint, metadata={"a": "b"})
+        found = [client.files.content(each).read() for each in (batch.output_file_id, batch.error_file_id)]
+    assert (batch.status, batch.metadata, batch.model) == ("completed", {"a": "b"}, "pocket")
+    assert (batch.request_counts.completed, batch.request_counts.failed, batch.request_counts.total) == (7, 1, 8)
+    if endpoint == CHATS:  # the others' limit is the context, or 16
+        job = asyncio.run_coroutine_threadsafe(
+            llm.batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), loop
+        ).result(BOUND)
+        assert found == [job.output.read_bytes(), job.errors.read_bytes()]
+    assert [json.loads(each)["custom_id"] for each in found[0].splitlines()] == [f"r{n}" for n in range(7)]
+    assert "'colour'" in json.loads(found[1])["response"]["body"]["error"]["message"]
+
+
+@for_each("lines, code, number", [
+    ([], "empty_file", None), (["nonsense"], "invalid_json_line", 1), (["", "[1]"], "invalid_json_line", 2),
+    ([line("a"), line("a")], "duplicate_custom_id", 2), ([line("a"), line("b", model="x")], "mismatched_model", 2),
+    ([line("a", model="nobody")], "model_not_found", 1), ([line("a", "/v1/completions")], "mismatched_url", 1),
+    ([line("a").replace("POST", "GET")], "invalid_method", 1), (["[" * 5000], "invalid_json_line", 1),
+    ([line("a", model=None)], "missing_required_parameter", 1),
+    ([line("a").replace('"custom_id"', '"id"')], "missing_required_parameter", 1),
+    ([line("a", messages="x" * 9000)], "line_too_long", 1),
+    ([line(str(n)) for n in range(11)], "too_many_requests", 11),
+])  # fmt: skip
+def test_a_wrong_input_fails_with_the_line(limited, lines, code, number):
+    batch = ended(limited, "\n".join(lines) + "\n")
+    [fault] = batch.errors.data
+    assert (batch.status, fault.code, fault.line) == ("failed", code, number) and batch.output_file_id is None
+
+
+@pytest.fixture(scope="module")
+def limited(model) -> Iterator[openai.OpenAI]:
+    with clients(model, max_body_bytes=8000, max_batch_lines=10) as (_, client):
+        yield client
+
+
+# --- their course -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow() -> Iterator[tuple]:
+    """One slot, and steps that take their time."""
+    options = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 64, "max_num_seqs": 1}
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+        with running_model("pocket", **options) as model:
+            yield model
+
+
+class Course:
+    """A service without a server, in the model's loop, whose clock the test sets."""
+
+    def __init__(self, model: tuple, folder: Path, **options: Any) -> None:
+        self.llm, self.loop = model
+        self.folder, self.options, self.now = folder, HttpOptions(**options), time.time()
+        self.service = self.run(self._open)
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work(), self.loop).result(BOUND)
+
+    async def _open(self) -> Batches:
+        service = Batches(OneModel(self.llm, "pocket"), self.options, self.folder, clock=lambda: self.now)
+        await service.start()
+        return service
+
+    def restart(self) -> None:
+        self.run(self.service.close)
+        self.service = self.run(self._open)
+
+    def begin(self, content: str, owner: str = "") -> str:
+        async def work() -> str:
+            upload = await self.service.upload(owner)
+            parts = [{"type": "http.request", "body": form(content.encode()), "more_body": False}]
+            await upload.read({"headers": [(b"content-type", MULTIPART.encode())]}, lambda: _next(parts))
+            file = await upload.keep()
+            await upload.close()
+            new = NewBatch(input_file_id=file.id, endpoint=CHATS, completion_window="1h")
+            return (await self.service.create(owner, new)).id
+
+        return self.run(work)
+
+    def batch(self, batch_id: str, owner: str = "") -> Any:
+        return self.run(lambda: self.service.batch(owner, batch_id))
+
+    def until(self, batch_id: str, *statuses: str, least: int = 0, owner: str = "") -> Any:
+        def holds() -> bool:
+            found = self.batch(batch_id, owner)
+            return found.status in statuses and found.request_counts.completed >= least
+
+        wait_until(holds, BOUND, f"{statuses}, {least} done")
+        return self.batch(batch_id, owner)
+
+    def lines(self, file_id: str | None, owner: str = "") -> list[Any]:
+        if file_id is None:
+            return []
+        _, pieces = self.run(lambda: self.service.content(owner, file_id))
+        return [json.loads(each) for each in b"".join(pieces).splitlines()]
+
+
+async def _next(parts: list) -> Any:
+    return parts.pop(0)
+
+
+@pytest.fixture
+def course(slow, tmp_path) -> Iterator[Callable[..., Course]]:
+    made: list[Course] = []
+
+    def course(**options: Any) -> Course:
+        made.append(Course(slow, tmp_path / str(len(made)), **options))
+        return made[-1]
+
+    yield course
+    for each in made:
+        each.run(each.service.close)
+
+
+LONG = "\n".join(line(f"r{n}", max_tokens=20) for n in range(200))
+
+
+def test_a_batch_that_is_cancelled_or_expires_keeps_its_answers_and_says_what_has_none(course):
+    found = course()
+    batch_id = found.begin(LONG)
+    found.until(batch_id, "in_progress", least=1)
+    assert found.run(lambda: found.service.cancel("", batch_id)).status == "cancelling"
+    batch = found.until(batch_id, "cancelled")
+    assert 0 < len(found.lines(batch.output_file_id)) == batch.request_counts.completed < 200
+    assert batch.error_file_id is None
+    with pytest.raises(ApiError, match="no file"):
+        found.run(lambda: found.service.file("another", batch.output_file_id))
+    late = found.begin(LONG)
+    found.until(late, "in_progress", least=1)
+    found.restart()
+    found.now += 3601.0
+    found.restart()
+    batch = found.until(late, "expired")
+    answers, errors = found.lines(batch.output_file_id), found.lines(batch.error_file_id)
+    assert answers and len(answers) + len(errors) == 200 and errors[0]["error"]["code"] == "batch_expired"
+    wait_until(lambda: not list(found.folder.rglob("*put.jsonl*")), BOUND, "nothing of the job is left")
+
+
+def test_a_batch_goes_on_after_a_restart_and_a_request_of_a_person_goes_before_it(course, slow):
+    short = "\n".join(line(f"r{n}", max_tokens=20) for n in range(8))
+    found = course()
+    whole = found.lines(found.until(found.begin(short), "completed").output_file_id)
+    again = found.begin(short)
+    found.until(again, "in_progress", least=1)
+    found.restart()
+    assert found.batch(again).request_counts.completed >= 1
+    assert found.lines(found.until(again, "completed").output_file_id) == whole
+    long = found.begin(LONG)
+    found.until(long, "in_progress", least=1)
+    llm, _ = slow
+    [answer] = found.run(lambda: llm.generate([5, 6], SamplingParams(max_tokens=2)))
+    assert answer.finished and found.batch(long).status == "in_progress"
+
+
+def test_batches_of_a_key_that_is_gone_wait_until_it_is_back(course, tmp_path):
+    (tmp_path / "keys").write_text("first\nsecond\n")
+    found = course(api_key_file=str(tmp_path / "keys"))
+    [first, second] = sorted(owners(found.options))
+    batches = {owner: found.begin(LONG, owner) for owner in (first, second)}
+    for owner, batch_id in batches.items():  # side by side
+        found.until(batch_id, "in_progress", least=1, owner=owner)
+    models = found.service._models
+
+    async def change(options: HttpOptions) -> None:
+        found.service.change(models, options)
+
+    (tmp_path / "fewer").write_text("first\n")
+    fewer = HttpOptions(api_key_file=str(tmp_path / "fewer"))
+    [kept] = owners(fewer)
+    gone = second if kept == first else first
+    found.run(lambda: change(fewer))
+    schedule = found.service._schedule
+    wait_until(lambda: set(schedule._running) == {batches[kept]}, BOUND, "one has stopped")
+    found.run(lambda: change(found.options))
+    wait_until(lambda: len(schedule._running) == 2, BOUND, "it goes on")
+    assert found.batch(batches[gone], gone).status == "in_progress"
