@@ -67,6 +67,7 @@ class Admission:
     def admit(self, step: ScheduledStep, load: StepLoad) -> None:
         """Admit waiting sequences in order until one can't be admitted. None may overtake it, so none starves; only
         those are passed over whose prefix is being computed, and their slots are left to them."""
+        leaders = [sequence for sequence in self._running.prefilling if sequence.num_left]
         while self._waiting and load.allowance and self._running.slots.num_free > len(self.followers):
             sequence = self.next(load)
             if sequence is None or self.is_in_flight(sequence):
@@ -75,7 +76,7 @@ class Admission:
                 self.end_outgrown(sequence)  # the token that no longer fits was in flight when it was preempted
                 continue
             match = self._cache.match(sequence)
-            if self.followers.follow(sequence, match, self._running.prefilling):
+            if leaders and self.followers.follow(sequence, match, leaders):
                 self._waiting.leave(sequence)
                 continue
             demand = self.demand(sequence, match)
@@ -94,6 +95,8 @@ class Admission:
                     return
             self._waiting.pop(sequence)
             load.take(demand, self._enter(sequence, match, step, budget))
+            if sequence.num_left:
+                leaders.append(sequence)
 
     def take_back_followers(self) -> None:
         """Queue those again, in their old order, whose prefix is there."""

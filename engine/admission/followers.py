@@ -23,12 +23,12 @@ class Followers:
     def __contains__(self, sequence: Sequence) -> bool:
         return sequence in self._waiting
 
-    def follow(self, sequence: Sequence, match: Match, prefilling: list[Sequence]) -> bool:
-        """Let the sequence wait for one of these that is about to compute the next block of its prefix; False if none
-        is."""
+    def follow(self, sequence: Sequence, match: Match, leaders: list[Sequence]) -> bool:
+        """Let the sequence wait for one of these, whose prompts aren't computed yet, if it is about to compute the
+        next block of its prefix; False if none is."""
         if sequence.wants_prompt_logprobs or sequence.start_time is not None:
             return False
-        for leader in prefilling:
+        for leader in leaders:
             if leader.order[1] < sequence.order[1] and leader.is_running:
                 end = self._common(sequence, leader, match.length) * self._block_size
                 if leader.num_computed < end:
