@@ -10,12 +10,12 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError
 from ..console import logs
 from ..models.digests import tokenizer_files, weight_files
-from ..session.private import FileStamps, PrivateSession
+from ..models.file_stamps import FileStamps, stamps_of
+from ..session.private import PrivateSession
 from ..session.threads import Threads, in_own_thread, request_template_threads
 from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings
@@ -133,7 +133,7 @@ class Loading:
         try:
             for name, path in model.adapters.items():
                 await session.threads.adapters.run(_load_again, session, model.name, name, path)
-            session.stamps = await self._threads.run(_stamps, session)
+            session.model_stamps = await self._threads.run(_stamps, session)
         except BaseException:  # nobody else knows of the session yet
             await in_own_thread(session.transport.close)
             raise
@@ -148,15 +148,7 @@ def _read(settings: ModelSettings) -> PrivateSession:
 
 def _stamps(session: PrivateSession) -> FileStamps:
     folder, tokenizer_folder = session.model_folders
-    paths = {*weight_files(folder), *tokenizer_files(folder), *tokenizer_files(tokenizer_folder)}
-    for adapter in map(Path, session.adapters.loaded.values()):
-        paths |= {adapter, *adapter.glob("*")}
-    return frozenset(_stamp(path) for path in paths if path.exists())
-
-
-def _stamp(path: Path) -> tuple[str, int, int, int]:
-    status = path.stat()
-    return str(path), status.st_size, status.st_mtime_ns, status.st_ino
+    return stamps_of({*weight_files(folder), *tokenizer_files(folder), *tokenizer_files(tokenizer_folder)})
 
 
 def _load_again(session: PrivateSession, model: str, name: str, path: str) -> None:

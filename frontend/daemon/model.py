@@ -48,8 +48,6 @@ class DaemonModel:
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._survivors = Survivors()
-        self._ended: list[PrivateSession] = []  # whose trees have died; requests are still prepared at their doors
-        self._closing_ended: set[asyncio.Task[None]] = set()
         self._adapters: dict[str, str] = {}  # of the last session; the next one loads them again
         self._ready_since = -math.inf
         self._deaths_in_a_row = 0
@@ -151,22 +149,15 @@ class DaemonModel:
             logs.say(f"{self.name} could not be loaded: {self.error}", quiet=False)
         if failed and (error := load.exception()) is not None:
             self._survivors.fail(error if isinstance(error, PenstockError) else EngineDeadError(str(error)))
-        self._close_ended()
         if failed and self._has_died and self.session is None and self._loading is None:
             self._come_back()
         self.on_change()
 
-    def _come_back(self) -> None:
-        if self._is_wanted:
+    def _come_back(self) -> bool:
+        if is_wanted := self._is_wanted:
             self._become("restarting")
             self._begin_load()
-
-    def _close_ended(self) -> None:
-        for session in self._ended:
-            task = asyncio.create_task(in_own_thread(session.close_helpers))
-            self._closing_ended.add(task)
-            task.add_done_callback(self._closing_ended.discard)
-        self._ended.clear()
+        return is_wanted
 
     @property
     def _is_wanted(self) -> bool:
@@ -219,11 +210,10 @@ class DaemonModel:
 
     def _died(self, client: TreeTransport, error: PenstockError) -> None:
         if self.session is None or self.session.transport is not client:
-            if not self.is_held:
+            if self.session is None and self._loading is None:
                 self._survivors.fail(error)
             return
-        client.on_close = lambda: None
-        self._ended.append(self.session)
+        self._survivors.keep_door(self.session)
         self._let_go()
         self._has_died = True
         self.restarts += 1
@@ -233,10 +223,8 @@ class DaemonModel:
         when = f"in {self._pause():.1f} s" if self._is_wanted else "when it is next used"
         logs.say(f"{self.name}: {error} It is started again {when}.", quiet=False)
         self._closing = asyncio.create_task(self._close(client))
-        self._come_back()
-        if self._loading is None:
+        if not self._come_back():
             self._survivors.fail(error)
-            self._close_ended()
         self.on_change()
 
     def _let_go(self) -> None:
@@ -252,6 +240,7 @@ class DaemonModel:
         if self.session is not None:
             client = self.session.transport
             self._let_go()
+            self._survivors.fail(ClosedError("The model was unloaded."))  # it forgets the session, too
             self._become("unloading")
             self._closing = asyncio.create_task(self._close(client))
         return self._closing
@@ -275,10 +264,8 @@ class DaemonModel:
             with suppress(asyncio.CancelledError, PenstockError):
                 await self._loading
         self._survivors.fail(ClosedError(SHUTTING_DOWN))
-        self._close_ended()
         if (closing := self.unload()) is not None:
             await closing
-        await asyncio.gather(*self._closing_ended)
 
     # --- looking ---------------------------------------------------------------------------------------------------
 

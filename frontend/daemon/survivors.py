@@ -14,9 +14,10 @@ from functools import partial
 
 from ...protocol.errors import EngineDeadError, PenstockError, RequestError, same_error
 from ...protocol.messages import Delta
+from ..models.file_stamps import FileStamps
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt
-from ..session.private import FileStamps, PrivateSession
+from ..session.private import PrivateSession
 from ..session.tree.transport import TreeTransport
 
 # An answer that isn't streamed brings its tokens this often, so that it can go on from them.
@@ -33,7 +34,8 @@ class Survivors:
         self._decoding: set[int] = set()  # those of them whose media are being decoded
         self._transport: TreeTransport | None = None
         self._error: PenstockError | None = None  # why the model was not started again
-        self._files: FileStamps = frozenset()  # that the last tree has read
+        self._files: FileStamps = frozenset()  # that the tree before had read
+        self._doors: list[PrivateSession] = []
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -41,13 +43,19 @@ class Survivors:
 
     # --- the model --------------------------------------------------------------------------------------------------
 
+    def keep_door(self, session: PrivateSession) -> None:
+        """Let requests that are at the door of a session whose tree has died be prepared there to the end."""
+        session.transport.on_close = lambda: None
+        self._files = session.stamps
+        self._doors.append(session)
+
     def go_on(self, session: PrivateSession) -> None:
         """Submit those that wait, in their order, to a tree that is ready; those with media once they are decoded."""
         with self._lock:
             self._transport, self._error = session.transport, None
-            is_same, self._files = self._files == session.stamps, session.stamps
+            is_same = self._files == session.stamps
             session.transport.heir = self
-            session.door.count_from(self._numbers)
+            session.door.numbers = self._numbers
             waiting = [self._waiting[number] for number in sorted(self._waiting)]
             if not is_same:
                 self._end((request for request in waiting if request.num_generated), _changed())
@@ -56,12 +64,19 @@ class Survivors:
                 if request.request_id in self._decoding:
                     self._decode(request, session)
             self._submit([request for request in waiting if request.request_id not in self._decoding])
+        self._close_doors()
 
     def fail(self, error: PenstockError) -> None:
         """End those that wait, because the model isn't started again."""
         with self._lock:
             self._transport, self._error = None, error
             self._end(list(self._waiting.values()), error)
+        self._close_doors()
+
+    def _close_doors(self) -> None:
+        for session in self._doors:
+            threading.Thread(target=session.close_helpers, name="penstock-close", daemon=True).start()
+        self._doors.clear()
 
     def _decode(self, request: PendingRequest, session: PrivateSession) -> None:
         try:
@@ -120,6 +135,8 @@ class Survivors:
                         self._end([request], _twice(error))
                     else:
                         request.begin_again()
+            if self._error is not None:  # it is known already that the model isn't started again
+                self._end(requests, self._error)
 
     def submit(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:

@@ -106,9 +106,9 @@ class JobRun:
         window = Window(session.transport, session.door, self._parsed(rows), self._done.put, most, ordered=False)
         try:
             while not window.is_over:
-                self.check()
                 window.size = min(most, session.window_size)  # which is another one when other jobs come or go
                 window.fill()
+                self.check()  # before what was filled is kept: it is refused where the session has just been closed
                 while not self._done.empty():
                     window.finish(self._done.get())
                 for position, output in window.ready():

@@ -77,7 +77,7 @@ class Door:
         self._call_guides = CallGuides(
             calls, arguments_schema, self._spelled, tokenizer.is_special, is_compact=is_compact
         )
-        self._numbers: Iterator[int] = itertools.count()
+        self.numbers = itertools.count()  # of requests; shared by doors whose requests must have different ones
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
@@ -98,10 +98,6 @@ class Door:
         own = copy(self)
         own._seed, own._seeds = self.config.seed if seed is None else seed, seeds
         return own
-
-    def count_from(self, numbers: Iterator[int]) -> None:
-        """Take the requests' numbers from here, if they must differ from those of another door."""
-        self._numbers = numbers
 
     def of(self, client: str) -> "Door":
         """The same door for one of several clients, who take turns at the engine."""
@@ -189,7 +185,7 @@ class Door:
         seed = own_seed if own_seed is not None else self._next_seed()
         end = "" if parsing is None else self._prompt_end(parsed, packed)
         thought = None if parsing is None else self._thoughts.of(parsing, end)
-        number, beams = next(self._numbers), parsed.beams
+        number, beams = next(self.numbers), parsed.beams
         now, client = time.time(), self._client
         is_parsed = parsing is not None
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)

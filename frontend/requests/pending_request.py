@@ -29,7 +29,7 @@ from .budget import BudgetError, Charge
 from .prompts import ParsedPrompt
 from .receipt import ReceiptDraft
 from .request import Notify, Request
-from .sample_progress import SampleProgress
+from .sample_progress import SampleProgress, begin_again
 
 DecodeToken = Callable[[int], str]
 
@@ -187,25 +187,10 @@ class PendingRequest(Request):
         return said
 
     def begin_again(self) -> None:
-        """Prepare for another tree. Its samples go on from their tokens, which won't be merged again."""
-        prompt, params = self.prompt, self.prompt.params
-        least = None if params.early_stop is None else params.early_stop.least_logprob
+        """Prepare for another tree. What its samples have said isn't merged a second time."""
         with self._lock:
-            num_said = self.num_generated
-            given = [*prompt.said, *(Said(b"") for _ in range(params.n - len(prompt.said)))]
-            prompt.said = [
-                # A search chooses among whole answers. Certain tokens are counted, and prompts' log-probabilities
-                # computed, from the beginning.
-                each.begin_again(
-                    said,
-                    from_tokens=prompt.beams is None
-                    and least is None
-                    and (number > 0 or params.prompt_logprobs is None),
-                )
-                for number, (each, said) in enumerate(zip(self.progress, given, strict=True))
-            ]
+            self.output.notice = begin_again(self.prompt, self.progress)
             self.has_started = False
-            self.output.notice = _notice(num_said, goes_on=any(said.token_ids for said in prompt.said))
 
     def refuse(self, code: int, message: str) -> None:
         """End the request before it has reached an engine."""
@@ -253,11 +238,6 @@ class PendingRequest(Request):
         ended_by_itself = answer.finish_reason == "stop" and not isinstance(answer.stop_reason, str)
         if self.is_chat and ended_by_itself and reader.has_whole_calls:
             answer.finish_reason = "tool_calls"
-
-
-def _notice(num_said: int, *, goes_on: bool) -> str:
-    how = f"goes on from its {num_said:,} tokens" if goes_on else "begins again"
-    return f"The model's processes died and were started again; this answer {how}."
 
 
 def _num_bytes(delta: Delta) -> int:

@@ -6,11 +6,11 @@ before: it is counted, and cut off.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ...protocol.messages import Delta, Logprobs, Said
+from ...protocol.messages import Delta, Logprobs, Prompt, Said
 
 _INT = 4  # bytes of a column's entry
 
@@ -49,6 +49,24 @@ class SampleProgress:
         num_logprobs = 0 if said.token_ids else num_tokens
         self._repeated = _Repeated(num_tokens, self._num_characters, num_logprobs, num_prompt_logprobs)
         return said
+
+
+def begin_again(prompt: Prompt, progress: Sequence[SampleProgress]) -> str:
+    """Let a prompt go on in another tree; returns a notice of that for its client."""
+    num_said = sum(len(each.token_ids) for each in progress)
+    given = [*prompt.said, *(Said(b"") for _ in progress)][: len(progress)]
+    params, early_stop = prompt.params, prompt.params.early_stop
+    # A search chooses among whole answers, claims are judged together, and an `early_stop` counts likely tokens.
+    counts_likely = early_stop is not None and early_stop.least_logprob is not None
+    may_go_on = prompt.beams is None and not prompt.claims and not counts_likely
+    said = [
+        # Only computing the prompt gives its log-probabilities, which the first sample asks for.
+        each.begin_again(given[sample], from_tokens=may_go_on and (sample > 0 or params.prompt_logprobs is None))
+        for sample, each in enumerate(progress)
+    ]
+    prompt.said = said if any(each.token_ids for each in said) else []
+    how = f"goes on from its {num_said:,} tokens" if prompt.said else "begins again"
+    return f"The model's processes died and were started again; this answer {how}."
 
 
 class _Repeated:

@@ -7,10 +7,12 @@ import itertools
 import os
 import queue
 from collections.abc import Callable
+from pathlib import Path
 
 from ...protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, UnloadLora
 from ...protocol.errors import AdapterError
 from ...protocol.options.config import EngineConfig
+from ..models.file_stamps import FileStamps, stamps_of
 from .session import adapter_folder, check_adapter_name
 from .tree.transport import TreeTransport
 
@@ -24,6 +26,7 @@ class Adapters:
         self._numbers = itertools.count()
         self._waiting: dict[int, queue.SimpleQueue[LoraAnswer]] = {}
         self.loaded: dict[str, str] = {}  # name → folder
+        self.stamps: dict[str, FileStamps] = {}  # of their files
         transport.on_lora_answer = self._hand_out
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
@@ -31,14 +34,16 @@ class Adapters:
         folder = adapter_folder(name, path)
         if not self.config.enable_lora:
             raise AdapterError("load_lora needs room for adapters: start with enable_lora=True.", "disabled")
+        stamps = stamps_of([Path(folder), *Path(folder).glob("*")])
         self._ask(lambda query: LoadLora(query, name, folder))
-        self.loaded[name] = folder
+        self.loaded[name], self.stamps[name] = folder, stamps
 
     def unload(self, name: str) -> None:
         """Unload an adapter; raises `AdapterError` while requests use it."""
         check_adapter_name(name)
         self._ask(lambda query: UnloadLora(query, name))
         self.loaded.pop(name, None)
+        self.stamps.pop(name, None)
 
     def names(self) -> list[str]:
         return self._ask(ListLoras).names

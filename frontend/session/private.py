@@ -22,6 +22,7 @@ from ..media.door import MediaDoor
 from ..media.sight import Sight
 from ..media.sources.parts import bare_media, take_media
 from ..models.facts import ModelFacts, facts_of
+from ..models.file_stamps import FileStamps
 from ..models.generation_config import default_params
 from ..models.model_files import find_model
 from ..parsing import Parsings, settled
@@ -46,9 +47,6 @@ from .threads import ModelThreads
 from .tree.transport import TreeTransport
 from .tree.tree import Tree
 
-# Path, size, time of change and inode of each file.
-FileStamps = frozenset[tuple[str, int, int, int]]
-
 
 class PrivateSession(Session[PendingRequest]):
     """Call `start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
@@ -62,7 +60,7 @@ class PrivateSession(Session[PendingRequest]):
         self.plan = None
         self.daemon = None
         self.sight: Sight | None = None  # for a vision model, once the tokenizer is read
-        self.stamps: FileStamps = frozenset()  # of the files that the daemon's tree was started from
+        self.model_stamps: FileStamps = frozenset()  # if the daemon has opened it
         self._unread: set[str] = set()  # options already reported as not read by the template
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
@@ -142,6 +140,11 @@ class PrivateSession(Session[PendingRequest]):
             self.sight.open(encoder)
             most = self.door.most_characters
             self.door.media = MediaDoor(self.sight, self._render_seen, most, self.door.plan.max_model_len)
+
+    @property
+    def stamps(self) -> FileStamps:
+        """Of the files that its tree has read, if the daemon has opened it."""
+        return self.model_stamps.union(*self.adapters.stamps.values())
 
     @property
     def media_kinds(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Processes of models are killed under streams and whole answers over HTTP: nobody gets another answer for it."""
+"""Processes of models are killed under answers of every kind: nobody gets another answer for it."""
 
 import json
 import os
@@ -11,8 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
+from builders.adapters import adapter
+from builders.plugin_package import plugin_package
 from builders.seeing_model import as_url, picture
 from builders.watching import BOUND_SECONDS, module_of
+
+from penstock import BeamSearchParams, RequestOutput, SamplingParams
+from penstock.frontend.models.model_names import BUNDLED
 
 ROUNDS = 20
 KILLED = ("penstock.worker", "penstock.engine", "penstock.frontend.text.detokenizer")
@@ -135,3 +140,72 @@ def test_sixteen_answers_over_http_are_what_they_would_have_been_whichever_proce
                 assert said(other) == said(one), (number, request)
         assert num_notices > 4 * ROUNDS
         assert sum(daemon.model(name).restarts for name in ("pocket", "sight")) == ROUNDS
+
+
+LONG = {"ignore_eos": True, "max_tokens": 100}
+SCRIPTED = (
+    SamplingParams(seed=1, logprobs=2, prompt_logprobs=1, **LONG),
+    SamplingParams(seed=2, n=2, logprobs=0, early_stop={"window_size": 90, "threshold": 1e-9}, **LONG),
+    SamplingParams(seed=3, detokenize=False, priority=1, no_repeat_ngram_size=4, **LONG),
+    SamplingParams(seed=4, stop_words_ids=[[5, 6, 7]], bad_words=["7"], repetition_penalty=1.2, **LONG),
+    SamplingParams(seed=5, guided_regex="[a-z]{20,90}", logprobs=1, max_tokens=100),
+    SamplingParams(seed=6, lora_name="polite", **LONG),
+    SamplingParams(seed=7, logits_processors_args={"only-even": True}, **LONG),
+    BeamSearchParams(beam_width=3, max_tokens=60, ignore_eos=True),
+)
+PROCESSORS = """
+def only_even(vocab_size, arguments):
+    def step(tokens, num_prompt, logits):
+        logits[1::2] = -float("inf")
+
+    return step if arguments else None
+"""
+
+
+def all_of(pieces: list[RequestOutput]) -> list[Any]:
+    """What the samples say in all the pieces, and the prompt's log-probabilities."""
+    found: list[Any] = [[entry for piece in pieces for entry in (piece.prompt_logprobs or ())[1:]]]
+    for number in range(len(pieces[0].outputs)):
+        parts = [piece.outputs[number] for piece in pieces]
+        logprobs = [entry for part in parts for entry in part.logprobs or ()]
+        tokens = [token for part in parts for token in part.token_ids]
+        found.append(("".join(part.text for part in parts), tokens, logprobs))
+        found.append((parts[-1].finish_reason, parts[-1].stop_reason, parts[-1].score))
+    return found
+
+
+@pytest.mark.long
+def test_answers_for_scripts_are_what_they_would_have_been_whichever_process_is_killed_when(
+    start, tmp_path, monkeypatch
+):
+    folder = plugin_package(
+        tmp_path, "killed_processors", PROCESSORS, {"penstock.logits_processors": {"only-even": "only_even"}}
+    )
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+    options = 'enable_lora = true\nlogits_processors = ["only-even"]\n[models.sight]'
+    daemon, chosen = start(CONFIG.replace("[models.sight]", options)), random.Random(9)
+    with daemon.attach("pocket") as llm, ThreadPoolExecutor(2 * len(SCRIPTED)) as threads:
+        llm.load_lora("polite", adapter(tmp_path / "polite", BUNDLED["pocket"]))
+
+        def answers(progress: Progress) -> list[list[Any]]:
+            def streamed(params: Any) -> list[RequestOutput]:
+                found = []
+                for piece in llm.stream("What is 487 + 256?", params):
+                    found.append(piece)
+                    progress.note()
+                return found
+
+            asked = [threads.submit(streamed, params) for params in SCRIPTED]
+            whole = [threads.submit(llm.generate, "What is 487 + 256?", params, False) for params in SCRIPTED]
+            return [each.result() for each in (*asked, *whole)]
+
+        whole = answers(Progress(-1, None))
+        assert all(pieces[-1].error_code == 200 for pieces in whole), whole
+        for number in range(ROUNDS):
+            victim = chosen.choice([pid for pid in daemon.processes()[1:] if module_of(pid) in KILLED])
+            progress = Progress(chosen.randrange(7, 350), lambda pid=victim: os.kill(pid, signal.SIGKILL))
+            found = answers(progress)
+            assert sum(piece.notice is not None for pieces in found for piece in pieces) > 4, number
+            for params, one, other in zip((*SCRIPTED, *SCRIPTED), whole, found):
+                assert all_of(other) == all_of(one), (number, params)

@@ -174,8 +174,7 @@ SETTINGS = SimpleNamespace(name="m", keep_alive=float("inf"), preload=False)
 
 def session():
     transport = SimpleNamespace(error=None, close=lambda: None, on_death=None)
-    door = SimpleNamespace(count_from=lambda numbers: None)
-    adapters = SimpleNamespace(loaded={})
+    door, adapters = SimpleNamespace(), SimpleNamespace(loaded={})
     return SimpleNamespace(
         transport=transport, adapters=adapters, door=door, stamps=frozenset(), close_helpers=lambda: None
     )

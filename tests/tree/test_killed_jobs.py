@@ -7,50 +7,71 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from builders.watching import wait_until
+from builders.seeing_model import as_url, picture
+from builders.watching import module_of, wait_until
 
+from penstock import PenstockError
+from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.records import Died, JobState
 
 BOUND = 180
-SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA}}
+OPTIONS = {"max-model-len": "512", "kv-cache-memory": "64MiB", "max-num-seqs": "6"}
+MODULES = {"worker": "penstock.worker", "engine": "penstock.engine"}
+ADD = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
+FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": ADD}}
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 
 
-def lines() -> Iterator[str]:
-    for number in range(60):
+def lines(model: str, count: int) -> Iterator[str]:
+    """Every kind of line; the model thinks before it answers the chats. One in 50 is wrong."""
+    for number in range(count):
         question = f"What is {number} + {number % 7}?"
-        messages = [{"role": "user", "content": question}]
-        long = {"ignore_eos": True, "max_tokens": 40 + number}
-        chat = {"messages": messages, "max_tokens": 24}
+        chat = {"messages": [{"role": "user", "content": question}], "max_tokens": 24}
+        long = {"ignore_eos": True, "max_tokens": 40 + number % 60}
+        shown = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": shade(number)}}]
         kinds: list[tuple[str, dict[str, object]]] = [
-            ("/v1/chat/completions", chat),
-            ("/v1/chat/completions", chat | long | {"n": 2, "logprobs": True, "top_logprobs": 2}),
-            ("/v1/completions", {"prompt": question, **long, "logprobs": 1}),
-            ("/v1/chat/completions", chat | {"response_format": FORMAT}),
-            ("/v1/completions", {"prompt": question, **long, "n": 3, "stop": ["9"]}),
-            ("/v1/chat/completions", chat | {"colour": 1} if number == 5 else chat),
+            (CHAT, chat),
+            (CHAT, chat | long | {"n": 2, "logprobs": True, "top_logprobs": 2}),
+            (COMPLETION, {"prompt": question, **long, "logprobs": 1}),
+            (CHAT, chat | {"response_format": FORMAT, "max_tokens": 60}),
+            (COMPLETION, {"prompt": question, **long, "n": 3, "stop": ["9"]}),
+            ("/v1/responses", {"input": question, "ignore_eos": True, "max_output_tokens": 40}),
+            (CHAT, chat | {"tools": TOOLS, "tool_choice": "required", "max_tokens": 60})
+            if model == "pocket"
+            else (CHAT, chat | long | {"messages": [{"role": "user", "content": shown}]}),
         ]
         url, body = kinds[number % len(kinds)]
-        yield json.dumps({"custom_id": f"line {number}", "method": "POST", "url": url, "body": body})
+        wrong = {"colour": 1} if number % 50 == 5 else {}
+        yield json.dumps({"custom_id": f"line {number}", "method": "POST", "url": url, "body": body | wrong})
+
+
+def shade(number: int) -> str:
+    return as_url(picture(number % 5))
 
 
 class Command:
-    """`penstock batch` in a process of its own."""
+    """`penstock batch` in a process of its own, with a tree of its own or with the daemon at an address."""
 
-    def __init__(self, source: Path, out: Path) -> None:
-        self.source, self.files = source, JobFiles.of(out)
+    def __init__(self, source: Path, out: Path, model: str, address: Path | None = None) -> None:
+        self.source, self.files, self.model, self.address = source, JobFiles.of(out), model, address
 
     def start(self, num_threads: int, *, is_slow: bool = True) -> "subprocess.Popen[str]":
-        words = [sys.executable, "-m", "penstock", "batch", str(self.source), str(self.files.output)]
-        words += ["--model", "pocket", "--max-model-len", "512", "--kv-cache-memory", "64MiB", "--max-num-seqs", "6"]
-        words += ["--num-threads", str(num_threads), "--commit-seconds", "0.05", "--quiet"]
-        faults = {"PENSTOCK_FAULTS": "worker.step=delay:0.01"} if is_slow else {}
+        words = [sys.executable, "-m", "penstock", "batch", str(self.source), str(self.files.output), "--quiet"]
+        words += ["--model", self.model, "--commit-seconds", "0.05"]
+        if self.address is None:
+            options = {**OPTIONS, "num-threads": str(num_threads)}
+            words += [word for name, value in options.items() for word in (f"--{name}", value)]
+        else:
+            words += ["--connect", str(self.address)]
+        faults = SLOW if is_slow else {}
         return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, **faults})
 
     def finish(self, run: "subprocess.Popen[str]") -> str:
@@ -65,48 +86,97 @@ class Command:
         return self.files.output.read_bytes(), self.files.errors.read_bytes()
 
 
-def killed(command: Command, run: "subprocess.Popen[str]", num_done: int, role: str) -> None:
-    """Kill the job's process in the midst of answers, or one that it has started, once so many lines are done."""
-
-    def is_time() -> bool:
-        state = command.state()
-        return state.num_done >= num_done and (bool(state.said) or role != "job")
-
-    wait_until(lambda: is_time() or run.poll() is not None, BOUND, "lines")
-    if role == "job":
-        run.kill()
-        run.communicate(timeout=BOUND)
-        return
-    for process in psutil.Process(run.pid).children(recursive=True):
-        if f"penstock.{role}" in " ".join(process.cmdline()):
-            process.send_signal(signal.SIGKILL)
+SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.01"}
 
 
-def check_kills(folder: Path, count: int, seed: int) -> None:
+@contextmanager
+def daemon_at(address: Path, model: str) -> Iterator[None]:
+    words = [model, *(word for name, value in OPTIONS.items() for word in (f"--{name}", value))]
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in SLOW.items():
+            environment.setenv(name, value)
+        start_daemon([*words, "--no-http"], address)
+    try:
+        yield
+    finally:
+        with suppress(PenstockError):  # it was killed
+            stop_daemon(address, 0.0)
+
+
+class Interrupted:
+    """A job of which one process after another is killed."""
+
+    def __init__(self, command: Command, count: int, seed: int) -> None:
+        self.command, self.count = command, count
+        self.chosen = random.Random(seed)
+        self.has_continued = False
+        roles = ("job", "job", "worker", "engine")
+        self.roles = roles if command.address is None else (*roles, "daemon")
+
+    def run(self, num_lines: int) -> None:
+        with ExitStack() as daemons:
+            self._serve(daemons)
+            run = self.command.start(1)
+            for number in range(self.count):
+                role = self.chosen.choice(self.roles)
+                self._wait(run, 1 + (num_lines * 3 // 4) * number // self.count, role)
+                assert run.poll() is None, run.communicate()[1]
+                if role in MODULES:
+                    self._kill_model(run.pid, MODULES[role])
+                    continue
+                if role == "daemon":
+                    os.kill(daemon_status(self.command.address).pid, signal.SIGKILL)
+                    assert "daemon" in run.communicate(timeout=BOUND)[1]
+                    self._serve(daemons)
+                else:
+                    run.kill()
+                    run.communicate(timeout=BOUND)
+                self.has_continued |= bool(self.command.state().said)
+                run = self.command.start(1 + number % 2)
+            self.command.finish(run)
+
+    def _serve(self, daemons: ExitStack) -> None:
+        if (address := self.command.address) is not None:
+            daemons.enter_context(daemon_at(address, self.command.model))
+
+    def _wait(self, run: "subprocess.Popen[str]", num_done: int, role: str) -> None:
+        """Wait until so many lines are done, and some answers half done."""
+
+        def is_time() -> bool:
+            state = self.command.state()
+            return state.num_done >= num_done and (bool(state.said) or role in MODULES)
+
+        wait_until(lambda: is_time() or run.poll() is not None, BOUND, "lines")
+
+    def _kill_model(self, job: int, module: str) -> None:
+        owner = job if self.command.address is None else daemon_status(self.command.address).pid
+        for process in psutil.Process(owner).children(recursive=True):
+            if module_of(process.pid) == module:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+def check_kills(folder: Path, num_lines: int, count: int, seed: int, model: str = "pocket", *, daemon: bool) -> None:
     source = folder / "in.jsonl"
-    source.write_text("\n".join(lines()))
-    whole, cut = Command(source, folder / "whole"), Command(source, folder / "cut")
+    source.write_text("\n".join(lines(model, num_lines)))
+    (folder / "own").mkdir(mode=0o700)
+    whole = Command(source, folder / "whole", model)
+    cut = Command(source, folder / "cut", model, folder / "own" / "socket" if daemon else None)
     whole.finish(whole.start(2, is_slow=False))
-    chosen = random.Random(seed)
-    run, has_continued = cut.start(1), False
-    for number in range(count):
-        role = chosen.choice(["job", "job", "worker"])
-        killed(cut, run, 1 + 45 * number // count, role)
-        if role == "job":
-            has_continued |= bool(cut.state().said)
-            run = cut.start(1 + number % 2)
-    cut.finish(run)
+    interrupted = Interrupted(cut, count, seed)
+    interrupted.run(num_lines)
     assert cut.made() == whole.made()
-    assert has_continued, "no answer was continued in its middle"
+    assert interrupted.has_continued, "no answer was continued in its middle"
 
 
 def test_a_job_killed_five_times_makes_the_bytes_of_one_that_was_not(tmp_path):
-    check_kills(tmp_path, 5, seed=1)
+    check_kills(tmp_path, 60, 5, seed=1, daemon=False)
 
 
 @pytest.mark.long
-def test_a_job_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path):
-    check_kills(tmp_path, 20, seed=2)
+@pytest.mark.parametrize("model, daemon", [("pocket", False), ("pocket", True), ("pocket-sight", True)])
+def test_a_job_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path, model, daemon):
+    check_kills(tmp_path, 200, 20, 2, model, daemon=daemon)
 
 
 def test_a_line_that_the_model_has_died_of_twice_is_computed_alone_and_then_fails(stand_in, tmp_path):

@@ -126,6 +126,7 @@ class RunningBatch:
         def check() -> None:
             if is_stopped.is_set():
                 raise _Stopped
+            session.transport.check()  # a new tree has another session, which knows how to render and decode
 
         shown = self.record.shown
         sampling = {"max_tokens": COMPLETION_TOKENS} if shown.endpoint == "/v1/completions" else {}
