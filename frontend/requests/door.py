@@ -234,6 +234,8 @@ class Door:
             raise RequestError("this model has no facts about itself")
         if reason := unlike(receipt, self.facts.of_model(), self.facts.of_adapter(params.lora_name)):
             raise RequestError(reason)
+        if self.plan.kernels.startswith(("torch", "triton")) and not self.config.deterministic:
+            raise RequestError("these kernels' answers depend on their company unless deterministic=True")
         longest = max((len(sample.ids) for sample in receipt.samples), default=0)
         if (need := len(receipt.prompt_ids) + longest) > self.plan.max_model_len:
             raise RequestError(f"it has {need:,} tokens, and here max_model_len is {self.plan.max_model_len:,}")

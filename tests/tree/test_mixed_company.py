@@ -262,6 +262,24 @@ def test_a_changed_token_is_found_at_its_place_in_every_kind_of_answer(crowded, 
         assert (verdict.had, verdict.draws) == (had, draws), name
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("order", range(45))
+def test_of_many_answers_each_honest_one_is_proved_and_each_changed_token_found(crowded, order):
+    choice, names = random.Random(order), list(REQUESTS)
+    choice.shuffle(names)
+    given = [params(1000 * order + at, {**REQUESTS[name][1], "receipt": True}) for at, name in enumerate(names)]
+    outputs = crowded.generate([REQUESTS[name][0] for name in names], given, use_tqdm=False)
+    at, changes = choice.randrange(len(names) - 5), []
+    for output in outputs[at : at + 5]:
+        sample = choice.randrange(len(output.outputs))
+        changes.append((output, sample, choice.randrange(len(output.outputs[sample].token_ids))))
+    verdicts = crowded.verify([*outputs, *(with_token(*change) for change in changes)])
+    unproved = [f"{name}: {found.sentence}" for name, found in zip(names, verdicts) if found.status != "proved"]
+    assert not unproved
+    places = [(found.status, found.sample, found.position) for found in verdicts[len(names) :]]
+    assert places == [("differs", sample, place) for _, sample, place in changes]
+
+
 def test_whatever_else_is_changed_in_an_answer_or_its_receipt_is_found(crowded, receipted):
     scored, free = receipted["scored"], receipted["free"]
     hot = {"n": 3, "temperature": 4.0, "logprobs": 1, "max_tokens": 24, "ignore_eos": True, "receipt": True}
