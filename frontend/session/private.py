@@ -260,7 +260,8 @@ class PrivateSession(Session[PendingRequest]):
                 if self.sight is not None and may_have_media(conversation):
                     prompts.append(Conversation(conversation, tools, chat_template, template_options or {}))
                     continue
-                check_conversation(conversation)
+                if self.sight is not None:  # which takes copies of what the renderer would check
+                    check_conversation(conversation)
                 text = self._text(conversation, chat_template, tools, template_options)
                 prompts.append(RenderedPrompt(text, tools or ()))
             except RequestError as error:
