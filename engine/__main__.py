@@ -44,7 +44,7 @@ def main(child: Child) -> None:
         ),
     )
     for message in workers.early:
-        scheduler.take_from_disk(message)
+        scheduler.arrivals.take_from_disk(message)
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace)
     # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()

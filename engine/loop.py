@@ -53,7 +53,7 @@ class Loop:
 
     def _take_in(self) -> bool:
         """Wait for a message and take in all that have come; False after a `Stop`."""
-        wait = self.scheduler.patience
+        wait = self.scheduler.arrivals.patience
         taken = 0
         while taken < _MOST_BETWEEN_PLANS:
             if (message := self.inbox.receive(wait)) is None:
@@ -63,8 +63,8 @@ class Loop:
             self._take(message)
             taken += _weight(message)
             wait = 0
-        if self.scheduler.patience == 0:
-            self.scheduler.let_in_late()
+        if self.scheduler.arrivals.patience == 0:
+            self.scheduler.arrivals.let_in_late()
         return True
 
     def _take(self, message: EngineInbox) -> None:
@@ -81,9 +81,9 @@ class Loop:
                 generated = [self.scheduler.num_generated(each) for each in sequence_ids]
                 self.frontend.send(replace(self.scheduler.stats(), query=query, generated=generated))
             case GrammarsReady():
-                self.scheduler.let_in_held()
+                self.scheduler.arrivals.let_in_held()
             case message if isinstance(message, AboutDisk):
-                self.scheduler.take_from_disk(message)
+                self.scheduler.arrivals.take_from_disk(message)
             case message if isinstance(message, AboutAdapters):
                 sequences = self.scheduler.sequences.values()
                 self.scheduler.adapters.take(message, (each.request.adapter for each in sequences))
@@ -92,7 +92,7 @@ class Loop:
         while len(self.scheduler.in_flight) < STEPS_IN_FLIGHT:
             if (plan := self._plan()) is None:
                 return
-            if (started := self.scheduler.admission.started):
+            if started := self.scheduler.admission.started:
                 self.frontend.send(Started(started))
                 self.scheduler.admission.started = []
             self.workers.send(plan)

@@ -7,32 +7,29 @@ surplus are dropped when they arrive, and only then.
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from ..protocol.layer_groups import AboutDisk, BlocksFetched, BlocksStored, KeysOnDisk
 from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens
 from ..protocol.stats import Stats
-from .adapters import AdapterReference, AdapterTable
+from .adapters import AdapterTable
 from .admission.admission import Admission
 from .admission.layers import LayeredChunks
 from .admission.limits import Limits, StepLoad
 from .admission.pace import Pace
 from .admission.queue import WaitingQueue
+from .arrivals import Arrivals
 from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
-from .decoding.replay import replay
-from .decoding.strategy import ActiveDecoding, PlainDecoding, refused, repetitive
-from .grammar.constraint import Busy
+from .decoding.strategy import ActiveDecoding, PlainDecoding, repetitive
 from .grammar.constraints import Constraints
 from .media.encoder import Encoder
 from .memory.cache import Additions, Cache
-from .memory.disk import Disk
 from .memory.preemption import Preemption
 from .memory.time_to_live import Clock, TimeToLive
 from .publisher import Publisher
-from .request import Request, Sequence
+from .request import Sequence
 from .running import RunningBatch
 from .step import Allowance, ScheduledStep
 
@@ -81,92 +78,20 @@ class Scheduler:
         )
         self.calls = CallDecoding(*plain, self.guided, self.counters)
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
-        self._arrivals = 0
+        self.arrivals = Arrivals(
+            limits, self.adapters, self.cache, self.sequences, self.waiting,
+            plain=self.plain, guided=self.guided, calls=self.calls, beams=self.beams,
+        )  # fmt: skip
 
     # --- requests come and go ---------------------------------------------------------------------------------------
 
     def add(self, prompt: Prompt) -> None:
         """Accept a request. One that can never be served ends at once."""
-        adapter, refusal = AdapterReference(), None
-        if (lora_name := prompt.params.lora_name) is not None:
-            adapter, refusal = self.adapters.find(lora_name), self.adapters.refusal(lora_name)
-        root = self.cache.root_of(prompt, adapter.key)
-        client = self.waiting.client(prompt.client)
-        request = Request(prompt, self.limits.max_model_len, root, client, adapter.slot)
-        refusal = refusal or self.limits.refusal(request)
-        is_long = self.limits.is_long(request.num_prompt)
         if prompt.is_streamed and self.pace is None and self.limits.enable_chunked_prefill:
             self.pace = Pace(self.running, self.waiting, self.admission.followers, self.in_flight)
             if self.limits.num_layers:
                 self.layers = LayeredChunks(self.limits, self.running, self.cache, self.encoder)
-        for sequence in self._sequences_of(request, is_long):
-            self.sequences[sequence.id] = sequence
-            self._let_in(sequence, refusal or sequence.decoding.begin(sequence))
-
-    def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
-        if refusal is not None:
-            sequence.decoding.end(sequence, refused(sequence, refusal))
-            return
-        if (said := sequence.said) is not None:
-            self.guided.before_results()  # each has a step's time for its grammars
-            replay(sequence, said)
-        if not (sequence.is_held or sequence.is_waiting or sequence.has_ended):
-            self.waiting.push(sequence)
-
-    def let_in_held(self) -> None:
-        """Let held sequences join the queue, in their old order, when their grammars are compiled or followed."""
-        for sequence, refusal in self.guided.ready():
-            self._let_in(sequence, refusal)
-        self.let_in_reported()
-
-    def let_in_reported(self) -> None:
-        """Let held sequences go on on which the follower has reported."""
-        for sequence in self.guided.reported():
-            self._let_in(sequence, None)
-
-    def take_from_disk(self, message: AboutDisk) -> None:
-        """Take in a rank's report on its disk; sequences whose prefix has come from there join the queue, in their old
-        order."""
-        disk = self._disk
-        match message:
-            case KeysOnDisk():
-                disk.take_keys(message)
-            case BlocksStored():
-                disk.take_stored(message)
-            case BlocksFetched():
-                for sequence in disk.take_fetched(message):
-                    self.waiting.push(sequence)
-
-    def let_in_late(self) -> None:
-        """Let sequences join the queue that have waited too long for the disk."""
-        for sequence in self._disk.let_in_late():
-            self.waiting.push(sequence)
-
-    @property
-    def patience(self) -> float | None:
-        """Seconds until a sequence may have waited too long for the disk; None if none waits."""
-        return None if self.cache.disk is None else self.cache.disk.patience
-
-    @property
-    def _disk(self) -> Disk:
-        if self.cache.disk is None:
-            raise RuntimeError("A worker reports on its disk, and none of the memory is kept there.")
-        return self.cache.disk
-
-    def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
-        """The sequences of a request: one for each sample, or the first beam of a search."""
-        prompt = request.prompt
-        if prompt.beams is not None:
-            self._arrivals += 1
-            yield self.beams.first_beam(request, prompt.beams, self._arrivals, is_long)
-            return
-        is_free = prompt.grammar is None and prompt.params.reasoning_max_tokens is None
-        for sample in range(prompt.params.n):
-            self._arrivals += 1
-            sequence = Sequence(request, sample, self._arrivals, is_long)
-            sequence.free_decoding = self.calls if prompt.calls else self.plain
-            sequence.decoding = sequence.free_decoding if is_free else self.guided
-            yield sequence
+        self.arrivals.add(prompt)
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
         """End these sequences; unknown ones have ended already and are ignored."""

@@ -15,9 +15,7 @@ from ..publisher import Publisher
 from ..request import Sequence
 
 
-def take_drawn(
-    sequence: Sequence, tokens: "array[int]", certain: Iterator[bool], publisher: Publisher
-) -> None:
+def take_drawn(sequence: Sequence, tokens: "array[int]", certain: Iterator[bool], publisher: Publisher) -> None:
     """Take the tokens drawn in a row of a sequence, and publish those that count."""
     claim, guide, num_before = sequence.claim or (), sequence.guide, len(sequence.output)
     for index, token in enumerate(tokens, start=num_before):

@@ -41,7 +41,7 @@ class DiskModel:
         self.kept = dict(other.kept)
         for rank in range(self._num_ranks):
             for group, key in self.kept:
-                scheduler.take_from_disk(KeysOnDisk(rank, group, key))
+                scheduler.arrivals.take_from_disk(KeysOnDisk(rank, group, key))
 
     def take(self, orders: DiskOrders) -> None:
         for order in (*orders.stores, *orders.fetches):
@@ -70,8 +70,8 @@ class DiskModel:
         keys = keys_in(order.keys)
         for key, block in zip(keys, values(order.block_ids), strict=True):
             self.kept[order.group, key] = list(self._slice(order.group, block))
-        scheduler.take_from_disk(KeysOnDisk(rank, order.group, joined(keys)))
-        scheduler.take_from_disk(BlocksStored(rank, order.number))
+        scheduler.arrivals.take_from_disk(KeysOnDisk(rank, order.group, joined(keys)))
+        scheduler.arrivals.take_from_disk(BlocksStored(rank, order.number))
 
     def _fetch(self, rank: int, order: FetchBlocks, scheduler: Scheduler) -> None:
         are_there = bytearray()
@@ -83,7 +83,7 @@ class DiskModel:
             are_there.append(is_there)
         middle = self._chance.randint(0, len(are_there))
         for part in filter(None, (bytes(are_there[:middle]), bytes(are_there[middle:]))):
-            scheduler.take_from_disk(BlocksFetched(rank, order.number, part))
+            scheduler.arrivals.take_from_disk(BlocksFetched(rank, order.number, part))
 
     def _slice(self, group: int, block: int) -> list[Any]:
         contents, width = self._worker.groups[group].contents, self._worker.groups[group].width

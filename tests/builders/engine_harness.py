@@ -12,6 +12,7 @@ from typing import Self
 import msgspec
 from builders.disk_model import DiskModel
 
+from penstock.engine.adapters import AdapterTable
 from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.memory.window_blocks import WindowBlocks
@@ -131,11 +132,11 @@ class Heard:
 class Harness:
     """`plan` and `finish` one at a time, or `run` until nothing is left to do."""
 
-    def __init__(self, *, shares_prefixes: bool = True, **options) -> None:
+    def __init__(self, *, shares_prefixes: bool = True, adapters: AdapterTable | None = None, **options) -> None:
         self.now = 0.0  # what time it is to the scheduler
         self.tick = 0.0  # what each look at the clock takes
         self.limits = limits(**options)
-        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, clock=self._clock)
+        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, adapters=adapters, clock=self._clock)
         self._media: dict[int, dict[int, Row]] = {}  # by the seed, which is the request's number
         self.worker = StandInWorker(
             num_slots=self.limits.num_slots,

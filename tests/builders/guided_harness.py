@@ -185,7 +185,7 @@ class GuidedHarness(Harness):
     def finish(self) -> None:
         super().finish()
         if self._random.randrange(2):  # the follower's reports may come at any time
-            self.scheduler.let_in_reported()
+            self.scheduler.arrivals.let_in_reported()
             self._hear_ends()
         self._compute_what_has_masks()
 
@@ -205,7 +205,7 @@ class GuidedHarness(Harness):
             while len(self.scheduler.in_flight) < steps_in_flight and self.plan() is not None:
                 pass
             if not self.scheduler.in_flight:
-                self.scheduler.let_in_held()
+                self.scheduler.arrivals.let_in_held()
                 self._hear_ends()
                 if not self.scheduler.sequences:
                     return self

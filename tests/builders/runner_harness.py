@@ -171,6 +171,7 @@ class TinyEngine:
                 **{**settled, **options},
             ),
             shares_prefixes=shares_prefixes,
+            adapters=AdapterTable(8, 1, lambda message: None, lambda message: None),
         )
         self.runner = runner
         self.answers: dict[int, Answer] = {}
@@ -178,7 +179,6 @@ class TinyEngine:
 
     def load_adapters(self, *names: str) -> None:
         """As an engine does, in places from 0 on; the runner's model has them already."""
-        self.scheduler.adapters = AdapterTable(len(names), 1, lambda message: None, lambda message: None)
         for place, name in enumerate(names):
             self.scheduler.adapters.load(LoadLora(place, name, ""))
             self.scheduler.adapters.loaded(AdapterLoaded(0, place))

@@ -89,8 +89,8 @@ def test_what_cannot_be_done_is_answered_with_a_reason(told):
 
 
 def harness(*names: str) -> Harness:
-    harness, told = Harness(), Told(max_loras=4, num_ranks=1)
-    harness.scheduler.adapters = told.adapters
+    told = Told(max_loras=4, num_ranks=1)
+    harness = Harness(adapters=told.adapters)
     for name in names:
         told.loaded(name)
     return harness

@@ -70,11 +70,11 @@ def test_a_disk_that_brings_nothing_for_long_is_not_waited_for_and_what_it_bring
     harness.disk.answer_some = lambda scheduler: None
     harness.add(prompt(1, PREFIX))
     harness.step()
-    assert harness.scheduler.patience == PATIENCE and not harness.scheduler.running
+    assert harness.scheduler.arrivals.patience == PATIENCE and not harness.scheduler.running
     harness.now += PATIENCE
-    assert harness.scheduler.patience == 0
-    harness.scheduler.let_in_late()
-    assert harness.scheduler.patience is None
+    assert harness.scheduler.arrivals.patience == 0
+    harness.scheduler.arrivals.let_in_late()
+    assert harness.scheduler.arrivals.patience is None
     step_while_possible(harness)
     assert harness.ended(1) is not None and harness.num_cached(1) == 0
     harness.add(prompt(2, other))
