@@ -138,6 +138,8 @@ class JobRun:
         for position, (line, row) in enumerate(rows):
             self._asked[position] = line, row
             prompt = self._rendering.prompt(row)
+            if isinstance(prompt, RequestError):
+                self.session.transport.check()  # it may be refused because the model has just died
             if line.row in self.job.state.said and line.row not in self._refused:
                 prompt = Continuation(prompt, self.job.state.said[line.row])
             parsed = parse_checked(prompt, row.params)

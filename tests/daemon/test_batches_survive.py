@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import psutil
 import pytest
 from builders.daemon import models, wait_for
+from builders.watching import module_of
 
 from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.protocol.attach import DaemonStatus
@@ -57,7 +59,7 @@ def until(client: openai.OpenAI, batch_id: str, status: str, least: int = 0) -> 
 
 
 @pytest.mark.long
-def test_a_batch_goes_on_after_the_daemon_was_killed_or_stopped_and_has_the_same_answers(address):
+def test_a_batch_goes_on_after_daemon_and_worker_were_killed_or_stopped_and_has_the_same_answers(address):
     with started(address) as (status, client):
         whole = client.files.content(until(client, begun(client), "completed").output_file_id).read()
         batch_id = begun(client)
@@ -66,8 +68,11 @@ def test_a_batch_goes_on_after_the_daemon_was_killed_or_stopped_and_has_the_same
     with started(address) as (_, client):
         until(client, batch_id, "in_progress", least=10)
         stop_daemon(address, 1.0)
-    with started(address) as (_, client):
+    with started(address) as (status, client):
         assert client.batches.retrieve(batch_id).request_counts.completed >= 10
+        wait_for(lambda: daemon_status(address).models[0].state == "ready", "the model is loaded")
+        children = psutil.Process(status.pid).children(recursive=True)
+        os.kill(next(child.pid for child in children if module_of(child.pid).startswith("penstock.worker")), 9)
         batch = until(client, batch_id, "completed")
         assert client.files.content(batch.output_file_id).read() == whole
 

@@ -6,11 +6,12 @@ threads, and have a lower priority than any request of a person.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ....protocol.errors import RequestError
+from ....protocol.errors import ClosedError, RequestError
 from ....protocol.fields.rules import MOST
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.door import Door
@@ -19,12 +20,16 @@ from ...requests.prompts import Conversation, Messages, ParsedPrompt, RenderedPr
 from ...requests.request import Notify, guarded
 from ...session.private import PrivateSession
 from ...session.session import LoraAdapters
+from ...session.threads import Threads
+from ...session.tree.transport import TreeTransport
 from ..answers.errors import ApiError
 from ..answers.generation import check_asked
 from ..loaded_model import LoadedModel
 from ..options import HttpOptions
 from ..requests.conversation import rendered, require_trust
 from ..requests.parameters import salted
+
+Result = TypeVar("Result")
 
 # Added to the priority of each line. A person's request has 0, or what the server allows: less than this.
 _BELOW_PEOPLE = MOST // 2
@@ -36,7 +41,7 @@ class BatchSession(PrivateSession):
         self.__dict__.update(vars(model.session))
         self._model = model
         self._options = options
-        self._client = f"batches of {owner}"
+        self._client = _client_of(owner)
         self._num_rows = num_rows
         self.adapters = _OwnAdapters(self.adapters, model.lora_name)  # type: ignore[assignment]
         self.door = BatchDoor(self.door.of(self._client), model, options, owner)  # type: ignore[assignment]
@@ -68,7 +73,7 @@ class BatchSession(PrivateSession):
             return rendered(self._model, messages, tools, options, chat_template=template)
 
         try:
-            return threads.submit(render, client=self._client).result()
+            return _done(self.transport, threads, render, self._client)
         except (ApiError, RequestError) as error:
             return RequestError(str(error))
 
@@ -102,7 +107,8 @@ class BatchDoor:
         ruled = [self._ruled(prompt) for prompt in prompts]
         pools = self._model.threads
         threads = pools.media if any(prompt.has_media for prompt in ruled) else pools.texts
-        return threads.submit(self._door.admit, ruled, notify, client=f"batches of {self._owner}").result()
+        admit = partial(self._door.admit, ruled, notify)
+        return _done(self._model.session.transport, threads, admit, _client_of(self._owner))
 
     def _ruled(self, prompt: ParsedPrompt) -> ParsedPrompt:
         """The prompt as its owner may have it answered, or its refusal."""
@@ -114,5 +120,25 @@ class BatchDoor:
             return replace(prompt, refusal=prompt.refusal or str(error))
         below = min(params.priority + _BELOW_PEOPLE, MOST)
         salt = salted(self._owner or None, params.cache_salt)
-        params = msgspec.structs.replace(guarded(params), priority=below, cache_salt=salt, lora_name=lora_name)
+        params = msgspec.structs.replace(
+            guarded(params),
+            priority=below,
+            cache_salt=salt,
+            lora_name=lora_name,
+            continue_on_restart=False,  # the job continues it, once it has compared the model
+        )
         return replace(prompt, params=params)
+
+
+def _client_of(owner: str) -> str:
+    """Who takes turns with others: apart from the owner's own requests."""
+    return f"batches of {owner}"
+
+
+def _done(transport: TreeTransport, threads: Threads, work: Callable[[], Result], client: str) -> Result:
+    """Do work in the threads; if they are closed because the model has died, raises the cause."""
+    try:
+        return threads.submit(work, client=client).result()
+    except ClosedError:
+        transport.check()
+        raise
