@@ -2,6 +2,7 @@
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
-from penstock import LLM, ConfigError, SamplingParams
+from penstock import LLM, ConfigError, EngineDeadError, SamplingParams
 
 OPTIONS = {"max_model_len": 512, "block_size": 16, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 PROMPT = [(7 * place) % 90 + 5 for place in range(300)]
@@ -91,6 +92,29 @@ def test_another_model_or_adapter_or_number_format_finds_nothing(model_folder, a
         assert Answer(llm).num_cached == 0
     with LLM(model_folder, **options, **room, kv_cache_dtype="bf16") as llm:
         assert Answer(llm).num_cached == 0
+
+
+@pytest.mark.long
+def test_twenty_kills_while_blocks_are_written_leave_no_wrong_answer(model_folder, tmp_path, monkeypatch):
+    options = {**OPTIONS, "prefix_cache_dir": tmp_path / "kept", "prefix_cache_size": "4MiB"}
+    asked = [[number, *PROMPT[: 200 + 9 * number]] for number in range(8)]
+    greedy = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=1)
+
+    def said(llm: LLM) -> list[str]:
+        outputs = llm.generate(asked, greedy, use_tqdm=False)
+        return [f"{output.outputs.token_ids} {output.outputs.logprobs}" for output in outputs]
+
+    with LLM(model_folder, **OPTIONS) as llm:
+        expected = said(llm)
+    num_deaths = num_found = 0
+    for number in range(20):
+        monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.store=die@{3 + 7 * number % 60}")
+        with suppress(EngineDeadError), LLM(model_folder, **options) as llm:
+            assert said(llm) == expected
+            num_found += llm.stats().fetched_blocks
+            wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, SECONDS, "all are written")
+        num_deaths += len(list(tmp_path.glob("kept/*/*.writing"))) > 0
+    assert num_deaths > 5 and num_found > 0
 
 
 def test_options_that_contradict_it_or_a_folder_of_somebody_else_are_refused(model_folder, tmp_path):
