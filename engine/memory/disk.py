@@ -28,7 +28,8 @@ from ...protocol.layer_groups import (
 from ...protocol.messages import column
 from ..request import Sequence
 from .blocks import BlockPool
-from .group_memory import Found, GroupMemory, in_pool
+from .full_blocks import in_pool
+from .group_memory import Found, GroupMemory
 from .keys import derived_keys
 from .time_to_live import Clock
 

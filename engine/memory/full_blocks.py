@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...protocol.layer_groups import ABSENT
 from ..request import Sequence
-from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, in_pool
+from .group_memory import NOTHING, Appended, Found, GroupMemory, Need
 from .keys import key_of
 
 
@@ -107,6 +107,11 @@ class BlockGroup(GroupMemory[Table]):
         """How many free blocks it takes to hold so many, beginning with the found ones."""
         held = in_pool(found)
         return num_blocks - len(held) + sum(map(self.pool.is_free, held))
+
+
+def in_pool(found: Found) -> list[int]:
+    """The found blocks that the pool has."""
+    return [block for block in found.blocks if block is not None and block != ABSENT]
 
 
 class FullBlocks(BlockGroup[BlockTable]):

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
-from ...protocol.layer_groups import ABSENT, GroupPlan, blocks_touched
+from ...protocol.layer_groups import GroupPlan, blocks_touched
 from ..request import Sequence
 from .blocks import BlockPool
 from .offload import SecondTierIndex
@@ -38,11 +38,6 @@ class Found(NamedTuple):
     length: int  # of the prefix, in blocks
     # What the prefix's next token needs: the blocks of its table, or the one state. None: only a lower rung has it.
     blocks: Columns[int | None]
-
-
-def in_pool(found: Found) -> list[int]:
-    """The found blocks that the pool has."""
-    return [block for block in found.blocks if block is not None and block != ABSENT]
 
 
 NOTHING_FOUND = Found(0, ())
