@@ -7,7 +7,7 @@ that their arrival gives them.
 
 from collections.abc import Iterator
 
-from ..protocol.layer_groups import AboutDisk, BlocksFetched, BlocksStored, KeysOnDisk
+from ..protocol.layer_groups import AboutDisk
 from ..protocol.messages import Prompt
 from .adapters import AdapterReference, AdapterTable
 from .admission.limits import Limits
@@ -19,7 +19,6 @@ from .decoding.replay import replay
 from .decoding.strategy import PlainDecoding, refused
 from .grammar.constraint import Busy
 from .memory.cache import Cache
-from .memory.disk import Disk
 from .request import Request, Sequence
 
 
@@ -85,33 +84,22 @@ class Arrivals:
             self._let_in(sequence, None)
 
     def take_from_disk(self, message: AboutDisk) -> None:
-        """Take in a rank's report on its disk; sequences whose prefix has come from there join the queue, in their old
-        order."""
-        disk = self._disk
-        match message:
-            case KeysOnDisk():
-                disk.take_keys(message)
-            case BlocksStored():
-                disk.take_stored(message)
-            case BlocksFetched():
-                for sequence in disk.take_fetched(message):
-                    self._waiting.push(sequence)
+        """Take in a rank's report on its disk. Sequences whose prefix has come join the queue, in their old order."""
+        if self._cache.disk is None:
+            raise RuntimeError("A worker reports on its disk, and nothing is kept there.")
+        for sequence in self._cache.disk.take(message):
+            self._waiting.push(sequence)
 
     def let_in_late(self) -> None:
         """Let sequences join the queue that have waited too long for the disk."""
-        for sequence in self._disk.let_in_late():
-            self._waiting.push(sequence)
+        if self._cache.disk is not None:
+            for sequence in self._cache.disk.fetches.let_in_late():
+                self._waiting.push(sequence)
 
     @property
     def patience(self) -> float | None:
         """Seconds until a sequence may have waited too long for the disk; None if none waits."""
-        return None if self._cache.disk is None else self._cache.disk.patience
-
-    @property
-    def _disk(self) -> Disk:
-        if self._cache.disk is None:
-            raise RuntimeError("A worker reports on its disk, and none of the memory is kept there.")
-        return self._cache.disk
+        return None if self._cache.disk is None else self._cache.disk.fetches.patience
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """The sequences of a request: one for each sample, or the first beam of a search."""

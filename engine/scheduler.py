@@ -108,7 +108,7 @@ class Scheduler:
     def stats(self) -> Stats:
         num_waiting = len(self.waiting) + len(self.admission.followers) + self.constraints.num_held
         if self.cache.disk is not None:
-            num_waiting += self.cache.disk.num_waiting
+            num_waiting += len(self.cache.disk.fetches)
         return self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
 
     def num_generated(self, sequence_id: int) -> int:
@@ -281,6 +281,6 @@ class Scheduler:
             is_somewhere = self.admission.is_awaited(sequence) or self.beams.is_idle(sequence)
             is_somewhere = is_somewhere or sequence in self.admission.followers
             if self.cache.disk is not None:
-                is_somewhere = is_somewhere or self.cache.disk.is_awaited_by(sequence)
+                is_somewhere = is_somewhere or sequence in self.cache.disk.fetches
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")

@@ -34,7 +34,7 @@ class Admission:
         self._waiting = waiting
         self._running = running
         self._cache = cache
-        self._disk = cache.disk
+        self._fetches = None if cache.disk is None else cache.disk.fetches
         self._encoder = encoder
         self._in_flight = in_flight
         self._counters = counters
@@ -83,8 +83,8 @@ class Admission:
             budget = load.allowance.first_part(demand.num_left)
             if match.is_coming or not budget or not self.admits(demand, load):
                 return
-            if self._disk is not None and (absent := self._disk.absent(sequence, match.found)):
-                if self._disk.fetch(sequence, match.found, absent):
+            if self._fetches is not None and (absent := self._fetches.absent(sequence, match.found)):
+                if self._fetches.begin(sequence, match.found, absent):
                     self._waiting.leave(sequence)
                 continue
             if (media := sequence.media) is not None:

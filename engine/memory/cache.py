@@ -144,7 +144,7 @@ class Cache:
         for group in self._states:
             group.begin_step(num_entering)
         if self.disk is not None:
-            self.disk.begin_step()
+            self.disk.stores.begin_step()
 
     def admit(self, sequence: Sequence, match: Match) -> Additions:
         """Make tables that begin with the match. Returns their content."""
@@ -218,7 +218,7 @@ class Cache:
             group.release(sequence, table, num_tokens)
         sequence.tables = []
         if self.disk is not None and num_tokens:
-            self.disk.note(sequence)
+            self.disk.stores.note(sequence)
 
     def forget(self, sequence: Sequence) -> None:
         """Remove the keys of everything that this sequence has computed, because it failed."""

@@ -5,7 +5,7 @@ the kinds, and `cache.py` calls all groups of a model.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
@@ -65,13 +65,33 @@ class Need(NamedTuple):
 Table = TypeVar("Table")
 
 
+class KeysOfGroup:
+    """The keys that all ranks have on disk for one group."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._all = (1 << num_ranks) - 1
+        self._ranks: dict[bytes, int] = {}  # a bit for each rank that has the key
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self._ranks.get(key) == self._all
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def add(self, rank: int, key: bytes) -> None:
+        self._ranks[key] = self._ranks.get(key, 0) | 1 << rank
+
+    def discard(self, key: bytes) -> None:
+        self._ranks.pop(key, None)
+
+
 class GroupMemory(ABC, Generic[Table]):
     def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive | None) -> None:
         self.plan = plan
         self.block_size = block_size
         self.second_tier = SecondTierIndex(plan.num_cpu_blocks, time_to_live)
         self.pool = BlockPool(plan.num_blocks, self.second_tier.offer, time_to_live)
-        self.on_disk: Container[bytes] = frozenset()  # keys
+        self.on_disk = KeysOfGroup(0)
 
     # --- finding a prefix -------------------------------------------------------------------------------------------
 

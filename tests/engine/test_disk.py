@@ -7,7 +7,7 @@ anything but its own history. `test_engine_properties.py` does the same with wha
 from builders.cases import for_each
 from builders.engine_harness import Harness, prompt
 
-from penstock.engine.memory.disk import PATIENCE
+from penstock.engine.memory.disk_fetches import PATIENCE
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import FailedRow, column
 

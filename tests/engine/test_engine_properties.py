@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.engine.memory import disk
+from penstock.engine.memory import disk_stores
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan, Medium
 from penstock.protocol.messages import FailedRow, Prompt, Said, column, request_and_sample, sequence_id, values
@@ -227,7 +227,7 @@ class Run:
 
 def play(options: dict, steps_in_flight: int, seed: int, history: list[tuple]) -> None:
     first = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
-    with patch.object(disk, "LEAST_TOKENS", 1):
+    with patch.object(disk_stores, "LEAST_TOKENS", 1):
         play_in(first, seed, history)
         if first.harness.disk is not None:  # again, with what the first run has left on disk
             second = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
