@@ -10,6 +10,7 @@ Options are made from the fields of `EngineConfig`.
 import argparse
 import json
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 from ...protocol.errors import ConfigError
@@ -21,6 +22,14 @@ from .shared.loading import load
 from .shared.model_options import checked_options, require_model
 from .shared.options import add_options, add_verbose, obey_verbose
 from .shared.termination import orderly_termination
+
+# Options that a receipt's facts may set: they change bits, and are numbers, switches or names that the package knows.
+_TAKEN = (
+    "quantization", "rope_scaling", "tensor_parallel_size", "block_size", "deterministic", "reasoning_parser",
+    "tool_call_parser", "early_stop_config", "guided_decoding_disable_any_whitespace", "enable_expert_parallel",
+    "enable_mm",
+)  # fmt: skip
+_OF_FACTS = {"dtype": "dtype", "kv_cache_dtype": "KV cache"}
 
 USAGE = "FILE [--model MODEL] [options]"
 
@@ -43,7 +52,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     arguments.model = model
     config, options, _ = checked_options(arguments, parser)
     require_model(config)
-    options = options if config.connect != "never" else {**_options_of(receipt), **options}
+    if config.connect == "never":
+        options = {**options_of(config.model, receipt), **options}
     counts: Counter[str] = Counter()
     with orderly_termination(), load(config.model, options) as llm, open(arguments.file, "rb") as file:
         for verdict in verdicts(llm._session, from_file(file, arguments.file)):
@@ -57,13 +67,15 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0 if set(counts) == {"proved"} else 1
 
 
-def _options_of(receipt: Receipt) -> dict[str, Any]:
-    """The options that the answers were made with, as far as they aren't files."""
+def options_of(model: str, receipt: Receipt) -> dict[str, Any]:
+    """The options that the answers were made with. Whoever wrote the file chose them, so none that names a file or
+    code is taken, and none that isn't valid."""
+    given = {name: receipt.facts.get(f"option {name}") for name in _TAKEN}
+    given |= {name: json.dumps(receipt.facts.get(fact)) for name, fact in _OF_FACTS.items()}
     found: dict[str, Any] = {}
-    for name, value in receipt.facts.items():
-        if name.startswith("option "):
-            try:
-                found[name.removeprefix("option ")] = json.loads(value)
-            except ValueError:
-                continue
+    for name, text in given.items():
+        with suppress(ConfigError, ValueError, RecursionError, TypeError):
+            option = {name: json.loads(text or "null")}
+            EngineConfig.from_options(model, **option)
+            found |= {name: value for name, value in option.items() if value is not None}
     return found

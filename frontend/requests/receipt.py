@@ -7,12 +7,11 @@ what the model draws.
 """
 
 import base64
-import binascii
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,10 +21,14 @@ from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 
+_Params = TypeVar("_Params", SamplingParams, BeamSearchParams)
+
 PREFIX = "pr1_"
 SEPARATOR = "."  # between the receipts of a body that answers several prompts
 # These facts may differ: whether the answer then differs is what is to be found out.
 VERSIONS = ("Penstock's version", "version of the kernels")
+# And these options, which only refuse requests.
+_LIMITS = ("option limit_", "option enable_logprob")
 _SUM_BYTES = 8
 _MOST_BYTES = 64 << 20  # unpacked
 _DAMAGED = "its receipt is damaged"
@@ -72,14 +75,11 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     @property
     def sampling(self) -> SamplingParams:
         """The parameters; raises `RequestError` if they are invalid."""
-        try:
-            return msgspec.convert(self.params, SamplingParams, strict=False)
-        except (msgspec.ValidationError, TypeError, ValueError) as error:
-            raise RequestError(f"{_DAMAGED}: {error}") from error
+        return _converted(self.params, SamplingParams)
 
     @property
     def beam_search(self) -> BeamSearchParams | None:
-        return None if self.beams is None else msgspec.convert(self.beams, BeamSearchParams, strict=False)
+        return None if self.beams is None else _converted(self.beams, BeamSearchParams)
 
     def text(self) -> str:
         packed = zlib.compress(msgspec.msgpack.encode(self), 9)
@@ -98,7 +98,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
                 raise RequestError(f"{_DAMAGED}: its checksum is another")
             unpacker = zlib.decompressobj()
             receipt = msgspec.msgpack.decode(unpacker.decompress(packed, _MOST_BYTES), type=cls)
-        except (binascii.Error, UnicodeEncodeError, zlib.error, msgspec.MsgspecError) as error:
+        except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
             raise RequestError(f"{_DAMAGED}: {error}") from error
         if any(len(ids) % 4 for ids in (receipt.prompt, *(sample.token_ids for sample in receipt.samples))):
             raise RequestError(f"{_DAMAGED}: its tokens are cut off")
@@ -153,7 +153,8 @@ def unlike(receipt: Receipt, facts: Mapping[str, str], adapter: str | None) -> s
     if receipt.adapter != adapter:
         return f"its LoRA adapter is {_shown(receipt.adapter)}, and here that name has {_shown(adapter)}"
     names = [*facts, *(name for name in receipt.facts if name not in facts)]
-    found = [name for name in names if receipt.facts.get(name) != facts.get(name) and name not in VERSIONS]
+    may_differ = (*VERSIONS, *_LIMITS)
+    found = [name for name in names if receipt.facts.get(name) != facts.get(name) and not name.startswith(may_differ)]
     phrases = (f"{name} was {_shown(receipt.facts.get(name))} and is {_shown(facts.get(name))}" for name in found)
     return "; ".join(phrases) or None
 
@@ -173,6 +174,13 @@ def _unpacked(planes: bytes) -> list[int]:
     for place in range(4):
         packed[place::4] = planes[place * count : (place + 1) * count]
     return values(bytes(packed)).tolist()
+
+
+def _converted(given: dict[str, Any], kind: type[_Params]) -> _Params:
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"{_DAMAGED}: {error}") from error
 
 
 def _sum(packed: bytes) -> bytes:

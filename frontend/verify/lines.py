@@ -1,6 +1,5 @@
 """Reads the answers that are to be verified: lines of a file, or outputs."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
@@ -8,6 +7,7 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.outputs import RequestOutput
 from ..requests.receipt import SEPARATOR, Receipt
 from ..rows.lines import read_lines
+from ..rows.prompts import UnusableLine, json_value
 from .bodies import is_known
 
 
@@ -60,11 +60,11 @@ def model_of(bodies: Iterable[ClaimedBody], name: str, given: str | None) -> tup
 
 def _of_line(number: str, line: str) -> ClaimedBody:
     try:
-        found = json.loads(line)
-    except ValueError as error:
-        return ClaimedBody(number, {}, [], f"it is no JSON: {error}")
+        found = json_value(line)
+    except UnusableLine as error:
+        return ClaimedBody(number, {}, [], f"it {error}")
     if not isinstance(found, dict):
-        return ClaimedBody(number, {}, [], "it is no JSON object")
+        return ClaimedBody(number, {}, [], "it is not a JSON object")
     if "custom_id" not in found:
         return _of_body(str(found.get("id", number)) if "outputs" in found else number, found)
     response = found.get("response")
@@ -81,7 +81,9 @@ def _of_body(name: str, body: Mapping[str, Any]) -> ClaimedBody:
     if not isinstance(text, str):
         return ClaimedBody(name, body, [], "it has no receipt")
     if not is_known(body):
-        return ClaimedBody(name, body, [], "it is no body of a chat, a completion or a response, and no output")
+        return ClaimedBody(
+            name, body, [], "it is neither the body of a chat, a completion or a response, nor an output"
+        )
     try:
         return ClaimedBody(name, body, [Receipt.read(each) for each in text.split(SEPARATOR)])
     except RequestError as error:

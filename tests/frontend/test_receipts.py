@@ -1,0 +1,54 @@
+"""A receipt or a line from a stranger is data: it runs nothing, names no file, and if damaged it is not judged."""
+
+import io
+import json
+
+from builders.cases import for_each
+
+from penstock.frontend.commands.verify import options_of
+from penstock.frontend.requests.prompts import of_receipt
+from penstock.frontend.requests.receipt import ClaimedSample, Receipt, packed_ids
+from penstock.frontend.verify.lines import from_file
+from penstock.protocol.options.config import EngineConfig
+
+HARMLESS = {
+    "quantization": "int8", "block_size": 64, "deterministic": "portable", "tensor_parallel_size": 2,
+    "reasoning_parser": "qwen3", "tool_call_parser": "hermes",
+}  # fmt: skip
+
+
+def receipt(**changes) -> Receipt:
+    samples = [ClaimedSample(packed_ids([5]), "length", None)]
+    given = {"facts": {}, "params": {"max_tokens": 1, "seed": 1}, "prompt": packed_ids([1, 2, 3]), "samples": samples}
+    return Receipt(**{**given, **changes})
+
+
+def line(text: str) -> str:
+    return json.dumps({"object": "text_completion", "model": "pocket", "receipt": text})
+
+
+def test_a_receipt_sets_options_that_change_bits_and_none_that_names_a_file_or_code():
+    values = {**dict.fromkeys(EngineConfig.__struct_fields__, "/tmp/mine"), **HARMLESS}
+    facts = {f"option {name}": json.dumps(value) for name, value in values.items()} | {"KV cache": "int8"}
+    found = options_of("pocket", receipt(facts=facts | {"option record": '["'}))
+    assert found == {**HARMLESS, "kv_cache_dtype": "int8"}
+
+
+@for_each(
+    "hostile",
+    [
+        "[" * 100_000, '{"a": 1, "a": 2}', '{"receipt": "pr1_\\ud800"}', "7", "not JSON", '{"a": NaN}', line("pr1_"),
+        line("pr2_AAAA"), line("pr1_AAAA"), line(receipt().text()[:-1]), line(receipt(prompt=b"abc").text()),
+        '{"custom_id": "x", "response": []}',
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_answer_with_a_whole_receipt_is_not_judged(hostile):
+    [found] = from_file(io.BytesIO(hostile.encode()), "lines")
+    assert found.receipts == [] and found.reason
+
+
+@for_each(
+    "changes", [{"beams": {"beam_width": "many"}}, {"params": {"max_tokens": "x"}}, {"params": {"temperature": -1}}]
+)
+def test_parameters_of_another_kind_are_refused(changes):
+    assert "damaged" in (of_receipt(receipt(**changes)).refusal or "")
