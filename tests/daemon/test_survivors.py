@@ -5,17 +5,17 @@ Real transports over a stand-in for their tree, which dies when a test wants, an
 
 import random
 from array import array
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from builders.cases import for_each
 
 from penstock.frontend.daemon.survivors import Survivors
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.session.tree.transport import TreeTransport
-from penstock.protocol.errors import EngineDeadError
+from penstock.protocol.errors import EngineDeadError, OutOfMemoryError
 from penstock.protocol.messages import (
     Abort,
     Delta,
@@ -25,6 +25,7 @@ from penstock.protocol.messages import (
     Prompt,
     Started,
     column,
+    request_and_sample,
     sequence_id,
     values,
 )
@@ -39,7 +40,7 @@ class Sample:
     def __init__(self, prompt: Prompt, sample: int) -> None:
         self.prompt, self.id = prompt, sequence_id(prompt.request_id, sample)
         chosen = random.Random(self.id)
-        self.tokens = [chosen.randrange(1000) for _ in range(chosen.randrange(1, 12))]
+        self.tokens = [chosen.randrange(1000) for _ in range(chosen.randrange(1, 24))]
         said = prompt.said[sample].token_ids if sample < len(prompt.said) else b""
         assert list(values(said)) == self.tokens[: len(said) // 4]
         self.num_sent, self.num_computed = 0, len(said) // 4
@@ -153,53 +154,104 @@ KINDS: tuple[dict[str, Any], ...] = (
 )
 
 
-@given(st.data())
-def test_whatever_dies_when_each_answer_is_whole_or_fails_for_the_reason_that_it_must(data):
-    survivors, tree, numbers = Survivors(), HandDrivenTree(), iter(range(100))
+class Life:
+    """Requests and deaths of one model, at random, and what must become of each request."""
+
+    def __init__(self, seed: int) -> None:
+        self.chosen = random.Random(seed)
+        self.survivors = Survivors()
+        self.clients: list[Client] = []
+        self.deaths: Counter[int] = Counter()
+        self.failing: set[int] = set()
+        self.left: set[int] = set()
+        self.start()
+
+    def start(self) -> None:
+        self.tree = HandDrivenTree()
+        self.survivors.go_on(session_of(self.tree))
+        assert self.tree.submitted == sorted(set(self.tree.submitted) - self.left)
+        for sequence in self.tree.samples:
+            number, sample = request_and_sample(sequence)
+            assert not self.clients[number].request.progress[sample].has_ended
+
+    def live(self, num_actions: int) -> None:
+        actions = [self.ask, self.step, self.read, self.die, self.leave]
+        for action in self.chosen.choices(actions, (4, 10, 3, 1, 1), k=num_actions):
+            if self.tree.error is not None and self.chosen.random() < 0.3:
+                self.start()
+            action()
+        if self.tree.error is not None:
+            self.start()
+        while self.tree.samples:
+            self.tree.step()
+
+    def ask(self) -> None:
+        client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
+        self.clients.append(client.submit(self.tree))
+
+    def step(self) -> None:
+        if self.tree.error is None:
+            self.tree.step()
+
+    def read(self) -> None:
+        if self.clients:
+            self.chosen.choice(self.clients).read()
+
+    def die(self) -> None:
+        if self.tree.error is None:
+            pending = list(self.tree._pending)
+            self.deaths.update(self.tree.die())
+            for number in pending:
+                if self.deaths[number] > 1 or not self.clients[number].request.prompt.params.continue_on_restart:
+                    self.failing.add(number)
+
+    def leave(self) -> None:
+        running = [each for each in self.clients if not each.request.is_finished and each.request.error is None]
+        running = [each for each in running if each.request.request_id not in self.left]
+        if running:
+            client = self.chosen.choice(running)
+            self.left.add(client.request.request_id)
+            is_cancelled = self.chosen.random() < 0.5
+            (client.transport.cancel if is_cancelled else client.transport.abort)([client.request])
+            assert client.request.is_finished is is_cancelled
+
+    def check(self) -> None:
+        assert len(self.survivors) == 0 and not self.tree._pending
+        for number, client in enumerate(self.clients):
+            client.read()
+            if number in self.failing:
+                assert isinstance(client.request.error, EngineDeadError)
+            elif number not in self.left:
+                client.check()
+                assert len(client.notices) == self.deaths[number]
+
+
+@for_each("seed", range(300))
+def test_whatever_dies_when_each_answer_is_whole_or_fails_for_the_reason_that_it_must(seed):
+    life = Life(seed)
+    life.live(80)
+    life.check()
+
+
+def test_requests_end_with_the_cause_if_the_model_is_not_started_again_and_so_do_later_ones():
+    survivors, tree = Survivors(), HandDrivenTree()
     survivors.go_on(session_of(tree))
-    clients: dict[int, Client] = {}
-    deaths: dict[int, int] = {}
-    failing: set[int] = set()
-    left: set[int] = set()
-    for _ in range(data.draw(st.integers(1, 25))):
-        is_dead = tree.error is not None
-        match data.draw(st.sampled_from(("ask", "ask", "step", "step", "read", "die", "leave", "cancel", "start"))):
-            case "ask":
-                number = next(numbers)
-                client = Client(number, data.draw(st.booleans()), **data.draw(st.sampled_from(KINDS)))
-                clients[number] = client.submit(tree)
-            case "step" if not is_dead:
-                tree.step()
-            case "read" if clients:
-                data.draw(st.sampled_from(list(clients.values()))).read()
-            case "die" if not is_dead:
-                pending = list(tree._pending)
-                for number in tree.die():
-                    deaths[number] = deaths.get(number, 0) + 1
-                failing |= {each for each in pending if deaths.get(each, 0) > 1}
-                failing |= {each for each in pending if not clients[each].request.prompt.params.continue_on_restart}
-            case "start" if is_dead:
-                tree = HandDrivenTree()
-                survivors.go_on(session_of(tree))
-                assert tree.submitted == sorted(tree.submitted)
-            case "leave" | "cancel" as way if clients:
-                client = data.draw(st.sampled_from(list(clients.values())))
-                is_running = not client.request.is_finished and client.request.error is None
-                if is_running and client.request.request_id not in left:
-                    left.add(client.request.request_id)
-                    (client.transport.abort if way == "leave" else client.transport.cancel)([client.request])
-                    if way == "cancel":
-                        assert client.request.is_finished and client.request.output.error_code == 499
-    if tree.error is not None:
-        tree = HandDrivenTree()
-        survivors.go_on(session_of(tree))
-    while tree.samples:
-        tree.step()
-    assert len(survivors) == 0 and not tree._pending
-    for number, client in clients.items():
-        client.read()
-        if number in failing:
-            assert isinstance(client.request.error, EngineDeadError)
-        elif number not in left:
-            client.check()
-            assert len(client.notices) == deaths.get(number, 0)
+    waiting = Client(0, True).submit(tree)
+    tree.die()
+    assert len(survivors) == 1 and waiting.request.error is None
+    survivors.fail(OutOfMemoryError("no memory is left"))
+    late = Client(1, True).submit(tree)
+    assert [str(each.request.error) for each in (waiting, late)] == ["no memory is left"] * 2
+
+
+def test_answers_do_not_go_on_from_other_files():
+    survivors, tree = Survivors(), HandDrivenTree()
+    survivors.go_on(session_of(tree))
+    begun, new = Client(0, True).submit(tree), Client(1, True).submit(tree)
+    tree.samples.pop(sequence_id(1, 0))
+    tree.step()
+    survivors.keep_door(SimpleNamespace(transport=tree, stamps={"weights"}, close_helpers=lambda: None))
+    tree.die()
+    again = HandDrivenTree()
+    survivors.go_on(session_of(again))
+    assert "files that have changed" in str(begun.request.error) and again.submitted == [1] and not new.request.error
