@@ -47,6 +47,8 @@ class Loop:
         while self._take_in():
             self._plan_ahead()
             self._publish(self.scheduler.take_ends())
+        if (plan := self.scheduler.last_plan()) is not None:
+            self.workers.send(plan)
         self.trace.flush()
         self.workers.send(Stop())
         self.detokenizer.send(Stop())

@@ -132,6 +132,15 @@ class Scheduler:
         freed, moves = self.running.slots.take_freed(), self.cache.take_moves()
         return step.plan(freed, moves, self.encoder.entries.take_dropped() if sees else [])
 
+    def last_plan(self) -> StepPlan | None:
+        """A plan without rows after which none follows: it has written to disk what is left for that."""
+        if (disk := self.cache.disk) is None:
+            return None
+        disk.stores.end()
+        step = ScheduledStep(self.counters.steps)
+        step.disk = disk.take_orders()
+        return None if step.disk is None else step.plan([], self.cache.take_moves(), [])
+
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()

@@ -55,6 +55,7 @@ class Stores:
         self._num_held = [0] * len(groups)
         self._chains: deque[Chain] = deque(maxlen=_MOST_CHAINS)
         self._number = 0  # of the newest order
+        self._is_ending = False
         # For the next plan: blocks to be written, and group and key of the last block of each chain that was used.
         self.orders: list[StoreBlocks] = []
         self.used: list[tuple[int, bytes]] = []
@@ -71,6 +72,11 @@ class Stores:
         while self._chains and all(self._store(self._chains[0], number) for number in range(len(self._groups))):
             chain = self._chains.popleft()
             self.used.extend((number, key) for number, key in enumerate(chain.newest) if key)
+
+    def end(self) -> None:
+        """Order all that is left to be written: no step takes free blocks any more."""
+        self._is_ending = True
+        self.begin_step()
 
     def _store(self, chain: Chain, number: int) -> bool:
         """Store what one group has of a chain; False if more of it is left."""
@@ -111,6 +117,8 @@ class Stores:
 
     def _room(self, number: int, pool: BlockPool) -> int:
         """How many more blocks may be held."""
+        if self._is_ending:
+            return pool.num_blocks
         share = max(1, pool.num_blocks // _HELD_SHARE)
         return min(share - self._num_held[number], pool.num_free - share)
 

@@ -131,3 +131,16 @@ def test_few_blocks_are_held_to_be_written_at_a_time_and_the_rest_follows():
     assert sum(map(len, harness.scheduler.cache.disk.held_by(0))) == 10
     harness.run()
     assert len(harness.disk.kept) == 50
+
+
+def test_a_last_plan_has_all_written_that_is_left():
+    harness = harness_of(GroupPlan("full", 1, 1, 80))
+    harness.disk.answer_some = lambda scheduler: None
+    harness.add(prompt(1, PREFIX, max_tokens=2))
+    step_while_possible(harness)
+    plan = harness.scheduler.last_plan()
+    harness.disk.take(plan.disk)
+    while harness.disk.answer(harness.scheduler):
+        pass
+    assert not plan.slots and len(harness.disk.kept) == 50
+    assert harness_of().scheduler.last_plan() is None
