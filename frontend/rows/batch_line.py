@@ -15,7 +15,7 @@ from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
-from ..http.answers.errors import ApiError
+from ..http.answers.errors import ApiError, as_api_error, refusal
 from ..http.answers.long_json import LongJson
 from ..http.requests.decoding import converted
 from .line_forms import LINE_FORMS, AnswerContext, LineForm
@@ -53,7 +53,7 @@ class BatchLine:
     @classmethod
     def failed(cls, custom_id: str, output: RequestOutput) -> "BatchLine":
         """The line of a request in another form that has failed, for an error file."""
-        return cls(custom_id, ApiError(output.error_code, output.error_msg or ""))
+        return cls(custom_id, refusal(output.error_code, output.error_msg or ""))
 
     def prompt_and_params(self, params: SamplingParams) -> tuple[Any, SamplingParams]:
         """The prompt, conversation or refusal, and its parameters, which override the command's."""
@@ -62,7 +62,8 @@ class BatchLine:
                 raise self.form
             return self.form.prompt_and_params(params)
         except (ApiError, RequestError) as error:
-            return RequestError(str(error)), params
+            self.form = as_api_error(error)
+            return RequestError(str(self.form)), params
 
     def answer(
         self,
@@ -75,7 +76,7 @@ class BatchLine:
         one."""
         identity, form = identity or LineIdentity.new(), self.form
         if output.error_code != 200 and not isinstance(form, ApiError):
-            form = ApiError(output.error_code, output.error_msg or "")
+            form = refusal(output.error_code, output.error_msg or "")
         if isinstance(form, ApiError):
             return self._line(form.status, form.body, identity)
         json = LongJson()

@@ -200,7 +200,7 @@ class LentTrees:
         if key not in self._trees:
             self._trees[key] = PrivateSession.open(model, {**chosen, "quiet": True})
             self._trees[key].wait_until_ready()
-            self._trees[key].door._numbers = itertools.count(1 << 20)  # those of a session begin with 0
+            self._trees[key].door.numbers = itertools.count(1 << 20)  # those of a session begin with 0
         return self._lent(self._trees[key], is_quiet=logs.is_quiet(bool(options.get("quiet"))))
 
     def _lent(self, tree: PrivateSession, *, is_quiet: bool) -> PrivateSession:
@@ -208,7 +208,7 @@ class LentTrees:
         session.is_quiet = is_quiet
         session.transport = WarmTransport(self, tree)
         session.door = copy.copy(tree.door)
-        session.door._numbers, session.door._seeds = itertools.count(), itertools.count()
+        session.door.numbers, session.door._seeds = itertools.count(), itertools.count()
         table = start_words(tree.config, tree.plan, logs.columns(), is_verbose=logs.is_verbose())
         session.wait_until_ready = lambda: logs.say(table, quiet=is_quiet)
         return session

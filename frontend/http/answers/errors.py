@@ -85,7 +85,7 @@ def as_api_error(error: BaseException) -> ApiError:
         case ModelNotServedError():
             return ApiError(404, without_paths(str(error)), param="model", code="model_not_found")
         case RequestError():
-            return _refusal(400, str(error))
+            return refusal(400, str(error))
         case BusyError():
             return ApiError(503, str(error), retry_after=1)
         case BudgetError():
@@ -111,14 +111,14 @@ def check(output: RequestOutput) -> RequestOutput:
         case 200:
             return output
         case 400 | 429 as status:
-            raise _refusal(status, output.error_msg or "", retry_after=status == 429)
+            raise refusal(status, output.error_msg or "", retry_after=status == 429)
         case 499 | 503:
             raise ApiError(503, "The request was ended before its answer was complete.", retry_after=1)
     log.error("a request failed: %s", output.error_msg)
     raise ApiError(500, _BROKEN)
 
 
-def _refusal(status: int, sentence: str, *, retry_after: int = 0) -> ApiError:
+def refusal(status: int, sentence: str, *, retry_after: int = 0) -> ApiError:
     """If a refusal's sentence begins with a parameter's name, the error names that parameter."""
     first = _FIRST_WORD.match(sentence)
     param = first[0] if first and first[0] in SamplingParams.__struct_fields__ else None
