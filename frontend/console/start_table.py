@@ -5,6 +5,7 @@ The table is shown on request, and if there is something unusual to report.
 
 import textwrap
 
+from ...protocol.files.prefix_folder import size_of_folder
 from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
 from ...protocol.memory_plan import MemoryPlan
@@ -42,6 +43,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
         *_groups(config, plan),
         ("context", f"{plan.max_model_len:,} tokens per request" + _cut(plan)),
         *_swap(config, plan),
+        *_disk(config),
         *_adapters(config, plan),
         ("memory", f"{size(plan.available_bytes)} available, {size(plan.activation_bytes)} for activations"),
     ]  # fmt: skip
@@ -79,6 +81,12 @@ def _swap(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
         return []
     tokens = plan.num_cpu_blocks * config.block_size
     return [("swap", f"{size(plan.swap_bytes)} of CPU memory, {tokens:,} tokens")]
+
+
+def _disk(config: EngineConfig) -> list[tuple[str, str]]:
+    if not config.keeps_prefixes:
+        return []
+    return [("on disk", f"prefixes, up to {size(size_of_folder(config))} in {config.prefix_cache_dir or 'the cache'}")]
 
 
 def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:

@@ -22,6 +22,9 @@ def test_a_second_tier_has_a_row_where_there_is_one():
     table = start_table(config, msgspec.structs.replace(PLAN, groups=[GroupPlan("full", 2, 1 << 20, 64, None, 256)]))
     assert "swap      256 MiB of CPU memory, 8,192 tokens" in table
     assert "swap" not in start_table(config, PLAN)
+    kept = EngineConfig.from_options("m", prefix_cache_dir="/kept", prefix_cache_size="3GiB")
+    assert "on disk   prefixes, up to 3.0 GiB in /kept" in start_table(kept, PLAN)
+    assert "on disk" not in start_table(config, PLAN)
 
 
 def test_each_kind_of_layers_has_a_row_where_there_are_several():

@@ -25,7 +25,7 @@ Location = tuple[Segment, int]  # and the block's number in it
 class SegmentFolder:
     """Any thread may call any method."""
 
-    LEAST_FREE = 256 << 20  # bytes of the disk that stay free
+    LEAST_FREE = 1 << 30  # bytes of the disk that stay free
 
     def __init__(self, folder: Path, most_bytes: int, time_to_live: float | None = None) -> None:
         self.folder = folder
