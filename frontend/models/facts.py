@@ -73,11 +73,6 @@ class ModelFacts:
         self._lock = threading.Lock()
         self._found: dict[str, str] | None = None
 
-    def begin(self) -> None:
-        """Begin to find them, so that they are there at the answer's end."""
-        if self._found is None and not self._lock.locked():
-            threading.Thread(target=self.of_model, name="penstock-facts", daemon=True).start()
-
     def of_model(self) -> dict[str, str]:
         with self._lock:
             if self._found is None:

@@ -7,51 +7,43 @@ that is refused already, with a message.
 import hashlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Prompt, column, values
 from ...protocol.options.config import EngineConfig
-from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from ...protocol.parameters.guided import CallGuide, Grammar
 from ...protocol.parameters.sampling import SamplingParams
 from ..media.door import MediaDoor
 from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
-from ..structured import CallGuides, grammar_of
-from ..text.end_tokens import in_vocabulary
+from ..structured import CallGuides
 from ..text.template_input import too_long
 from .continuation import go_on
-from .door_checks import CHECKS, check_logprobs
 from .pending_request import PendingRequest
 from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
-from .receipt import Receipt, ReceiptDraft, packed_ids, params_of, unlike
+from .receipt import Receipt, ReceiptDoor
 from .request import Notify, counted_seed
+from .settled_params import Known, ParamsSettler, SettledParams
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
 if TYPE_CHECKING:
-    from ..models.facts import ModelFacts
     from ..text.tokenizer import Tokenizer
 
 # The end of a prompt, in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
 
-class _ModelParams(NamedTuple):
-    """Parameters completed for this model, with the grammar."""
+class _Checked(NamedTuple):
+    """What was found out about a request."""
 
+    packed: bytes  # the prompt's ids
     params: SamplingParams
     grammar: Grammar | None
-    refusal: RequestError | None = None  # what is wrong with them
-
-
-# By the identity of the caller's object, for one group: its requests mostly share one.
-_Known = dict[int, _ModelParams]
+    refusal: RequestError | None
 
 
 class Door:
@@ -71,18 +63,18 @@ class Door:
         self.plan = plan
         self.defaults = defaults
         self.parsings = parsings or Parsings.of(config)
-        self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
-        self._thoughts = ThoughtTokens(self.parsings.thoughts_of_chats, self._spelled)
+        self._params = ParamsSettler(config, tokenizer, plan)
+        self._thoughts = ThoughtTokens(self.parsings.thoughts_of_chats, self._params.spelled)
         calls, is_compact = self.parsings.calls_of_chats, config.guided_decoding_disable_any_whitespace
         self._call_guides = CallGuides(
-            calls, arguments_schema, self._spelled, tokenizer.is_special, is_compact=is_compact
+            calls, arguments_schema, self._params.spelled, tokenizer.is_special, is_compact=is_compact
         )
         self.numbers = itertools.count()  # of requests; shared by doors whose requests must have different ones
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
         self.media: MediaDoor | None = None  # for a vision model
-        self.facts: ModelFacts | None = None  # for receipts
+        self.receipts: ReceiptDoor | None = None
 
     @property
     def most_characters(self) -> int:
@@ -112,9 +104,9 @@ class Door:
         takes time."""
         placed = prompts if self.media is None else self.media.placed(prompts)
         token_ids = self._token_ids(placed)
-        known: _Known = {}
+        known: Known = {}
         admitted = [
-            self._admit_one(prompt, ids, notify, is_streamed, self._settled(prompt.params, known))
+            self._admit_one(prompt, ids, notify, is_streamed, self._params.settled(prompt.params, known))
             for prompt, ids in zip(placed, token_ids, strict=True)
         ]
         for pending, prompt in zip(admitted, prompts):
@@ -156,10 +148,35 @@ class Door:
         ids: Sequence[int] | RequestError,
         notify: Notify,
         is_streamed: bool,
-        settled: _ModelParams,
+        settled: SettledParams,
     ) -> PendingRequest:
         functions = described_functions(parsed.tools) if parsed.tools else {}
         parsing = self.parsings.of_chat(has_tools=bool(functions)) if parsed.is_chat else self.parsings.always
+        packed, params, grammar, refusal = self._checked(parsed, ids, settled, parsing)
+        seed = next((each for each in (parsed.seed, params.seed) if each is not None), None)
+        prompt = Prompt(
+            next(self.numbers), packed, params, self._next_seed() if seed is None else seed, time.time(), is_streamed,
+            parsed.beams, grammar=grammar, client=self._client, is_parsed=parsing is not None,
+        )  # fmt: skip
+        end = ""
+        if parsing is not None:
+            end = self._prompt_end(parsed, packed)
+            prompt.thought = self._thoughts.of(parsing, end)
+        if refusal is None:
+            refusal = self._complete(prompt, parsed, functions)
+        readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
+        decode_token = self.tokenizer.decode_token
+        pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
+        if refusal is not None:
+            pending.refuse(400, str(refusal))
+            pending.refusal = refusal
+        elif params.receipt and self.receipts is not None:
+            pending.receipt = self.receipts.begun(parsed, prompt, list(functions.values()), end)
+        return pending
+
+    def _checked(
+        self, parsed: ParsedPrompt, ids: Sequence[int] | RequestError, settled: SettledParams, parsing: Parsing | None
+    ) -> _Checked:
         try:
             if parsed.media and self.media is None:
                 raise RequestError(NO_SIGHT)
@@ -175,74 +192,30 @@ class Door:
             if settled.refusal is not None:
                 raise settled.refusal.with_traceback(None)
             if parsed.receipt is not None:
-                self._check_facts(parsed.receipt, settled.params)
-            self._check_thoughts(settled.params, parsing)
-            params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
-        except RequestError as error:
-            refusal = error.with_traceback(None)  # its frames would hold the prompt's media
-            packed, params, grammar = b"", parsed.params, None
-        own_seed = params.seed if parsed.seed is None else parsed.seed
-        seed = own_seed if own_seed is not None else self._next_seed()
-        end = "" if parsing is None else self._prompt_end(parsed, packed)
-        thought = None if parsing is None else self._thoughts.of(parsing, end)
-        number, beams = next(self.numbers), parsed.beams
-        now, client = time.time(), self._client
-        is_parsed = parsing is not None
-        prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
-        if parsed.placed is not None and refusal is None:
+                self._check_receipt(parsed.receipt, settled.params)
+            self._params.check_thoughts(settled.params, parsing, self._thoughts)
+            return _Checked(packed, self._params.fitted(settled.params, len(ids)), settled.grammar, None)
+        except RequestError as error:  # its frames would hold the prompt's media
+            return _Checked(b"", parsed.params, None, error.with_traceback(None))
+
+    def _check_receipt(self, receipt: Receipt, params: SamplingParams) -> None:
+        if self.receipts is None:
+            raise RequestError("this model has no facts about itself")
+        self.receipts.check(receipt, params)
+
+    def _complete(
+        self, prompt: Prompt, parsed: ParsedPrompt, functions: Mapping[str, Mapping[str, Any]]
+    ) -> RequestError | None:
+        """Add what few prompts have. Returns the refusal if an answer can't go on."""
+        if parsed.placed is not None:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
         prompt.delta_tokens = parsed.delta_tokens
-        if parsed.said and refusal is None:
-            refusal = go_on(prompt, parsed.said, self.plan)
-        if parsed.receipt is not None and beams is None:
+        if parsed.receipt is not None and prompt.beams is None:
             prompt.claims = [column(sample.ids) for sample in parsed.receipt.samples]
-        if functions and grammar is None and beams is None and refusal is None:
-            prompt.calls = [each for each in self._call_guides.of(functions) if _may_close(each, params)]
-        readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
-        decode_token = self.tokenizer.decode_token
-        pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
-        if refusal is not None:
-            pending.refuse(400, str(refusal))
-            pending.refusal = refusal
-        elif params.receipt and self.facts is not None:
-            self.facts.begin()
-            pending.receipt = partial(self._receipt, self.facts, parsed, prompt, list(functions.values()), end)
-        return pending
-
-    def _receipt(
-        self, facts: "ModelFacts", parsed: ParsedPrompt, prompt: Prompt, functions: list[Any], end: str
-    ) -> ReceiptDraft:
-        """What a request's receipt has before its answer."""
-        beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
-        receipt = Receipt(
-            facts=facts.of_model(),
-            params=params_of(parsed.params, prompt.params, prompt.seed),
-            prompt=packed_ids(values(prompt.token_ids)),
-            samples=[],
-            adapter=facts.of_adapter(prompt.params.lora_name),
-            is_chat=parsed.is_chat,
-            tools=[{"type": "function", "function": function} for function in functions],
-            end=end,
-            beams=beams,
-            media=[medium.digest for medium in prompt.media],
-        )
-        return ReceiptDraft.of(receipt, prompt.params.n)
-
-    def _check_facts(self, receipt: Receipt, params: SamplingParams) -> None:
-        """Raise if this model can't judge what the receipt is of."""
-        if self.facts is None:
-            raise RequestError("this model has no facts about itself")
-        if reason := unlike(receipt, self.facts.of_model(), self.facts.of_adapter(params.lora_name)):
-            raise RequestError(reason)
-        if self.plan.kernels.startswith(("torch", "triton")) and not self.config.deterministic:
-            raise RequestError("these kernels' answers depend on their company unless deterministic=True")
-        longest = max((len(sample.ids) for sample in receipt.samples), default=0)
-        if (need := len(receipt.prompt_ids) + longest) > self.plan.max_model_len:
-            raise RequestError(f"it has {need:,} tokens, and here max_model_len is {self.plan.max_model_len:,}")
-        if receipt.media:
-            raise RequestError("its prompt has pictures or videos, which aren't given")
-        if len(receipt.samples) != params.n:
-            raise RequestError(f"it has {len(receipt.samples)} answers, and its parameters ask for {params.n}")
+        refusal = go_on(prompt, parsed.said, self.plan) if parsed.said else None
+        if functions and prompt.grammar is None and prompt.beams is None and refusal is None:
+            prompt.calls = [each for each in self._call_guides.of(functions) if _may_close(each, prompt.params)]
+        return refusal
 
     def _prompt_end(self, parsed: ParsedPrompt, token_ids: bytes) -> str:
         """The prompt's end, which shows whether a thought has begun."""
@@ -252,79 +225,8 @@ class Door:
             return parsed.text[-_END_CHARACTERS:]
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
 
-    def _settled(self, params: SamplingParams, known: _Known) -> _ModelParams:
-        """Fill in the model's own values."""
-        found = known.get(id(params))
-        if found is None:
-            try:
-                found = _ModelParams(self._filled_in(params), self._grammar(params))
-            except RequestError as error:
-                found = _ModelParams(params, None, error)
-            known[id(params)] = found
-        return found
-
-    def _grammar(self, params: SamplingParams) -> Grammar | None:
-        if params.guided_decoding is None:
-            return None
-        return grammar_of(params.guided_decoding, is_compact=self.config.guided_decoding_disable_any_whitespace)
-
-    def _filled_in(self, params: SamplingParams) -> SamplingParams:
-        for names, check in CHECKS:
-            if any(getattr(params, name) is not None for name in names):
-                check(params, self.config, self.plan)
-        eos = params.eos_token_id if params.eos_token_id is not None else self._end_ids
-        words = list(params.bad_words_ids or [])
-        for word in params.bad_words or []:
-            forms = (word, " " + word.lstrip())
-            words += [ids for form in forms if (ids := self._spelled(form))]
-        return msgspec.structs.replace(
-            params,
-            eos_token_id=[] if params.ignore_eos else list(eos),
-            early_stop=_early_stop(params, self.config),
-            bad_words=None,
-            bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
-            guided_decoding=None,  # the grammar is sent separately
-        )
-
-    def _spelled(self, text: str) -> list[int]:
-        """A text in the model's tokens; empty if the tokenizer has some that the model lacks, and so never writes."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids if max(ids, default=0) < self.plan.vocab_size else []
-
-    def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
-        """Convert lengths that count prompt and output to lengths of the output."""
-        room = self.plan.max_model_len - num_prompt
-        if params.max_length is not None:
-            room = min(room, params.max_length - num_prompt)
-            if room < 1:
-                raise LimitError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
-        most = min(room, params.max_tokens) if params.max_tokens is not None else room
-        if -1 in (params.logprobs, params.prompt_logprobs):
-            check_logprobs(params, num_prompt, most, self.config, self.plan)
-        least = min(most, max(params.min_tokens, params.min_length - num_prompt))
-        if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
-            return params  # the usual case; a copy would be checked again
-        return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
-
-    def _check_thoughts(self, params: SamplingParams, parsing: Parsing | None) -> None:
-        if params.reasoning_max_tokens is None:
-            return
-        if parsing is None or parsing.thoughts is None:
-            raise RequestError(
-                "reasoning_max_tokens: the format of this answer's thoughts is not known; start the model with "
-                "reasoning_parser=…"
-            )
-        if not self._thoughts.can_be_closed:
-            raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
-
     def _next_seed(self) -> int:
         return counted_seed(self._seed, next(self._seeds))
-
-
-def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | None:
-    """The request's own; otherwise the option for all requests, which also precedes the usual guard."""
-    own = params.early_stop
-    return own if config.early_stop_config is None or own not in (None, CYCLE_GUARD) else config.early_stop_config
 
 
 def _may_close(guide: CallGuide, params: SamplingParams) -> bool:

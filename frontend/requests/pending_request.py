@@ -49,7 +49,7 @@ class PackedOutput(NamedTuple):
 
 class PendingRequest(Request):
     __slots__ = (
-        "_decode_token", "_draft", "_is_fresh", "_lock", "_logprobs", "_num_image_tokens", "_num_video_tokens",
+        "_decode_token", "_is_fresh", "_lock", "_logprobs", "_num_image_tokens", "_num_video_tokens",
         "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "deaths", "has_started", "is_chat",
         "num_bytes", "output", "progress", "prompt", "receipt", "source", "text", "unfinished",
     )  # fmt: skip
@@ -77,8 +77,7 @@ class PendingRequest(Request):
         self.unfinished = prompt.params.n
         self.charge: Charge | None = None  # of the client that takes the output, and releases what it has taken
         self.is_chat = is_chat
-        self.receipt: Callable[[], ReceiptDraft] | None = None  # if it asks for one
-        self._draft: ReceiptDraft | None = None
+        self.receipt: ReceiptDraft | None = None  # if it asks for one
         self._decode_token = decode_token
         self._readers = readers
         self._parser_error: str | None = None  # a plugin's error
@@ -222,8 +221,7 @@ class PendingRequest(Request):
         if output.metrics is not None:
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
         if self.receipt is not None:
-            self._draft = self._draft or self.receipt()
-            self._draft.take(output)
+            self.receipt.take(output)
         return PackedOutput(output, logprobs, num_bytes)
 
     def _take_apart(self, answer: CompletionOutput, reader: PiecewiseReader) -> None:

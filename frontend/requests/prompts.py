@@ -97,9 +97,7 @@ def parse_prompts(prompts: Iterable[Any], params: Params, defaults: SamplingPara
     if isinstance(params, (str, bytes, Mapping)) or not isinstance(params, Iterable):
         raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
     if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
-        raise RequestError(
-            f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
-        )
+        raise RequestError(f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each.")
     return _each_with_its_own(prompts, params, defaults)
 
 

@@ -11,15 +11,21 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from ...protocol.errors import RequestError
-from ...protocol.messages import column, values
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import Prompt, column, values
+from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from ..models.facts import ModelFacts
+    from .prompts import ParsedPrompt
 
 _Params = TypeVar("_Params", SamplingParams, BeamSearchParams)
 
@@ -126,6 +132,46 @@ class ReceiptDraft:
                 for said, answer in zip(self.said, output.outputs, strict=True)
             ]
             output.receipt = msgspec.structs.replace(self.receipt, samples=samples).text()
+
+
+class ReceiptDoor:
+    """Begins the receipts that requests ask for, and checks whether this model can judge one."""
+
+    def __init__(self, facts: "ModelFacts", config: EngineConfig, plan: MemoryPlan) -> None:
+        self._facts = facts
+        self._config = config
+        self._plan = plan
+
+    def begun(self, parsed: "ParsedPrompt", prompt: Prompt, functions: list[Any], end: str) -> ReceiptDraft:
+        """What a request's receipt has before its answer. The model's first one waits until its files are digested."""
+        beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
+        receipt = Receipt(
+            facts=self._facts.of_model(),
+            params=params_of(parsed.params, prompt.params, prompt.seed),
+            prompt=packed_ids(values(prompt.token_ids)),
+            samples=[],
+            adapter=self._facts.of_adapter(prompt.params.lora_name),
+            is_chat=parsed.is_chat,
+            tools=[{"type": "function", "function": function} for function in functions],
+            end=end,
+            beams=beams,
+            media=[medium.digest for medium in prompt.media],
+        )
+        return ReceiptDraft.of(receipt, prompt.params.n)
+
+    def check(self, receipt: Receipt, params: SamplingParams) -> None:
+        """Raise if this model can't judge what the receipt is of."""
+        if reason := unlike(receipt, self._facts.of_model(), self._facts.of_adapter(params.lora_name)):
+            raise RequestError(reason)
+        if self._plan.kernels.startswith(("torch", "triton")) and not self._config.deterministic:
+            raise RequestError("these kernels' answers depend on their company unless deterministic=True")
+        longest = max((len(sample.ids) for sample in receipt.samples), default=0)
+        if (need := len(receipt.prompt_ids) + longest) > self._plan.max_model_len:
+            raise RequestError(f"it has {need:,} tokens, and here max_model_len is {self._plan.max_model_len:,}")
+        if receipt.media:
+            raise RequestError("its prompt has pictures or videos, which aren't given")
+        if len(receipt.samples) != params.n:
+            raise RequestError(f"it has {len(receipt.samples)} answers, and its parameters ask for {params.n}")
 
 
 def params_of(params: SamplingParams, settled: SamplingParams, seed: int) -> dict[str, Any]:

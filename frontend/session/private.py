@@ -36,6 +36,7 @@ from ..requests.prompts import (
     RenderedPrompt,
     may_have_media,
 )
+from ..requests.receipt import ReceiptDoor
 from ..requests.tool_schemas import check_tools, tool_schema
 from ..text import end_tokens
 from ..text.chat_templates import chat_templates, special_tokens
@@ -121,9 +122,9 @@ class PrivateSession(Session[PendingRequest]):
         with self._closed_by_errors():
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
-            self.door.facts = ModelFacts(
-                partial(facts_of, plan, self.config, *self.model_folders), self.adapters.loaded.get
-            )
+            find_facts = partial(facts_of, plan, self.config, *self.model_folders)
+            facts = ModelFacts(find_facts, self.adapters.loaded.get)
+            self.door.receipts = ReceiptDoor(facts, self.config, plan)
             self._let_media_in(plan.media)
             logs.say(start_words(self.config, plan, logs.columns(), is_verbose=logs.is_verbose()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
