@@ -207,12 +207,12 @@ class AsyncLLM(HelpfulNames):
             self._session.cancel(int(request_id))
 
     @named_arguments
-    async def verify(self, outputs: Any) -> "list[Verdict]":
+    async def verify(self, outputs: Any, input: str | os.PathLike[str] | None = None) -> "list[Verdict]":
         """Check that answers with a receipt are what this model says, as `LLM.verify` does."""
         from .verify.judging import judged
 
         await self.ready()
-        return await in_own_thread(lambda: list(judged(self._session, outputs)))
+        return await in_own_thread(lambda: list(judged(self._session, outputs, input)))
 
     def apply_chat_template(
         self,

@@ -170,12 +170,12 @@ class LLM(HelpfulNames):
         )
 
     @named_arguments
-    def verify(self, outputs: Any) -> "list[Verdict]":
+    def verify(self, outputs: Any, input: str | os.PathLike[str] | None = None) -> "list[Verdict]":
         """Check that answers with a receipt are what this model says: `RequestOutput`s, or the path of a file of
-        `penstock batch` or of HTTP bodies. Returns a verdict on each."""
+        `penstock batch` or of HTTP bodies. `input` is the file that was answered, if its prompts have pictures."""
         from .verify.judging import judged
 
-        return list(judged(self._session, outputs))
+        return list(judged(self._session, outputs, input))
 
     def apply_chat_template(
         self,

@@ -16,7 +16,7 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
 from ..requests.receipt import Receipt
-from ..verify.judging import verdicts
+from ..verify.judging import judged
 from ..verify.lines import from_file, model_of
 from .shared.loading import load
 from .shared.model_options import checked_options, require_model
@@ -37,6 +37,7 @@ USAGE = "FILE [--model MODEL] [options]"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="answers with receipts, one a line")
     parser.add_argument("--model", metavar="MODEL", help="bundled name, folder, or hub id; default: the lines' own")
+    parser.add_argument("--input", metavar="IN", help="file that was answered, for prompts with pictures or videos")
     parser.add_argument("--json", action="store_true", help="print a JSON object for every answer")
     add_verbose(parser)
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
@@ -55,8 +56,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if config.connect == "never":
         options = {**options_of(config.model, receipt), **options}
     counts: Counter[str] = Counter()
-    with orderly_termination(), load(config.model, options) as llm, open(arguments.file, "rb") as file:
-        for verdict in verdicts(llm._session, from_file(file, arguments.file)):
+    with orderly_termination(), load(config.model, options) as llm:
+        for verdict in judged(llm._session, arguments.file, arguments.input):
             counts[verdict.status] += 1
             if arguments.json:
                 print(verdict.to_json(), flush=True)

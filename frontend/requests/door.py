@@ -187,21 +187,22 @@ class Door:
             if isinstance(ids, RequestError):
                 raise ids
             packed = packed_prompt(ids, self.plan)
+            if parsed.receipt is not None:
+                self._check_receipt(parsed.receipt, parsed, ids)
             if self.media is not None and parsed.placed is None:
                 self.media.check_rows(ids)
             if settled.refusal is not None:
                 raise settled.refusal.with_traceback(None)
-            if parsed.receipt is not None:
-                self._check_receipt(parsed.receipt, settled.params)
             self._params.check_thoughts(settled.params, parsing, self._thoughts)
             return _Checked(packed, self._params.fitted(settled.params, len(ids)), settled.grammar, None)
         except RequestError as error:  # its frames would hold the prompt's media
             return _Checked(b"", parsed.params, None, error.with_traceback(None))
 
-    def _check_receipt(self, receipt: Receipt, params: SamplingParams) -> None:
+    def _check_receipt(self, receipt: Receipt, parsed: ParsedPrompt, ids: Sequence[int]) -> None:
         if self.receipts is None:
             raise RequestError("this model has no facts about itself")
-        self.receipts.check(receipt, params)
+        media = [] if parsed.placed is None else [medium.digest for medium in parsed.placed.media]
+        self.receipts.check(receipt, parsed.params, ids, media)
 
     def _complete(
         self, prompt: Prompt, parsed: ParsedPrompt, functions: Mapping[str, Mapping[str, Any]]

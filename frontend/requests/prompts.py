@@ -23,7 +23,7 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..media.sources.encoded_media import EncodedMedium
 from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
 from .continuation import Continuation
-from .receipt import Receipt
+from .receipt import ClaimedPrompt, Receipt
 
 if TYPE_CHECKING:
     from ..media.placeholders import Expanded
@@ -150,6 +150,9 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
         return replace(_by_kind(prompt.prompt, params), said=prompt.said)
     if isinstance(prompt, Receipt):
         return of_receipt(prompt)
+    if isinstance(prompt, ClaimedPrompt):
+        asked = of_receipt(prompt.receipt)
+        return replace(_by_kind(prompt.prompt, asked.params), beams=asked.beams, receipt=asked.receipt)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
         return ParsedPrompt(None, None, params, str(prompt))
     if isinstance(prompt, Mapping):

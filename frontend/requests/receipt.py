@@ -111,6 +111,14 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
         return receipt
 
 
+@dataclass(frozen=True, slots=True)
+class ClaimedPrompt:
+    """A prompt with its media, which its receipt has only the digests of."""
+
+    prompt: Any  # of any kind that a window takes
+    receipt: Receipt
+
+
 @dataclass(slots=True)
 class ReceiptDraft:
     """What a receipt has before there is an answer; collects what the samples say."""
@@ -159,8 +167,8 @@ class ReceiptDoor:
         )
         return ReceiptDraft.of(receipt, prompt.params.n)
 
-    def check(self, receipt: Receipt, params: SamplingParams) -> None:
-        """Raise if this model can't judge what the receipt is of."""
+    def check(self, receipt: Receipt, params: SamplingParams, ids: Sequence[int], media: list[bytes]) -> None:
+        """Raise if this model can't judge what the receipt is of, or if it is of another prompt than the given one."""
         if reason := unlike(receipt, self._facts.of_model(), self._facts.of_adapter(params.lora_name)):
             raise RequestError(reason)
         if self._plan.kernels.startswith(("torch", "triton")) and not self._config.deterministic:
@@ -168,8 +176,10 @@ class ReceiptDoor:
         longest = max((len(sample.ids) for sample in receipt.samples), default=0)
         if (need := len(receipt.prompt_ids) + longest) > self._plan.max_model_len:
             raise RequestError(f"it has {need:,} tokens, and here max_model_len is {self._plan.max_model_len:,}")
-        if receipt.media:
-            raise RequestError("its prompt has pictures or videos, which aren't given")
+        if receipt.media and not media:
+            raise RequestError("its prompt has pictures or videos, which aren't given (--input)")
+        if media != receipt.media or list(ids) != receipt.prompt_ids:
+            raise RequestError("the given prompt isn't the one that was answered")
         if len(receipt.samples) != params.n:
             raise RequestError(f"it has {len(receipt.samples)} answers, and its parameters ask for {params.n}")
 

@@ -9,28 +9,39 @@ import os
 import queue
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ...protocol.errors import RequestError
 from ...protocol.outputs import RequestOutput
-from ..requests.receipt import VERSIONS, Receipt
+from ..requests.receipt import VERSIONS, ClaimedPrompt, Receipt
 from ..requests.request import Request
 from ..session.session import Session
 from .bodies import Answered, difference
-from .lines import ClaimedBody, from_file, from_outputs
+from .lines import ClaimedBody, from_file, from_outputs, given_prompts
 from .verdict import Verdict
 
 # The place of a token in a path to one of its figures.
 _TOKEN = re.compile(r"(?:logprobs|token_ids|content|tokens|text_offset)\[(\d+)\]")
 
 
-def judged(session: Session[Any], answers: Any) -> Iterator[Verdict]:
-    """Verdicts on outputs, or on the lines of a file, in their order."""
+Source = str | os.PathLike[str]
+
+
+def judged(session: Session[Any], answers: Any, source: Source | None = None) -> Iterator[Verdict]:
+    """Verdicts on outputs, or on the lines of a file, in their order. `source` is the file that was answered, which has
+    the prompts' media."""
     session.transport.check()
     if isinstance(answers, str | os.PathLike):
+        prompts: Mapping[str, Any] = {}
+        if source is not None:
+            with open(answers, "rb") as file:
+                bodies = from_file(file, os.fspath(answers))
+                seeing = {body.name for body in bodies if any(receipt.media for receipt in body.receipts)}
+            prompts = given_prompts(source, session, seeing)
         with open(answers, "rb") as file:
-            yield from verdicts(session, from_file(file, os.fspath(answers)))
+            yield from verdicts(session, from_file(file, os.fspath(answers)), prompts)
         return
     several = [answers] if isinstance(answers, RequestOutput) else answers
     if not isinstance(several, Iterable):
@@ -38,14 +49,19 @@ def judged(session: Session[Any], answers: Any) -> Iterator[Verdict]:
     yield from verdicts(session, from_outputs(several))
 
 
-def verdicts(session: Session[Any], bodies: Iterator[ClaimedBody]) -> Iterator[Verdict]:
+def verdicts(
+    session: Session[Any], bodies: Iterator[ClaimedBody], prompts: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Verdict]:
+    """`prompts`: those with media, by the names of their bodies."""
     waiting: deque[ClaimedBody] = deque()
     done: queue.SimpleQueue[Request] = queue.SimpleQueue()
 
-    def receipts() -> Iterator[Receipt]:
+    def receipts() -> Iterator[Receipt | ClaimedPrompt]:
         for body in bodies:
             waiting.append(body)
-            yield from body.receipts
+            given = prompts.get(body.name)
+            for receipt in body.receipts:
+                yield ClaimedPrompt(given, receipt) if receipt.media and given is not None else receipt
 
     window = session.window(receipts(), None, done.put, ordered=True)
     outputs: list[RequestOutput] = []  # of the first body that waits

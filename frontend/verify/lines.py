@@ -1,13 +1,19 @@
 """Reads the answers that are to be verified: lines of a file, or outputs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Set
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.outputs import RequestOutput
+from ...protocol.parameters.sampling import SamplingParams
+from ..jobs.job_input import JobInput
 from ..requests.receipt import SEPARATOR, Receipt
 from ..rows.lines import read_lines
-from ..rows.prompts import UnusableLine, json_value
+from ..rows.prompts import UnusableLine, json_row, json_value
+from ..rows.rendering import Rendering
+from ..session.session import Session
 from .bodies import is_known
 
 
@@ -58,6 +64,19 @@ def model_of(bodies: Iterable[ClaimedBody], name: str, given: str | None) -> tup
     return models.pop(), first
 
 
+def given_prompts(source: str | os.PathLike[str], session: Session[Any], names: Set[str]) -> dict[str, Any]:
+    """The prompts of a file that have these names, to be rendered when their turn comes."""
+    found: dict[str, Any] = {}
+    for line in JobInput(Path(source)).lines():
+        if isinstance(line.line, RequestError):
+            continue
+        row = json_row(line.number, line.line, SamplingParams())
+        name = row.name if row.batch is None else row.batch.custom_id
+        if (key := str(line.row if name is None else name)) in names:
+            found[key] = Rendering(session, is_raw=False, system=None).prompt(row)
+    return found
+
+
 def _of_line(number: str, line: str) -> ClaimedBody:
     try:
         found = json_value(line)
@@ -66,7 +85,7 @@ def _of_line(number: str, line: str) -> ClaimedBody:
     if not isinstance(found, dict):
         return ClaimedBody(number, {}, [], "it is not a JSON object")
     if "custom_id" not in found:
-        return _of_body(str(found.get("id", number)) if "outputs" in found else number, found)
+        return _of_body(str(found.get("id", found.get("index", number))) if "outputs" in found else number, found)
     response = found.get("response")
     body = response.get("body") if isinstance(response, dict) else None
     if not isinstance(body, dict):

@@ -29,6 +29,7 @@ OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_
 PARAMS = SamplingParams(max_tokens=4, temperature=0)
 URL = as_url(picture())
 BY_URL = {"type": "image_url", "image_url": {"url": URL}}
+SAY = [{"type": "text", "text": "What is it?"}]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,6 +61,30 @@ def through_daemon(folder, tmp_path_factory) -> Iterator[LLM]:
 @pytest.fixture(params=["seeing", "through_daemon"])
 def either(request) -> LLM:
     return request.getfixturevalue(request.param)
+
+
+def test_an_answer_about_a_picture_is_proved_where_the_picture_is_given_again(either, tmp_path):
+    red = {"type": "image_url", "image_url": {"url": as_url(picture(255))}}
+    url = "/v1/chat/completions"
+    lines = {
+        name: [
+            {"custom_id": str(number), "url": url, "body": {"messages": [{"role": "user", "content": [shown, *SAY]}]}}
+            for number, shown in enumerate(pictures)
+        ]
+        for name, pictures in {"asked": (BY_URL, red), "exchanged": (red, BY_URL)}.items()
+    }
+    for name, several in lines.items():
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in several))
+    params = SamplingParams(max_tokens=4, receipt=True)
+    result = either.batch(tmp_path / "asked", tmp_path / "answers", params, use_tqdm=False)
+    assert (result.num_answers, result.num_failed) == (2, 0)
+    found = {
+        source: [verdict.sentence for verdict in either.verify(result.output, source and tmp_path / source)]
+        for source in (None, "asked", "exchanged")
+    }
+    assert found["asked"] == ["proved"] * 2
+    assert found[None] == ["not judged: its prompt has pictures or videos, which aren't given (--input)"] * 2
+    assert found["exchanged"] == ["not judged: the given prompt isn't the one that was answered"] * 2
 
 
 def test_a_picture_is_the_same_however_it_is_given(either, tmp_path):

@@ -137,8 +137,8 @@ class RequestBatch:
         for one in found:
             if one.conversation is not None:
                 parsed = parse_prompt(next(texts), one.asked.params)
-                kept = {name: getattr(one.asked, name) for name in ("beams", "media", "seed", "delta_tokens", "said")}
-                one.asked = replace(parsed, **kept)
+                names = ("beams", "media", "seed", "delta_tokens", "said", "receipt")
+                one.asked = replace(parsed, **{name: getattr(one.asked, name) for name in names})
         return found
 
     def _all_unpacked(self, group: Sequence[PackedRequest]) -> list[UnpackedRequest]:
@@ -176,9 +176,12 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
 def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> ParsedPrompt:
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
+    media, receipt = unpacked_media(request.media) if request.media else (), None
     if request.receipt:
-        return of_receipt(Receipt.read(request.receipt))
-    media = unpacked_media(request.media) if request.media else ()
+        asked = of_receipt(Receipt.read(request.receipt))
+        if not media:
+            return asked
+        params, beams, receipt = asked.params, asked.beams, asked.receipt
     is_chat = request.conversation is not None
     token_ids = None if is_chat or request.token_ids is None else _token_ids(request.token_ids)
     return ParsedPrompt(
@@ -191,6 +194,7 @@ def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams
         seed=request.seed,
         delta_tokens=request.delta_tokens,
         said=request.said,
+        receipt=receipt,
     )
 
 

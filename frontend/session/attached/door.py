@@ -51,7 +51,8 @@ class AttachedDoor:
                 raise RequestError(prompt.refusal)
             if prompt.receipt is not None:
                 wire.receipt = prompt.receipt.text()
-                return request
+                if not prompt.has_media:
+                    return request
             if prompt.has_media:
                 prompt = self._opened(prompt, wire)
                 request.media_bytes = len(wire.media)
