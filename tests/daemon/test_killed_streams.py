@@ -19,7 +19,7 @@ from builders.watching import BOUND_SECONDS, module_of
 from penstock import BeamSearchParams, RequestOutput, SamplingParams
 from penstock.frontend.models.model_names import BUNDLED
 
-ROUNDS = 20
+ROUNDS = 8  # the daemon pauses longer before each restart
 KILLED = ("penstock.worker", "penstock.engine", "penstock.frontend.text.detokenizer")
 CONFIG = """
 [models.pocket]
