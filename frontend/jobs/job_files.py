@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
-from ..file_replacement import replaceable, take_name
+from ..file_replacement import new_file, replaceable, take_name
 from .formats.formats import Sink, sink_of
 from .journal import JournalFrame, read_journal, record_at, sync_folder
+from .locked_file import open_locked, remove_locked
 from .records import Answered, Forgotten, JobState, unpacked
 
 
@@ -49,14 +50,31 @@ class JobFiles(NamedTuple):
             raise ConfigError(f"{self.journal} isn't there, so no job writes {self.output}, or its journal is gone.")
 
     def write(self) -> Written:
-        """Write the rows that are answered, in order; those that have failed go to the file of errors."""
-        offsets = self._offsets()
-        with _replacing(self.output) as answers, _replacing(self.errors) as errors:
-            for record in self._in_order(offsets):
+        """Write the rows that are answered, in order; those that have failed go to the file of errors.
+
+        A run at its end and `penstock batch export` write in turn, and each reads the journal in its own: the last
+        one to write has read all that the others had.
+        """
+        with self._turn(), _replacing(self.output) as answers, _replacing(self.errors) as errors:
+            for record in self._in_order(self._offsets()):
                 (errors if record.has_failed else answers).sink.write(record.line)
                 (errors if record.has_failed else answers).count += 1
             errors.is_wanted = errors.count > 0 or self.errors.exists()
         return Written(answers.count, errors.count)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        lock = self.journal.with_name(self.journal.name + ".lock")
+        try:
+            file = open_locked(lock, is_patient=True)
+        except OSError as error:
+            raise _unwritten(self.output, error) from error
+        try:
+            yield
+        finally:
+            if not os.fstat(file).st_size:  # else it is somebody's
+                remove_locked(file, lock)
+            os.close(file)
 
     def line_digests(self) -> "array[int]":
         """The digest of each row's line when it was answered; 0 if it wasn't."""
@@ -99,10 +117,12 @@ class _NewFile:
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[_NewFile]:
-    """A file that takes this name at the end. The journal's lock is held: nobody else writes it."""
-    path = target.with_name(target.name + ".new")
+    """A file that takes this name at the end."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        path, descriptor = new_file(target)
+    except OSError as error:
+        raise _unwritten(target, error) from error
+    try:
         with open(descriptor, "wb", buffering=1 << 20) as file:
             with sink_of(target, file) as sink:
                 yield (new := _NewFile(sink))
@@ -110,13 +130,18 @@ def _replacing(target: Path) -> Iterator[_NewFile]:
             os.fsync(descriptor)
             if new.is_wanted:
                 take_name(path, descriptor, target)
-        path.unlink(missing_ok=True)
-        sync_folder(target.parent)
+            else:
+                path.unlink()
     except BaseException as error:
         path.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        raise PenstockError(
-            f"{target} cannot be written: {error.strerror}. All answers are in the journal: once that is mended, run "
-            "the same command again."
-        ) from error
+        raise _unwritten(target, error) from error
+    sync_folder(target.parent)
+
+
+def _unwritten(target: Path, error: OSError) -> PenstockError:
+    return PenstockError(
+        f"{target} cannot be written: {error.strerror}. All answers are in the journal: once that is mended, run "
+        "the same command again."
+    )

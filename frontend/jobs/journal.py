@@ -9,7 +9,6 @@ after the damaged place had been synced, the disk has lost what it had promised 
 """
 
 import errno
-import fcntl
 import mmap
 import os
 import stat
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
+from .locked_file import open_locked, remove_locked
 
 _MARK: Final = b"\xf5PJ1"
 _HEADER = struct.Struct("<4sIQI")
@@ -56,13 +56,13 @@ class Journal:
     @classmethod
     def open(cls, path: Path, commit_seconds: float = 1.0) -> "Journal":
         """Open or create it, and cut off an unfinished tail. Raises if another process has it."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            file = os.open(path, flags, 0o600)
+            file = open_locked(path)
+        except BlockingIOError:
+            raise ConfigError(f"{path} belongs to a run of this job that is going on; wait for its end.") from None
         except OSError as error:
             raise ConfigError(f"The journal {path} cannot be opened: {error.strerror}.") from error
         try:
-            _lock(file, path)
             length, synced = _recovered(file, path)
             os.ftruncate(file, length)
             # A tail that was read may still be in memory alone. Pages that an earlier sync could not write count as
@@ -124,7 +124,7 @@ class Journal:
             try:
                 self.commit()
                 if self.is_empty:  # of a job that was refused
-                    self.path.unlink(missing_ok=True)
+                    remove_locked(self._file, self.path)
             finally:
                 os.close(self._file)
                 self._file = -1
@@ -241,16 +241,6 @@ def _synced_later(content: mmap.mmap, place: int) -> int | None:
             return at
         at = content.find(_MARK, at + 1 if found is None else found.end)
     return None
-
-
-def _lock(file: int, path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ConfigError(f"{path} belongs to a run of this job that is going on; wait for its end.") from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):  # of a file system without locks
-            raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.frontend.jobs import journal as journals
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import InputLine, JobInput
+from penstock.frontend.jobs.journal import Journal
 from penstock.frontend.jobs.ledger import EnergyMeter, ledger
 from penstock.frontend.jobs.records import Answered, Began, Bits, Died, Forgotten, Head, JobState, Progressed, packed
 from penstock.frontend.jobs.run import seed_of
@@ -184,6 +186,39 @@ def test_two_runs_of_one_job_exclude_one_another(source, out):
         assert first.is_left
 
 
+def test_an_export_that_meets_the_end_of_its_job_leaves_the_jobs_output_and_the_users_files(out, monkeypatch):
+    files = JobFiles.of(out)
+    out.write_text("of yesterday")
+    out.chmod(0o600)
+    mine = out.with_name("out.jsonl.partial")
+    mine.write_text("mine")
+    journal = Journal.open(files.journal)
+    is_exporting, goes_on, modes = threading.Event(), threading.Event(), []
+
+    class Export(JobFiles):
+        def _in_order(self, offsets):
+            modes.append((out.with_name("out.jsonl.partial.2")).stat().st_mode & 0o777)
+            is_exporting.set()
+            assert goes_on.wait(60)
+            yield from super()._in_order(offsets)
+
+    def locked(path, **patience):
+        goes_on.set()
+        return open_locked(path, **patience)
+
+    journal.append(packed(Answered(1, 1, 200, 1, 0, 1, b'"1"\n')))
+    (export := threading.Thread(target=Export(*files).write)).start()
+    assert is_exporting.wait(60)
+    journal.append(packed(Answered(0, 1, 200, 1, 0, 1, b'"0"\n')))
+    journal.close()
+    open_locked = job_files.open_locked
+    monkeypatch.setattr(job_files, "open_locked", locked)
+    assert files.write().num_answers == 2
+    export.join(60)
+    assert out.read_text() == '"0"\n"1"\n' and mine.read_text() == "mine" and modes == [0o600]
+    assert set(out.parent.iterdir()) == {out, mine, files.journal}
+
+
 def test_the_last_record_of_a_row_counts():
     state = JobState()
     for record in (
@@ -257,7 +292,7 @@ def test_a_full_disk_ends_a_job_with_a_message_and_the_same_command_then_makes_t
         full.setattr(module, "os", DiskOfNoMore(2000 if module is journals else 0))
         done = batch(source, out, "--commit-seconds", 0.001)
     assert done.returncode == 1 and "same command" in done.stderr and not out.exists(), done.stderr
-    assert not list(out.parent.glob("*.new"))
+    assert not list(out.parent.glob("*.partial"))
     batch(source, out)
     assert made(out) == made(whole)
 

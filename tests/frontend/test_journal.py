@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.frontend.jobs import journal as journals
+from penstock.frontend.jobs import locked_file
 from penstock.frontend.jobs.journal import Journal, frame, is_open_elsewhere, read_journal
 from penstock.protocol.errors import ConfigError, PenstockError
 
@@ -194,6 +195,24 @@ def test_one_run_at_a_time_has_a_journal_which_is_its_users_alone(tmp_path):
     journal.append(b"one")
     journal.close()
     assert not is_open_elsewhere(path)
+
+
+def test_a_run_that_ends_without_a_record_takes_no_journal_away_from_the_next_one(tmp_path, monkeypatch):
+    path = tmp_path / "journal"
+    first, lock = Journal.open(path), locked_file._lock
+
+    def late(*given: int) -> None:  # the file is open, and now the first run ends
+        first.close()
+        lock(*given)
+
+    monkeypatch.setattr(locked_file, "_lock", late)
+    second = Journal.open(path)
+    second.append(b"one")
+    second.commit()
+    with pytest.raises(ConfigError, match="belongs to a run"):
+        Journal.open(path)
+    second.close()
+    assert [found.record for found in read_journal(path)] == [b"one"]
 
 
 @for_each(
