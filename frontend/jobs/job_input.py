@@ -1,7 +1,8 @@
 """The input of a job: a file of lines or a table (`formats/`), which a run reads from its beginning each time.
 
-A first pass surveys it: a digest of its bytes, the number of its rows, and that no `custom_id` occurs twice. However
-many lines there are, only some bytes of each are in memory.
+A first pass surveys it: digests of its bytes, the number of its rows, and that no `custom_id` occurs twice. Later
+passes compare each block of the file with its digest before they use any of its lines, so no line is answered that the
+survey has not seen. However many lines there are, only some bytes of each are in memory.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from ...protocol.errors import ConfigError, PenstockError
 from ..rows.lines import Line
 from .formats.formats import lines_of, require_format
 
-_BUFFER = 1 << 20
+_BLOCK = 1 << 20
 _CUSTOM_ID = '"custom_id"'
 
 
@@ -53,18 +54,22 @@ class JobInput:
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path} is not a file. A job reads its input again when it goes on, so give a file.")
         require_format(path)
-        self._surveyed: tuple[int, ...] = ()  # what tells a file from one that has been changed
+        self._blocks: list[bytes] | None = None  # digests of the file's blocks, once it has been surveyed
 
     def survey(self) -> Survey:
-        """Read the file once; raises if a `custom_id` occurs twice."""
+        """Read the file; raises if a `custom_id` occurs twice."""
         digest, custom_ids, num_rows = hashlib.sha256(), array("Q"), 0
-        with self._open(digest) as raw:
-            for line in self._rows(raw):
-                num_rows += 1
-                if (custom_id := _custom_id(line.line)) is not None:
-                    custom_ids.append(_digest(custom_id))
-            while raw.read(_BUFFER):  # what follows the end of a compressed stream; all of a table
-                pass
+        self._blocks = None
+        with self._open() as raw:
+            blocks = []
+            while block := raw.read(_BLOCK):
+                digest.update(block)
+                blocks.append(_digest_of_block(block))
+        self._blocks = blocks
+        for line in self.lines():
+            num_rows += 1
+            if (custom_id := _custom_id(line.line)) is not None:
+                custom_ids.append(_digest(custom_id))
         if not num_rows:
             raise ConfigError(f"{self.path} is empty, so there is no prompt to answer. Write JSON, one prompt a line.")
         self._refuse_twice(custom_ids)
@@ -97,23 +102,19 @@ class JobInput:
             raise PenstockError(f"{self.path} cannot be unpacked any further: {error}.") from error
 
     @contextmanager
-    def _open(self, digest: Any = None) -> Iterator[BinaryIO]:
-        """The file's bytes, which `digest` gets to see."""
+    def _open(self) -> Iterator[BinaryIO]:
         try:
             file = open(self.path, "rb", buffering=0)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}.") from error
-        identity = _identity(file)
-        if digest is not None:
-            self._surveyed = identity
-        elif self._surveyed not in ((), identity):
-            file.close()
-            raise ConfigError(f"{self.path} has been changed since this job began. Run the same command again.")
-        with file, io.BufferedReader(file if digest is None else _Digested(file, digest), _BUFFER) as raw:
+        surveyed = file if self._blocks is None else _SurveyedFile(file, self._blocks)
+        with file, io.BufferedReader(surveyed, _BLOCK) as raw:
             yield raw
 
     def _refuse_twice(self, custom_ids: "array[int]") -> None:
-        import numpy  # only where there are such lines
+        if not custom_ids:
+            return
+        import numpy  # slow
 
         ordered = numpy.sort(numpy.frombuffer(custom_ids, numpy.uint64))
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
@@ -131,25 +132,46 @@ class JobInput:
                 )
 
 
-def _identity(file: io.FileIO) -> tuple[int, ...]:
-    status = os.fstat(file.fileno())
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+class _SurveyedFile(io.RawIOBase):
+    """Reads a file, and raises where it isn't what it was when it was surveyed."""
 
-
-class _Digested(io.RawIOBase):
-    """A file whose bytes are added to a digest as they are read."""
-
-    def __init__(self, file: io.FileIO, digest: Any) -> None:
+    def __init__(self, file: io.FileIO, blocks: list[bytes]) -> None:
         self._file = file
-        self._digest = digest
+        self._blocks = blocks
+        self._offset = 0
+        self._number, self._block = -1, b""  # the block that was read last
 
     def readable(self) -> bool:
         return True
 
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._offset, os.SEEK_END: os.fstat(self._file.fileno()).st_size}
+        self._offset = start[whence] + offset
+        return self._offset
+
     def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer) or 0
-        self._digest.update(memoryview(buffer)[:count])
-        return count
+        number, start = divmod(self._offset, _BLOCK)
+        if number != self._number:
+            self._number, self._block = number, self._read(number)
+        piece = self._block[start : start + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._offset += len(piece)
+        return len(piece)
+
+    def _read(self, number: int) -> bytes:
+        block, file = b"", self._file.fileno()
+        while piece := os.pread(file, _BLOCK - len(block), number * _BLOCK + len(block)):
+            block += piece
+        is_end = not block and number >= len(self._blocks)
+        if not is_end and self._blocks[number : number + 1] != [_digest_of_block(block)]:
+            raise ConfigError(
+                f"{self._file.name} has been changed since this job began; nothing of the change was answered. "
+                "Run the same command again."
+            )
+        return block
 
 
 class _Named(msgspec.Struct):
@@ -175,6 +197,10 @@ def _custom_id(line: Line) -> str | None:
         return _NAMED.decode(line).custom_id
     except (msgspec.MsgspecError, UnicodeEncodeError):  # its own answer will say so
         return None
+
+
+def _digest_of_block(block: bytes) -> bytes:
+    return hashlib.blake2b(block, digest_size=16).digest()
 
 
 def _digest(text: str) -> int:

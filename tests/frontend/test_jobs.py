@@ -319,12 +319,30 @@ class DiskOfNoMore:
         os.fsync(file)
 
 
-def test_an_input_that_vanishes_or_changes_and_a_folder_that_takes_nothing_are_refused(batch, source, out):
-    opened = JobInput(source)
-    opened.survey()
-    source.write_text(source.read_text() + '\n"more"')
+@for_each(
+    "row, content",
+    [(80_000, b'"B'), (100_000, b'"more"\n'), (99_000, None)],
+    ids=["in place", "appended", "cut off"],
+)
+def test_nothing_that_changes_in_an_input_while_its_job_reads_it_is_answered(tmp_path, row, content):
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(f'"line {number:08}"\n' for number in range(100_000)))  # of 16 bytes each
+    opened = JobInput(path)
+    assert opened.survey().num_rows == 100_000
+    lines, read = opened.lines(), []
+    next(lines)
+    if content is None:
+        os.truncate(path, 16 * row)
+    else:
+        with open(path, "r+b") as file:
+            file.seek(16 * row)
+            file.write(content)
     with pytest.raises(ConfigError, match="has been changed since this job began"):
-        next(opened.lines())
+        read.extend(lines)
+    assert len(read) > 60_000 and all(line.line == f'"line {line.row:08}"\n' for line in read)
+
+
+def test_an_input_that_vanishes_and_a_folder_that_takes_nothing_are_refused(batch, source, out):
     batch(source, out)
     source.unlink()
     before = made(out)

@@ -30,7 +30,7 @@ def require_format(path: Path) -> None:
 def lines_of(path: Path, raw: BinaryIO) -> Iterator[Line]:
     """The lines of a file, of which `raw` has the bytes."""
     if path.suffix == ".parquet":
-        rows: Iterator[Line] = _parquet().lines_of(path)
+        rows: Iterator[Line] = _parquet().lines_of(path, raw)
         return rows
     file: Any = raw
     if path.suffix == ".gz":

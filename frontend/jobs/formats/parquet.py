@@ -35,10 +35,10 @@ def pyarrow() -> Any:
 # --- prompts ----------------------------------------------------------------------------------------------------------
 
 
-def lines_of(path: Path) -> Iterator[str]:
+def lines_of(path: Path, raw: BinaryIO) -> Iterator[str]:
     arrow = pyarrow()
     try:
-        with arrow.parquet.ParquetFile(path, pre_buffer=False) as file:
+        with arrow.parquet.ParquetFile(raw, pre_buffer=False) as file:
             _check_columns(path, file.schema_arrow.names)
             for batch in file.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():
