@@ -71,6 +71,11 @@ class BatchFolder:
             self.remove()
             raise
 
+    def input_bytes(self) -> int:
+        with suppress(FileNotFoundError):
+            return self.input.stat().st_size
+        return 0
+
     def write(self, description: bytes) -> None:
         write_whole(self._description, description)
 

@@ -51,6 +51,7 @@ class Schedule:
         self._on_change = on_change
         self._running: dict[str, RunningBatch] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by batch
+        self._arriving: set[str] = set()  # batches whose folders are being made
         self._sweeping: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -63,7 +64,9 @@ class Schedule:
                 self.records[record.shown.id] = record
                 if record.has_ended:  # perhaps just before a crash
                     folder.clear()
-                elif (found := folder.count()) is not None:
+                    continue
+                self._store.hold(record.shown.input_file_id, record.owner, folder.input_bytes())
+                if (found := folder.count()) is not None:
                     counts, (num_done, num_failed) = record.shown.request_counts, found
                     counts.completed, counts.failed = num_done - num_failed, num_failed
             elif path.name.startswith("batch_"):
@@ -97,14 +100,21 @@ class Schedule:
     def num_running(self) -> int:
         return len(self._running)
 
-    async def add(self, record: BatchRecord, source: Path) -> None:
-        """Raises OSError if it can't be kept."""
-        self.records[record.shown.id] = record
+    async def add(self, record: BatchRecord, source: Path, num_bytes: int) -> None:
+        """Add a batch whose input has so many bytes. Raises OSError if it can't be kept."""
+        batch_id, folder = record.shown.id, self._folder_of(record)
+        self.records[batch_id] = record
+        self._arriving.add(batch_id)
+        self._store.hold(record.shown.input_file_id, record.owner, num_bytes)
         try:
-            await self._writer.run(self._folder_of(record).begin, msgspec.json.encode(record), source)
-        except BaseException:
-            del self.records[record.shown.id]
+            await self._writer.run(folder.begin, msgspec.json.encode(record), source)
+        except BaseException:  # also of a client that has gone, while the folder is made
+            del self.records[batch_id]
+            self._store.let_go(record.shown.input_file_id)
+            self._writer.submit(folder.remove)
             raise
+        finally:
+            self._arriving.remove(batch_id)
         self._go_on()
 
     async def cancel(self, record: BatchRecord) -> None:
@@ -150,7 +160,8 @@ class Schedule:
             self._begin(record)
 
     def _idle(self) -> list[BatchRecord]:
-        return [each for each in self.records.values() if not each.has_ended and each.shown.id not in self._tasks]
+        busy = self._tasks.keys() | self._arriving
+        return [each for each in self.records.values() if not each.has_ended and each.shown.id not in busy]
 
     def _is_overdue(self, record: BatchRecord) -> bool:
         return self._store.clock() >= record.shown.expires_at
@@ -260,6 +271,8 @@ class Schedule:
     async def _become(self, record: BatchRecord, status: str) -> None:
         record.shown.status = status  # type: ignore[assignment]  # one of them
         setattr(record.shown, f"{status}_at", int(self._store.clock()))
+        if record.has_ended:
+            self._store.let_go(record.shown.input_file_id)
         await self._save(record)
 
     async def _save(self, record: BatchRecord) -> None:

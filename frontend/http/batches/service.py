@@ -174,7 +174,7 @@ class Batches:
         life = new.output_expires_after.seconds if new.output_expires_after is not None else None
         record = BatchRecord(owner, shown, life)
         try:
-            await self._schedule.add(record, self._store.content(file.shown.id))
+            await self._schedule.add(record, self._store.content(file.shown.id), file.shown.bytes)
         except OSError as error:
             raise ApiError(507, f"The batch can't be kept: {reason(error)}.") from error
         return self._schedule.shown(record)

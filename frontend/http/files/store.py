@@ -1,5 +1,7 @@
 """The files of all clients on the disk: content and description of each, its owner, and how much an owner may keep.
 
+The input of a batch stays on the disk until the batch ends, though its file is deleted, and counts as long.
+
 A file is there once its description is: that is written last and removed first, so a crash leaves nothing half. Ids
 begin with the time of creation, which orders files, also behind one that has been deleted. Methods with disk work are
 called in threads; the index and the quotas belong to the event loop.
@@ -45,6 +47,15 @@ def counted(num_bytes: int) -> int:
     return max(num_bytes, _LEAST_BYTES)
 
 
+class _Content:
+    """A content that counts until its last holder lets it go: its file, or a batch."""
+
+    def __init__(self, owner: str, num_bytes: int) -> None:
+        self.owner = owner
+        self.num_bytes = num_bytes
+        self.num_holders = 0
+
+
 class FileStore:
     def __init__(self, folder: Path, options: HttpOptions, clock: Callable[[], float] = time.time) -> None:
         """Reads the descriptions, and removes what a crash has left."""
@@ -52,6 +63,7 @@ class FileStore:
         self.options = options
         self.clock = clock
         self._files: dict[str, StoredFile] = {}
+        self._contents: dict[str, _Content] = {}  # by file, also one that has been deleted
         self.used: Counter[str] = Counter()  # counted bytes by owner, with those that are arriving
         folder.mkdir(mode=0o700, exist_ok=True)
         for path in sorted(folder.iterdir()):
@@ -64,7 +76,7 @@ class FileStore:
 
     def _enter(self, file: StoredFile) -> None:
         if file.shown.id not in self._files:
-            self.used[file.owner] += counted(file.shown.bytes)
+            self.hold(file.shown.id, file.owner, file.shown.bytes)
         self._files[file.shown.id] = file
 
     # --- looking -----------------------------------------------------------------------------------------------------
@@ -99,9 +111,23 @@ class FileStore:
             raise ApiError(
                 400,
                 f"Your files would take {self.used[owner]:,} bytes, and {self.options.max_stored_bytes:,} are the most "
-                "(option max_stored_bytes). Delete some first.",
+                "(option max_stored_bytes). Delete some first; the input of a batch counts until the batch ends.",
                 code="storage_quota_exceeded",
             )
+
+    def hold(self, file_id: str, owner: str, num_bytes: int) -> None:
+        """Count the content of a file, once for all of its holders, until all have let it go."""
+        if (found := self._contents.get(file_id)) is None:
+            found = self._contents[file_id] = _Content(owner, counted(num_bytes))
+            self.used[owner] += found.num_bytes
+        found.num_holders += 1
+
+    def let_go(self, file_id: str) -> None:
+        found = self._contents[file_id]
+        found.num_holders -= 1
+        if not found.num_holders:
+            del self._contents[file_id]
+            self.used[found.owner] -= found.num_bytes
 
     def keep(self, path: Path, file: StoredFile) -> None:
         """Move a file that is on the disk into the store. Only a whole file is ever seen."""
@@ -119,7 +145,7 @@ class FileStore:
     def forget(self, file: StoredFile) -> None:
         """From now on it isn't found."""
         if self._files.pop(file.shown.id, None) is not None:
-            self.used[file.owner] -= counted(file.shown.bytes)
+            self.let_go(file.shown.id)
 
     def remove(self, file: StoredFile) -> None:
         """Remove it from the disk."""
