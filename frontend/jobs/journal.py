@@ -31,6 +31,10 @@ _MAPPED_BYTES = 8 << 20  # of a journal that is read
 LONGEST_RECORD = 1 << 31
 
 
+class JournalInUseError(ConfigError):
+    """Another run has the journal."""
+
+
 class JournalFrame(NamedTuple):
     offset: int  # in the file
     end: int
@@ -59,7 +63,8 @@ class Journal:
         try:
             file = open_locked(path)
         except BlockingIOError:
-            raise ConfigError(f"{path} belongs to a run of this job that is going on; wait for its end.") from None
+            sentence = f"{path} belongs to a run of this job that is going on; wait for its end."
+            raise JournalInUseError(sentence) from None
         except OSError as error:
             raise ConfigError(f"The journal {path} cannot be opened: {error.strerror}.") from error
         try:

@@ -20,15 +20,20 @@ from hypothesis import strategies as some
 
 from penstock import SamplingParams
 from penstock.frontend.http.answers.errors import ApiError
+from penstock.frontend.http.batches import running
+from penstock.frontend.http.batches.record import BatchFolder
 from penstock.frontend.http.batches.service import Batches
 from penstock.frontend.http.files.multipart import FormParser, PartHead
-from penstock.frontend.http.files.store import FileStore, StoredFile, new_id
+from penstock.frontend.http.files.store import FileStore, StoredFile, counted, new_id
 from penstock.frontend.http.files.upload import sanitized
 from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.operations import OPERATIONS
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.requests.guard import owners
 from penstock.frontend.http.schemas.files import FileObject, FileQuery, NewBatch
+from penstock.frontend.jobs.job import Job, JobOptions
+from penstock.frontend.jobs.job_files import JobFiles
+from penstock.frontend.jobs.journal import Journal
 from penstock.frontend.rows.line_forms import LINE_FORMS
 
 CHATS = "/v1/chat/completions"
@@ -381,3 +386,36 @@ def test_batches_of_a_key_that_is_gone_wait_until_it_is_back(course, tmp_path):
     found.run(lambda: change(found.options))
     wait_until(lambda: len(schedule._running) == 2, BOUND, "it goes on")
     assert found.batch(batches[gone], gone).status == "in_progress"
+
+
+def test_the_input_of_a_batch_counts_until_the_batch_ends_though_its_file_is_deleted(course):
+    found = course()
+    batch_id = found.begin(LONG)
+    file_id = found.batch(batch_id).input_file_id
+    found.run(lambda: found.service.delete_file("", file_id))
+    assert found.service._store.used[""] == counted(len(LONG))
+    found.restart()
+    assert found.service._store.used[""] == counted(len(LONG))
+    found.run(lambda: found.service.cancel("", batch_id))
+    found.until(batch_id, "cancelled")
+    files, _ = found.run(lambda: found.service.files("", FileQuery()))
+    assert found.service._store.used[""] == sum(counted(file.bytes) for file in files)
+
+
+def test_a_batch_waits_for_the_journal_that_an_earlier_server_still_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "_FIRST_PAUSE", 0.0)
+    folder, attempts = BatchFolder(tmp_path), []
+    folder.input.write_text('"one"\n')
+    earlier = Journal.open(JobFiles.of(folder.output).journal)
+    batch = running.RunningBatch(None, folder, None, None, None)
+
+    async def attempt() -> bool:
+        attempts.append(1)
+        if len(attempts) > running._MOST_FRUITLESS:
+            earlier.close()
+        with Job(folder.input, folder.output, JobOptions()):
+            return True
+
+    monkeypatch.setattr(batch, "_attempt", attempt)
+    asyncio.run(batch.run())
+    assert len(attempts) == running._MOST_FRUITLESS + 1

@@ -19,6 +19,7 @@ from ....protocol.errors import (
 )
 from ...jobs.head import ChangedFactsError
 from ...jobs.job import Job, JobOptions
+from ...jobs.journal import JournalInUseError
 from ...jobs.records import JobState
 from ...session.threads import in_own_thread
 from ..answers.errors import as_api_error, log
@@ -35,6 +36,7 @@ _MOST_FRUITLESS = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LOOK_SECONDS = 1.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PASSING = (OutOfMemoryError, BusyError, ClosedError, ModelNotServedError, JournalInUseError)
 
 
 class BatchFailed(Exception):
@@ -144,10 +146,11 @@ class RunningBatch:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether it is worth waiting: for memory, for room on the disk, for a model that is served again."""
+    """Whether it is worth waiting: for memory, for room on the disk, for a model that is served again, or for the last
+    thread of an earlier server."""
     cause = error.__cause__
     is_full = isinstance(cause, OSError) and cause.errno in _FULL
-    return is_full or isinstance(error, (OutOfMemoryError, BusyError, ClosedError, ModelNotServedError))
+    return is_full or isinstance(error, _PASSING)
 
 
 def _failure(error: Exception) -> BatchFailed:
