@@ -106,7 +106,7 @@ class Scheduler:
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
-        num_waiting = len(self.waiting) + len(self.admission.followers) + self.constraints.num_held
+        num_waiting = len(self.waiting) + len(self.admission.followers.waiting) + self.constraints.num_held
         if self.cache.disk is not None:
             num_waiting += len(self.cache.disk.fetches)
         return self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
@@ -144,7 +144,7 @@ class Scheduler:
     def _gathered(self) -> ScheduledStep:
         step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()
-        if self.admission.followers:
+        if self.admission.followers.waiting:
             self.admission.take_back_followers()
         self.running.begin_step(len(self.waiting))
         if (overdue := self.admission.overdue(step)) is not None:
@@ -288,7 +288,7 @@ class Scheduler:
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
         for sequence in self.sequences.values():
             is_somewhere = self.admission.is_awaited(sequence) or self.beams.is_idle(sequence)
-            is_somewhere = is_somewhere or sequence in self.admission.followers
+            is_somewhere = is_somewhere or sequence in self.admission.followers.waiting
             if self.cache.disk is not None:
                 is_somewhere = is_somewhere or sequence in self.cache.disk.fetches
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:

@@ -121,7 +121,8 @@ class Runner:
 
     def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
         rows = self.table.apply(plan)
-        check_masked(plan, rows)
+        if plan.masked:
+            check_masked(plan, rows)
         self._copy_blocks(plan)
         self._encode(plan)
         for layers in plan.layered:

@@ -68,7 +68,7 @@ class Admission:
         """Admit waiting sequences in order until one can't be admitted. None may overtake it, so none starves; only
         those are passed over whose prefix is being computed, and their slots are left to them."""
         leaders = [sequence for sequence in self._running.prefilling if sequence.num_left]
-        while self._waiting and load.allowance and self._running.slots.num_free > len(self.followers):
+        while self._waiting and load.allowance and self._running.slots.num_free > len(self.followers.waiting):
             sequence = self.next(load)
             if sequence is None or self.is_in_flight(sequence):
                 return

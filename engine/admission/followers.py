@@ -15,13 +15,7 @@ from ..request import Sequence
 class Followers:
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
-        self._waiting: dict[Sequence, tuple[Sequence, int]] = {}  # with the leader, and how far it has to come
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, sequence: Sequence) -> bool:
-        return sequence in self._waiting
+        self.waiting: dict[Sequence, tuple[Sequence, int]] = {}  # with the leader, and how far it has to come
 
     def follow(self, sequence: Sequence, match: Match, leaders: list[Sequence]) -> bool:
         """Let the sequence wait for one of these, whose prompts aren't computed yet, if it is about to compute the
@@ -32,7 +26,7 @@ class Followers:
             if leader.order[1] < sequence.order[1] and leader.is_running:
                 end = self._common(sequence, leader, match.length) * self._block_size
                 if leader.num_computed < end:
-                    self._waiting[sequence] = leader, end
+                    self.waiting[sequence] = leader, end
                     return True
         return False
 
@@ -40,11 +34,11 @@ class Followers:
         """Take out those that need not wait any longer."""
         free = [
             sequence
-            for sequence, (leader, end) in self._waiting.items()
+            for sequence, (leader, end) in self.waiting.items()
             if sequence.has_ended or not leader.is_running or leader.num_computed >= end
         ]
         for sequence in free:
-            del self._waiting[sequence]
+            del self.waiting[sequence]
         return [sequence for sequence in free if not sequence.has_ended]
 
     def _common(self, sequence: Sequence, leader: Sequence, start: int) -> int:

@@ -90,7 +90,7 @@ class Pace:
         if self._must_measure(step):
             self._measured_at = step.number
             return Allowance(0, 0)
-        num_prompts = num_prefilling + num_waiting + len(self._followers)
+        num_prompts = num_prefilling + num_waiting + len(self._followers.waiting)
         together = min(most, self._share() * min(_MOST_SHARES, num_prompts))
         # Waiting prompts come in one after another, and may have to wait longer: they count as one.
         parts = min(num_prefilling + min(1, num_waiting), max(1, together // _LEAST))

@@ -301,13 +301,13 @@ def test_a_prompt_with_another_prefix_or_salt_waits_for_none():
     harness.run_until_begun(20)
     assert not any(harness.has_begun(each) for each in range(10, 14)), "it has overtaken those that wait"
     salted = harness.scheduler.sequences[sequence_id(21, 0)]
-    assert len(harness.scheduler.admission.followers) == 3 and salted not in harness.scheduler.admission.followers
+    assert len(followers := harness.scheduler.admission.followers.waiting) == 3 and salted not in followers
 
 
 @for_each("fate", ["abort", "preempt", "fail", "follower aborts"])
 def test_whatever_becomes_of_the_first_the_others_go_on_and_get_their_answers(fate):
     harness = Paced(streamed(1), max_num_seqs=32).add(*(asked := [with_prefix(each) for each in range(10, 16)]))
-    while not len(harness.scheduler.admission.followers):
+    while not harness.scheduler.admission.followers.waiting:
         harness.step()
     first = harness.scheduler.sequences[sequence_id(10, 0)]
     match fate:
@@ -325,4 +325,4 @@ def test_whatever_becomes_of_the_first_the_others_go_on_and_get_their_answers(fa
     while any(sequence_id(each.request_id, 0) in harness.scheduler.sequences for each in left):
         harness.step()
     assert all(harness.tokens(each.request_id) == answer(each, 0, 2048)[0] for each in left)
-    assert not harness.scheduler.admission.followers
+    assert not harness.scheduler.admission.followers.waiting

@@ -50,5 +50,5 @@ class StepMasks:
 
 def check_masked(plan: StepPlan, rows: StepRows) -> None:
     samples = numpy.flatnonzero(rows.is_sampling | (rows.num_drafts > 0))
-    if plan.masked and not set(samples.tolist()).issuperset(values(plan.masked)):
+    if not set(samples.tolist()).issuperset(values(plan.masked)):
         raise PlanError(f"The plan masks rows {values(plan.masked).tolist()}, and of these some sample nothing.")
