@@ -1,6 +1,6 @@
 """Digests of a model's files by their content. They are kept, so that a large file is read once.
 
-A digest is found again by the file's path, size, time of change and inode.
+A digest is found again by the file's path, size, inode, and times of change: that of its content can be set back.
 """
 
 import hashlib
@@ -44,9 +44,7 @@ def tokenizer_files(folder: Path) -> Iterator[Path]:
 
 
 def _digest(path: Path) -> str:
-    status = os.stat(path)
-    identity = f"{path.resolve()} {status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_dev}"
-    name = hashlib.blake2b(identity.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+    name = _name(path)
     folder = None
     with suppress(OSError, ConfigError):  # nothing can be kept: the file is read each time
         folder = own_folder(cache_folder(), "digests", _WHAT)
@@ -54,10 +52,18 @@ def _digest(path: Path) -> str:
             return kept
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if folder is not None:
+    if folder is not None and name == _name(path):  # else it was changed meanwhile
         with suppress(OSError):
             _keep(folder, name, digest)
     return digest
+
+
+def _name(path: Path) -> str:
+    """The name of the file that keeps the digest."""
+    status = os.stat(path)
+    figures = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
+    identity = " ".join(map(str, (path.resolve(), *figures)))
+    return hashlib.blake2b(identity.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def _keep(folder: Path, name: str, digest: str) -> None:

@@ -1,6 +1,7 @@
 """A model is looked for as a bundled name, a folder and a hub id, in that order; what was tried is in the error."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ from builders.tokenizer_kinds import KINDS, write_tokenizer
 from huggingface_hub import constants
 
 from penstock.frontend.models import model_files
+from penstock.frontend.models.digests import digest_of_files
 from penstock.frontend.models.model_files import BUNDLED, find_model, find_tokenizer
 from penstock.frontend.models.model_names import nearest_model
 from penstock.frontend.text import convert_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.files.cache_folder import cache_folder
 
 
 def write_model(folder: Path) -> Path:
@@ -156,3 +159,15 @@ def test_a_model_of_nearly_that_name_is_told_and_a_folder_beside_one_that_is_not
     with pytest.raises(ModelNotFoundError, match=f"Did you mean {tmp_path}/qwen3-0.6b?"):
         find_model(tmp_path / "qwen-0.6b")
     assert nearest_model(f"{tmp_path}/llama", BUNDLED, "/nowhere") == ""
+
+
+def test_a_file_that_is_changed_in_place_has_another_digest_though_its_time_is_set_back(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    (weights := tmp_path / "model.safetensors").write_bytes(b"a" * 1000)
+    before, status = digest_of_files([weights], tmp_path), weights.stat()
+    assert any((cache_folder() / "digests").glob("[!.]*"))
+    while weights.stat().st_ctime_ns == status.st_ctime_ns:  # the kernel's clock ticks some hundred times a second
+        with open(weights, "r+b") as file:
+            file.write(b"b")
+        os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert digest_of_files([weights], tmp_path) != before
