@@ -5,6 +5,7 @@ running model uses. Everything can be made again, except downloads, which are re
 import argparse
 import json
 import re
+import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -48,7 +49,11 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     chosen = _chosen(found, words[1:], parser)
     if not words[1:] and arguments.older_than is None and arguments.size is None:
         parser.error("say what to remove: a kind, a model, --older-than AGE or --size SIZE.")
-    removed, failed = _prune(_removable(chosen, arguments.older_than, arguments.size), is_real=not arguments.dry_run)
+    removed, remarks, failed = _prune(
+        _removable(chosen, arguments.older_than, arguments.size), is_real=not arguments.dry_run
+    )
+    for remark in remarks:
+        print(remark, file=sys.stderr if arguments.json else sys.stdout)
     if arguments.json:
         print(json.dumps({"removed": [_as_json(each) for each in removed], "freed": _sum(removed)}, ensure_ascii=False))
     else:
@@ -90,21 +95,21 @@ def _removable(chosen: list[Kept], age: float | None, most_bytes: int | None) ->
     return going
 
 
-def _prune(going: list[Kept], *, is_real: bool) -> tuple[list[Kept], bool]:
-    """Remove what isn't in use; returns what is gone, and whether something could not be removed."""
-    removed, failed = [], False
+def _prune(going: list[Kept], *, is_real: bool) -> tuple[list[Kept], list[str], bool]:
+    """Remove what isn't in use; returns what is gone, remarks about the rest, and whether some could not be removed."""
+    removed, remarks, failed = [], [], False
     for each in going:
         if each.is_in_use:
-            print(f"{each.kind}: {on_one_line(each.model)} is in use and stays.")
+            remarks.append(f"{each.kind}: {on_one_line(each.model)} is in use and stays.")
             continue
         try:
             if is_real:
                 each.remove()
             removed.append(each)
         except (PenstockError, OSError) as error:
-            print(f"{each.kind}: {on_one_line(each.model)} stays: {error}")
+            remarks.append(f"{each.kind}: {on_one_line(each.model)} stays: {error}")
             failed = True
-    return removed, failed
+    return removed, remarks, failed
 
 
 def _show(found: list[Kept], as_json: bool) -> None:

@@ -86,12 +86,17 @@ class PrefixKind:
             os.mkdir(self.folder, 0o700)
         if self.folder.is_symlink() or self.folder.stat().st_uid != os.geteuid():
             raise ConfigError(f"{self.folder} is a link or another user's folder. Remove it.")
-        try:
+        with suppress(FileNotFoundError):
             held = os.open(self.folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            fcntl.flock(held, fcntl.LOCK_SH)
-            return os.path.samestat(os.fstat(held), os.stat(self.folder / _IN_USE))
-        except FileNotFoundError:
-            return False
+            try:
+                fcntl.flock(held, fcntl.LOCK_SH)
+                if os.path.samestat(os.fstat(held), os.stat(self.folder / _IN_USE)):
+                    held = -1  # kept open
+                    return True
+            finally:
+                if held >= 0:
+                    os.close(held)
+        return False
 
     @property
     def about(self) -> About | None:

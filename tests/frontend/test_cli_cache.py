@@ -102,6 +102,9 @@ def test_what_a_running_process_uses_stays(cache, capsys):
         assert holder.stdout.readline() == b"held\n"
         _, said = penstock(capsys, "prune", "prefixes")
         assert "is in use and stays" in said and (kind / "aa.kv").exists()
+        assert cli.main(["cache", "prune", "prefixes", "--json"]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["removed"] == [] and "is in use and stays" in printed.err
         holder.stdin.close()
     penstock(capsys, "prune", "prefixes")
     assert not kind.exists()
