@@ -21,7 +21,7 @@ from .store import LIFE_SECONDS, FileStore, StoredFile, counted, disk_error, new
 
 # Bytes that are written at once.
 BUFFER_BYTES = 256 << 10
-# The form's other parts and boundaries, which a Content-Length counts, too.
+# The most that a form has besides its file: other parts, boundaries, and whatever surrounds them.
 _FORM_BYTES = 64 << 10
 _TIMED_BYTES = 1 << 20
 _MOST_FIELD_BYTES = 1 << 10
@@ -65,6 +65,9 @@ class Upload:
                         time_left.reschedule(loop.time() + options.body_timeout)
                         goes_on()
                     num_bytes += len(piece)
+                    if num_bytes - self._size > _FORM_BYTES:
+                        sentence = f"The form has more than {_FORM_BYTES:,} bytes that are not its file's."
+                        raise ApiError(413, sentence, param="file")
         except TimeoutError:
             raise ApiError(408, f"A MiB of the upload took more than {options.body_timeout:g} s.") from None
         parser.end()
@@ -192,7 +195,7 @@ class Upload:
                 given[name] = value
         purpose = given.get("purpose")
         if purpose != "batch":
-            why = "there is none" if purpose is None else f"{purpose[:64]!r} is not known here"
+            why = "there is none" if purpose is None else f"{str(purpose)[:64]!r} is not known here"
             raise ApiError(400, f"purpose: {why}; files are kept for batches alone: give batch.", param="purpose")
         return converted(given, UploadForm)
 
