@@ -159,7 +159,7 @@ class Job:
     def run(self, session: Session[Any], on_answer: OnAnswer, check: Callable[[], None] = lambda: None) -> None:
         """Answer the rows that are left. If the model dies, the rows that it was computing are remembered. `check` is
         called every now and then; the run ends with the error that it raises."""
-        JobRun(self, session, on_answer, check).all()
+        JobRun(self, session, on_answer, check).run()
 
     def finish(self) -> Written:
         """Write the output from the journal."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...protocol.errors import EngineDeadError, RequestError
+from ...protocol.errors import ClosedError, EngineDeadError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
@@ -54,19 +54,22 @@ class JobRun:
         self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
-        self._asked: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
+        self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
         self._began = self._looked = time.monotonic()  # at the unfinished answers
         self._energy = EnergyMeter()
 
-    def all(self) -> None:
+    def run(self) -> None:
+        """Answer the rows that are left; raises if some had to be left out."""
         self._answer(in_prefix_order(self._rows_in_company()))
         if self._refused:
             self._answer(self._rows_in_company())
         if self.job.state.deaths:
             self._answer(self._rows_alone(), 1)
         self._progressed()
+        if (num_left := self.job.num_rows - self.job.state.num_done) > 0:
+            raise ClosedError(f"{num_left:,} lines were aborted. The same command continues the job.")
 
     def _rows_in_company(self) -> Iterator[tuple[InputLine, Row]]:
         state = self.job.state
@@ -80,7 +83,7 @@ class JobRun:
         for line in self.job.input.lines():
             if line.row in state.done:
                 continue
-            if state.deaths[line.row] > _DEATHS_IN_COMPANY:
+            if state.deaths.get(line.row, 0) > _DEATHS_IN_COMPANY:
                 self._keep(line, self._row(line), _died(state.cause))
             else:
                 yield line, self._row(line)
@@ -100,7 +103,7 @@ class JobRun:
         return seed_of(self.job.options.seed, line.row, "" if row.batch is None else row.batch.custom_id)
 
     def _answer(self, rows: Iterator[tuple[InputLine, Row]], most: int = sys.maxsize) -> None:
-        self._asked.clear()
+        self._in_flight.clear()
         session = self.session
         session.transport.check()
         window = Window(session.transport, session.door, self._parsed(rows), self._done.put, most, ordered=False)
@@ -112,7 +115,7 @@ class JobRun:
                 while not self._done.empty():
                     window.finish(self._done.get())
                 for position, output in window.ready():
-                    line, row = self._asked.pop(position)
+                    line, row = self._in_flight.pop(position)
                     if output.error_code == _REFUSED and line.row in self.job.state.said.keys() - self._refused:
                         self._refused.add(line.row)  # its record is damaged, or it can't go on: it is asked anew
                         continue
@@ -136,7 +139,7 @@ class JobRun:
 
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
         for position, (line, row) in enumerate(rows):
-            self._asked[position] = line, row
+            self._in_flight[position] = line, row
             prompt = self._rendering.prompt(row)
             if isinstance(prompt, RequestError):
                 self.session.transport.check()  # it may be refused because the model has just died
@@ -164,7 +167,7 @@ class JobRun:
         for request in window.running.values():
             if request.is_finished:  # its answer is about to be kept
                 continue
-            row = self._asked[request.position][0].row
+            row = self._in_flight[request.position][0].row
             before = self.job.state.said.get(row)
             said = request.so_far()
             new = said if before is None else [since(*pair) for pair in zip(said, before, strict=False)]
@@ -190,13 +193,13 @@ class JobRun:
     def _progressed(self) -> None:
         memory = memory_of_processes() if self.session.daemon is None else 0
         self._looked = time.monotonic()
-        self.job._append(Progressed(self._looked - self._began, len(self._asked), memory, self._energy.joules()))
+        self.job._append(Progressed(self._looked - self._began, len(self._in_flight), memory, self._energy.joules()))
 
     def _died(self, window: Window[Any], error: EngineDeadError) -> None:
         """Remember the rows that were being computed. The engine takes them in their order."""
         most = self.session.tree_config.step_limits(self.session.plan.device if self.session.plan else "cpu")[0]
-        positions = sorted(position for position in self._asked)[:most]
-        self.job._append(Died([self._asked[position][0].row for position in positions], str(error)))
+        positions = sorted(position for position in self._in_flight)[:most]
+        self.job._append(Died([self._in_flight[position][0].row for position in positions], str(error)))
         self.job.journal.commit()
 
 

@@ -16,6 +16,7 @@ from builders.shell import SLOW, STAND_IN
 
 from penstock.frontend.jobs import job_files
 from penstock.frontend.jobs import journal as journals
+from penstock.frontend.jobs import run as runs
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import InputLine, JobInput
@@ -144,6 +145,23 @@ def test_failed_lines_are_asked_again_where_that_is_said_and_no_others(batch, so
     before = made(out)
     assert batch(source, out, "--retry-errors").returncode == 3 and made(out) == before
     assert JobFiles.of(out).state().num_done == NUM_ROWS
+
+
+def test_a_job_with_lines_that_were_aborted_is_not_done_and_the_same_command_asks_them(
+    batch, source, out, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as aborting:
+        aborting.setattr(runs, "_NOT_ANSWERED", (400,))
+        done = batch(source, out)
+        assert done.returncode == 1 and f"{NUM_FAILED} lines were aborted. The same command" in done.stderr
+        with_deaths = Journal.open(JobFiles.of(out).journal)
+        for record in (Forgotten([0]), Died([0], "a cause"), Died([0], "a cause")):
+            with_deaths.append(packed(record))
+        with_deaths.close()
+        assert "lines were aborted" in batch(source, out).stderr and not out.exists()
+    assert batch(source, out).returncode == 3
+    batch(source, tmp_path / "whole.jsonl")
+    assert made(out) == made(tmp_path / "whole.jsonl")
 
 
 @for_each(
