@@ -27,7 +27,6 @@ _MARK: Final = b"\xf5PJ1"
 _HEADER = struct.Struct("<4sIQI")
 _FIELDS = struct.Struct("<4sIQ")  # that the checksum covers, with the record
 _BUFFERED_BYTES = 1 << 20  # more are written at once, though not yet synced
-_MAPPED_BYTES = 8 << 20  # of a journal that is read
 LONGEST_RECORD = 1 << 31
 
 
@@ -161,13 +160,9 @@ def frame(record: bytes, synced: int) -> bytes:
 
 
 def read_journal(path: Path, length: int | None = None) -> Iterator[JournalFrame]:
-    """The whole records of a journal, which another process may be writing."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size if length is None else length
-        if not size:
-            return
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
-            yield from _frames(content)
+    """The whole records of a journal, which another process may be writing or cutting."""
+    with open(path, "rb", buffering=_BUFFERED_BYTES) as file:
+        yield from _frames(file, os.fstat(file.fileno()).st_size if length is None else length)
 
 
 def record_at(file: BinaryIO, offset: int) -> bytes:
@@ -188,26 +183,26 @@ def is_open_elsewhere(path: Path) -> bool:
     return any(" FLOCK " in line and f":{inode} " in line for line in locks.splitlines())
 
 
-def _frames(content: mmap.mmap) -> Iterator[JournalFrame]:
-    offset = released = 0
-    while (found := _frame_at(content, offset)) is not None:
+def _frames(file: BinaryIO, length: int) -> Iterator[JournalFrame]:
+    """The frames from the file's beginning to the first that isn't whole."""
+    offset = 0
+    while (found := _next_frame(file, offset, length)) is not None:
         yield found
         offset = found.end
-        if offset - released >= _MAPPED_BYTES:  # pages that were read count as this process's memory
-            content.madvise(mmap.MADV_DONTNEED, 0, offset & -mmap.PAGESIZE)
-            released = offset
 
 
-def _frame_at(content: mmap.mmap, offset: int) -> JournalFrame | None:
-    if offset + _HEADER.size > len(content):
+def _next_frame(file: BinaryIO | mmap.mmap, offset: int, length: int) -> JournalFrame | None:
+    """The frame at the file's position, which is this offset; None if it isn't whole within this length."""
+    header = file.read(_HEADER.size)
+    if len(header) < _HEADER.size:
         return None
-    mark, length, synced, checksum = _HEADER.unpack_from(content, offset)
-    end = offset + _HEADER.size + length
-    if mark != _MARK or end > len(content):
+    mark, num_bytes, synced, checksum = _HEADER.unpack(header)
+    end = offset + _HEADER.size + num_bytes
+    if mark != _MARK or end > length:
         return None
-    record = content[offset + _HEADER.size : end]
-    fields = content[offset : offset + _FIELDS.size]
-    return JournalFrame(offset, end, synced, record) if zlib.crc32(record, zlib.crc32(fields)) == checksum else None
+    record = file.read(num_bytes)
+    is_whole = len(record) == num_bytes and zlib.crc32(record, zlib.crc32(header[: _FIELDS.size])) == checksum
+    return JournalFrame(offset, end, synced, record) if is_whole else None
 
 
 def _recovered(file: int, path: Path) -> tuple[int, int]:
@@ -216,20 +211,18 @@ def _recovered(file: int, path: Path) -> tuple[int, int]:
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode):
         raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
-    if not status.st_size:
-        return 0, 0
-    with mmap.mmap(file, status.st_size, access=mmap.ACCESS_READ) as content:
-        length = synced = 0
-        for found in _frames(content):
+    length = synced = 0
+    with open(file, "rb", buffering=_BUFFERED_BYTES, closefd=False) as content:
+        for found in _frames(content, status.st_size):
             length, synced = found.end, found.synced
-        if not length and not _MARK.startswith(content[: len(_MARK)].rstrip(b"\0")):
-            raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
-        if (later := _synced_later(content, length)) is not None:
-            raise PenstockError(
-                f"The journal {path} is damaged at byte {length:,}, and whole again from byte {later:,}: the disk has "
-                "lost what it had stored. Restore the file, or move it away to start again."
-            )
-        return length, synced
+    if not length and not _MARK.startswith(os.pread(file, len(_MARK), 0).rstrip(b"\0")):
+        raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
+    if (later := _synced_later(file, length, status.st_size)) is not None:
+        raise PenstockError(
+            f"The journal {path} is damaged at byte {length:,}, and whole again from byte {later:,}: the disk has "
+            "lost what it had stored. Restore the file, or move it away to start again."
+        )
+    return length, synced
 
 
 def _write_again(file: int, start: int, end: int) -> None:
@@ -237,14 +230,18 @@ def _write_again(file: int, start: int, end: int) -> None:
         start += os.pwrite(file, os.pread(file, min(_BUFFERED_BYTES, end - start), start), start)
 
 
-def _synced_later(content: mmap.mmap, place: int) -> int | None:
+def _synced_later(file: int, place: int, length: int) -> int | None:
     """Where the first frame behind a place is that was written once the place had been synced."""
-    at = content.find(_MARK, place)
-    while at >= 0:
-        found = _frame_at(content, at)
-        if found is not None and found.synced > place:
-            return at
-        at = content.find(_MARK, at + 1 if found is None else found.end)
+    if place == length:
+        return None
+    with mmap.mmap(file, length, access=mmap.ACCESS_READ) as content:  # nobody else cuts it: it is locked
+        at = content.find(_MARK, place)
+        while at >= 0:
+            content.seek(at)
+            found = _next_frame(content, at, length)
+            if found is not None and found.synced > place:
+                return at
+            at = content.find(_MARK, at + 1 if found is None else found.end)
     return None
 
 

@@ -229,6 +229,15 @@ def test_what_is_no_journal_is_refused_and_stays(tmp_path, make):
     assert before is None or path.read_bytes() == before
 
 
+def test_a_reader_of_a_journal_that_is_cut_meanwhile_ends_with_its_whole_records(tmp_path):
+    path = tmp_path / "journal"
+    offsets = written(path, *(b"x" * (1 << 20) for _ in range(5)))
+    frames = read_journal(path)
+    next(frames)
+    os.truncate(path, offsets[4] + 100)
+    assert sum(1 for _ in frames) == 3
+
+
 def test_work_is_committed_once_it_is_due(tmp_path):
     now = 0.0
     path = tmp_path / "journal"
