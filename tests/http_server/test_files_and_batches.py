@@ -124,6 +124,9 @@ REFUSED = [
     (MULTIPART, "", b"--B\r\nX: " + b"y" * 20_000, 400, "8,192 bytes"),
     (MULTIPART, "", form(b"y" * 3000), 413, "at most 2,000 bytes"),
     (MULTIPART, "", form(b"y" * 1900) + b" " * 80_000, 413, "at most 2,000 bytes"),
+    (MULTIPART, "", b"x" * 66_000, 413, "not its file's"),
+    (MULTIPART, "", form(b"a") + b"x" * 66_000, 413, "not its file's"),
+    (MULTIPART, "", form(b"a").replace(b'"purpose"', b'"purpose[x]"'), 400, "batches alone"),
 ]
 
 

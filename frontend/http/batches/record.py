@@ -14,8 +14,9 @@ import msgspec
 
 from ....protocol.errors import PenstockError
 from ...jobs.job_files import JobFiles
+from ...jobs.journal import sync_folder
 from ..files.store import write_whole
-from ..schemas.files import BatchObject
+from ..schemas.files import BatchObject, RequestCounts
 from .input_check import custom_ids
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
@@ -66,7 +67,9 @@ class BatchFolder:
                 os.link(source, self.input)
             except OSError:  # a file system without second names
                 shutil.copyfile(source, self.input)
+                _sync(self.input)
             self.write(description)
+            sync_folder(self.path.parent)
         except OSError:
             self.remove()
             raise
@@ -98,13 +101,13 @@ class BatchFolder:
                 digits = blake2b(custom_id.encode(), digest_size=12).hexdigest()
                 line = {"id": f"batch_req_{digits}", "custom_id": custom_id, "response": None, "error": error}
                 errors.write(msgspec.json.encode(line) + b"\n")
+        _sync(files.errors)
 
-    def count(self) -> tuple[int, int] | None:
-        """Rows that are done, and of these the failed ones, as far as the journal can be read."""
+    def count(self, counts: RequestCounts) -> None:
+        """Count the rows that are done, and of these the failed ones, as far as the journal can be read."""
         with suppress(OSError, PenstockError, msgspec.MsgspecError):
             state = JobFiles.of(self.output).state()
-            return state.num_done, state.num_failed
-        return None
+            counts.completed, counts.failed = state.num_done - state.num_failed, state.num_failed
 
     def clear(self) -> None:
         """Remove everything but the description."""
@@ -114,6 +117,11 @@ class BatchFolder:
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _has_content(path: Path) -> bool:

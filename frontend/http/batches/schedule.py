@@ -64,11 +64,9 @@ class Schedule:
                 self.records[record.shown.id] = record
                 if record.has_ended:  # perhaps just before a crash
                     folder.clear()
-                    continue
-                self._store.hold(record.shown.input_file_id, record.owner, folder.input_bytes())
-                if (found := folder.count()) is not None:
-                    counts, (num_done, num_failed) = record.shown.request_counts, found
-                    counts.completed, counts.failed = num_done - num_failed, num_failed
+                else:
+                    folder.count(record.shown.request_counts)
+                    self._store.hold(record.shown.input_file_id, record.owner, folder.input_bytes())
             elif path.name.startswith("batch_"):
                 folder.remove()
 
@@ -102,15 +100,15 @@ class Schedule:
 
     async def add(self, record: BatchRecord, source: Path, num_bytes: int) -> None:
         """Add a batch whose input has so many bytes. Raises OSError if it can't be kept."""
-        batch_id, folder = record.shown.id, self._folder_of(record)
+        batch_id, file_id, folder = record.shown.id, record.shown.input_file_id, self._folder_of(record)
         self.records[batch_id] = record
         self._arriving.add(batch_id)
-        self._store.hold(record.shown.input_file_id, record.owner, num_bytes)
+        self._store.hold(file_id, record.owner, num_bytes)
         try:
             await self._writer.run(folder.begin, msgspec.json.encode(record), source)
         except BaseException:  # also of a client that has gone, while the folder is made
             del self.records[batch_id]
-            self._store.let_go(record.shown.input_file_id)
+            self._store.let_go(file_id)
             self._writer.submit(folder.remove)
             raise
         finally:
@@ -161,7 +159,7 @@ class Schedule:
 
     def _idle(self) -> list[BatchRecord]:
         busy = self._tasks.keys() | self._arriving
-        return [each for each in self.records.values() if not each.has_ended and each.shown.id not in busy]
+        return [each for name, each in self.records.items() if not each.has_ended and name not in busy]
 
     def _is_overdue(self, record: BatchRecord) -> bool:
         return self._store.clock() >= record.shown.expires_at

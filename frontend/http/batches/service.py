@@ -12,6 +12,7 @@ from pathlib import Path
 from ....protocol.files.own_folder import HeldFolder
 from ....protocol.files.user_folders import reason
 from ...console import logs
+from ...jobs.journal import sync_folder
 from ...rows.line_forms import LINE_FORMS
 from ...session.threads import Threads
 from ..answers.errors import ApiError, log
@@ -92,6 +93,8 @@ class Batches:
             batches = self._folder / "batches"
             schedule = Schedule(batches, store, self._threads, self._models, self._options, self._on_change)
             schedule.read()
+            for folder in (self._folder, self._folder.parent):
+                sync_folder(folder)
             return store, schedule
         except BlockingIOError:
             raise ApiError(503, "Another server keeps its files in this folder (option files_folder).") from None
