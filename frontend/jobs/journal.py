@@ -166,10 +166,11 @@ def read_journal(path: Path, length: int | None = None) -> Iterator[JournalFrame
 
 
 def record_at(file: BinaryIO, offset: int) -> bytes:
-    """The record at an offset that a reader of this journal has found."""
+    """The record at an offset that a reader of this journal has found; raises if it has been cut off since."""
     file.seek(offset)
-    _, length, _, _ = _HEADER.unpack(file.read(_HEADER.size))
-    return file.read(length)
+    if (found := _next_frame(file, offset, os.fstat(file.fileno()).st_size)) is None:
+        raise PenstockError(f"{file.name} was cut while it was read: its disk is full, or fails. Try again.")
+    return found.record
 
 
 def is_open_elsewhere(path: Path) -> bool:

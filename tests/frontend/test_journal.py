@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.frontend.jobs import journal as journals
 from penstock.frontend.jobs import locked_file
-from penstock.frontend.jobs.journal import Journal, frame, is_open_elsewhere, read_journal
+from penstock.frontend.jobs.journal import Journal, frame, is_open_elsewhere, read_journal, record_at
 from penstock.protocol.errors import ConfigError, PenstockError
 
 PAGE = 32  # small, so that records share pages and span several
@@ -236,6 +236,10 @@ def test_a_reader_of_a_journal_that_is_cut_meanwhile_ends_with_its_whole_records
     next(frames)
     os.truncate(path, offsets[4] + 100)
     assert sum(1 for _ in frames) == 3
+    with open(path, "rb") as file:
+        assert record_at(file, offsets[3]) == b"x" * (1 << 20)
+        with pytest.raises(PenstockError, match="was cut while it was read"):
+            record_at(file, offsets[4])
 
 
 def test_work_is_committed_once_it_is_due(tmp_path):

@@ -126,4 +126,3 @@ def _sync(path: Path) -> None:
 
 def _has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
-
