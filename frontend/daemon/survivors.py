@@ -31,8 +31,7 @@ class Survivors:
     def __init__(self) -> None:
         self._numbers = itertools.count()  # of requests, in all trees
         self._waiting: dict[int, PendingRequest] = {}
-        self._decoding: set[int] = set()  # those of them whose media are being decoded
-        self._transport: TreeTransport | None = None
+        self._session: PrivateSession | None = None  # whose tree lives
         self._error: PenstockError | None = None  # why the model was not started again
         self._files: FileStamps = frozenset()  # that the tree before had read
         self._doors: list[PrivateSession] = []
@@ -52,24 +51,20 @@ class Survivors:
     def go_on(self, session: PrivateSession) -> None:
         """Submit those that wait, in their order, to a tree that is ready; those with media once they are decoded."""
         with self._lock:
-            self._transport, self._error = session.transport, None
+            self._session, self._error = session, None
             is_same = self._files == session.stamps
             session.transport.heir = self
             session.door.numbers = self._numbers
             waiting = [self._waiting[number] for number in sorted(self._waiting)]
             if not is_same:
                 self._end((request for request in waiting if request.num_generated), _changed())
-            self._decoding = {each.request_id for each in waiting if each.source is not None and not each.prompt.media}
-            for request in waiting:
-                if request.request_id in self._decoding:
-                    self._decode(request, session)
-            self._submit([request for request in waiting if request.request_id not in self._decoding])
+            self._resume(waiting, session)
         self._close_doors()
 
     def fail(self, error: PenstockError) -> None:
         """End those that wait, because the model isn't started again."""
         with self._lock:
-            self._transport, self._error = None, error
+            self._session, self._error = None, error
             self._end(list(self._waiting.values()), error)
         self._close_doors()
 
@@ -78,34 +73,50 @@ class Survivors:
             threading.Thread(target=session.close_helpers, name="penstock-close", daemon=True).start()
         self._doors.clear()
 
+    def _resume(self, requests: Sequence[PendingRequest], session: PrivateSession) -> None:
+        ready: list[PendingRequest] = []
+        for request in requests:
+            if request.source is not None and not request.prompt.media:
+                self._decode(request, session)
+            else:
+                ready.append(request)
+        self._submit(ready, session)
+
     def _decode(self, request: PendingRequest, session: PrivateSession) -> None:
         try:
             media = session.threads.media.submit(_placed, session, request.source, client=request.prompt.client)
-        except PenstockError as error:
-            self._end([request], error)
+        except Exception as error:
+            self._end([request], _unreadable(error))
         else:
-            media.add_done_callback(partial(self._submit_decoded, request))
+            media.add_done_callback(partial(self._submit_decoded, request, session))
 
-    def _submit_decoded(self, request: PendingRequest, decoded: "Future[ParsedPrompt]") -> None:
+    def _submit_decoded(
+        self, request: PendingRequest, session: PrivateSession, decoded: "Future[ParsedPrompt]"
+    ) -> None:
         with self._lock:
-            self._decoding.discard(request.request_id)
+            if self._session is not session:  # if there is another one, that decodes them again
+                return
             try:
                 placed = decoded.result().placed
                 if placed is None:
                     raise RequestError(decoded.result().refusal or "The media of this request can't be read again.")
-            except PenstockError as error:
-                self._end([request], error)
+            except Exception as error:
+                self._end([request], _unreadable(error))
                 return
             request.prompt.media, request.prompt.positions = placed.media, placed.positions
-            if self._transport is not None:
-                self._submit([request])
+            self._submit([request], session)
 
-    def _submit(self, requests: Iterable[PendingRequest]) -> None:
+    def _submit(self, requests: Iterable[PendingRequest], session: PrivateSession) -> None:
         """Submit those of the requests that still wait."""
         ready = [request for each in requests if (request := self._waiting.pop(each.request_id, None)) is not None]
-        if ready and self._transport is not None:
-            self._transport.submit(ready)
-            self._transport.end_samples(ready)
+        if not ready:
+            return
+        try:
+            session.transport.submit(ready)
+            session.transport.end_samples(ready)
+        except PenstockError as error:  # it has been closed meanwhile
+            for request in ready:
+                request.fail(same_error(error))
 
     def _end(self, requests: Iterable[PendingRequest], error: PenstockError) -> None:
         for each in requests:
@@ -121,27 +132,36 @@ class Survivors:
             if prompt.delta_tokens == 0 and not prompt.is_streamed:
                 prompt.delta_tokens = _DELTA_TOKENS
 
-    def take_over(self, transport: TreeTransport, requests: Sequence[PendingRequest], error: PenstockError) -> None:
-        with self._lock:
-            if self._transport is transport:
-                self._transport = None
+    def take_over(self, transport: TreeTransport, error: PenstockError) -> None:
+        with self._lock:  # which whoever aborts one of them waits for, or else has aborted it before
+            requests = transport.give_up()
+            if self._session is not None and self._session.transport is transport:
+                self._session = None
+            self._waiting.update((request.request_id, request) for request in requests)
             for request in requests:
-                self._waiting[request.request_id] = request
-                if not request.prompt.params.continue_on_restart:
-                    self._end([request], error)
-                elif request.has_started or request.num_generated:
-                    request.deaths += 1
-                    if request.deaths > _MOST_DEATHS:
-                        self._end([request], _twice(error))
-                    else:
-                        request.begin_again()
+                self._settle(request, error)
             if self._error is not None:  # it is known already that the model isn't started again
                 self._end(requests, self._error)
+            if self._session is not None:  # so is its next tree: they were being submitted when theirs died
+                self._resume([request for request in requests if request.request_id in self._waiting], self._session)
+
+    def _settle(self, request: PendingRequest, error: PenstockError) -> None:
+        """End a request whose tree has died, unless it is to go on; prepare it for that."""
+        if request.is_cancelled:
+            self._cancel(request)
+        elif not request.prompt.params.continue_on_restart:
+            self._end([request], error)
+        elif request.has_started:
+            request.deaths += 1
+            if request.deaths > _MOST_DEATHS:
+                self._end([request], _twice(error))
+            else:
+                request.begin_again()
 
     def submit(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:
-            if self._transport not in (None, transport):
-                self._transport.submit(requests)
+            if (other := self._other(transport)) is not None:
+                other.submit(requests)
                 return
             self._waiting.update((request.request_id, request) for request in requests)
             if self._error is not None:
@@ -151,16 +171,29 @@ class Survivors:
         with self._lock:
             for request in requests:
                 self._waiting.pop(request.request_id, None)
-            if self._transport not in (None, transport):
-                self._transport.abort(requests)
+            if (other := self._other(transport)) is not None:
+                other.abort(requests)
 
     def cancel(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:
             for request in requests:
-                if self._waiting.pop(request.request_id, None) is not None:
-                    _cancel(request)
-            if self._transport not in (None, transport):
-                self._transport.cancel(requests)
+                self._cancel(request)
+            if (other := self._other(transport)) is not None:
+                other.cancel(requests)
+
+    def _other(self, transport: TreeTransport) -> TreeTransport | None:
+        """The transport of the tree that has followed, if it is ready."""
+        newest = None if self._session is None else self._session.transport
+        return None if newest is transport else newest
+
+    def _cancel(self, request: PendingRequest) -> None:
+        """End a request that waits with its output so far, as an engine does."""
+        if self._waiting.pop(request.request_id, None) is None:
+            return
+        for sequence, progress in zip(request.sequence_ids, request.progress, strict=True):
+            if not progress.has_ended:
+                request.add(Delta(sequence, "", b"", 0, "abort", error_code=499, error_msg="The request was aborted."))
+        request.tell()
 
 
 def _placed(session: PrivateSession, source: ParsedPrompt) -> ParsedPrompt:
@@ -171,11 +204,13 @@ def _placed(session: PrivateSession, source: ParsedPrompt) -> ParsedPrompt:
     return placed
 
 
-def _cancel(request: PendingRequest) -> None:
-    """End a request with its output so far, as an engine does."""
-    for sequence in request.sequence_ids:
-        request.add(Delta(sequence, "", b"", 0, "abort", error_code=499, error_msg="The request was aborted."))
-    request.tell()
+def _unreadable(error: BaseException) -> PenstockError:
+    """The error of a request whose media can't be read again."""
+    if isinstance(error, PenstockError):
+        return error
+    unreadable = RequestError(f"The media of this request can't be read again: {type(error).__name__}: {error}")
+    unreadable.__cause__ = error
+    return unreadable
 
 
 def _changed() -> PenstockError:

@@ -55,6 +55,10 @@ class Transport(ABC, Generic[RequestT]):
             found = [self._pending.pop(request_id, None) for request_id in request_ids]
         return [request for request in found if request is not None]
 
+    def give_up(self) -> list[RequestT]:
+        """Forget all requests, and return them."""
+        return self._forget(list(self._pending))
+
     def _fail(self, request_ids: Iterable[int], error: PenstockError) -> None:
         for request in self._forget(request_ids):
             request.fail(error)

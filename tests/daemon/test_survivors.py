@@ -6,16 +6,17 @@ Real transports over a stand-in for their tree, which dies when a test wants, an
 import random
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from builders.cases import for_each
 
 from penstock.frontend.daemon.survivors import Survivors
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.session.tree.transport import TreeTransport
-from penstock.protocol.errors import EngineDeadError, OutOfMemoryError
+from penstock.protocol.errors import EngineDeadError, OutOfMemoryError, RequestError
 from penstock.protocol.messages import (
     Abort,
     Delta,
@@ -64,31 +65,41 @@ class Sample:
 
 
 class HandDrivenTree(TreeTransport):
-    """A transport whose tree is a dict of samples, the first of which are computed."""
+    """A transport whose tree is a dict of samples, the first of which are computed. Meanwhile others act."""
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         super(TreeTransport, self).__init__()
         self.heir = None
         self.samples: dict[int, Sample] = {}
+        self.aborted: set[int] = set()  # until the next step
         self.submitted: list[int] = []
-        self.tree: Any = SimpleNamespace(engine=self, close=lambda ask: None)
+        self.computed: set[int] = set()  # requests
+        self.meanwhile = meanwhile
+        self.tree: Any = SimpleNamespace(engine=self, close=lambda ask: meanwhile())
         self._watchdog: Any = SimpleNamespace(wake=lambda: None)
         self._stats = {}
         self.on_death = lambda error: None
 
     def send(self, message: Generate | Abort) -> None:
+        self.meanwhile()
         if isinstance(message, Abort):
-            for sequence in message.sequence_ids:
-                if self.samples.pop(sequence, None) is not None:
-                    self._dispatch(Deltas([Delta(sequence, "", b"", 0, "abort", error_code=499)]))
+            self.aborted.update(message.sequence_ids)
             return
         for prompt in message.prompts:
+            request = self._pending.get(prompt.request_id)
+            assert request is None or request.source is None or prompt.media
             self.submitted.append(prompt.request_id)
             new = [Sample(prompt, sample) for sample in range(prompt.params.n)]
             self.samples.update((sample.id, sample) for sample in new)
 
     def step(self) -> None:
+        found = [sequence for sequence in sorted(self.aborted) if self.samples.pop(sequence, None) is not None]
+        self._dispatch(Deltas([Delta(each, "", b"", 0, "abort", error_code=499) for each in found]))
+        self.aborted.clear()
         running = list(self.samples.values())[:SLOTS]
+        self.computed.update(sample.prompt.request_id for sample in running)
+        for number, sample in map(request_and_sample, (each.id for each in running)):
+            assert number not in self._pending or not self._pending[number].progress[sample].has_ended
         self._dispatch(Started(sorted({sample.prompt.request_id for sample in running})))
         deltas = [delta for sample in running for delta in sample.step()]
         for delta in deltas:
@@ -96,15 +107,22 @@ class HandDrivenTree(TreeTransport):
                 del self.samples[delta.sequence_id]
         self._dispatch(Deltas(deltas))
 
-    def die(self) -> set[int]:
-        """Returns the requests that it was computing."""
-        found = {number for number, request in self._pending.items() if request.has_started or request.num_generated}
-        self._die(EngineDeadError("worker 0 was killed"))
+    def check(self) -> None:
+        super().check()
+        self.meanwhile()
+
+    def _forget(self, request_ids: Iterable[int]) -> list[PendingRequest]:
+        found = super()._forget(list(request_ids))
+        self.meanwhile()
         return found
 
+    def die(self) -> None:
+        self._die(EngineDeadError("worker 0 was killed"))
 
-def session_of(tree: HandDrivenTree) -> Any:
-    return SimpleNamespace(transport=tree, door=SimpleNamespace(), stamps=frozenset())
+
+def session_of(tree: HandDrivenTree, decode: Callable[..., Any] | None = None) -> Any:
+    threads = SimpleNamespace(media=SimpleNamespace(submit=decode))
+    return SimpleNamespace(transport=tree, door=SimpleNamespace(), stamps=frozenset(), threads=threads)
 
 
 class Client:
@@ -117,11 +135,19 @@ class Client:
         self.prompt_logprobs: list[Any] = []
         self.notices: list[str] = []
         self.transport: TreeTransport | None = None
+        self.end: Literal["", "cancel", "abort"] = ""  # that it has asked for
+        self.has_left = False
 
     def submit(self, tree: TreeTransport) -> "Client":
-        self.transport = tree
         tree.submit([self.request])
+        self.transport = tree
         return self
+
+    def leave(self, end: Literal["cancel", "abort"]) -> None:
+        assert self.transport is not None
+        self.end = end
+        (self.transport.cancel if end == "cancel" else self.transport.abort)([self.request])
+        self.has_left = True
 
     def read(self) -> None:
         while self.request.is_fresh:
@@ -132,6 +158,10 @@ class Client:
                 tokens += answer.token_ids
                 logprobs += [next(iter(each)) for each in answer.logprobs or []]
                 self.answers[answer.index] = (tokens, logprobs, text + answer.text)
+
+    @property
+    def is_running(self) -> bool:
+        return not (self.request.is_finished or self.request.error or self.end)
 
     def check(self) -> None:
         """Whether it is finished with the answers that its samples always give."""
@@ -152,42 +182,62 @@ KINDS: tuple[dict[str, Any], ...] = (
     {"logprobs": 0, "early_stop": {"window_size": 5}},
     {"continue_on_restart": False},
 )
+PICTURE: Any = object()
 
 
 class Life:
-    """Requests and deaths of one model, at random, and what must become of each request."""
+    """Requests and deaths of one model, at random, and what must become of each request.
+
+    Other threads act while one submits, ends requests or closes a tree, except where the lock keeps them out.
+    """
 
     def __init__(self, seed: int) -> None:
         self.chosen = random.Random(seed)
         self.survivors = Survivors()
         self.clients: list[Client] = []
-        self.deaths: Counter[int] = Counter()
-        self.failing: set[int] = set()
-        self.left: set[int] = set()
+        self.deaths: Counter[int] = Counter()  # of trees that had computed a token of the request
+        self.has_seen_death: set[int] = set()
+        self.decodings: list[tuple[Any, Future[Any]]] = []
+        self.unreadable: set[int] = set()
+        self.depth = 0
         self.start()
 
     def start(self) -> None:
-        self.tree = HandDrivenTree()
-        self.survivors.go_on(session_of(self.tree))
-        assert self.tree.submitted == sorted(set(self.tree.submitted) - self.left)
-        for sequence in self.tree.samples:
-            number, sample = request_and_sample(sequence)
-            assert not self.clients[number].request.progress[sample].has_ended
+        if self.tree is None or self.is_dead:
+            self.tree, self.is_dead = HandDrivenTree(self.meanwhile), False
+            self.survivors.go_on(session_of(self.tree, self.decode_later))
+            left = {number for number, client in enumerate(self.clients) if client.has_left}
+            assert self.tree.submitted == sorted(set(self.tree.submitted) - left)
+
+    tree: Any = None
+    is_dead = False  # and its requests have been taken over
 
     def live(self, num_actions: int) -> None:
-        actions = [self.ask, self.step, self.read, self.die, self.leave]
-        for action in self.chosen.choices(actions, (4, 10, 3, 1, 1), k=num_actions):
-            if self.tree.error is not None and self.chosen.random() < 0.3:
-                self.start()
-            action()
-        if self.tree.error is not None:
+        for _ in range(num_actions):
+            self.act()
+        while self.is_dead or self.decodings or self.tree.samples:
             self.start()
-        while self.tree.samples:
-            self.tree.step()
+            self.decode()
+            self.step()
+
+    def act(self) -> None:
+        actions = [self.ask, self.step, self.read, self.die, self.leave, self.decode, self.start]
+        [action] = self.chosen.choices(actions, (4, 10, 3, 1, 1, 1, 3))
+        action()
+
+    def meanwhile(self) -> None:
+        if self.depth < 3 and not self.survivors._lock._is_owned():
+            self.depth += 1
+            for _ in range(self.chosen.randrange(3)):
+                self.act()
+            self.depth -= 1
 
     def ask(self) -> None:
         client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
-        self.clients.append(client.submit(self.tree))
+        if self.chosen.random() < 0.2:
+            client.request.source, client.request.prompt.media = client.request, [PICTURE]
+        self.clients.append(client)
+        client.submit(self.tree)
 
     def step(self) -> None:
         if self.tree.error is None:
@@ -199,29 +249,43 @@ class Life:
 
     def die(self) -> None:
         if self.tree.error is None:
-            pending = list(self.tree._pending)
-            self.deaths.update(self.tree.die())
-            for number in pending:
-                if self.deaths[number] > 1 or not self.clients[number].request.prompt.params.continue_on_restart:
-                    self.failing.add(number)
+            running = {number for number, client in enumerate(self.clients) if client.is_running}
+            self.deaths.update(running & self.tree.computed)
+            self.has_seen_death |= running
+            self.tree.die()
+            self.is_dead = True
 
     def leave(self) -> None:
-        running = [each for each in self.clients if not each.request.is_finished and each.request.error is None]
-        running = [each for each in running if each.request.request_id not in self.left]
-        if running:
-            client = self.chosen.choice(running)
-            self.left.add(client.request.request_id)
-            is_cancelled = self.chosen.random() < 0.5
-            (client.transport.cancel if is_cancelled else client.transport.abort)([client.request])
-            assert client.request.is_finished is is_cancelled
+        if running := [client for client in self.clients if client.is_running and client.transport is not None]:
+            self.chosen.choice(running).leave(self.chosen.choice(("cancel", "abort")))
+
+    def decode_later(self, work: Any, session: Any, source: Any, client: Any) -> "Future[Any]":
+        self.decodings.append((source, Future()))
+        return self.decodings[-1][1]
+
+    def decode(self) -> None:
+        if self.decodings:
+            request, decoded = self.decodings.pop(self.chosen.randrange(len(self.decodings)))
+            if self.chosen.random() < 0.1:
+                self.unreadable.add(request.request_id)
+                decoded.set_exception(OSError("no more processes"))
+                return
+            decoded.set_result(SimpleNamespace(placed=SimpleNamespace(media=[PICTURE], positions=b""), refusal=None))
 
     def check(self) -> None:
         assert len(self.survivors) == 0 and not self.tree._pending
         for number, client in enumerate(self.clients):
             client.read()
-            if number in self.failing:
-                assert isinstance(client.request.error, EngineDeadError)
-            elif number not in self.left:
+            request = client.request
+            if client.end:
+                assert client.end == "abort" or request.is_finished or number in self.unreadable
+            elif self.deaths[number] > (1 if request.prompt.params.continue_on_restart else 0):
+                assert isinstance(request.error, EngineDeadError)
+            elif isinstance(request.error, RequestError):
+                assert number in self.unreadable
+            elif request.error is not None:  # it was in a tree that died before it was computed
+                assert number in self.has_seen_death and not request.prompt.params.continue_on_restart
+            else:
                 client.check()
                 assert len(client.notices) == self.deaths[number]
 

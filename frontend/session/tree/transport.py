@@ -36,9 +36,7 @@ class Heir(Protocol):
     def prepare(self, requests: Sequence[PendingRequest]) -> None:
         """Prepare requests that are about to be sent to the tree."""
 
-    def take_over(
-        self, transport: "TreeTransport", requests: Sequence[PendingRequest], error: PenstockError
-    ) -> None: ...
+    def take_over(self, transport: "TreeTransport", error: PenstockError) -> None: ...
     def submit(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
     def abort(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
     def cancel(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
@@ -89,10 +87,9 @@ class TreeTransport(Transport[PendingRequest]):
         return self.plan
 
     def submit(self, requests: Sequence[PendingRequest]) -> None:
-        if (heir := self._successor) is not None:
+        if (heir := self._checked_successor()) is not None:
             heir.submit(self, requests)
             return
-        self.check()
         if self.heir is not None:
             self.heir.prepare(requests)
         self._begin(requests)
@@ -110,6 +107,15 @@ class TreeTransport(Transport[PendingRequest]):
         """Who has the requests, if this tree has died."""
         return self.heir if self.error is not None else None
 
+    def _checked_successor(self) -> Heir | None:
+        """Who has the requests, if this tree has died; raises if it can't be used for another reason."""
+        try:
+            self.check()
+        except PenstockError:
+            if self._successor is None:
+                raise
+        return self._successor
+
     def abort(self, requests: Iterable[PendingRequest]) -> None:
         requests = list(requests)
         forgotten = self._forget(request.request_id for request in requests)
@@ -120,10 +126,11 @@ class TreeTransport(Transport[PendingRequest]):
 
     def cancel(self, requests: Iterable[PendingRequest]) -> None:
         requests = list(requests)
-        if (heir := self._successor) is not None:
+        for request in requests:
+            request.is_cancelled = True  # first of all: the tree may die before it has ended them
+        if (heir := self._checked_successor()) is not None:
             heir.cancel(self, requests)
             return
-        self.check()
         self._end([sequence for request in requests for sequence in request.sequence_ids])
 
     def end_samples(self, requests: Iterable[PendingRequest]) -> None:
@@ -267,7 +274,7 @@ class TreeTransport(Transport[PendingRequest]):
             if (answer := self._stats.pop(query, None)) is not None and answer.set_running_or_notify_cancel():
                 answer.set_exception(same_error(error))
         if (heir := self._successor) is not None:
-            heir.take_over(self, self._forget(list(self._pending)), error)
+            heir.take_over(self, error)
         else:
             self._fail(list(self._pending), error)
 
