@@ -168,7 +168,7 @@ def read_journal(path: Path, length: int | None = None) -> Iterator[JournalFrame
 def record_at(file: BinaryIO, offset: int) -> bytes:
     """The record at an offset that a reader of this journal has found; raises if it has been cut off since."""
     file.seek(offset)
-    if (found := _next_frame(file, offset, os.fstat(file.fileno()).st_size)) is None:
+    if (found := _next_frame(file, offset, offset + LONGEST_RECORD)) is None:
         raise PenstockError(f"{file.name} was cut while it was read: its disk is full, or fails. Try again.")
     return found.record
 
