@@ -129,11 +129,12 @@ class Loading:
         session.threads.request_templates = self._request_templates
 
     async def _finish(self, model: DaemonModel, session: PrivateSession) -> None:
-        """Load the adapters of the session before, and note which files were read."""
+        """Load the adapters of the session before, and check that its files are those that were read."""
         try:
             for name, path in model.adapters.items():
                 await session.threads.adapters.run(_load_again, session, model.name, name, path)
-            session.model_stamps = await self._threads.run(_stamps, session)
+            if await self._threads.run(_stamps, session) != session.model_stamps:
+                raise PenstockError(f"The files of {model.name} have changed while they were read. Load it again.")
         except BaseException:  # nobody else knows of the session yet
             await in_own_thread(session.transport.close)
             raise
@@ -142,6 +143,7 @@ class Loading:
 def _read(settings: ModelSettings) -> PrivateSession:
     """A session whose files are read, and whose tree is not started yet."""
     session = PrivateSession(settings.model, settings.options)
+    session.model_stamps = _stamps(session)
     session.read_tokenizer()
     return session
 

@@ -2,8 +2,9 @@
 
 When a tree dies, its requests come here, wait until the model has been started again, and go on in the new tree from
 what they had said. A request that was being computed at two deaths fails with the cause, and all that wait do if the
-model can't be started. Whoever aborts or ends a request asks the transport that it was submitted to, however long ago
-its tree has died; the transport passes that on to here.
+model can't be started. If the model's files have changed, those that were made for the earlier ones fail. Whoever
+aborts or ends a request asks the transport that it was submitted to, however long ago its tree has died; the transport
+passes that on to here.
 """
 
 import itertools
@@ -33,7 +34,8 @@ class Survivors:
         self._waiting: dict[int, PendingRequest] = {}
         self._session: PrivateSession | None = None  # whose tree lives
         self._error: PenstockError | None = None  # why the model was not started again
-        self._files: FileStamps = frozenset()  # that the tree before had read
+        self._files: FileStamps = frozenset()  # that the newest tree has read
+        self._edition = 0  # of these files
         self._doors: list[PrivateSession] = []
         self._lock = threading.RLock()
 
@@ -53,12 +55,14 @@ class Survivors:
         with self._lock:
             self._session, self._error = session, None
             is_same = self._files == session.stamps
-            session.transport.heir = self
+            self._files, self._edition = session.stamps, self._edition + (not is_same)
+            session.transport.heir, session.transport.edition = self, self._edition
             session.door.numbers = self._numbers
             waiting = [self._waiting[number] for number in sorted(self._waiting)]
             if not is_same:
-                self._end((request for request in waiting if request.num_generated), _changed())
-            self._resume(waiting, session)
+                self._end(waiting, changed())
+            else:
+                self._resume(waiting, session)
         self._close_doors()
 
     def fail(self, error: PenstockError) -> None:
@@ -140,6 +144,8 @@ class Survivors:
             self._waiting.update((request.request_id, request) for request in requests)
             for request in requests:
                 self._settle(request, error)
+            if transport.edition != self._edition:
+                self._end(requests, changed())
             if self._error is not None:  # it is known already that the model isn't started again
                 self._end(requests, self._error)
             if self._session is not None:  # so is its next tree: they were being submitted when theirs died
@@ -160,6 +166,10 @@ class Survivors:
 
     def submit(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:
+            if transport.edition != self._edition:
+                for request in requests:
+                    request.fail(changed())
+                return
             if (other := self._other(transport)) is not None:
                 other.submit(requests)
                 return
@@ -213,10 +223,10 @@ def _unreadable(error: BaseException) -> PenstockError:
     return unreadable
 
 
-def _changed() -> PenstockError:
+def changed() -> PenstockError:
+    """The error of what was made for other files than the newest tree has read."""
     return EngineDeadError(
-        "The model's processes died while this answer was made, and were started again from files that have changed "
-        "since, so it can't go on. Ask again."
+        "The model's processes died and were started again from files that have changed since. Load the model again."
     )
 
 

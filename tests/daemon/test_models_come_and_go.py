@@ -140,6 +140,20 @@ def test_a_model_that_cannot_come_back_is_tried_again_after_pauses_until_it_can(
         assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
 
 
+def test_a_client_stays_with_the_files_that_its_model_had_when_it_attached(start, tmp_path):
+    folder = copied(tmp_path, "model")
+    daemon = start(models("a").replace('"pocket"', f'"{folder}"'))
+    with daemon.attach("a") as llm:
+        shutil.copy(folder / "config.json", tmp_path)
+        os.replace(tmp_path / "config.json", folder / "config.json")
+        os.kill(worker_of(daemon), signal.SIGKILL)
+        wait_for(lambda: daemon.model("a").restarts == 1, "its death is seen")
+        with pytest.raises(EngineDeadError, match="files that have changed"):
+            llm.generate([[1, 2]], PARAMS, use_tqdm=False)
+        with daemon.attach("a") as other:
+            assert other.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+
+
 def test_a_model_that_is_long_in_coming_holds_up_nobody_else_nor_the_end(start, monkeypatch):
     """Its hub takes the connection, and says nothing."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")

@@ -69,7 +69,7 @@ class HandDrivenTree(TreeTransport):
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         super(TreeTransport, self).__init__()
-        self.heir = None
+        self.heir, self.edition = None, 0
         self.samples: dict[int, Sample] = {}
         self.aborted: set[int] = set()  # until the next step
         self.submitted: list[int] = []
@@ -308,7 +308,7 @@ def test_requests_end_with_the_cause_if_the_model_is_not_started_again_and_so_do
     assert [str(each.request.error) for each in (waiting, late)] == ["no memory is left"] * 2
 
 
-def test_answers_do_not_go_on_from_other_files():
+def test_requests_do_not_go_on_from_other_files_and_neither_do_those_that_come_late():
     survivors, tree = Survivors(), HandDrivenTree()
     survivors.go_on(session_of(tree))
     begun, new = Client(0, True).submit(tree), Client(1, True).submit(tree)
@@ -318,4 +318,9 @@ def test_answers_do_not_go_on_from_other_files():
     tree.die()
     again = HandDrivenTree()
     survivors.go_on(session_of(again))
-    assert "files that have changed" in str(begun.request.error) and again.submitted == [1] and not new.request.error
+    late = [Client(2, False).submit(tree)]
+    again.die()
+    late.append(Client(3, False).submit(tree))
+    survivors.go_on(session_of(again := HandDrivenTree()))
+    assert all("files that have changed" in str(each.request.error) for each in (begun, new, *late))
+    assert again.submitted == [] and len(survivors) == 0

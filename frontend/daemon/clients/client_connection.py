@@ -231,7 +231,7 @@ class ClientConnection:
         except PenstockError as error:
             self._outbox.say(Declined(Failure.of(error), False))
             return
-        self._requests.seed = message.seed
+        self._requests.seed, self._requests.edition = message.seed, session.transport.edition
         files = session.files
         self._outbox.say(
             Attached(

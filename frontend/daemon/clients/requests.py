@@ -14,6 +14,7 @@ from ...session.private import PrivateSession
 from ...session.threads import Threads
 from ..model import DaemonModel
 from ..models import DaemonModels
+from ..survivors import changed
 from .client_budget import ClientBudget
 from .daemon_request import DaemonRequest, bytes_of, refused
 from .outbox import ClientOutbox
@@ -23,6 +24,7 @@ from .request_batch import PackedRequest, RequestBatch, UnpackedRequest
 class Requests:
     def __init__(self, models: DaemonModels, budget: ClientBudget, outbox: ClientOutbox, measuring: Threads) -> None:
         self.seed: int | None = None  # the client's own, for requests without a seed
+        self.edition: int | None = None  # of the files that the client's model had when it attached
         self._seeds = itertools.count()
         self._models = models
         self._budget = budget
@@ -45,6 +47,8 @@ class Requests:
                 if self._models.is_draining:
                     raise ClosedError("The daemon is shutting down and takes no new requests.")
                 session = await model.ready()
+                if session.transport.edition != self.edition:
+                    raise changed()
                 await self._admit(batch, group, session)
             except PenstockError as error:
                 self._outbox.say(Failed(numbers, Failure.of(error)))

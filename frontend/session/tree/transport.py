@@ -53,6 +53,7 @@ class TreeTransport(Transport[PendingRequest]):
         super().__init__()  # `error` is the reason why the tree ended
         self.closed_meanwhile = CLOSED_MEANWHILE  # the error for requests that this ends
         self.heir: Heir | None = None
+        self.edition = 0  # of the model's files, as counted by the heir
         self.tree = tree or Tree(config)
         try:
             self.tree.launch(config, files.folder, files.tokenizer_folder, shown)
@@ -98,7 +99,6 @@ class TreeTransport(Transport[PendingRequest]):
         for request in requests:
             request.prompt.media, request.prompt.positions = [], b""  # the engine has them now
         self._watchdog.wake()
-        # The tree may have ended in between, after all requests known then had failed.
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
