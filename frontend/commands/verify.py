@@ -15,6 +15,7 @@ from typing import Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
+from ..console.printable import on_one_line
 from ..requests.receipt import Receipt
 from ..verify.judging import judged
 from ..verify.lines import from_file, model_of
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             if arguments.json:
                 print(verdict.to_json(), flush=True)
             elif verdict.status != "proved":
-                print(f"{verdict.custom_id}: {verdict.sentence}", flush=True)
+                print(on_one_line(f"{verdict.custom_id}: {verdict.sentence}"), flush=True)
     if not arguments.json:
         print(f"{counts['proved']:,} proved, {counts['differs']:,} differ, {counts['not judged']:,} not judged.")
     return 0 if set(counts) == {"proved"} else 1

@@ -36,7 +36,9 @@ VERSIONS = ("Penstock's version", "version of the kernels")
 # And these options, which only refuse requests.
 _LIMITS = ("option limit_", "option enable_logprob")
 _SUM_BYTES = 8
-_MOST_BYTES = 64 << 20  # unpacked
+_MOST_BYTES = 16 << 20  # unpacked
+_MOST_BESIDE_IDS = 1 << 20  # so that a few bytes don't become millions of objects
+_LONG_ARRAY = b"\xdd"  # begins one of more than 65,535 elements
 _DAMAGED = "its receipt is damaged"
 
 
@@ -103,7 +105,12 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
             if found[:_SUM_BYTES] != _sum(packed):
                 raise RequestError(f"{_DAMAGED}: its checksum is another")
             unpacker = zlib.decompressobj()
-            receipt = msgspec.msgpack.decode(unpacker.decompress(packed, _MOST_BYTES), type=cls)
+            unpacked = unpacker.decompress(packed, _MOST_BYTES)
+            if not unpacker.eof or unpacker.unused_data or _bytes_beside_ids(unpacked) > _MOST_BESIDE_IDS:
+                raise RequestError(f"{_DAMAGED}: it is too long")
+            receipt = msgspec.msgpack.decode(unpacked, type=cls)
+            if msgspec.msgpack.encode(receipt) != unpacked:
+                raise RequestError(f"{_DAMAGED}: it is written in another way")
         except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
             raise RequestError(f"{_DAMAGED}: {error}") from error
         if any(len(ids) % 4 for ids in (receipt.prompt, *(sample.token_ids for sample in receipt.samples))):
@@ -230,6 +237,28 @@ def _unpacked(planes: bytes) -> list[int]:
     for place in range(4):
         packed[place::4] = planes[place * count : (place + 1) * count]
     return values(bytes(packed)).tolist()
+
+
+class _SampleParts(msgspec.Struct, array_like=True):
+    ids: msgspec.Raw
+
+
+class _Parts(msgspec.Struct, array_like=True):
+    """A receipt's fields up to its samples, as they lie there."""
+
+    facts: msgspec.Raw
+    params: msgspec.Raw
+    prompt: msgspec.Raw
+    samples: msgspec.Raw
+
+
+def _bytes_beside_ids(unpacked: bytes) -> int:
+    """Bytes of a receipt but those of its ids. No objects are made of them."""
+    parts = msgspec.msgpack.decode(unpacked, type=_Parts)
+    if bytes(parts.samples)[:1] == _LONG_ARRAY:
+        raise RequestError(f"{_DAMAGED}: it has too many answers")
+    samples = msgspec.msgpack.decode(parts.samples, type=list[_SampleParts])
+    return len(unpacked) - len(parts.prompt) - sum(len(sample.ids) for sample in samples)
 
 
 def _converted(given: dict[str, Any], kind: type[_Params]) -> _Params:

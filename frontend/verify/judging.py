@@ -22,8 +22,9 @@ from .bodies import Answered, difference
 from .lines import ClaimedBody, from_file, from_outputs, given_prompts
 from .verdict import Verdict
 
-# The place of a token in a path to one of its figures.
-_TOKEN = re.compile(r"(?:logprobs|token_ids|content|tokens|text_offset)\[(\d+)\]")
+# The places of a sample and of a token in a path to one of their figures.
+_SAMPLE = re.compile(r"^(?:choices|outputs)\[(\d+)\]")
+_TOKEN = re.compile(r"(?:logprobs(?:\.[a-z_]+)?|token_ids)\[(\d+)\]")
 
 
 Source = str | os.PathLike[str]
@@ -102,9 +103,9 @@ def _verdict(session: Session[Any], claimed: ClaimedBody, outputs: list[RequestO
         return Verdict("differs", claimed.name, "its receipts are of another kind of answer")
     if found is None:
         return Verdict("proved", claimed.name)
-    place = _TOKEN.findall(found.path)
-    position = int(place[-1]) if place else None
-    return Verdict("differs", claimed.name, found.path, 0, position, found.had, found.expected)
+    sample, place = _SAMPLE.search(found.path), _TOKEN.search(found.path)
+    number, position = int(sample[1]) if sample else 0, int(place[1]) if place else None
+    return Verdict("differs", claimed.name, found.path, number, position, found.had, found.expected)
 
 
 def _of_tokens(session: Session[Any], name: str, receipt: Receipt, output: RequestOutput) -> Verdict | None:

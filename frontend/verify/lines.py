@@ -90,6 +90,8 @@ def _of_line(number: str, line: str) -> ClaimedBody:
     body = response.get("body") if isinstance(response, dict) else None
     if not isinstance(body, dict):
         return ClaimedBody(str(found["custom_id"]), {}, [], "it has no body")
+    if found.get("error") is not None or response.get("status_code", 200) != 200:
+        return ClaimedBody(str(found["custom_id"]), body, [], "it is an error, not an answer")
     return _of_body(str(found["custom_id"]), body)
 
 

@@ -1,13 +1,16 @@
 """A receipt or a line from a stranger is data: it runs nothing, names no file, and if damaged it is not judged."""
 
+import base64
 import io
 import json
+import zlib
 
+import msgspec
 from builders.cases import for_each
 
 from penstock.frontend.commands.verify import options_of
 from penstock.frontend.requests.prompts import of_receipt
-from penstock.frontend.requests.receipt import ClaimedSample, Receipt, packed_ids
+from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, _sum, packed_ids
 from penstock.frontend.verify.lines import from_file
 from penstock.protocol.options.config import EngineConfig
 
@@ -21,6 +24,12 @@ def receipt(**changes) -> Receipt:
     samples = [ClaimedSample(packed_ids([5]), "length", None)]
     given = {"facts": {}, "params": {"max_tokens": 1, "seed": 1}, "prompt": packed_ids([1, 2, 3]), "samples": samples}
     return Receipt(**{**given, **changes})
+
+
+def sealed(encoded: bytes) -> str:
+    """The text of a receipt that its writer has encoded in a way of his own."""
+    packed = zlib.compress(encoded, 9)
+    return PREFIX + base64.urlsafe_b64encode(_sum(packed) + packed).decode().rstrip("=")
 
 
 def line(text: str) -> str:
@@ -39,7 +48,10 @@ def test_a_receipt_sets_options_that_change_bits_and_none_that_names_a_file_or_c
     [
         "[" * 100_000, '{"a": 1, "a": 2}', '{"receipt": "pr1_\\ud800"}', "7", "not JSON", '{"a": NaN}', line("pr1_"),
         line("pr2_AAAA"), line("pr1_AAAA"), line(receipt().text()[:-1]), line(receipt(prompt=b"abc").text()),
-        '{"custom_id": "x", "response": []}',
+        '{"custom_id": "x", "response": []}', line(sealed(b"\x97" + b"\xdd\x00\xff\xff\xff" + b"\x80" * 2**24)),
+        line(sealed(msgspec.msgpack.encode(receipt(tools=[{}] * 2**21)))),
+        line(sealed(msgspec.msgpack.encode(receipt()) + b"\0")),
+        line(sealed(msgspec.msgpack.encode([*msgspec.to_builtins(receipt()), 1]))),
     ],
 )  # fmt: skip
 def test_a_line_that_is_no_answer_with_a_whole_receipt_is_not_judged(hostile):

@@ -64,14 +64,14 @@ def either(request) -> LLM:
 
 
 def test_an_answer_about_a_picture_is_proved_where_the_picture_is_given_again(either, tmp_path):
-    red = {"type": "image_url", "image_url": {"url": as_url(picture(255))}}
+    red, blue = ({"type": "image_url", "image_url": {"url": as_url(picture(shade))}} for shade in (255, 77))
     url = "/v1/chat/completions"
     lines = {
         name: [
             {"custom_id": str(number), "url": url, "body": {"messages": [{"role": "user", "content": [shown, *SAY]}]}}
             for number, shown in enumerate(pictures)
         ]
-        for name, pictures in {"asked": (BY_URL, red), "exchanged": (red, BY_URL)}.items()
+        for name, pictures in {"asked": (blue, red), "exchanged": (red, blue)}.items()
     }
     for name, several in lines.items():
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in several))

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ....protocol.errors import RequestError
+from ....protocol.errors import ConfigError, RequestError
 from ....protocol.fields.rules import shown
 from ...rows.lines import read_lines
 from ...rows.prompts import UnusableLine, json_value
@@ -41,6 +41,12 @@ class InputCheck:
     _first_lines: dict[bytes, int] = field(default_factory=dict)  # by digest of the custom_id
 
     def check(self, path: Path) -> None:
+        try:
+            self._check_lines(path)
+        except ConfigError as error:  # the whole file is of another kind
+            self.faults.append(LineFault(code="invalid_file", message=str(error)))
+
+    def _check_lines(self, path: Path) -> None:
         with open(path, "rb") as file:
             for number, line in enumerate(read_lines(file, "The file"), start=1):
                 if isinstance(line, str) and not line.strip():
