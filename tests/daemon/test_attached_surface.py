@@ -29,6 +29,7 @@ from penstock.protocol.messages import Said, column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 TALK = [{"role": "user", "content": "What is 12 + 7?"}]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
 PROMPTS = ["What is 2 + 3?", [5, 6, 7, 8], {"prompt": "Say hello.", "priority": 1}, "The capital of"]
 
 
@@ -55,8 +56,8 @@ CALLS = {
     ),
     "the model's own defaults": lambda llm: llm.generate(["2 + 2 is"], use_tqdm=False),
     "a conversation": lambda llm: llm.chat(TALK, GREEDY, use_tqdm=False),
-    "a role that no template knows": lambda llm: llm.chat(
-        [TALK, [{**TALK[0], "role": "usr"}], TALK], GREEDY, use_tqdm=False
+    "a role that no template knows, and a picture that this model can't see": lambda llm: llm.chat(
+        [TALK, [{**TALK[0], "role": "usr"}], [{**TALK[0], "content": [PICTURE]}], TALK], GREEDY, use_tqdm=False
     ),
     "answers that go on": lambda llm: llm.generate(
         [Continuation(prompt, [Said(column([7, 8, 9]))]) for prompt in PROMPTS], GREEDY, use_tqdm=False

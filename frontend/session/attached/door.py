@@ -53,7 +53,8 @@ class AttachedDoor:
                 wire.receipt = prompt.receipt.text()
                 if not prompt.has_media:
                     return request
-            if prompt.has_media:
+            # The check of a conversation refuses media that the model can't see.
+            if prompt.has_media and (self.attached.plan.media is not None or prompt.conversation is None):
                 prompt = self._opened(prompt, wire)
                 request.media_bytes = len(wire.media)
             if prompt.conversation is not None:
