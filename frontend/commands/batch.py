@@ -171,12 +171,12 @@ def _show_status(files: JobFiles, *, as_json: bool) -> int:
 def _what(state: JobState, is_running: bool) -> str:
     if is_running:
         return f"{state.now.num_running:,} running, {state.tokens_per_second:,.0f} tokens/s."
-    return "complete." if state.num_done == state.num_rows else "not running; the same command continues it."
+    is_complete = state.head is not None and state.num_done == state.num_rows
+    return "complete." if is_complete else "not running; the same command continues it."
 
 
 def _export(files: JobFiles) -> int:
     """Write what is done so far; a run that goes on writes it anew at its end."""
-    files.require_journal()
-    written = files.write()
+    written = files.export()
     print(f"{written.num_answers:,} answers in {files.output}, {written.num_failed:,} failures in {files.errors}.")
     return 0

@@ -45,6 +45,12 @@ class JobFiles(NamedTuple):
         self.require_journal()
         return JobState.of(found.record for found in read_journal(self.journal))
 
+    def export(self) -> Written:
+        """Write what is answered so far."""
+        if self.state().head is None:
+            raise ConfigError(f"{self.journal} has no record yet, so there is nothing to write.")
+        return self.write()
+
     def require_journal(self) -> None:
         if not self.journal.is_file():
             raise ConfigError(f"{self.journal} isn't there, so no job writes {self.output}, or its journal is gone.")

@@ -9,7 +9,6 @@ after the damaged place had been synced, the disk has lost what it had promised 
 """
 
 import errno
-import mmap
 import os
 import stat
 import struct
@@ -160,9 +159,15 @@ def frame(record: bytes, synced: int) -> bytes:
 
 
 def read_journal(path: Path, length: int | None = None) -> Iterator[JournalFrame]:
-    """The whole records of a journal, which another process may be writing or cutting."""
+    """The whole records of a journal, which another process may be writing or cutting. Raises at their end if the file
+    is no journal, or lost records that had been synced."""
+    end = 0
     with open(path, "rb", buffering=_BUFFERED_BYTES) as file:
-        yield from _frames(file, os.fstat(file.fileno()).st_size if length is None else length)
+        length = os.fstat(file.fileno()).st_size if length is None else length
+        for found in _frames(file, length):
+            yield found
+            end = found.end
+        _refuse_damage(file.fileno(), path, end, length)
 
 
 def record_at(file: BinaryIO, offset: int) -> bytes:
@@ -192,7 +197,7 @@ def _frames(file: BinaryIO, length: int) -> Iterator[JournalFrame]:
         offset = found.end
 
 
-def _next_frame(file: BinaryIO | mmap.mmap, offset: int, length: int) -> JournalFrame | None:
+def _next_frame(file: BinaryIO, offset: int, length: int) -> JournalFrame | None:
     """The frame at the file's position, which is this offset; None if it isn't whole within this length."""
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
@@ -216,13 +221,7 @@ def _recovered(file: int, path: Path) -> tuple[int, int]:
     with open(file, "rb", buffering=_BUFFERED_BYTES, closefd=False) as content:
         for found in _frames(content, status.st_size):
             length, synced = found.end, found.synced
-    if not length and not _MARK.startswith(os.pread(file, len(_MARK), 0).rstrip(b"\0")):
-        raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
-    if (later := _synced_later(file, length, status.st_size)) is not None:
-        raise PenstockError(
-            f"The journal {path} is damaged at byte {length:,}, and whole again from byte {later:,}: the disk has "
-            "lost what it had stored. Restore the file, or move it away to start again."
-        )
+    _refuse_damage(file, path, length, status.st_size)
     return length, synced
 
 
@@ -231,19 +230,41 @@ def _write_again(file: int, start: int, end: int) -> None:
         start += os.pwrite(file, os.pread(file, min(_BUFFERED_BYTES, end - start), start), start)
 
 
+def _refuse_damage(file: int, path: Path, place: int, length: int) -> None:
+    """Raise if what follows the whole records, which end at this place, is not just an unfinished tail."""
+    if not place and not _MARK.startswith(os.pread(file, len(_MARK), 0).rstrip(b"\0")):
+        raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
+    if place < length and (later := _synced_later(file, place, length)) is not None:
+        raise PenstockError(
+            f"The journal {path} is damaged at byte {place:,}, and whole again from byte {later:,}: the disk has "
+            "lost what it had stored. Restore the file, or move it away to start again."
+        )
+
+
 def _synced_later(file: int, place: int, length: int) -> int | None:
     """Where the first frame behind a place is that was written once the place had been synced."""
-    if place == length:
-        return None
-    with mmap.mmap(file, length, access=mmap.ACCESS_READ) as content:  # nobody else cuts it: it is locked
-        at = content.find(_MARK, place)
-        while at >= 0:
+    end = place
+    with open(file, "rb", buffering=_BUFFERED_BYTES, closefd=False) as content:
+        for at in _marks(file, place):
             content.seek(at)
-            found = _next_frame(content, at, length)
-            if found is not None and found.synced > place:
+            if at < end or (found := _next_frame(content, at, length)) is None:
+                continue
+            if at == place:  # the place has been cut, and written anew, since it was read
+                return None
+            if found.synced > place:
                 return at
-            at = content.find(_MARK, at + 1 if found is None else found.end)
+            end = found.end
     return None
+
+
+def _marks(file: int, place: int) -> Iterator[int]:
+    """Where the mark occurs from a place on. The file isn't mapped, since another process may cut it."""
+    while len(block := os.pread(file, _BUFFERED_BYTES, place)) >= len(_MARK):
+        at = block.find(_MARK)
+        while at >= 0:
+            yield place + at
+            at = block.find(_MARK, at + 1)
+        place += len(block) - len(_MARK) + 1
 
 
 def sync_folder(folder: Path) -> None:

@@ -67,7 +67,8 @@ class JobRun:
             self._answer(self._rows_in_company())
         if self.job.state.deaths:
             self._answer(self._rows_alone(), 1)
-        self._progressed()
+        self.job.journal.commit()
+        self._progressed()  # a record behind the synced ones, by which damage to any of them is known
         if (num_left := self.job.num_rows - self.job.state.num_done) > 0:
             raise ClosedError(f"{num_left:,} lines were aborted. The same command continues the job.")
 

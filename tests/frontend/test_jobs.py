@@ -20,13 +20,13 @@ from penstock.frontend.jobs import run as runs
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import InputLine, JobInput
-from penstock.frontend.jobs.journal import Journal
+from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.ledger import EnergyMeter, ledger
 from penstock.frontend.jobs.records import Answered, Began, Bits, Died, Forgotten, Head, JobState, Progressed, packed
 from penstock.frontend.jobs.run import seed_of
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
-from penstock.protocol.errors import ConfigError, RequestError
+from penstock.protocol.errors import ConfigError, PenstockError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams
 
 QUESTION = [{"role": "user", "content": "one"}]
@@ -313,6 +313,22 @@ def test_a_full_disk_ends_a_job_with_a_message_and_the_same_command_then_makes_t
     assert not list(out.parent.glob("*.partial"))
     batch(source, out)
     assert made(out) == made(whole)
+
+
+def test_a_finished_job_whose_journal_is_damaged_anywhere_before_its_last_record_keeps_its_output(batch, source, out):
+    batch(source, out)
+    files, before = JobFiles.of(out), made(out)
+    whole = files.journal.read_bytes()
+    last = max(found.offset for found in read_journal(files.journal))
+    for place in range(20, last, last // 50):
+        files.journal.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        for read in (files.export, files.state, lambda: Job(source, out, JobOptions())):
+            with pytest.raises(PenstockError, match="damaged at byte"):
+                read()
+    files.journal.write_bytes(b"")
+    with pytest.raises(ConfigError, match="no record yet"):
+        files.export()
+    assert made(out) == before
 
 
 class DiskOfNoMore:

@@ -175,15 +175,23 @@ def test_a_torn_tail_is_cut_off_and_the_journal_goes_on(tmp_path, cut):
     assert [found.record for found in read_journal(path)] == [b"one", b"two", b"four"]
 
 
-def test_damage_in_the_middle_is_told_with_its_place_and_changes_nothing(tmp_path):
+@for_each("reader", [Journal.open, lambda path: list(read_journal(path))], ids=["run", "status"])
+def test_damage_in_the_middle_is_told_with_its_place_and_changes_nothing(tmp_path, reader):
     path = tmp_path / "journal"
     offsets = written(path, b"one", b"two", b"three")
-    content = bytearray(path.read_bytes())
-    content[offsets[1] + 20] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(PenstockError, match=f"damaged at byte {offsets[1]}, and whole again from byte {offsets[2]}"):
-        Journal.open(path)
-    assert path.read_bytes() == content
+    whole = path.read_bytes()
+    for damaged in (0, 1):
+        for place in range(offsets[damaged] + (5 if damaged == 0 else 0), offsets[damaged + 1]):
+            content = bytearray(whole)
+            content[place] ^= 1
+            path.write_bytes(content)
+            sentence = f"damaged at byte {offsets[damaged]}, and whole again from byte {offsets[damaged + 1]}"
+            with pytest.raises(PenstockError, match=sentence):
+                reader(path)
+            assert path.read_bytes() == content
+    path.write_bytes(b"x" + whole[1:])
+    with pytest.raises(PenstockError, match="not the journal of a job"):
+        reader(path)
 
 
 def test_one_run_at_a_time_has_a_journal_which_is_its_users_alone(tmp_path):
