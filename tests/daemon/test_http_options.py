@@ -18,6 +18,8 @@ from penstock.frontend.daemon.server import Daemon
 from penstock.frontend.daemon.settings import DaemonSettings, read_settings
 from penstock.frontend.http.connections.server import listening_socket
 from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.requests.budget import Budget
+from penstock.protocol.files.own_folder import HeldFolder, make_own
 
 
 def settings(text, tmp_path, given=None):
@@ -101,6 +103,21 @@ def test_a_reload_changes_http_and_cuts_nobody_off_and_a_shutdown_tells_streams_
             list(attached)
     assert b"shutting down" in stream.read()
     connection.close()
+
+
+def test_a_folder_for_files_that_cannot_be_used_is_refused_at_the_start(tmp_path):
+    async def start(folder):
+        await DaemonHttp(None, Budget.of_machine(), tmp_path, bool).start(HttpOptions(files_folder=str(folder)))
+
+    (tmp_path / "file").touch()
+    make_own(tmp_path / "other" / "penstock-files", "something else")
+    (tmp_path / "held").mkdir()
+    held = HeldFolder(tmp_path / "held" / "penstock-files", "files and batches of clients")
+    sentences = {"file": "not a directory", "other": "not Penstock's", "held": "another server keeps its files there"}
+    for name, sentence in sentences.items():
+        with pytest.raises(ConfigError, match=f"files_folder=.*{name} can't be used: .*{sentence}. Name another"):
+            asyncio.run(start(tmp_path / name))
+    held.let_go()
 
 
 def test_a_key_file_that_cannot_be_read_and_whatever_goes_wrong_in_a_reload_is_a_sentence(tmp_path, capsys):

@@ -1,14 +1,17 @@
 """Files and batches of all clients, as the endpoints of a server use them.
 
-Nothing is written before the first upload. Owners see what is theirs; anything else looks as if it weren't there.
+Nothing is written before the first upload, unless the options name a folder. Owners see what is theirs; anything else
+looks as if it weren't there.
 """
 
 import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+from ....protocol.errors import ConfigError
 from ....protocol.files.own_folder import HeldFolder
 from ....protocol.files.user_folders import reason
 from ...console import logs
@@ -53,12 +56,18 @@ class Batches:
         self._open: tuple[FileStore, Schedule] | None = None
 
     async def start(self) -> None:
-        """Go on with the batches of an earlier run."""
-        if self._folder.is_dir():
-            try:
+        """Go on with the batches of an earlier run; raises `ConfigError` if the folder that the options name can't be
+        used."""
+        named = self._options.files_folder
+        try:
+            if named is not None or self._folder.is_dir():
                 await self._opened()
-            except ApiError as error:
-                logs.say(f"No files and batches: {error}", quiet=False)
+        except OSError as error:
+            if named is None:
+                logs.say(f"No files and batches: {_why(error)}.", quiet=False)
+                return
+            await self.close()
+            raise ConfigError(f"files_folder={named} can't be used: {_why(error)}. Name another folder.") from None
 
     def change(self, models: Models, options: HttpOptions) -> None:
         self._models, self._options = models, options
@@ -86,21 +95,16 @@ class Batches:
             return self._open[0]
 
     def _open_now(self) -> tuple[FileStore, Schedule]:
-        try:
-            self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._held = self._held or HeldFolder(self._folder, _WHAT)
-            store = FileStore(self._folder / "files", self._options, self._clock)
-            batches = self._folder / "batches"
-            schedule = Schedule(batches, store, self._threads, self._models, self._options, self._on_change)
-            schedule.read()
-            for folder in (self._folder, self._folder.parent):
-                sync_folder(folder)
-            return store, schedule
-        except BlockingIOError:
-            raise ApiError(503, "Another server keeps its files in this folder (option files_folder).") from None
-        except OSError as error:
-            log.error("files can't be kept in %s: %s", self._folder, error)
-            raise ApiError(503, f"This server can't keep files: {reason(error)}.") from None
+        with suppress(FileExistsError):  # if it is no folder, what follows says so
+            self._folder.parent.mkdir(mode=0o700, parents=True)
+        self._held = self._held or HeldFolder(self._folder, _WHAT)
+        store = FileStore(self._folder / "files", self._options, self._clock)
+        batches = self._folder / "batches"
+        schedule = Schedule(batches, store, self._threads, self._models, self._options, self._on_change)
+        schedule.read()
+        for folder in (self._folder, self._folder.parent):
+            sync_folder(folder)
+        return store, schedule
 
     @property
     def _store(self) -> FileStore:
@@ -130,7 +134,11 @@ class Batches:
     # --- files -------------------------------------------------------------------------------------------------------
 
     async def upload(self, owner: str) -> Upload:
-        return Upload(await self._opened(), owner, self._threads)
+        try:
+            return Upload(await self._opened(), owner, self._threads)
+        except OSError as error:
+            log.error("files can't be kept in %s: %s", self._folder, error)
+            raise ApiError(503, f"This server can't keep files: {_why(error)}.") from None
 
     async def files(self, owner: str, query: FileQuery) -> tuple[list[FileObject], bool]:
         return ([], False) if self._open is None else self._store.listing(owner, query)
@@ -216,3 +224,7 @@ class Batches:
         if record is None or record.owner != owner:
             raise ApiError(404, f"There is no batch {batch_id!r} here. See /v1/batches.")
         return record
+
+
+def _why(error: OSError) -> str:
+    return "another server keeps its files there" if isinstance(error, BlockingIOError) else reason(error)
