@@ -25,6 +25,8 @@ _WRONG_TYPE = re.compile(
     re.DOTALL,
 )
 _ANY_VALUE = "[...]"  # a value of a dict: the decoder doesn't say which
+_ANY_KEY = "[key]"  # likewise, which it writes in another way
+_AT_A_KEY = re.compile(r"`key` in `\$(.*)`$", re.DOTALL)
 
 _UNKNOWN = object()
 _AS_JSON = {"None": "null", "True": "true", "False": "false"}
@@ -48,7 +50,7 @@ class DecodingFault(NamedTuple):
         cls, error: msgspec.ValidationError, kind: type[msgspec.Struct], whole: str, given: Any = _UNKNOWN
     ) -> "DecodingFault":
         """Explain an error. `whole` is the reader's name for the struct, `given` the decoded message in plain types."""
-        words = str(error)
+        words = _AT_A_KEY.sub(rf"`$\1{_ANY_KEY}`", str(error))
         if found := _UNKNOWN_FIELD.fullmatch(words):
             return _no_such_field(kind, found["path"] or "", found["name"], whole)
         if found := _WRONG_VALUE.fullmatch(words):
@@ -88,12 +90,13 @@ def _wrong_type(kind: type[msgspec.Struct], found: "re.Match[str]", whole: str, 
     expected = _expected(_types_at(kind, path), is_too_large="<=" in bound)
     if not expected:
         return None
-    field = path.lstrip(".").removesuffix(_ANY_VALUE)
+    field = path.lstrip(".").removesuffix(_ANY_VALUE).removesuffix(_ANY_KEY)
     value = _value_at(given, path)
     if field and isinstance(value, str | int | float | None):
         value_in_words = _AS_JSON.get(str(value)) if isinstance(value, bool | None) else shown(value)
         return DecodingFault(f"{field}={value_in_words}: must be {expected}.", field)
-    name = f"A value of {field}" if path.endswith(_ANY_VALUE) else field or whole
+    part = {_ANY_VALUE: "A value of ", _ANY_KEY: "A key of "}.get(path[len(field) + 1 :], "")
+    name = f"{part}{field}" or whole
     return DecodingFault(f"{name} must be {expected}{f', not {_TYPE_NAMES.get(got, got)}' if got else ''}.", field)
 
 
@@ -117,7 +120,9 @@ def _word(kind: Any, is_too_large: bool) -> str:
             return "true or false"
         case inspect.CollectionType():
             return f"a list{_length(kind, ' of {} items')}"
-        case inspect.DictType() | inspect.StructType():
+        case inspect.DictType():
+            return f"an object{_length(kind, ' of {} entries')}"
+        case inspect.StructType():
             return "an object"
         case inspect.LiteralType(values=values):
             return ("one of " if len(values) > 1 else "") + ", ".join(map(str, values))
@@ -171,7 +176,7 @@ def _inside(kind: Any, step: str) -> Iterator[Any]:
         elif isinstance(each, inspect.CollectionType):
             yield each.item_type
         elif isinstance(each, inspect.DictType):
-            yield each.value_type
+            yield each.key_type if step == _ANY_KEY else each.value_type
 
 
 def _alternatives(kind: Any) -> Sequence[Any]:

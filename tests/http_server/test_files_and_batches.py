@@ -75,6 +75,12 @@ def test_files_are_kept_listed_read_and_deleted_and_seen_by_nobody_else(model, k
         ):  # fmt: skip
             with pytest.raises(openai.NotFoundError):
                 call()
+        for after, listed in {ids[0]: first.batches, "nosuch": first.files}.items():
+            with pytest.raises(openai.BadRequestError, match="must be the last id of the page before"):
+                listed.list(after=after)
+        for window in ("24", "0h", "31d", "24H", ""):
+            with pytest.raises(openai.BadRequestError, match=f"='{window}': must be hours or days such as 24h"):
+                first.batches.create(**batch | {"completion_window": window})
         for file in first.files.list(limit=1):  # a page goes on behind what has just been deleted
             assert first.files.delete(file.id).deleted
         assert list(first.files.list()) == []

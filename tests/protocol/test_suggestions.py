@@ -19,6 +19,7 @@ from penstock.frontend.http.requests import decoding
 from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
+from penstock.frontend.http.schemas.files import NewBatch
 from penstock.frontend.http.schemas.responses import ResponsesRequest
 from penstock.frontend.text import chat
 from penstock.protocol.errors import ConfigError
@@ -69,13 +70,17 @@ def test_what_is_wanted_is_said_with_the_value(field, value, sentence):
 
 def test_so_is_what_is_no_object_or_lacks_a_field_and_a_long_body_is_refused_without_its_value():
     assert refusal([]) == ("The body must be an object, not a list.", None)
+    batch = {"metadata": {str(n): "" for n in range(17)}}
+    assert refusal(batch, NewBatch) == ("metadata must be an object of at most 16 entries.", "metadata")
+    long = "A key of metadata must be text of at most 64 characters."
+    assert refusal({"metadata": {"a" * 65: ""}}, NewBatch) == (long, "metadata")
     assert refusal({}, CompletionRequest) == ("The body needs prompt, which must be text or a list.", "prompt")
     told, _ = refusal({"max_tokens": "5", "messages": [{"role": "user", "content": "x" * decoding.MOST_SHOWN_BYTES}]})
     assert told == "max_tokens must be a whole number, 1 or more, not text."
 
 
 @settings(max_examples=40)
-@given(st.sampled_from([ChatRequest, CompletionRequest, ResponsesRequest]), st.data(), JSON)
+@given(st.sampled_from([ChatRequest, CompletionRequest, ResponsesRequest, NewBatch]), st.data(), JSON)
 def test_no_refusal_is_in_the_decoders_words(kind, data, value):
     name = data.draw(st.sampled_from(kind.__struct_fields__))
     body = {**QUESTION, name: value} if kind is ChatRequest else {name: value}

@@ -6,12 +6,14 @@ looks as if it weren't there.
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
+from ....protocol.fields.rules import shown
 from ....protocol.files.own_folder import HeldFolder
 from ....protocol.files.user_folders import reason
 from ...console import logs
@@ -19,7 +21,7 @@ from ...jobs.journal import sync_folder
 from ...rows.line_forms import LINE_FORMS
 from ...session.threads import Threads
 from ..answers.errors import ApiError, log
-from ..files.store import FileStore, new_id, page, pieces_of
+from ..files.store import FileStore, check_after, new_id, page, pieces_of
 from ..files.upload import Upload
 from ..models import Models
 from ..options import HttpOptions
@@ -31,6 +33,7 @@ _WHAT = "files and batches of clients"
 # Batches of an owner that haven't ended, and those that are remembered.
 _MOST_WAITING, _MOST_KNOWN = 100, 1000
 _READ_BYTES = 64 << 10
+_WINDOW = re.compile(r"([0-9]{1,3})([hd])")
 _WINDOW_SECONDS = {"h": 3600, "d": 86400}
 _LONGEST_WINDOW = 30 * 86400
 
@@ -141,6 +144,7 @@ class Batches:
             raise ApiError(503, f"This server can't keep files: {_why(error)}.") from None
 
     async def files(self, owner: str, query: FileQuery) -> tuple[list[FileObject], bool]:
+        check_after(query.after, "file-")
         return ([], False) if self._open is None else self._store.listing(owner, query)
 
     async def file(self, owner: str, file_id: str) -> FileObject:
@@ -163,9 +167,7 @@ class Batches:
         if new.endpoint not in LINE_FORMS:
             sentence = f"endpoint={new.endpoint!r}: must be one of {', '.join(LINE_FORMS)}."
             raise ApiError(400, sentence, param="endpoint")
-        seconds = int(new.completion_window[:-1]) * _WINDOW_SECONDS[new.completion_window[-1]]
-        if seconds > _LONGEST_WINDOW:
-            raise ApiError(400, "completion_window: at most 30d.", param="completion_window")
+        seconds = _window_seconds(new.completion_window)
         file = self._store.find(new.input_file_id, owner)
         if file.shown.purpose != "batch":
             raise ApiError(400, "input_file_id: it names the output of a batch.", param="input_file_id")
@@ -201,6 +203,7 @@ class Batches:
             self._schedule.forget(record)
 
     async def batches(self, owner: str, query: BatchQuery) -> tuple[list[BatchObject], bool]:
+        check_after(query.after, "batch_")
         if self._open is None:
             return [], False
         schedule = self._schedule
@@ -224,6 +227,15 @@ class Batches:
         if record is None or record.owner != owner:
             raise ApiError(404, f"There is no batch {batch_id!r} here. See /v1/batches.")
         return record
+
+
+def _window_seconds(window: str) -> int:
+    found = _WINDOW.fullmatch(window)
+    seconds = int(found[1]) * _WINDOW_SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_WINDOW:
+        sentence = f"completion_window={shown(window)}: must be hours or days such as 24h, from 1h to 30d."
+        raise ApiError(400, sentence, param="completion_window")
+    return seconds
 
 
 def _why(error: OSError) -> str:

@@ -9,6 +9,7 @@ called in threads; the index and the quotas belong to the event loop.
 
 import errno
 import os
+import re
 import secrets
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ....protocol.errors import PenstockError
+from ....protocol.fields.rules import shown
 from ...jobs.journal import sync_folder
 from ..answers.errors import ApiError
 from ..options import HttpOptions
@@ -41,6 +43,13 @@ class StoredFile(msgspec.Struct):
 def new_id(prefix: str) -> str:
     """An id that sorts by time."""
     return f"{prefix}{time.time_ns() // 1000:014x}{secrets.token_hex(5)}"
+
+
+def check_after(after: str | None, prefix: str) -> None:
+    """Raise for an id that no object can have had, which is all that is known of one that has been deleted."""
+    if after is not None and not re.fullmatch(f"{prefix}[0-9a-f]{{24}}", after):
+        sentence = f"after={shown(after)}: must be the last id of the page before, which begins with {prefix}"
+        raise ApiError(400, f"{sentence}.", param="after")
 
 
 def counted(num_bytes: int) -> int:

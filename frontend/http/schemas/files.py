@@ -73,9 +73,7 @@ class DeletedFile(msgspec.Struct, kw_only=True):
 class NewBatch(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     input_file_id: Annotated[str, Meta(max_length=128)]
     endpoint: Annotated[str, Meta(max_length=128, description="the url of all lines")]
-    completion_window: Annotated[
-        str, Meta(pattern="^[1-9][0-9]{0,2}[hd]$", description="hours or days until the batch expires, such as 24h")
-    ]
+    completion_window: Annotated[str, Meta(description="hours or days until the batch expires, from 1h to 30d")]
     metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
 
