@@ -22,6 +22,8 @@ from .survivors import Survivors
 
 SHUTTING_DOWN = "The daemon is shutting down."
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+# Requests that outlive a tree wait for a new one through so many deaths of the model, one soon after another.
+_MOST_DEATHS_IN_A_ROW = 4
 # Statistics are left out if the engine doesn't answer within this time.
 _STATS_SECONDS = 2.0
 # A tree that has lived this long ends the series of deaths before it.
@@ -147,10 +149,13 @@ class DaemonModel:
         failed = not load.cancelled() and load.exception() is not None
         if failed and self.says_failures and not isinstance(load.exception(), ClosedError):
             logs.say(f"{self.name} could not be loaded: {self.error}", quiet=False)
-        if failed and (error := load.exception()) is not None:
-            self._survivors.fail(error if isinstance(error, PenstockError) else EngineDeadError(str(error)))
+        comes_back = False
         if failed and self._has_died and self.session is None and self._loading is None:
-            self._come_back()
+            comes_back = self._come_back()
+        if failed and (error := load.exception()) is not None:
+            is_death = isinstance(error, EngineDeadError) and self._deaths_in_a_row < _MOST_DEATHS_IN_A_ROW
+            if not (comes_back and is_death):
+                self._survivors.fail(error if isinstance(error, PenstockError) else EngineDeadError(str(error)))
         self.on_change()
 
     def _come_back(self) -> bool:

@@ -138,7 +138,7 @@ def test_ranks_leave_one_another_when_no_captured_step_holds_their_group(model, 
             held.extend(graph() for graph in graphs)
 
     start = Start.__new__(Start)
-    start.model, start.memory, start.ranks = model, SimpleNamespace(close=lambda: None), Leaving()
+    start.model, start.memory, start.ranks, start.disk = model, SimpleNamespace(close=lambda: None), Leaving(), None
     start.close()
     assert held == [None] * 4
 
