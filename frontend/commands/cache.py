@@ -20,10 +20,11 @@ USAGE = "[prune [KIND|MODEL ...]] [options]"
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _ONLY_BY_NAME = {"downloads"}
+_PRUNED = ", ".join(kind for kind in KINDS if kind not in LISTED_ONLY)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    words = f"without it, list; `prune` removes, of these kinds or models: {', '.join(KINDS)}"
+    words = f"without it, list; `prune` removes, of these kinds or models: {_PRUNED}; files and logs are listed only"
     parser.add_argument("action", metavar="prune [KIND|MODEL ...]", nargs="*", help=words)
     parser.add_argument("--older-than", metavar="AGE", type=_age, help="remove what is unused for 12h, 30d, 8w")
     parser.add_argument(
@@ -69,7 +70,7 @@ def _chosen(found: list[Kept], words: list[str], parser: argparse.ArgumentParser
         if word in LISTED_ONLY:
             parser.error(f"{word} are listed only: their owners remove them.")
         if word not in KINDS and not any(_is_of(each, word) for each in found):
-            parser.error(f"{word!r} is neither a kind ({', '.join(KINDS)}) nor a model of which something is kept.")
+            parser.error(f"{word!r} is neither a kind ({_PRUNED}) nor a model of which something is kept.")
     if not words:
         return [each for each in found if each.kind not in LISTED_ONLY | _ONLY_BY_NAME]
     named = [each for each in found if each.kind in words or any(_is_of(each, word) for word in words)]

@@ -26,6 +26,7 @@ def _rule(holds: Callable[[Any], bool], sentence: str) -> Rule:
 _COUNT = _rule(lambda value: type(value) is int and value >= 1, "must be a whole number, 1 or more")
 _AMOUNT = _rule(lambda value: type(value) is int and value >= 0, "must be a whole number, 0 or more")
 _SECONDS = _rule(lambda value: type(value) in (int, float) and 0 < value < 1e9, "must be a number of seconds above 0")
+_PATH = _rule(lambda value: value != "", "must be a path")
 _LOGGED = _rule(lambda value: value in ("auto", "on", "off"), "must be auto, on or off")
 
 
@@ -42,7 +43,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     allow_priority: Annotated[bool, described("accept priorities in requests")] = False
     log_requests: Annotated[str, described("log each request: on, off, or auto (in the foreground)", _LOGGED)] = "auto"
     max_body_bytes: Annotated[int, described("maximum bytes of a request's body", _COUNT)] = 8 * 2**20
-    files_folder: Annotated[str | None, described("folder for uploaded files and batches")] = None
+    files_folder: Annotated[str | None, described("folder for uploaded files and batches", _PATH)] = None
     max_file_bytes: Annotated[int, described("maximum bytes of an uploaded file", _COUNT)] = 512 * 2**20
     max_stored_bytes: Annotated[int, described("maximum bytes of one API key's files", _COUNT)] = 4 * 2**30
     max_batch_lines: Annotated[int, described("maximum requests of a batch", _COUNT)] = 50_000

@@ -35,6 +35,7 @@ from .option_rules import (
     KV_DTYPE,
     LOAD_FORMAT,
     MEDIA_LIMITS,
+    PATH,
     PROCESSOR,
     PROCESSORS,
     QUANTIZATION,
@@ -74,7 +75,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     static_decode_blocks: Annotated[int, described("KV blocks kept free for each admitted request", AMOUNT)] = 2
     enable_prefix_caching: Annotated[bool, described("reuse the KV blocks of shared prefixes", FLAG)] = True
     prefix_cache_ttl: Annotated[float | None, described("seconds until an unused prefix is dropped", TTL)] = None
-    prefix_cache_dir: Annotated[str | None, described("folder that keeps KV blocks between runs", TEXT)] = None
+    prefix_cache_dir: Annotated[str | None, described("folder that keeps KV blocks between runs", PATH)] = None
     prefix_cache_size: Annotated[
         int | None, described('size of that folder: bytes, or "20GiB"; alone, in the cache folder', SIZE)
     ] = None

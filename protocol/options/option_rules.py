@@ -113,6 +113,12 @@ def _text(value: Any) -> str:
     return text
 
 
+def _path(value: Any) -> str:
+    if not (text := _text(value)):
+        raise ValueError
+    return text
+
+
 def _names(value: Any) -> list[str]:
     names = [value] if isinstance(value, str) else list(value)
     if not all(isinstance(name, str) for name in names):
@@ -162,6 +168,7 @@ GIB = _rule(_amount, "must be GiB, 0 or more")
 SECONDS = _rule(_amount, "must be seconds, 0 or more; 0 waits forever")
 TTL = _rule(_some, "must be seconds, more than 0; unset, a prefix is kept as long as there is room")
 TEXT = _rule(_text, "must be text or a path, in UTF-8")
+PATH = _rule(_path, "must be a path, in UTF-8")
 FAMILY = _rule(_text, "must be auto, none or a family's name")
 PROCESSORS = _rule(_names, "must be names of entry points in the group penstock.logits_processors")
 MEDIA_LIMITS = _rule(as_limits, LIMITS_SENTENCE)

@@ -118,6 +118,8 @@ def test_a_folder_for_files_that_cannot_be_used_is_refused_at_the_start(tmp_path
         with pytest.raises(ConfigError, match=f"files_folder=.*{name} can't be used: .*{sentence}. Name another"):
             asyncio.run(start(tmp_path / name))
     held.let_go()
+    with pytest.raises(ConfigError, match="files_folder='' must be a path"):
+        HttpOptions(files_folder="")
 
 
 def test_a_key_file_that_cannot_be_read_and_whatever_goes_wrong_in_a_reload_is_a_sentence(tmp_path, capsys):

@@ -114,13 +114,14 @@ def test_what_can_not_be_meant_is_refused_with_what_can(cache, capsys):
     for words, expected in {
         ("prune",): "say what to remove",
         ("weights",): "`penstock cache prune weights` removes it",
-        ("prune", "nothing"): "neither a kind",
+        ("prune", "nothing"): "neither a kind (prefixes, weights, tokenizers, gguf, digests, downloads) nor",
         ("prune", "logs"): "listed only",
         ("prune", "--older-than", "soon"): "30d",
         ("--size", "1GiB"): "belong to `penstock cache prune`",
     }.items():
         assert expected in penstock(capsys, *words)[1], words
     assert len(listed(capsys)) == 4
+    assert "digests, downloads; files and logs are listed only" in " ".join(penstock(capsys, "-h")[1].split())
 
 
 def test_a_kind_that_is_removed_while_a_tree_begins_to_use_it_is_made_again(tmp_path):

@@ -122,6 +122,8 @@ def test_options_that_contradict_it_or_a_folder_of_somebody_else_are_refused(mod
         LLM(model_folder, **OPTIONS, prefix_cache_size="1GiB", enable_prefix_caching=False)
     with pytest.raises(ConfigError, match="record"):
         LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path / "kept", record=tmp_path / "record")
+    with pytest.raises(ConfigError, match="prefix_cache_dir='': must be a path"):
+        LLM(model_folder, **OPTIONS, prefix_cache_dir="")
     (tmp_path / "diary.txt").write_text("mine")
     with pytest.raises(ConfigError, match="aren't Penstock's"):
         LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path)
