@@ -86,7 +86,7 @@ def _of_line(number: str, line: str) -> ClaimedBody:
         return ClaimedBody(number, {}, [], "it is not a JSON object")
     if "custom_id" not in found:
         return _of_body(str(found.get("id", found.get("index", number))) if "outputs" in found else number, found)
-    response = found["response"] if isinstance(found.get("response"), dict) else {}
+    response: dict[str, Any] = found["response"] if isinstance(found.get("response"), dict) else {}
     body = response.get("body")
     if not isinstance(body, dict):
         return ClaimedBody(str(found["custom_id"]), {}, [], "it has no body")
