@@ -20,6 +20,7 @@ from ..requests.request import Request
 from ..session.session import Session
 from .bodies import Answered, difference
 from .lines import ClaimedBody, from_file, from_outputs, given_prompts
+from .questions import foreign_question
 from .verdict import Verdict
 
 # The places of a sample and of a token in a path to one of their figures.
@@ -102,10 +103,18 @@ def _verdict(session: Session[Any], claimed: ClaimedBody, outputs: list[RequestO
     except ValueError:  # another number of prompts or samples than the form has
         return Verdict("differs", claimed.name, "its receipts are of another kind of answer")
     if found is None:
-        return Verdict("proved", claimed.name)
+        return _of_question(session, claimed) or Verdict("proved", claimed.name)
     sample, place = _SAMPLE.search(found.path), _TOKEN.search(found.path)
     number, position = int(sample[1]) if sample else 0, int(place[1]) if place else None
     return Verdict("differs", claimed.name, found.path, number, position, found.had, found.expected)
+
+
+def _of_question(session: Session[Any], claimed: ClaimedBody) -> Verdict | None:
+    for receipt in claimed.receipts:
+        if (foreign := foreign_question(claimed.body, receipt, session.tokenizer)) is not None:
+            place, had = foreign
+            return Verdict("differs", claimed.name, f"{place}: the receipt is of another question", had=had)
+    return None
 
 
 def _of_tokens(session: Session[Any], name: str, receipt: Receipt, output: RequestOutput) -> Verdict | None:

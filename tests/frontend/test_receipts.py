@@ -12,6 +12,7 @@ from penstock.frontend.commands.verify import options_of
 from penstock.frontend.requests.prompts import of_receipt
 from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, _sum, packed_ids
 from penstock.frontend.verify.lines import from_file
+from penstock.frontend.verify.questions import foreign_question
 from penstock.protocol.options.config import EngineConfig
 
 HARMLESS = {
@@ -64,3 +65,29 @@ def test_a_line_that_is_no_answer_with_a_whole_receipt_is_not_judged(hostile):
 )
 def test_parameters_of_another_kind_are_refused(changes):
     assert "damaged" in (of_receipt(receipt(**changes)).refusal or "")
+
+
+class Letters:
+    """A tokenizer for the test: an id for each letter."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return list(map(ord, text))
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return "".join(map(chr, ids))
+
+
+@for_each(
+    "body, place",
+    [
+        ({"prompt": "  What is\n2 + 3? "}, None), ({"prompt": "What is 2 + 2?"}, "prompt"),
+        ({"prompt": list(map(ord, "<user>What is 2 + 3?</user>"))}, None), ({"prompt": [1, 2]}, "prompt"),
+        ({"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "What is 2 + 3?"}]}, None),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "What was"}]}]}, "messages[0]"),
+        ({"object": "chat.completion"}, None),
+    ],
+)  # fmt: skip
+def test_a_question_that_a_body_has_must_be_the_receipts(body, place):
+    own = receipt(prompt=packed_ids(list(map(ord, "<user>What is 2 + 3?</user>"))))
+    found = foreign_question(body, own, Letters())
+    assert (found and found[0]) == place
