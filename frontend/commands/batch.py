@@ -27,6 +27,7 @@ from ..jobs.ledger import ledger
 from ..jobs.records import JobState
 from ..models.model_names import name_of
 from ..rows.prompts import USUAL_TOKENS, Row
+from ..session.private import PrivateSession
 from .generation.endings import Endings
 from .shared.loading import load
 from .shared.model_options import add_model_options, checked_options, require_model
@@ -86,6 +87,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             endings = _run(job, config.model, options, is_quiet=is_quiet)
             for remark in endings.remarks():
                 logs.say(f"penstock: {remark}", quiet=is_quiet)
+        elif config.connect == "never":  # a daemon has options of its own
+            job.compare(PrivateSession(config.model, options))
         written = job.finish()
         logs.say(f"{ledger(job.state, arguments.price)}.", quiet=is_quiet)
     if written.num_failed:

@@ -71,6 +71,8 @@ def answer_file(
                 job.run(session, on_answer, check)
             finally:
                 progress.close()
+        else:
+            job.compare(session)
         written = job.finish()
         logs.say(f"{ledger(job.state)}.", quiet=not is_shown)
     return JobResult(written.num_answers, written.num_failed, job.files.output, job.files.errors)

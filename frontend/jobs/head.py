@@ -5,6 +5,7 @@ is not: threads, batch sizes, memory, and whether a daemon has the model.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from typing import Any
 import msgspec
 
 from ...protocol.errors import ConfigError
-from ..models.facts import digest_of_adapter, facts_of
+from ..models.facts import digest_of_adapter, facts_of, facts_of_files, facts_of_options
 from ..session.session import Session
 
+# Options whose effect is a fact of the loaded model alone.
+_ASKED = ("dtype", "kv_cache_dtype", "max_model_len", "device")
+_KERNELS = "PENSTOCK_CPU_VARIANT"
+_OPTION = "option "
 _LONGEST_VALUE = 48  # characters of a value in an error
 
 
@@ -29,6 +34,24 @@ def facts_of_model(session: Session[Any]) -> dict[str, str]:
         "max_model_len": str(plan.max_model_len),
         "model's sampling defaults": _json(session.door.defaults),
     }
+
+
+def facts_before_loading(session: Session[Any]) -> dict[str, str]:
+    return facts_of_files(*session.model_folders) | facts_of_options(session.tree_config)
+
+
+def asked_of(session: Session[Any]) -> dict[str, str]:
+    """What a run asks of its model, in its own words. It stands for the facts that only a loaded model has; those of a
+    daemon's model are asked by somebody else."""
+    if session.daemon is not None:
+        return {}
+    asked = {_OPTION + name: str(getattr(session.tree_config, name)) for name in _ASKED}
+    return asked | {_KERNELS: os.environ.get(_KERNELS) or "unset"}
+
+
+def without_model(facts: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Of a head's facts the options, and those with these names."""
+    return {name: value for name, value in facts.items() if name in names or name.startswith(_OPTION)}
 
 
 def facts_of_settings(**settings: Any) -> dict[str, str]:

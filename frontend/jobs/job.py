@@ -14,7 +14,15 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ..session.session import Session
 from .formats.formats import require_format
-from .head import ChangedFactsError, differences, facts_of_model, facts_of_settings
+from .head import (
+    ChangedFactsError,
+    asked_of,
+    differences,
+    facts_before_loading,
+    facts_of_model,
+    facts_of_settings,
+    without_model,
+)
 from .job_files import JobFiles, Written
 from .job_input import JobInput
 from .journal import Journal
@@ -72,7 +80,9 @@ class Job:
             self._settings = settings
             self._accepts_change = accepts_change
             self._retries_errors = retries_errors
-            self._compare(settings)
+            if self.state.head is not None:
+                earlier = {name: value for name, value in self.state.head.facts.items() if name in settings}
+                self._compare(earlier, settings)
         except BaseException:
             self.close()
             raise
@@ -109,8 +119,8 @@ class Job:
     def begin(self, session: Session[Any]) -> None:
         """Compare the head with this model, or write it; refuses a model with other facts."""
         facts = self._settings | facts_of_model(session)
-        phrases = self._compare(facts)
         head = self.state.head
+        phrases = [] if head is None else self._compare(head.facts, facts)
         if head is not None and phrases and head.facts["input"] != facts["input"]:
             self._forget(list(self._changed_rows()))
         if self._retries_errors:
@@ -118,16 +128,28 @@ class Job:
             self._retries_errors = False
         if head is None or phrases:
             self._append(Head(facts, self.num_rows))
-        self._append(Began(is_daemon=session.daemon is not None))
+        self._append(Began(session.daemon is not None, asked_of(session)))
         self.journal.commit()
 
-    def _compare(self, facts: Mapping[str, str]) -> list[str]:
-        """How these facts differ from the head's; refuses them unless a change is accepted."""
-        if self.state.head is None:
-            return []
-        earlier = self.state.head.facts
-        if facts.keys() == self._settings.keys():
-            earlier = {name: value for name, value in earlier.items() if name in facts}
+    def compare(self, session: Session[Any]) -> None:
+        """Refuse a model with other facts where no row is left for it. It need not be loaded for that: what its run
+        has asked is compared then."""
+        if (head := self.state.head) is None:
+            return
+        if session.plan is not None:
+            facts = self._settings | facts_of_model(session)
+            if self._compare(head.facts, facts):
+                self._append(Head(facts, self.num_rows))
+            return
+        facts, asked = facts_before_loading(session), asked_of(session) if self.state.asked else {}
+        earlier = without_model(head.facts, facts)
+        if self._compare(earlier | self.state.asked, facts | asked):
+            kept = {name: value for name, value in head.facts.items() if name not in earlier}
+            self._append(Head(kept | facts, self.num_rows))
+            self._append(Began(self.state.is_daemon, asked))
+
+    def _compare(self, earlier: Mapping[str, str], facts: Mapping[str, str]) -> list[str]:
+        """How these facts differ from earlier ones; refuses them unless a change is accepted."""
         phrases = differences(earlier, facts)
         if phrases and not self._accepts_change:
             raise ChangedFactsError(phrases)

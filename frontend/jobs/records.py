@@ -60,6 +60,7 @@ class Began(msgspec.Struct, tag="began", array_like=True):
     """A run of the job has begun."""
 
     is_daemon: bool
+    asked: dict[str, str] = {}  # of its model, as `head.py: asked_of` says
 
 
 class Progressed(msgspec.Struct, tag="progressed", array_like=True):
@@ -123,6 +124,7 @@ class JobState:
     seconds: float = 0.0  # of earlier runs
     joules_before: float = 0.0  # likewise
     is_daemon: bool = False
+    asked: dict[str, str] = field(default_factory=dict)  # by the last run
     now: Progressed = field(default_factory=lambda: Progressed(0.0, 0, 0))
     peak_bytes: int = 0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # seconds of this run, and tokens by then
@@ -179,7 +181,7 @@ class JobState:
             case Began():
                 self.seconds += self.now.seconds
                 self.joules_before += self.now.joules
-                self.is_daemon, self.now = record.is_daemon, Progressed(0.0, 0, 0)
+                self.is_daemon, self.asked, self.now = record.is_daemon, record.asked, Progressed(0.0, 0, 0)
                 self._recent.clear()
 
     def _answered(self, record: Answered) -> None:

@@ -33,20 +33,26 @@ _NO_FACTS = {
 
 def facts_of(plan: MemoryPlan, config: EngineConfig, folder: Path, tokenizer_folder: Path) -> dict[str, str]:
     return {
+        **facts_of_files(folder, tokenizer_folder),
+        "kernels": plan.kernels,
+        "version of the kernels": plan.kernels_digest,
+        "dtype": plan.dtype,
+        "KV cache": plan.kv_dtype,
+        **facts_of_options(config),
+    }
+
+
+def facts_of_files(folder: Path, tokenizer_folder: Path) -> dict[str, str]:
+    return {
         "Penstock's version": __version__,
         "weights": digest_of_files(weight_files(folder), folder),
         "tokenizer and templates": digest_of_files(
             {*tokenizer_files(folder), *tokenizer_files(tokenizer_folder)}, tokenizer_folder
         ),
-        "kernels": plan.kernels,
-        "version of the kernels": plan.kernels_digest,
-        "dtype": plan.dtype,
-        "KV cache": plan.kv_dtype,
-        **_facts_of_options(config),
     }
 
 
-def _facts_of_options(config: EngineConfig) -> dict[str, str]:
+def facts_of_options(config: EngineConfig) -> dict[str, str]:
     """The options that aren't at their defaults. Files that they name count by their content."""
     given = msgspec.to_builtins(config)  # leaves defaults out
     return {f"option {name}": _value(value) for name, value in given.items() if name not in _NO_FACTS}
