@@ -18,7 +18,7 @@ from ...protocol.options.config import EngineConfig
 from ..console.printable import on_one_line
 from ..requests.receipt import Receipt
 from ..verify.judging import judged
-from ..verify.lines import from_file, model_of
+from ..verify.lines import from_file, model_of, opened
 from .shared.loading import load
 from .shared.model_options import checked_options, require_model
 from .shared.options import add_options, add_verbose, obey_verbose
@@ -46,11 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     obey_verbose(arguments)
-    try:
-        with open(arguments.file, "rb") as file:
-            model, receipt = model_of(from_file(file, arguments.file), arguments.file, arguments.model)
-    except OSError as error:
-        raise ConfigError(f"{arguments.file} cannot be read: {error.strerror}.") from error
+    with opened(arguments.file) as file:
+        model, receipt = model_of(from_file(file, arguments.file), arguments.file, arguments.model)
     arguments.model = model
     config, options, _ = checked_options(arguments, parser)
     require_model(config)

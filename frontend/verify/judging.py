@@ -19,7 +19,7 @@ from ..requests.receipt import VERSIONS, ClaimedPrompt, Receipt
 from ..requests.request import Request
 from ..session.session import Session
 from .bodies import Answered, difference
-from .lines import ClaimedBody, from_file, from_outputs, given_prompts
+from .lines import ClaimedBody, from_file, from_outputs, given_prompts, opened
 from .questions import foreign_question
 from .verdict import Verdict
 
@@ -35,14 +35,17 @@ def judged(session: Session[Any], answers: Any, source: Source | None = None) ->
     """Verdicts on outputs, or on the lines of a file, in their order. `source` is the file that was answered, which has
     the prompts' media."""
     session.transport.check()
+    is_file = isinstance(answers, str | os.PathLike)
+    if source is not None and not (is_file and isinstance(source, str | os.PathLike)):
+        raise RequestError("input must be the path of the file that was answered, and goes with a path of answers.")
     if isinstance(answers, str | os.PathLike):
         prompts: Mapping[str, Any] = {}
         if source is not None:
-            with open(answers, "rb") as file:
+            with opened(answers) as file:
                 bodies = from_file(file, os.fspath(answers))
                 seeing = {body.name for body in bodies if any(receipt.media for receipt in body.receipts)}
             prompts = given_prompts(source, session, seeing)
-        with open(answers, "rb") as file:
+        with opened(answers) as file:
             yield from verdicts(session, from_file(file, os.fspath(answers)), prompts)
         return
     several = [answers] if isinstance(answers, RequestOutput) else answers

@@ -8,9 +8,9 @@ from typing import Any, BinaryIO, NamedTuple
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
+from ..jobs.formats.formats import lines_of
 from ..jobs.job_input import JobInput
 from ..requests.receipt import SEPARATOR, Receipt
-from ..rows.lines import read_lines
 from ..rows.prompts import UnusableLine, json_row, json_value
 from ..rows.rendering import Rendering
 from ..session.session import Session
@@ -31,8 +31,15 @@ class ClaimedBody(NamedTuple):
         return name if isinstance(name, str) else None
 
 
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise ConfigError(f"{os.fspath(path)} cannot be read: {error.strerror}.") from error
+
+
 def from_file(file: BinaryIO, name: str) -> Iterator[ClaimedBody]:
-    for number, line in enumerate(read_lines(file, name), start=1):
+    for number, line in enumerate(lines_of(Path(name), file), start=1):
         if isinstance(line, RequestError):
             yield ClaimedBody(str(number), {}, [], str(line))
         elif line.strip():

@@ -37,6 +37,7 @@ ODD: dict[str, Any] = {
 }  # fmt: skip
 CHAT = [{"role": "user", "content": "What is 2 + 2?"}]
 PARAMS = SamplingParams(temperature=0, max_tokens=2)
+RECEIPT = SamplingParams(max_tokens=2, receipt=True)
 
 # Errors, results and the names of states, which nobody makes; and what only the package's own code calls or gives.
 MADE_HERE = {
@@ -66,7 +67,7 @@ IDLE = {
 }
 # What a sentence calls a parameter that it doesn't call by its name.
 CALLED = {
-    "messages": ("message",), "path_or_id": ("model", "path"), "chosen": ("chat template",),
+    "outputs": ("cannot be read",), "messages": ("message",), "path_or_id": ("model", "path"), "chosen": ("chat template",),
     "text_or_path": ("yaml", "there is no", "text or path"), "fields": ("setting", "configuration"),
     "target_device": ("device=",), "device_type": ("device=",), "device_id_array": ("device ids",),
     "compute_thread_in_device": ("num threads",), "span_init_size": ("span",), "engine_model_name": ("model name",),
@@ -249,6 +250,7 @@ def rows_of_penstock(llm: LLM) -> Rows:
             {"prompts": "a", "params": BeamSearchParams(beam_width=2, max_tokens=2), "use_tqdm": False},
         ),
         "LLM.batch": (in_a_folder(llm.batch), {"input": "prompts", "output": "answers", **asked}),
+        "LLM.verify": (llm.verify, {"outputs": llm.generate("a", RECEIPT, use_tqdm=False)}),
         "LLM.apply_chat_template": (llm.apply_chat_template, {"messages": CHAT}),
         "LLM.load_lora": (llm.load_lora, {"name": "a", "path": FOLDER}),
         "LLM.unload_lora": (llm.unload_lora, {"name": "a"}),
