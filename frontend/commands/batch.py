@@ -152,6 +152,7 @@ def _show_status(files: JobFiles, *, as_json: bool) -> int:
         "total": state.num_rows,
         "done": state.num_done,
         "failed": state.num_failed,
+        "half_done": len(state.said),
         "running": state.now.num_running if is_running else 0,
         "tokens_per_second": round(state.tokens_per_second, 1) if is_running else 0.0,
         "is_running": is_running,
@@ -166,7 +167,8 @@ def _show_status(files: JobFiles, *, as_json: bool) -> int:
         print(json.dumps(status))
         return 0
     done = f"{state.num_done:,} of {state.num_rows:,} lines done, {state.num_failed:,} of them failed"
-    print(f"{done}: {_what(state, is_running)}")
+    half_done = f", {len(state.said):,} half done" if state.said else ""
+    print(f"{done}{half_done}: {_what(state, is_running)}")
     print(ledger(state))
     return 0
 
@@ -181,5 +183,6 @@ def _what(state: JobState, is_running: bool) -> str:
 def _export(files: JobFiles) -> int:
     """Write what is done so far; a run that goes on writes it anew at its end."""
     written = files.export()
-    print(f"{written.num_answers:,} answers in {files.output}, {written.num_failed:,} failures in {files.errors}.")
+    failures = f"{written.num_failed:,} failures in {files.errors}" if written.num_failed else "no failures"
+    print(f"{written.num_answers:,} answers in {files.output}, {failures}.")
     return 0

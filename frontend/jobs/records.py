@@ -12,6 +12,7 @@ import msgspec
 
 from ...protocol.messages import Said
 
+_TOKEN_BYTES = 4
 _RATE_SECONDS = 60.0  # over which the current speed is measured
 
 
@@ -120,7 +121,8 @@ class JobState:
     cause: str = ""  # of the last death
     num_prompt: int = 0  # tokens of all answers, also of those that were forgotten
     num_cached: int = 0
-    num_output: int = 0
+    num_finished: int = 0  # tokens that answers have said at their ends
+    num_said: int = 0  # tokens that the unfinished ones have said
     seconds: float = 0.0  # of earlier runs
     joules_before: float = 0.0  # likewise
     is_daemon: bool = False
@@ -139,6 +141,11 @@ class JobState:
     @property
     def num_rows(self) -> int:
         return 0 if self.head is None else self.head.num_rows
+
+    @property
+    def num_output(self) -> int:
+        """Tokens that have been computed, and not in vain."""
+        return self.num_finished + self.num_said
 
     @property
     def machine_seconds(self) -> float:
@@ -169,11 +176,12 @@ class JobState:
             case Head():
                 self.head = record
                 self.said.clear()  # perhaps by another model
+                self.num_said = 0
             case Forgotten():
                 for row in record.rows:
                     self._mark(row, is_done=False, has_failed=False)
                     self.deaths.pop(row, None)
-                    self.said.pop(row, None)
+                    self._drop_said(row)
             case Died():
                 self.cause = record.cause
                 for row in record.rows:
@@ -187,16 +195,17 @@ class JobState:
     def _answered(self, record: Answered) -> None:
         self._mark(record.row, is_done=True, has_failed=record.has_failed)
         self.deaths.pop(record.row, None)
-        self.said.pop(record.row, None)
+        self._drop_said(record.row)
         self.num_prompt += record.num_prompt
         self.num_cached += record.num_cached
-        self.num_output += record.num_output
+        self.num_finished += record.num_output
 
     def _continued(self, record: Continued) -> None:
         said = self.said.setdefault(record.row, [Said(b"") for _ in record.said])
         for whole, new in zip(said, record.said, strict=True):
             whole.token_ids += new.token_ids
             whole.logprobs += new.logprobs
+        self.num_said += _num_tokens(record.said)
 
     def _progressed(self, record: Progressed) -> None:
         self.now = record
@@ -205,6 +214,13 @@ class JobState:
         while record.seconds - self._recent[0][0] > _RATE_SECONDS:
             self._recent.popleft()
 
+    def _drop_said(self, row: int) -> None:
+        self.num_said -= _num_tokens(self.said.pop(row, []))
+
     def _mark(self, row: int, *, is_done: bool, has_failed: bool) -> None:
         self.num_done += is_done - self.done.put(row, is_done)
         self.num_failed += has_failed - self.failed.put(row, has_failed)
+
+
+def _num_tokens(said: list[Said]) -> int:
+    return sum(len(each.token_ids) // _TOKEN_BYTES for each in said)

@@ -22,11 +22,23 @@ from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import InputLine, JobInput
 from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.ledger import EnergyMeter, ledger
-from penstock.frontend.jobs.records import Answered, Began, Bits, Died, Forgotten, Head, JobState, Progressed, packed
+from penstock.frontend.jobs.records import (
+    Answered,
+    Began,
+    Bits,
+    Continued,
+    Died,
+    Forgotten,
+    Head,
+    JobState,
+    Progressed,
+    packed,
+)
 from penstock.frontend.jobs.run import seed_of
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
 from penstock.protocol.errors import ConfigError, PenstockError, RequestError
+from penstock.protocol.messages import Said
 from penstock.protocol.parameters.sampling import SamplingParams
 
 QUESTION = [{"role": "user", "content": "one"}]
@@ -257,6 +269,16 @@ def test_the_last_record_of_a_row_counts():
         state.take(record)
     assert (state.num_done, state.num_failed, state.num_prompt, state.deaths) == (2, 0, 6, {3: 1})
     assert [row for row in range(20) if row in state.done] == [1, 3]
+
+
+def test_what_unfinished_answers_have_said_counts_among_the_tokens_until_it_is_dropped():
+    said = [Said(b"\0" * 40), Said(b"\0" * 8)]
+    records = [Head({}, 9), Began(False), Progressed(0.0, 2, 0), Continued(1, said), Continued(2, said)]
+    state = JobState.of(map(packed, [*records, Continued(1, said), Progressed(4.0, 2, 0)]))
+    assert state.num_output == 36 and state.tokens_per_second == 9
+    for record, num_output in ((Answered(1, 1, 200, 5, 0, 30, b"x"), 42), (Forgotten([2]), 30)):
+        state.take(record)
+        assert state.num_output == num_output
 
 
 def test_a_set_of_rows_takes_a_bit_a_row():
