@@ -10,6 +10,7 @@ Options are made from the fields of `EngineConfig` and `SamplingParams`.
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("--json goes with `penstock batch status OUT`")
     if not arguments.commit_seconds > 0:
         parser.error(f"--commit-seconds={arguments.commit_seconds:g} must be more than 0")
+    if arguments.price is not None and not 0 <= arguments.price < math.inf:
+        parser.error(f"--price={arguments.price:g} must be a number that isn't negative")
     obey_verbose(arguments)
     if arguments.model is None:
         arguments.model = _model_of_lines(arguments.source)

@@ -32,6 +32,8 @@ class JobFiles(NamedTuple):
     @classmethod
     def of(cls, output: str | os.PathLike[str]) -> "JobFiles":
         """Raises if the output can't be a file here."""
+        if os.fspath(output) == "-":
+            raise ConfigError("A job's output is a file, with its journal next to it; it can't be standard output (-).")
         try:
             target = replaceable(os.fspath(output))
         except OSError as error:
@@ -65,7 +67,7 @@ class JobFiles(NamedTuple):
             for record in self._in_order(self._offsets()):
                 (errors if record.has_failed else answers).sink.write(record.line)
                 (errors if record.has_failed else answers).count += 1
-            errors.is_wanted = errors.count > 0 or self.errors.exists()
+            errors.is_wanted = errors.count > 0
         return Written(answers.count, errors.count)
 
     @contextmanager
@@ -138,6 +140,7 @@ def _replacing(target: Path) -> Iterator[_NewFile]:
                 take_name(path, descriptor, target)
             else:
                 path.unlink()
+                target.unlink(missing_ok=True)  # of lines that have been answered since
     except BaseException as error:
         path.unlink(missing_ok=True)
         if not isinstance(error, OSError):

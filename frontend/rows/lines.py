@@ -59,7 +59,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
             while not line.endswith(b"\n") and len(line) >= _PIECE:
                 line = file.readline(_PIECE)
     except OSError as error:
-        raise PenstockError(f"{name} cannot be read any further: {error.strerror}.") from error
+        raise PenstockError(f"{name} cannot be read any further: {error.strerror or error}.") from error
 
 
 def _refuse_utf_16(first: bytes, name: str) -> None:

@@ -161,6 +161,14 @@ def test_another_input_model_or_setting_is_refused_with_the_difference_and_accep
     assert batch(source, out, "--accept-change").returncode == 3
     pairs = zip(before[0].splitlines(), made(out)[0].splitlines(), strict=True)
     assert sum(earlier != now for earlier, now in pairs) == 1
+    source.write_text('"one"')
+    assert batch(source, out, "--accept-change").returncode == 0 and not JobFiles.of(out).errors.exists()
+
+
+@for_each("price", ["-1", "nan", "inf"])
+def test_a_price_that_is_none_is_refused(batch, source, out, price):
+    done = batch(source, out, f"--price={price}")
+    assert done.returncode == 2 and "--price" in done.stderr and not out.exists()
 
 
 def test_failed_lines_are_asked_again_where_that_is_said_and_no_others(batch, source, out, monkeypatch):
@@ -212,9 +220,13 @@ def test_what_is_no_file_or_would_be_overwritten_is_refused(tmp_path, source):
         (tmp_path / "nothing", "out"),
         (source, source),
         (source, "/dev/null"),
+        (source, "-"),
     ):
         with pytest.raises(ConfigError):
-            Job(given, tmp_path / output, JobOptions())
+            Job(given, output if output == "-" else tmp_path / output, JobOptions())
+    (tmp_path / "in.gz").write_bytes(b"text")
+    with pytest.raises(PenstockError, match="cannot be read any further: Not a gzipped file"):
+        Job(tmp_path / "in.gz", tmp_path / "out", JobOptions())
     (tmp_path / "in.zst").write_bytes(b"")
     with pytest.raises(ConfigError, match="zstd -d"):
         Job(tmp_path / "in.zst", tmp_path / "out", JobOptions())
