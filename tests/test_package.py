@@ -222,7 +222,7 @@ def test_the_package_depends_on_what_it_imports_outside_of_its_extras():
         extra: {canonicalize_name(Requirement(each).name) for each in requirements}
         for extra, requirements in {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}.items()
     }
-    for_users = set().union(*(named[extra] for extra in ("torch", "gpu", "http", "video", "transformers")))
+    for_users = set().union(*(named[extra] for extra in ("torch", "gpu", "http", "video", "parquet", "transformers")))
     assert {canonicalize_name(name) for name in imported} - for_users == named[""]
 
 

@@ -67,7 +67,8 @@ IDLE = {
 }
 # What a sentence calls a parameter that it doesn't call by its name.
 CALLED = {
-    "outputs": ("cannot be read",), "messages": ("message",), "path_or_id": ("model", "path"), "chosen": ("chat template",),
+    "outputs": ("outputs", "cannot be read"),
+    "messages": ("message",), "path_or_id": ("model", "path"), "chosen": ("chat template",),
     "text_or_path": ("yaml", "there is no", "text or path"), "fields": ("setting", "configuration"),
     "target_device": ("device=",), "device_type": ("device=",), "device_id_array": ("device ids",),
     "compute_thread_in_device": ("num threads",), "span_init_size": ("span",), "engine_model_name": ("model name",),
