@@ -18,9 +18,8 @@ from ...protocol.outputs import RequestOutput
 from ..requests.receipt import VERSIONS, ClaimedPrompt, Receipt
 from ..requests.request import Request
 from ..session.session import Session
-from .bodies import Answered, difference
+from .bodies import Answered, difference, foreign_question
 from .lines import ClaimedBody, from_file, from_outputs, given_prompts, opened
-from .questions import foreign_question
 from .verdict import Verdict
 
 # The places of a sample and of a token in a path to one of their figures.

@@ -290,7 +290,7 @@ class AtTerminal(Person):
         if not self._is_over:
             if not self._terminal.has_ended():
                 os.kill(self.child.pid, signal.SIGTERM)
-            assert self.sees_end() in (0, 1, 128 + signal.SIGTERM)
+            assert self.sees_end() in (0, 1, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 def _ignored(*_: object) -> None: ...
@@ -314,8 +314,11 @@ def run_at_terminal(address: str) -> None:
             with shell.trees.in_place(), mock.patch.dict(os.environ, call["environment"]):
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 try:
-                    status = status_of(*call["words"])
-                finally:
-                    signal.signal(signal.SIGINT, _ignored)
+                    try:
+                        status = status_of(*call["words"])
+                    finally:
+                        signal.signal(signal.SIGINT, _ignored)
+                except KeyboardInterrupt:  # one of several, which came when the command had ended
+                    status = 128 + signal.SIGINT
             termios.tcdrain(1)
             connection.sendall(b"%d\n" % status)

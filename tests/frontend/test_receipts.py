@@ -11,8 +11,8 @@ from builders.cases import for_each
 from penstock.frontend.commands.verify import options_of
 from penstock.frontend.requests.prompts import of_receipt
 from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, _sum, packed_ids
+from penstock.frontend.verify.bodies import foreign_question
 from penstock.frontend.verify.lines import from_file
-from penstock.frontend.verify.questions import foreign_question
 from penstock.protocol.options.config import EngineConfig
 
 HARMLESS = {
