@@ -227,12 +227,18 @@ class Terminal:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+        self._open()
+
+    def _open(self) -> None:
+        address = str(self._folder / f"socket {self._count}")
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(folder / "socket"))
+            listener.bind(address)
             listener.listen()
             listener.settimeout(BOUND)
             tests = Path(__file__).parents[1]
-            code = f"from builders.shell import run_at_terminal as run; run({str(folder / 'socket')!r})"
+            code = f"from builders.shell import run_at_terminal as run; run({address!r})"
             names = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
             names["PYTHONPATH"] = os.pathsep.join((str(tests), python_path()))
             kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "INPUTRC")}
@@ -242,10 +248,11 @@ class Terminal:
             self._connection = listener.accept()[0]
         self._connection.settimeout(BOUND)
         self._lines = self._connection.makefile("r")
-        self._count = 0
 
     def start(self, *words: object, lines: int = 24, columns: int = 100, **environment: str) -> "AtTerminal":
         self._count += 1
+        if not self._child.isalive():  # a test that has ended it fails alone
+            self._open()
         self._child.setwinsize(lines, columns)
         mark = f"<command {self._count}>"
         call = {"words": list(map(str, words)), "environment": environment, "mark": mark}
@@ -258,7 +265,9 @@ class Terminal:
 
     def status(self) -> int:
         """That the running command ends with."""
-        return int(self._lines.readline())
+        line = self._lines.readline()
+        assert line, f"The terminal's process has ended: {self._child.read()}"
+        return int(line)
 
     def close(self) -> None:
         self._connection.close()

@@ -92,6 +92,7 @@ def test_a_ctrl_c_drops_a_line_and_says_at_the_empty_prompt_how_to_leave(chat):
     assert person.sees_end() == 0
 
 
+@pytest.mark.long  # twenty signals at once have ended the process that all of these tests share
 def test_many_ctrl_cs_end_no_more_than_one_does(answered):
     person = answered(lines=80)  # room for a hint after each
     for _ in range(20):
