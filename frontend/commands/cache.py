@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _chosen(found: list[Kept], words: list[str], parser: argparse.ArgumentParser) -> list[Kept]:
-    """What the words name; without any, all that can be made again."""
+    """Return what the words name; without any, all that can be made again."""
     for word in words:
         if word in LISTED_ONLY:
             parser.error(f"{word} are listed only: their owners remove them.")
@@ -82,7 +82,7 @@ def _is_of(kept: Kept, word: str) -> bool:
 
 
 def _removable(chosen: list[Kept], age: float | None, most_bytes: int | None) -> list[Kept]:
-    """What is to go, used longest ago first."""
+    """Return what is to go, used longest ago first."""
     by_use = sorted(chosen, key=lambda kept: kept.last_use)
     if age is not None:
         by_use = [each for each in by_use if each.last_use < time.time() - age]

@@ -1,7 +1,7 @@
 """The facts about a loaded model that its answers' bits depend on, for journals and receipts.
 
-A fact is a word for people and a value. Digests of large files take seconds the first time, so they are made in a
-thread that begins when somebody first wants them.
+A fact is a word for people and a value. Digests of large files take seconds the first time, so the facts are found when
+somebody first wants them, in that thread, and kept.
 """
 
 import hashlib

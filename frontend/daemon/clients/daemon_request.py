@@ -81,7 +81,7 @@ class DaemonRequest:
         return given
 
     def said_more(self) -> SaidMore | None:
-        """What its samples have said since the last call."""
+        """Return what its samples have said since the last call."""
         if self.known is None:
             return None
         said, known = self.pending.so_far(), self.known

@@ -149,7 +149,7 @@ class Requests:
 
 
 def _known(said: Sequence[Said], num_samples: int) -> list[Said]:
-    """What the client knows of each sample, because it has sent it."""
+    """Return what the client knows of each sample, because it has sent it."""
     return [*said, *(Said(b"") for _ in range(num_samples))][:num_samples]
 
 

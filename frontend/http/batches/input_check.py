@@ -31,7 +31,7 @@ class _WrongLine(Exception):
 
 @dataclass
 class InputCheck:
-    """What was found; `check` fills it."""
+    """The findings about one file; `check` fills them in."""
 
     endpoint: str
     options: HttpOptions
