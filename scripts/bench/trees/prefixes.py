@@ -37,7 +37,7 @@ def run(
     tokens: int = 8000, quantization: Quantization = "int8", shape: ShapeName = "0.6b", rounds: int = 3
 ) -> dict[str, Any]:
     options = random_weights(quantization, enable_prefix_caching=True, max_model_len=tokens + 64)
-    with random_model(shape) as folder:
+    with random_model(shape, max_position_embeddings=tokens + 64) as folder:
         kept = options | {"prefix_cache_dir": folder / "kept"}
         [prompt] = prompts(1, tokens)
         with LLM(folder, **kept) as llm:  # leaves its files
