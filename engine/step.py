@@ -197,4 +197,5 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
         rotation_start=rotation_start,
         num_candidates=sequence.decoding.num_candidates(sequence),
         positions=prompt.positions,
+        expected=prompt.expected[sequence.sample] if sequence.sample < len(prompt.expected) else b"",
     )

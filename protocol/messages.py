@@ -144,6 +144,7 @@ class Prompt(Part):
     calls: list[CallGuide] = []  # for the tools that the answer may call
     said: list[Said] = []  # of each sample, if the answer goes on
     claims: list[bytes] = []  # int32, of each sample, which ends with the first drawn token that isn't the claimed one
+    expected: list[bytes] = []  # int32, of each sample: what an earlier run answered here. A guess, for drafts alone.
     delta_tokens: int = 0  # if it isn't streamed, a delta each time that a sample has said so many more; 0: none
     reports_start: bool = False  # the front end hears when the first of its tokens is computed
 
@@ -190,6 +191,7 @@ class NewSlot(Part):
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
     positions: bytes = b""  # of its prompt, likewise int32 [3, num_prompt]; later tokens continue from the largest
+    expected: bytes = b""  # int32: what an earlier run answered here, from its first token on
 
 
 class ForcedTokens(Part):
