@@ -7,17 +7,8 @@ result of `take` through a `TokenBuffer`, which holds it back for several steps 
 from array import array
 from itertools import chain
 
-from ..protocol.messages import (
-    Logprobs,
-    SequenceEnded,
-    SequenceOpened,
-    SequenceResumed,
-    StepResult,
-    Tokens,
-    column,
-    values,
-    wide_column,
-)
+from ..protocol.messages import Logprobs, SequenceEnded, SequenceOpened, SequenceResumed, StepResult, Tokens
+from ..protocol.wire import column, values, wide_column
 from .request import Sequence
 from .step import ScheduledStep
 

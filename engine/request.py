@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..protocol.adapter_messages import NO_ADAPTER
-from ..protocol.messages import Prompt, Said, SequenceEnded, sequence_id, values
+from ..protocol.messages import Prompt, Said, SequenceEnded, sequence_id
 from ..protocol.parameters.sampling import SamplingParams
+from ..protocol.wire import values
 from .grammar.calls import CallWatch, Guide
 from .grammar.constraint import Busy, Constraint
 from .grammar.remote import RemoteConstraint

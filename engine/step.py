@@ -7,7 +7,8 @@ from itertools import repeat
 
 from ..protocol.layer_groups import DiskOrders, GroupChanges
 from ..protocol.media import Encode, MediaRows
-from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan, column
+from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
+from ..protocol.wire import column
 from .memory.cache import Additions, ForkedTables
 from .memory.offload import NO_MOVES, Moves
 from .request import Sequence

@@ -1,12 +1,10 @@
 """Every message that passes between two processes of a tree, in the order of a request's life.
 
-Values that each row of a step has are sent as packed columns (native byte order, one machine); rare ones are sent as a
-list of structs. `column` and `values` pack and unpack. A *sequence* is one sample of a request: its id is
-`sequence_id(request_id, sample)`, unique in the life of the tree and never reused.
+Values that each row of a step has are sent as packed columns (`wire.py`); rare ones are sent as a list of structs. A
+*sequence* is one sample of a request: its id is `sequence_id(request_id, sample)`, unique in the life of the tree and
+never reused.
 """
 
-from array import array
-from collections.abc import Iterable
 from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
@@ -21,28 +19,6 @@ from .stats import StartProgress, Stats, StatsQuery
 from .wire import Message, Part
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-
-
-def column(values: Iterable[int]) -> bytes:
-    """Pack int32 values."""
-    return array("i", values).tobytes()
-
-
-def wide_column(values: Iterable[int]) -> bytes:
-    """Pack int64 values."""
-    return array("q", values).tobytes()
-
-
-def values(packed: bytes) -> "array[int]":
-    return array("i", packed)
-
-
-def float_values(packed: bytes) -> "array[float]":
-    return array("f", packed)
-
-
-def wide_values(packed: bytes) -> "array[int]":
-    return array("q", packed)
 
 
 def sequence_id(request_id: int, sample: int) -> int:
@@ -187,11 +163,14 @@ class NewSlot(Part):
     # If not 0, the row samples nothing: its result has this many candidates, and its next token is sent as a forced
     # one.
     num_candidates: int = 0
-    num_drafted: int = 0  # tokens at the history's end that are drafts: at the place of each, one is drawn all the same
+    num_drafted: int = (
+        0  # tokens at the history's end that are claimed: at the place of each, one is drawn all the same
+    )
+    store: bytes = b""  # sequences with the same key may draft from each other's answers; empty: from none
+    expected: bytes = b""  # int32: what an earlier run answered here, from its first token on
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
     positions: bytes = b""  # of its prompt, likewise int32 [3, num_prompt]; later tokens continue from the largest
-    expected: bytes = b""  # int32: what an earlier run answered here, from its first token on
 
 
 class ForcedTokens(Part):
@@ -243,6 +222,7 @@ class StepPlan(Message):
     new: list[NewSlot] = []
     forced: list[ForcedTokens] = []
     forks: list[Fork] = []
+    rooms: bytes = b""  # per row, how many drafts it may compute besides; empty: no row any
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
     dropped_entries: bytes = b""  # whose rows may be dropped
     encodes: list[Encode] = []
@@ -257,6 +237,14 @@ class StepPlan(Message):
         if self.new or self.freed or self.forced or self.forks or self.masked or self.dropped_entries:
             return False
         return not (self.encodes or self.media or self.layered or any(group.copies for group in self.groups))
+
+
+class Drafts(Message):
+    """Rank 0 → engine, at once: the drafts of a step's masked rows, so that their masks can be computed."""
+
+    step: int
+    rows: list[int]
+    token_ids: list[bytes]  # int32, of each of these rows
 
 
 class MaskFrame(Message):
@@ -299,6 +287,7 @@ class StepResult(Message):
     # Pairs, for rows that watch for repetition: the row, and 1 if its token was at least as likely as its threshold,
     # else 0.
     certainty: bytes = b""
+    num_drafted: bytes = b""  # per row, how many drafts it had; empty: none had any
 
 
 # --- a request on its way out ---------------------------------------------------------------------------------------
@@ -343,6 +332,8 @@ class SequenceEnded(Part):
     error_code: int = 200
     error_msg: str | None = None
     score: Score | None = None
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0  # of these
 
 
 class Tokens(Message):
@@ -390,7 +381,7 @@ class Deltas(Message):
     deltas: list[Delta]
 
 
-FromWorker = StepResult | Loaded | Allocated | AboutDisk
+FromWorker = StepResult | Drafts | Loaded | Allocated | AboutDisk
 EngineInbox = Generate | Abort | FromWorker | Stop | StatsQuery | AboutAdapters | GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop

@@ -36,6 +36,8 @@ class Stats(Message):
     stored_blocks: int = 0  # on disk
     fetched_blocks: int = 0  # from disk, instead of computing them again
     encoded_media: int = 0  # pictures and videos
+    draft_tokens: int = 0
+    accepted_tokens: int = 0  # drafts that were the tokens drawn
     query: int = 0  # the query that this answers
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones
     kv_bytes: int = 0  # of keys, values and states of all groups of layers, on each rank

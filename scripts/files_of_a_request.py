@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 # Python runs it in every process whose path leads to it.
-_HOOK = '''
+_HOOK = """
 import os, sys, threading
 seen, folder, root = set(), os.environ["FILES_OF"], os.environ["FILES_ROOT"] + os.sep
 def note(frame, event, argument):
@@ -26,7 +26,7 @@ def note(frame, event, argument):
                 file.write(name[len(root):] + "\\n")
 sys.setprofile(note)
 threading.setprofile(note)
-'''
+"""
 _SCRIPT = """
 import io, os
 from pathlib import Path

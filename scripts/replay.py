@@ -19,11 +19,12 @@ import msgspec
 from penstock.frontend.models.model_files import find_model
 from penstock.protocol.adapter_messages import LoadAdapter, UnloadAdapter
 from penstock.protocol.errors import AdapterError
-from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, WorkerInbox, values
+from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, WorkerInbox
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
 from penstock.protocol.processes.recording import RecordedMessage, read_recording
 from penstock.protocol.processes.trace import Trace
+from penstock.protocol.wire import values
 from penstock.worker.lora.adapters import AdapterBank
 from penstock.worker.start.start import Start
 

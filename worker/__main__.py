@@ -11,22 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 from ..protocol.adapter_messages import AdapterOrder
-from ..protocol.messages import (
-    Allocate,
-    Allocated,
-    Loaded,
-    MaskFrame,
-    StepPlan,
-    StepResult,
-    Stop,
-    WorkerInbox,
-    values,
-)
+from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, StepResult, Stop, WorkerInbox
 from ..protocol.processes.child import Child, run_child
 from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
 from ..protocol.stats import StartProgress
+from ..protocol.wire import values
 from .importing import no_collections
 
 

@@ -14,9 +14,7 @@ for status in (engine.install_model(config), engine.start_model("pocket")):
 tokenizer = loader.get_tokenizer()
 question = [{"role": "user", "content": "What is the capital of Italy?"}]
 generation = loader.create_reference_generation_config_builder(config).do_sample(False)
-status, handle, queue = engine.start_request_text(
-    "pocket", loader, tokenizer.apply_chat_template(question), generation
-)
+status, handle, queue = engine.start_request_text("pocket", loader, tokenizer.apply_chat_template(question), generation)
 
 tokens = []
 while (elements := queue.Get()) is not None:

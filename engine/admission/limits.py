@@ -11,8 +11,8 @@ from typing import Protocol
 from ...protocol.layer_groups import CHECKPOINT_EVERY, GroupPlan
 from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import values
 from ...protocol.options.config import EngineConfig
+from ...protocol.wire import values
 from ...records import dataclass
 from ..media.encoder import NO_ENCODER
 from ..media.request_media import RequestMedia

@@ -9,8 +9,9 @@ from heapq import nlargest
 from math import inf
 from typing import NamedTuple
 
-from ...protocol.messages import Candidates, FinishReason, Score, float_values, values
+from ...protocol.messages import Candidates, FinishReason, Score
 from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.wire import float_values, values
 from ..request import Request, Sequence
 
 

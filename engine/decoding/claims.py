@@ -10,7 +10,8 @@ and drawn again.
 from array import array
 from collections.abc import Iterator
 
-from ...protocol.messages import SequenceEnded, StepResult, values
+from ...protocol.messages import SequenceEnded, StepResult
+from ...protocol.wire import values
 from ..publisher import Publisher
 from ..request import Sequence
 

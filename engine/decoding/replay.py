@@ -8,7 +8,8 @@ replayed once that is done. Nothing is published: the detokenizer gets the token
 
 from array import array
 
-from ...protocol.messages import Said, SequenceEnded, float_values, values
+from ...protocol.messages import Said, SequenceEnded
+from ...protocol.wire import float_values, values
 from ..request import Sequence
 
 

@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Iterator
 from itertools import islice
 
-from ...protocol.messages import SequenceEnded, StepResult, values
+from ...protocol.messages import SequenceEnded, StepResult
+from ...protocol.wire import values
 from ..admission.queue import WaitingQueue
 from ..grammar.constraint import Busy
 from ..publisher import Publisher

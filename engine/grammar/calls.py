@@ -9,8 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from ...protocol.messages import Prompt, column
+from ...protocol.messages import Prompt
 from ...protocol.parameters.guided import CallGuide, Grammar, Thought
+from ...protocol.wire import column
 from .constraint import Constraint, GrammarMatcher
 from .thoughts import ThoughtState
 

@@ -7,9 +7,10 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from ...protocol.messages import MaskFrame, column, mask_bytes, values
+from ...protocol.messages import MaskFrame, mask_bytes
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.wire import column, values
 from ..request import Request, Sequence
 from ..step import ScheduledStep
 from .calls import Guide

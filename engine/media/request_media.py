@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...protocol.media import Medium
-from ...protocol.messages import column, values
+from ...protocol.wire import column, values
 from .work import patches_of_frame
 
 

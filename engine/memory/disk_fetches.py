@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...protocol.layer_groups import BlocksFetched, FetchBlocks, joined
-from ...protocol.messages import column
+from ...protocol.wire import column
 from ..request import Sequence
 from .full_blocks import in_pool
 from .group_memory import Found, GroupMemory, KeysOfGroup

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.layer_groups import BlocksStored, StoreBlocks, joined
-from ...protocol.messages import column
+from ...protocol.wire import column
 from ..request import Sequence
 from .blocks import BlockPool
 from .group_memory import GroupMemory, KeysOfGroup

@@ -1,12 +1,12 @@
 """A daemon's settings, including its models and their options, read from the command line and a TOML file.
 
-    keep_alive = 600            # seconds of quiet until a model is unloaded; inf: never
-    [models.pocket]
-    model = "pocket"
-    max_num_seqs = 16           # any option of EngineConfig
-    preload = true              # load at the start, and again should it die
-    [http]
-    address = "127.0.0.1:8000"  # and any option of HttpOptions; `http = false`: none
+keep_alive = 600            # seconds of quiet until a model is unloaded; inf: never
+[models.pocket]
+model = "pocket"
+max_num_seqs = 16           # any option of EngineConfig
+preload = true              # load at the start, and again should it die
+[http]
+address = "127.0.0.1:8000"  # and any option of HttpOptions; `http = false`: none
 """
 
 import math

@@ -173,9 +173,7 @@ class Endpoint:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         active = ActiveRequest((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
         log_entry_of(scope).prompts = active.prompts
-        return Call(
-            self._server, salt, charge.client, charge, num_bytes, active, named, query, log_entry_of(scope)
-        )
+        return Call(self._server, salt, charge.client, charge, num_bytes, active, named, query, log_entry_of(scope))
 
     async def _answer(self, call: Call, body: bytearray, sender: "_ReplySender") -> None:
         if self._body is None:

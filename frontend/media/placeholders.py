@@ -16,7 +16,7 @@ import numpy
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.media import Medium, MediumKind
-from ...protocol.messages import column
+from ...protocol.wire import column
 from ..text.tokenizer import Tokenizer
 from .decoded import DecodedMedium
 from .families.family import Family, Grid, Replacement

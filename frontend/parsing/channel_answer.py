@@ -117,9 +117,7 @@ class ChannelReader(PiecewiseReader):
             return self._go_on(self._in_text)
         return found is not None and self._begin_message(*found)
 
-    def _in_header(
-        self, attempt: "_Attempt", mark: str, add: Callable[[str], None], body: Callable[[], bool]
-    ) -> bool:
+    def _in_header(self, attempt: "_Attempt", mark: str, add: Callable[[str], None], body: Callable[[], bool]) -> bool:
         """Read a mark: it opens a header, or belongs to the body around it."""
         found = self._found(attempt)
         if isinstance(found, NoHeader):

@@ -167,9 +167,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
     ),
     "hunyuan": CallMarks((CallForm("<tool_calls>", JsonCalls, "</tool_calls>", bodies=_LIST),)),
     "phi4-mini": CallMarks((CallForm("functools", JsonCalls),)),
-    "pythonic": CallMarks(
-        (CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")
-    ),
+    "pythonic": CallMarks((CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")),
     "gpt-oss": CallMarks(
         (
             CallForm(

@@ -44,9 +44,7 @@ def _forced(thoughts: ThoughtMarks) -> str:
 
 def spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
     """All usual tokenizations of the marks, except those that contain another one."""
-    written = {
-        tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND
-    }
+    written = {tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND}
     kept: list[tuple[int, ...]] = []
     for ids in sorted(written, key=len):
         if ids and not any(_holds(ids, shorter) for shorter in kept):

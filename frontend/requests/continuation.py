@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Logprobs, Prompt, Said, sequence_id, values
+from ...protocol.messages import Logprobs, Prompt, Said, sequence_id
 from ...protocol.outputs import LogprobsByToken
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.wire import values
 
 _INT = 4  # bytes of a column's entry
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Prompt, column, values
+from ...protocol.messages import Prompt
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.guided import CallGuide, Grammar
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.wire import column, values
 from ..media.door import MediaDoor
 from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
 from ..structured import CallGuides

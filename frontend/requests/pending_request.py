@@ -13,17 +13,9 @@ from typing import NamedTuple
 import msgspec
 
 from ...protocol.media import num_rows
-from ...protocol.messages import (
-    Delta,
-    Logprobs,
-    Prompt,
-    Said,
-    float_values,
-    request_and_sample,
-    sequence_id,
-    values,
-)
+from ...protocol.messages import Delta, Logprobs, Prompt, Said, request_and_sample, sequence_id
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
+from ...protocol.wire import float_values, values
 from ..parsing import PiecewiseReader
 from .budget import BudgetError, Charge
 from .prompts import ParsedPrompt

@@ -17,9 +17,10 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Said, column
+from ...protocol.messages import Said
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.wire import column
 from ..media.sources.encoded_media import EncodedMedium
 from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
 from .continuation import Continuation

@@ -17,11 +17,12 @@ import msgspec
 
 from ...protocol.errors import RequestError
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Prompt, column, values
+from ...protocol.messages import Prompt
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.wire import column, values
 
 if TYPE_CHECKING:
     from ..models.facts import ModelFacts

@@ -29,8 +29,6 @@ from ...protocol.messages import (
     Stop,
     Timing,
     Tokens,
-    values,
-    wide_values,
 )
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.child import Child, run_child
@@ -38,6 +36,7 @@ from ...protocol.processes.faults import passing
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.sockets import Outbox
 from ...protocol.processes.trace import Trace
+from ...protocol.wire import values, wide_values
 from .incremental import Decoding, IncrementalDecoder
 from .stop_strings import StopChecker, StopSearch, StopWords
 from .tokenizer_files import read_decoding

@@ -3,7 +3,6 @@
 What is quantized for an integer product is written where `Quantized` says, by whoever writes the row.
 """
 
-
 import numpy
 
 from ...records import dataclass

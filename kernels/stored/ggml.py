@@ -3,7 +3,6 @@
 `ggml_blocks.py` says what they mean. The bytes may be a view of the file, and nothing is widened as a whole.
 """
 
-
 import numpy
 
 from ...records import dataclass

@@ -11,7 +11,7 @@ from typing import Any
 from penstock import SamplingParams
 from penstock.frontend.session.attached.connection import DaemonConnection
 from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, Attached, OutputDeltas, WireRequest
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 
 _TAKEN = 1 << 18
 _EVENT = b"data: {"

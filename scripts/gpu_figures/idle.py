@@ -19,9 +19,10 @@ from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
+from penstock.protocol.messages import MaskFrame, Prompt, StepResult
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.protocol.wire import column, values
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner

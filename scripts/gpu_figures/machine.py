@@ -1,6 +1,6 @@
 """What this machine has, and what of the packages that the checks need is missing; its status is 1 if any is.
 
-    python machine.py
+python machine.py
 """
 
 import importlib.metadata

@@ -4,8 +4,9 @@ from builders.tokenizer_kinds import KINDS
 
 from penstock.frontend.text.detokenizer import Detokenizer
 from penstock.frontend.text.incremental import Decoding
-from penstock.protocol.messages import SequenceEnded, SequenceOpened, Tokens, column, values, wide_column
+from penstock.protocol.messages import SequenceEnded, SequenceOpened, Tokens
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column, values, wide_column
 
 DECODING = Decoding(KINDS["byte_level"]())
 EOS = DECODING.backend.token_to_id("<|end|>")

@@ -19,7 +19,7 @@ from penstock.protocol.layer_groups import (
     joined,
     keys_in,
 )
-from penstock.protocol.messages import values
+from penstock.protocol.wire import values
 from penstock.worker.stand_in.runner import StandInWorker
 
 Contents = dict[tuple[int, bytes], list[Any]]  # by group and key

@@ -28,12 +28,10 @@ from penstock.protocol.messages import (
     StepPlan,
     StepResult,
     Tokens,
-    column,
     sequence_id,
-    values,
-    wide_values,
 )
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column, values, wide_values
 from penstock.worker.stand_in.media import Row, content_of
 from penstock.worker.stand_in.runner import Slot, StandInWorker, next_token
 

@@ -19,8 +19,9 @@ from penstock.engine.grammar.constraints import Constraints
 from penstock.engine.grammar.remote import RemoteConstraint, Report, SequenceStart
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
-from penstock.protocol.messages import MaskFrame, Prompt, StepPlan, values
+from penstock.protocol.messages import MaskFrame, Prompt, StepPlan
 from penstock.protocol.parameters.guided import CallGuide, Grammar, Thought
+from penstock.protocol.wire import values
 
 Script = Sequence[Sequence[int]]
 

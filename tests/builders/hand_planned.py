@@ -12,9 +12,10 @@ from torch import Tensor
 from penstock.kernels.arrays import FLOAT32
 from penstock.kernels.torch.sampling import TensorSampling
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import ChunkLayers, NewSlot, StepPlan, StepResult, column, values
+from penstock.protocol.messages import ChunkLayers, NewSlot, StepPlan, StepResult
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.protocol.wire import column, values
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.torch.staged_tier import second_tier
 from penstock.worker.backends.torch.tensor_cache import KVCache

@@ -27,13 +27,11 @@ from penstock.protocol.messages import (
     StepPlan,
     StepResult,
     Tokens,
-    column,
     sequence_id,
-    values,
-    wide_values,
 )
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.trace import Trace
+from penstock.protocol.wire import column, values, wide_values
 from penstock.worker.description.groups import groups_of
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner

@@ -15,8 +15,9 @@ from torch import Tensor
 from penstock.kernels.torch.arrays import tensor_of
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.media import Encode, MediaRows
-from penstock.protocol.messages import NewSlot, StepPlan, column, float_values, values
+from penstock.protocol.messages import NewSlot, StepPlan
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column, float_values, values
 from penstock.worker.start.model import Model
 
 _TOP = 5  # log-probabilities of each token

@@ -12,7 +12,8 @@ from builders.seeing_models import END, ERNIE, IMAGE, SIDE, SQUARES, START, VIDE
 from torch import Tensor
 
 from penstock.protocol.media import Encode, Medium, MediumKind
-from penstock.protocol.messages import Prompt, column
+from penstock.protocol.messages import Prompt
+from penstock.protocol.wire import column
 
 
 @dataclass

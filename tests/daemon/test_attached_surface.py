@@ -25,7 +25,8 @@ from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.attached.request import AttachedRequest
 from penstock.protocol.attach import daemon_socket
-from penstock.protocol.messages import Said, column
+from penstock.protocol.messages import Said
+from penstock.protocol.wire import column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 TALK = [{"role": "user", "content": "What is 12 + 7?"}]

@@ -27,7 +27,7 @@ from penstock.protocol.attach import (
     WireRequest,
     frame,
 )
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 LONG = SamplingParams(max_tokens=900, ignore_eos=True)

@@ -25,12 +25,11 @@ from penstock.protocol.messages import (
     Logprobs,
     Prompt,
     Started,
-    column,
     request_and_sample,
     sequence_id,
-    values,
 )
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column, values
 
 SLOTS = 3
 

@@ -13,8 +13,9 @@ from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.messages import NewSlot, Prompt, column, float_values, values
+from penstock.protocol.messages import NewSlot, Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import column, float_values, values
 from penstock.worker.stand_in.runner import VOCAB_SIZE, Slot, likely_tokens
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]

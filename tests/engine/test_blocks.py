@@ -10,7 +10,7 @@ from builders.engine_harness import Harness, answer, prompt
 
 from penstock.engine.memory.blocks import BlockPool
 from penstock.engine.memory.keys import next_key, root_key
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 
 
 def key(number: int) -> bytes:

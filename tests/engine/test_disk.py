@@ -9,7 +9,8 @@ from builders.engine_harness import Harness, prompt
 
 from penstock.engine.memory.disk_fetches import PATIENCE
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import FailedRow, column
+from penstock.protocol.messages import FailedRow
+from penstock.protocol.wire import column
 
 BLOCK = 4
 PREFIX = [(7 * place) % 500 for place in range(200)]

@@ -4,7 +4,7 @@ import pytest
 from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 
 ASKED = prompt(1, [3, 1, 4, 1, 5], max_tokens=20)
 FREE = answer(ASKED, 0, 128)[0]

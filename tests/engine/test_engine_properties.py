@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from penstock.engine.memory import disk_stores
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan, Medium
-from penstock.protocol.messages import FailedRow, Prompt, Said, column, request_and_sample, sequence_id, values
+from penstock.protocol.messages import FailedRow, Prompt, Said, request_and_sample, sequence_id
+from penstock.protocol.wire import column, values
 
 MAX_MODEL_LEN = 60
 

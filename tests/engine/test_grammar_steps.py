@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from penstock.engine.grammar.constraint import Busy
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import Prompt, Said, column, sequence_id, values
+from penstock.protocol.messages import Prompt, Said, sequence_id
 from penstock.protocol.parameters.guided import CallGuide
+from penstock.protocol.wire import column, values
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
 END = 511

@@ -10,8 +10,9 @@ from builders.erratic_pace import hold_back
 
 from penstock.engine.memory.states import States
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import FailedRow, column, sequence_id
+from penstock.protocol.messages import FailedRow, sequence_id
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import column
 
 BLOCK = 4
 FULL, WINDOW, STATES = GroupPlan("full", 1, 1, 200), GroupPlan("window", 1, 1, 40, 10), GroupPlan("state", 1, 1, 12)

@@ -30,15 +30,13 @@ from penstock.protocol.messages import (
     Stop,
     Tokens,
     WorkerInbox,
-    column,
-    values,
-    wide_column,
 )
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.processes.trace import Trace
 from penstock.protocol.stats import Stats, StatsQuery
+from penstock.protocol.wire import column, values, wide_column
 from penstock.worker.stand_in.runner import StandInWorker
 
 

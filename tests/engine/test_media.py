@@ -11,7 +11,8 @@ from builders.engine_harness import Harness, medium, prompt
 from msgspec.structs import replace
 
 from penstock.protocol.media import MediaPlan
-from penstock.protocol.messages import Prompt, StepPlan, values
+from penstock.protocol.messages import Prompt, StepPlan
+from penstock.protocol.wire import values
 
 PLAN = MediaPlan(num_rows=20, row_bytes=1, num_layers=4, most_patches=1000, most_of_frame=500)
 PLACEHOLDER = 500

@@ -7,8 +7,9 @@ from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.engine.memory.offload import SecondTierIndex
-from penstock.protocol.messages import FailedRow, column, values
+from penstock.protocol.messages import FailedRow
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import column, values
 
 PREFIX = [(7 * place) % 500 for place in range(40)]
 

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
-from penstock.protocol.messages import ChunkLayers, FailedRow, Prompt, sequence_id, values
+from penstock.protocol.messages import ChunkLayers, FailedRow, Prompt, sequence_id
+from penstock.protocol.wire import values
 
 BUDGET, LONG = 128, 490  # tokens of a step, and of a prompt
 WITHOUT = 0.04  # seconds of a step without prompts

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from penstock.engine.admission.limits import Limits
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
-from penstock.protocol.messages import column, values
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import column, values
 
 
 def memory_plan(device: str) -> MemoryPlan:

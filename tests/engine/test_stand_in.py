@@ -4,16 +4,9 @@ import pytest
 from builders.cases import for_each
 
 from penstock.protocol.layer_groups import GroupChanges, GroupPlan
-from penstock.protocol.messages import (
-    Fork,
-    MaskFrame,
-    NewSlot,
-    StepPlan,
-    StepResult,
-    column,
-    values,
-)
+from penstock.protocol.messages import Fork, MaskFrame, NewSlot, StepPlan, StepResult
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column, values
 from penstock.worker.plan_error import PlanError
 from penstock.worker.stand_in.runner import StandInWorker
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders
 
 from penstock.frontend.text.incremental import Decoding
-from penstock.protocol.messages import Logprobs, SequenceEnded, SequenceResumed, column, values
+from penstock.protocol.messages import Logprobs, SequenceEnded, SequenceResumed
+from penstock.protocol.wire import column, values
 
 DECODINGS = {kind: Decoding(make()) for kind, make in KINDS.items()}
 kinds = st.sampled_from(sorted(KINDS))

@@ -11,9 +11,10 @@ from penstock import BeamSearchParams, SamplingParams
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
 from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
-from penstock.protocol.messages import Said, column
+from penstock.protocol.messages import Said
 from penstock.protocol.outputs import Logprob
 from penstock.protocol.parameters.guided import GuidedDecodingParams
+from penstock.protocol.wire import column
 
 PROMPT = list(range(10, 50))
 

@@ -15,10 +15,11 @@ from penstock.frontend.text.chat import render
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
-from penstock.protocol.messages import Delta, column, sequence_id
+from penstock.protocol.messages import Delta, sequence_id
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.outputs import CompletionOutput, RequestOutput
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column
 
 ANSWER = (
     "<think>\nTwo cities.\n</think>\n\nLet me look.\n"

@@ -14,8 +14,9 @@ from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Stream
 from penstock.protocol.errors import EngineDeadError
-from penstock.protocol.messages import Delta, Logprobs, Prompt, Timing, column, sequence_id
+from penstock.protocol.messages import Delta, Logprobs, Prompt, Timing, sequence_id
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column
 
 
 def pending(n: int = 1, notify=lambda request: None) -> PendingRequest:

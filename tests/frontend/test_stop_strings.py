@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.frontend.text.stop_strings import StopChecker
-from penstock.protocol.messages import Said, column, values
+from penstock.protocol.messages import Said
+from penstock.protocol.wire import column, values
 
 
 def checked(pieces, stop, **options):

@@ -30,7 +30,8 @@ from penstock.frontend.http.answers.long_json import PIECE_BYTES, LongJson
 from penstock.frontend.http.requests.decoding import Outline, check_levels, decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
-from penstock.protocol.messages import Logprobs, column
+from penstock.protocol.messages import Logprobs
+from penstock.protocol.wire import column
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=200),

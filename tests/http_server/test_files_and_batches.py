@@ -196,9 +196,9 @@ def test_a_batch_has_the_answers_of_a_job_byte_for_byte(model, endpoint, tmp_pat
     assert (batch.status, batch.metadata, batch.model) == ("completed", {"a": "b"}, "pocket")
     assert (batch.request_counts.completed, batch.request_counts.failed, batch.request_counts.total) == (7, 1, 8)
     if endpoint == CHATS:  # the others' limit is the context, or 16
-        job = asyncio.run_coroutine_threadsafe(
-            llm.batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), loop
-        ).result(BOUND)
+        job = asyncio.run_coroutine_threadsafe(llm.batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), loop).result(
+            BOUND
+        )
         assert found == [job.output.read_bytes(), job.errors.read_bytes()]
     assert [json.loads(each)["custom_id"] for each in found[0].splitlines()] == [f"r{n}" for n in range(7)]
     assert "'colour'" in json.loads(found[1])["response"]["body"]["error"]["message"]

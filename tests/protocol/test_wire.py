@@ -19,24 +19,14 @@ from penstock import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 from penstock.protocol.errors import EngineDeadError, RequestError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import (
-    Abort,
-    EngineInbox,
-    StepPlan,
-    WorkerInbox,
-    column,
-    request_and_sample,
-    sequence_id,
-    values,
-    wide_column,
-    wide_values,
-)
+from penstock.protocol.messages import Abort, EngineInbox, StepPlan, WorkerInbox, request_and_sample, sequence_id
 from penstock.protocol.outputs import FunctionCall, Samples, ToolCall
 from penstock.protocol.packed import MOST_VALUES, array_length, unpacked_bytes
 from penstock.protocol.processes.recording import Recorder, read_recording
 from penstock.protocol.processes.runtime_directory import RuntimeDirectory, runtime_base
 from penstock.protocol.processes.sockets import MARK, Inbox, Outbox
 from penstock.protocol.processes.trace import Trace
+from penstock.protocol.wire import column, values, wide_column, wide_values
 
 
 @pytest.fixture

@@ -16,19 +16,9 @@ from builders.watching import assert_gone, bounded, tree_processes
 
 from penstock import LLM, EngineDeadError, SamplingParams
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import (
-    Delta,
-    Deltas,
-    Generate,
-    Prompt,
-    StepPlan,
-    StepResult,
-    Stop,
-    Tokens,
-    sequence_id,
-    wide_column,
-)
+from penstock.protocol.messages import Delta, Deltas, Generate, Prompt, StepPlan, StepResult, Stop, Tokens, sequence_id
 from penstock.protocol.processes.sockets import MARK
+from penstock.protocol.wire import wide_column
 
 SOCKETS = ("frontend", "engine", "detokenizer", "worker0")
 REQUESTS = 100

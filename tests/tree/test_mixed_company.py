@@ -26,7 +26,8 @@ from penstock.frontend.requests.continuation import Continuation, packed_logprob
 from penstock.frontend.requests.prompts import RenderedPrompt
 from penstock.frontend.requests.receipt import Receipt, packed_ids
 from penstock.frontend.verify.verdict import Verdict
-from penstock.protocol.messages import Said, column
+from penstock.protocol.messages import Said
+from penstock.protocol.wire import column
 
 PERSON = {
     "type": "object",

@@ -23,7 +23,8 @@ from penstock.frontend.http.schemas.chat import ContentPart
 from penstock.frontend.media.sources.encoded_media import OPTIONS as OPTIONS_OF_MEDIA
 from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.private import PrivateSession
-from penstock.protocol.messages import Said, column
+from penstock.protocol.messages import Said
+from penstock.protocol.wire import column
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64, "block_size": 16}
 PARAMS = SamplingParams(max_tokens=4, temperature=0)

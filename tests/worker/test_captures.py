@@ -18,7 +18,8 @@ from builders.runner_harness import fast_steps, no_mask, slotted_runner
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.paged import DeviceRows, PromptRows
-from penstock.protocol.messages import ForcedTokens, StepPlan, column
+from penstock.protocol.messages import ForcedTokens, StepPlan
+from penstock.protocol.wire import column
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton import graph_capture
 from penstock.worker.backends.triton.decoder import all_contexts, all_sizes, fitting_context, fitting_size

@@ -19,8 +19,9 @@ from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, engine_of, prompt
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.messages import Prompt, column, values
+from penstock.protocol.messages import Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import column, values
 from penstock.worker.start.model import Model
 
 WINDOW = {"sliding_window": 24}

@@ -27,7 +27,7 @@ from penstock.protocol.layer_groups import (
     joined,
     keys_in,
 )
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 from penstock.worker.disk import segment as segments
 from penstock.worker.disk.disk import Staging, WorkerDisk
 from penstock.worker.disk.segment import SegmentWriter, checksum

@@ -12,7 +12,7 @@ from builders.cases import for_each
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.layer_groups import ABSENT, GroupChanges
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.description.config import ModelConfig, read_config
 from penstock.worker.description.groups import groups_of

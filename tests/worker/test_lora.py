@@ -23,8 +23,9 @@ from torch import Tensor
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.protocol.errors import AdapterError
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
+from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.start.model import Model
 from penstock.worker.steps.slots import SlotTable

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import StepPlan, StepResult, column
+from penstock.protocol.messages import StepPlan, StepResult
+from penstock.protocol.wire import column
 from penstock.worker.plan_error import PlanError
 from penstock.worker.runner import Runner
 from penstock.worker.start.model import Model

@@ -19,7 +19,8 @@ from builders.hand_planned import (
 )
 from builders.runner_harness import no_mask
 
-from penstock.protocol.messages import ForcedTokens, Fork, MaskFrame, StepPlan, column, values
+from penstock.protocol.messages import ForcedTokens, Fork, MaskFrame, StepPlan
+from penstock.protocol.wire import column, values
 from penstock.worker.steps import logprobs as logprobs_module
 from penstock.worker.steps.slots import PlanError
 

@@ -12,7 +12,7 @@ from penstock.kernels.arrays import BFLOAT16, FLOAT16, FLOAT32, Array
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import KV_DTYPES
 from penstock.kernels.torch.arrays import array_of, tensor_of
-from penstock.protocol.messages import column
+from penstock.protocol.wire import column
 from penstock.worker.backends.torch.staged_tier import StagedTier, _contiguous_cells, second_tier
 from penstock.worker.backends.torch.tensor_cache import DeviceKVCache, KVCache
 from penstock.worker.kv.kv_cache import Blocks, KVShape, NativeKVCache

@@ -9,8 +9,9 @@ from builders.runner_harness import Answer, TinyEngine, engine_of
 from builders.seeing_models import seeing_model
 from builders.seeing_scenes import Scene
 
-from penstock.protocol.messages import Prompt, values
+from penstock.protocol.messages import Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import values
 from penstock.worker.start.model import Model
 
 TURNS, BLOCK = 5, 16

@@ -15,8 +15,9 @@ from penstock.kernels.cpu.library import load
 from penstock.kernels.cpu.structs import DrawColumns, Step
 from penstock.kernels.torch.arrays import array_of
 from penstock.protocol.layer_groups import GroupChanges
-from penstock.protocol.messages import StepPlan, column
+from penstock.protocol.messages import StepPlan
 from penstock.protocol.parameters.beams import BeamSearchParams
+from penstock.protocol.wire import column
 from penstock.worker.backends.native.fast_decode import _slots, _tables
 from penstock.worker.steps.slots import SlotTable
 

@@ -29,8 +29,8 @@ from ...protocol.layer_groups import (
     joined,
     keys_in,
 )
-from ...protocol.messages import values
 from ...protocol.processes.faults import point
+from ...protocol.wire import values
 from ..kv.second_tier import SecondTier
 from .segment import Segment, SegmentWriter
 from .segment_folder import Location, SegmentFolder, keys_by_group

@@ -11,7 +11,8 @@ import numpy
 from ...kernels.arrays import Array, DeviceArray
 from ...kernels.operands import PlacedRows
 from ...protocol.media import Encode, MediaRows
-from ...protocol.messages import StepPlan, values
+from ...protocol.messages import StepPlan
+from ...protocol.wire import values
 from ..plan_error import PlanError, require
 from .arrangement import arrangement_of
 from .encoder_pass import EncoderPass

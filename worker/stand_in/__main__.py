@@ -15,12 +15,13 @@ from ...protocol.files.model_file import read_model_json
 from ...protocol.layer_groups import BlocksStored, GroupPlan
 from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox, values
+from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
 from ...protocol.options.config import EngineConfig
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.processes.launch import Launch
 from ...protocol.processes.sockets import Outbox
+from ...protocol.wire import values
 from .runner import VOCAB_SIZE, StandInWorker
 
 _CONTEXT = 4096

@@ -8,7 +8,8 @@ represented by the hash of its medium and the row's number.
 from collections.abc import Iterator, Sequence
 
 from ...protocol.media import Encode, MediaPlan, MediaRows
-from ...protocol.messages import StepPlan, values
+from ...protocol.messages import StepPlan
+from ...protocol.wire import values
 from ...records import dataclass
 from ..plan_error import PlanError
 

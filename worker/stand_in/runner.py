@@ -22,11 +22,10 @@ from ...protocol.messages import (
     NewSlot,
     StepPlan,
     StepResult,
-    column,
-    values,
 )
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.faults import point
+from ...protocol.wire import column, values
 from ..plan_error import PlanError
 from .contents import AnyContents, RowSpan, StateContents, StateSlot, contents_of
 from .media import MediaMemory, Row

@@ -11,7 +11,8 @@ import numpy
 
 from ...kernels.arrays import DeviceArray
 from ...kernels.sampling import RankedLogprobs, Sampling
-from ...protocol.messages import Candidates, FailedRow, Logprobs, column
+from ...protocol.messages import Candidates, FailedRow, Logprobs
+from ...protocol.wire import column
 from ...records import dataclass
 from ..device import Device
 from ..sampler import FAULTS

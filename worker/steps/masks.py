@@ -2,7 +2,8 @@
 
 import numpy
 
-from ...protocol.messages import MaskFrame, StepPlan, mask_bytes, values
+from ...protocol.messages import MaskFrame, StepPlan, mask_bytes
+from ...protocol.wire import values
 from ...records import dataclass
 from ..plan_error import PlanError
 from ..sampler import Mask

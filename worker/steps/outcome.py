@@ -8,7 +8,8 @@ from dataclasses import field
 
 import numpy
 
-from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult, column
+from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult
+from ...protocol.wire import column
 from ...records import dataclass
 from ..device import HostCopy
 from ..sampler import FAULTS

@@ -1,6 +1,5 @@
 """The rows of one step with their counts, which the host knows without waiting for a device."""
 
-
 import numpy
 
 from ...kernels.states import Segments

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ....protocol.attach import Failed, Failure, OutputDelta, OutputDeltas, SaidMore
-from ....protocol.messages import Said, column
+from ....protocol.messages import Said
 from ....protocol.outputs import CompletionOutput, RequestOutput
-from ....protocol.wire import Message
+from ....protocol.wire import Message, column
 from ...requests.budget import BudgetError
 from ...requests.continuation import since
 from ...requests.pending_request import PendingRequest

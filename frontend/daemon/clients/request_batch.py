@@ -11,10 +11,10 @@ import msgspec
 
 from ....protocol.attach import MOST_REQUESTS, PackedAsk, WireConversation, WireRequest
 from ....protocol.errors import PenstockError, RequestError
-from ....protocol.messages import values
 from ....protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ....protocol.parameters.beams import BeamSearchParams
 from ....protocol.parameters.sampling import SamplingParams
+from ....protocol.wire import values
 from ...media.sources.encoded_media import unpacked_media
 from ...requests.prompts import ParsedPrompt, of_receipt, parse_prompt
 from ...requests.receipt import Receipt

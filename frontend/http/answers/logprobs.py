@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from ....protocol.messages import Logprobs, float_values, values
+from ....protocol.messages import Logprobs
 from ....protocol.outputs import Logprob, LogprobsByToken
+from ....protocol.wire import float_values, values
 from ...requests.pending_request import positions
 from ..schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from ..schemas.completions import CompletionLogprobs

@@ -150,14 +150,11 @@ class ResponseItems:
             content = [TextPart(text="", type="reasoning_text")]
             return OutputItem(id=self._id("rs"), type="reasoning", status="in_progress", summary=[], content=content)
         content = [TextPart(text="", type="output_text", annotations=[], logprobs=[])]
-        return OutputItem(
-            id=self._id("msg"), type="message", status="in_progress", role="assistant", content=content
-        )
+        return OutputItem(id=self._id("msg"), type="message", status="in_progress", role="assistant", content=content)
 
     def _id(self, kind: str) -> str:
         digits = secrets.token_hex(12) if self._digits is None else f"{self._digits}{next(self._numbers) or ''}"
         return f"{kind}_{digits}"
-
 
 
 def _part(item: OutputItem) -> TextPart:

@@ -33,9 +33,7 @@ class RequestParts(NamedTuple):
     params: SamplingParams
 
 
-def chat_parts(
-    request: ChatRequest, defaults: SamplingParams, salt: str | None, lora_name: str | None
-) -> RequestParts:
+def chat_parts(request: ChatRequest, defaults: SamplingParams, salt: str | None, lora_name: str | None) -> RequestParts:
     if request.echo:
         raise ApiError(400, "echo works with /v1/completions only.", param="echo")
     given = request.tool_choice

@@ -6,8 +6,9 @@ The daemon merges deltas that it cannot send yet; at most the whole answer is ke
 from collections import deque
 
 from ....protocol.attach import OutputDelta, WireRequest
-from ....protocol.messages import Said, values
+from ....protocol.messages import Said
 from ....protocol.outputs import CompletionOutput, RequestOutput, Samples
+from ....protocol.wire import values
 from ...requests.prompts import ParsedPrompt
 from ...requests.request import Notify, Request
 

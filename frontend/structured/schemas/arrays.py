@@ -155,9 +155,7 @@ def _with_contained(branch: Array, contained: Contained, expansion: Expansion) -
     if _cannot_be_contained(branch, contained, expansion):
         return []
     if branch.most is None:
-        raise Refusal(
-            contained.location, "without a small `maxItems` next to it, the items may be at any position"
-        )
+        raise Refusal(contained.location, "without a small `maxItems` next to it, the items may be at any position")
     if contained.most is None:
         return _chosen(branch, contained)
     lengths = range(max(branch.least, contained.least + contained.start), branch.most + 1)
@@ -216,9 +214,7 @@ def _unrepeated(branch: Array, location: str, expansion: Expansion) -> list[Arra
             return [branch]
     values = _known_values(branch, expansion)
     if values is None:
-        raise Refusal(
-            location, "its items may have many values, and all of them would have to be remembered"
-        )
+        raise Refusal(location, "its items may have many values, and all of them would have to be remembered")
     return _lists(branch, values, location, expansion)
 
 

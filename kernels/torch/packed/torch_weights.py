@@ -8,7 +8,6 @@ EPYC (Zen 5), 2 threads, torch 2.13, milliseconds, `F.linear` / packed:
   bfloat16    65 / 29    64 / 28    70 / 39    83 / 51     308 / 275
 """
 
-
 import torch
 from torch import Tensor
 

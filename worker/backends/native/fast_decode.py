@@ -12,9 +12,10 @@ import numpy
 from ....kernels.cpu.decode import Decode
 from ....kernels.cpu.library import struct_of
 from ....kernels.cpu.structs import DrawColumns, GroupTables, Slots
-from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
+from ....protocol.messages import FailedRow, StepPlan, StepResult
 from ....protocol.processes.faults import is_planted, point
 from ....protocol.processes.trace import Trace
+from ....protocol.wire import column, values
 from ...kv.model_memory import ModelMemory
 from ...ranks.parallel import Parallel
 from ...sampler import FAULTS

@@ -1,6 +1,5 @@
 """A CPU's ranks for operations on tensors, whose memory its arrays share."""
 
-
 from torch import Tensor
 
 from ....kernels.operations import Ranks

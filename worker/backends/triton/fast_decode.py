@@ -10,9 +10,10 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from ....protocol.messages import StepPlan, StepResult, column
+from ....protocol.messages import StepPlan, StepResult
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
+from ....protocol.wire import column
 from ...device import HostCopy
 from ...kv.model_memory import ModelMemory
 from ...sampler import Sampler, SamplingRows

@@ -1,6 +1,5 @@
 """Facts of Gemma's families, which scale scores and rotate windows in their own way."""
 
-
 from .....records import dataclass
 from ..refusals import UNSUPPORTED, MalformedError
 from .facts import FULL, SLIDING, Windows
