@@ -126,6 +126,7 @@ class WireRequest(Part):
     # `SaidMore` comes each time that a sample has said so many more tokens; 0: never.
     delta_tokens: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     receipt: str = ""  # instead of all that: of an answer that is to be judged
+    expected: list[bytes] = []  # int32, by sample: what the answer is expected to say
 
 
 class Ask(Message):

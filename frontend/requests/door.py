@@ -212,6 +212,9 @@ class Door:
         if parsed.placed is not None:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
         prompt.delta_tokens = parsed.delta_tokens
+        if parsed.expected and prompt.beams is None:
+            most, vocab_size = prompt.params.max_tokens or 0, self.plan.vocab_size
+            prompt.expected = [_usable(packed, most, vocab_size) for packed in parsed.expected[: prompt.params.n]]
         if parsed.receipt is not None and prompt.beams is None:
             prompt.claims = [column(sample.ids) for sample in parsed.receipt.samples]
         refusal = go_on(prompt, parsed.said, self.plan) if parsed.said else None
@@ -234,6 +237,13 @@ class Door:
 def _may_close(guide: CallGuide, params: SamplingParams) -> bool:
     """Whether a call's mark may end it: a mark that ends the whole answer must not come before `min_tokens`."""
     return not params.min_tokens or params.ending_ids.isdisjoint(guide.closings)
+
+
+def _usable(packed: bytes, most: int, vocab_size: int) -> bytes:
+    """The first expected tokens, at most so many, up to one that isn't in the vocabulary."""
+    tokens = values(packed[: 4 * min(most, len(packed) // 4)])
+    end = next((place for place, token in enumerate(tokens) if not 0 <= token < vocab_size), len(tokens))
+    return packed[: 4 * end]
 
 
 def _readers(parsing: Parsing | None, tools: Tools, prompt: Prompt, prompt_end: str) -> list[PiecewiseReader]:

@@ -46,6 +46,7 @@ class RenderedPrompt:
     text: str
     tools: Sequence[Any] = ()
     media: Sequence[EncodedMedium] = ()
+    messages: Messages = ()  # that it was rendered from
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +71,14 @@ class ParsedPrompt:
     tools: Sequence[Any] = ()
     beams: BeamSearchParams | None = None
     conversation: Conversation | None = None  # instead of text
+    messages: Messages = ()  # that its text was rendered from
     media: Media = ()
     placed: "Expanded | None" = None  # with its decoded media
     seed: int | None = None  # instead of the parameters', which many prompts may share
     delta_tokens: int = 0  # a delta after each so many tokens, even if the answer isn't streamed; 0: none
     said: Sequence[Said] = ()  # by the samples of an answer that goes on
     receipt: Receipt | None = None  # of an answer that is to be judged
+    expected: Sequence[bytes] = ()  # int32, by sample: what the answer is expected to say, as drafts alone
 
     @property
     def has_media(self) -> bool:
@@ -144,7 +147,8 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     if isinstance(prompt, str):
         return ParsedPrompt(_plain_text(prompt), None, params)
     if isinstance(prompt, RenderedPrompt):
-        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools, media=prompt.media)
+        tools, media, messages = prompt.tools, prompt.media, prompt.messages
+        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=tools, media=media, messages=messages)
     if isinstance(prompt, Conversation):
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
     if isinstance(prompt, Continuation):

@@ -264,7 +264,7 @@ class PrivateSession(Session[PendingRequest]):
                 if self.sight is not None:  # which takes copies of what the renderer would check
                     check_conversation(conversation)
                 text = self._text(conversation, chat_template, tools, template_options)
-                prompts.append(RenderedPrompt(text, tools or ()))
+                prompts.append(RenderedPrompt(text, tools or (), messages=conversation))
             except RequestError as error:
                 prompts.append(error)
             except RecursionError:

@@ -137,7 +137,7 @@ class RequestBatch:
         for one in found:
             if one.conversation is not None:
                 parsed = parse_prompt(next(texts), one.asked.params)
-                names = ("beams", "media", "seed", "delta_tokens", "said", "receipt")
+                names = ("beams", "media", "seed", "delta_tokens", "said", "receipt", "expected")
                 one.asked = replace(parsed, **{name: getattr(one.asked, name) for name in names})
         return found
 
@@ -195,6 +195,7 @@ def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams
         delta_tokens=request.delta_tokens,
         said=request.said,
         receipt=receipt,
+        expected=request.expected,
     )
 
 

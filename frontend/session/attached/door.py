@@ -44,6 +44,7 @@ class AttachedDoor:
             said=list(prompt.said),
             seed=prompt.seed,
             delta_tokens=prompt.delta_tokens,
+            expected=list(prompt.expected),
         )
         request = AttachedRequest(prompt, wire, notify)
         try:
