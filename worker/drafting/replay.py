@@ -1,0 +1,111 @@
+"""Drafts from what an earlier run answered to the same request: the tokens that `NewSlot.expected` has.
+
+While the answer follows them, they are drafted one after another. Where it differs, tokens were replaced, inserted or
+left out, and nobody knows yet which. The last few answered tokens are looked for in the expected ones, near the place
+where both parted at first, and the longest match says where to go on. Until one is found, each token is taken as a
+replacement of the expected one.
+"""
+
+import numpy
+
+from ...protocol.messages import NewSlot
+from .proposer import Guess, Look
+
+# How likely the token after a match is to be right, by the number of tokens that match (none: replaced so far).
+_AFTER_MATCH = (0.3, 0.45, 0.7, 0.85, 0.93)
+_LONGEST_MATCH = 8
+# A match has to be the longer, the further away it is: within so many tokens of where the answer would be if tokens had
+# only been replaced, as many have to match.
+_REACH = ((8, 1), (64, 2))
+_LOST = 16  # tokens that differ, after which all expected ones are searched
+_FAR_MATCH = 4
+
+
+class Replay:
+    name = "replay"
+
+    def __init__(self) -> None:
+        self._followers: dict[int, _Follower] = {}
+
+    def enter(self, slot: int, new: NewSlot) -> None:
+        self._followers.pop(slot, None)
+        if new.expected:
+            self._followers[slot] = _Follower(numpy.frombuffer(new.expected, numpy.int32), new.num_prompt)
+
+    def leave(self, slot: int, tokens: numpy.ndarray) -> None:
+        self._followers.pop(slot, None)
+
+    def guess(self, looks: list[Look]) -> list[Guess]:
+        return [self._guess(look) for look in looks]
+
+    def _guess(self, look: Look) -> Guess:
+        follower = self._followers.get(look.slot)
+        return Guess([], []) if follower is None else follower.guess(look.tokens, look.most)
+
+
+class _Follower:
+    """One answer's position in the expected tokens."""
+
+    def __init__(self, expected: numpy.ndarray, num_prompt: int) -> None:
+        self.expected = expected
+        self.listed: list[int] = expected.tolist()
+        self.num_prompt = num_prompt
+        self._restart()
+
+    def _restart(self) -> None:
+        self.num_seen = self.num_prompt  # of the history
+        self.next = 0  # the expected token that is likely to come
+        self.matched = _LONGEST_MATCH  # tokens before it that are known to match; a beginning is as good as a match
+        self.differing = 0  # tokens since the last one that was as expected
+        self.parted = 0  # the expected token in whose place the first of them came
+        self.trust = 0.9  # the share of expected tokens that came, of late
+
+    def guess(self, tokens: numpy.ndarray, most: int) -> Guess:
+        if len(tokens) < self.num_seen:
+            self._restart()
+        self._follow(tokens)
+        drafts = self.listed[self.next : self.next + most]
+        likelihoods = [self.trust] * len(drafts)
+        for place in range(min(len(drafts), len(_AFTER_MATCH) - self.matched)):
+            likelihoods[place] *= _AFTER_MATCH[self.matched + place]
+        return Guess(drafts, likelihoods)
+
+    def _follow(self, tokens: numpy.ndarray) -> None:
+        for place, token in enumerate(tokens[self.num_seen :].tolist(), start=self.num_seen + 1):
+            if self.next < len(self.listed) and self.listed[self.next] == token:
+                self.next += 1
+                self.matched = min(self.matched + 1, _LONGEST_MATCH)
+                self.differing = 0
+                self.trust += 0.1 * (1 - self.trust)
+            else:
+                self._find(tokens[max(self.num_prompt, place - _LONGEST_MATCH) : place])
+        self.num_seen = max(self.num_seen, len(tokens))
+
+    def _find(self, last: numpy.ndarray) -> None:
+        """Go on after the longest match of the last answered tokens, and of several after the nearest one."""
+        if not self.differing:
+            self.trust *= 0.8
+            self.parted = self.next
+        self.differing += 1
+        replaced = min(self.parted + self.differing, len(self.listed))
+        self.next, self.matched = replaced, 0
+        for reach, shortest in (*_REACH, *([(len(self.listed), _FAR_MATCH)] if self.differing > _LOST else [])):
+            start = max(0, replaced - reach)
+            ends, length = _longest_match(self.expected[start : replaced + reach], last)
+            if length >= max(shortest, self.matched + 1):
+                self.next = start + int(ends[numpy.abs(start + ends - replaced).argmin()])
+                self.matched = length
+
+
+def _longest_match(text: numpy.ndarray, last: numpy.ndarray) -> tuple[numpy.ndarray, int]:
+    """Return where in `text` the longest possible end of `last` ends, and how many tokens of it match."""
+    ends, length = numpy.flatnonzero(text == last[-1]) + 1, 1
+    if not len(ends):
+        return ends, 0
+    while length < len(last):
+        longer = ends[ends > length]
+        longer = longer[text[longer - length - 1] == last[-length - 1]]
+        if not len(longer):
+            break
+        ends, length = longer, length + 1
+    return ends, length

@@ -1,0 +1,114 @@
+"""How many drafts of which proposer a step should check: as many as give the most tokens for its cost.
+
+A proposer says how likely its drafts are. What that is worth is learned by comparing every guess with the tokens that
+came, whether it was checked or not (`Calibration`), and what a step costs from the steps that ran (`StepCosts`). All of
+this only decides about speed.
+"""
+
+from typing import NamedTuple
+
+import numpy
+
+from .proposer import NOTHING, Guess, Look
+from .step_costs import StepCosts
+
+_BINS = 32
+_DECAY = 0.998  # of what a bin has counted, with each count
+_PRIOR = 6.0  # counts that a proposer's own word is worth
+_OWN_PRIOR = 6.0  # likewise the word of all sequences about one of them
+_OWN_DECAY = 0.97
+_LIKELIEST = 0.995
+_GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
+_PLACES_COUNTED = 8  # of a guess
+
+
+class Calibration:
+    """How often a proposer's guesses are right, by what it says of them.
+
+    `right` and `seen` count, in each of `_BINS` steps of likelihood, the guesses whose turn came: those before them
+    were right.
+    """
+
+    def __init__(self) -> None:
+        self._right = [0.0] * (_BINS + 1)
+        self._seen = [0.0] * (_BINS + 1)
+        self._said = [_PRIOR * place / _BINS for place in range(_BINS + 1)]
+        self.found = [place / _BINS for place in range(_BINS + 1)]
+
+    def count(self, likelihood: float, is_right: bool) -> None:
+        place = int(likelihood * _BINS)
+        self._right[place] = right = self._right[place] * _DECAY + is_right
+        self._seen[place] = seen = self._seen[place] * _DECAY + 1
+        self.found[place] = (right + self._said[place]) / (seen + _PRIOR)
+
+
+class Record:
+    """One sequence's own experience with a proposer: how many of its guesses were right, and how many should have."""
+
+    def __init__(self) -> None:
+        self.right = self.hoped = 0.0
+        self.length = 0  # of the history when the latest guess was made
+        self.guess = NOTHING
+
+    def factor(self) -> float:
+        return (self.right + _OWN_PRIOR) / (self.hoped + _OWN_PRIOR)
+
+    def settle(self, tokens: numpy.ndarray, calibration: Calibration) -> int:
+        """Compare the latest guess with the tokens that came since; return how many of it were right."""
+        came = tokens[self.length : self.length + _PLACES_COUNTED].tolist()
+        num_right = 0
+        for token, draft, likelihood in zip(came, *self.guess):
+            is_right = token == draft
+            self.right = self.right * _OWN_DECAY + is_right
+            self.hoped = self.hoped * _OWN_DECAY + calibration.found[int(likelihood * _BINS)]
+            calibration.count(likelihood, is_right)
+            if not is_right:
+                break
+            num_right += 1
+        self.guess = NOTHING
+        return num_right
+
+
+class Plan(NamedTuple):
+    """Drafts that a sequence could have, and how likely each is to be accepted along with those before it."""
+
+    tokens: list[int]
+    chances: list[float]
+
+
+class Worth:
+    def __init__(self) -> None:
+        self.costs = StepCosts()
+        self._calibrations: dict[str, Calibration] = {}
+        self._records: dict[int, dict[str, Record]] = {}
+
+    def forget(self, slot: int) -> None:
+        self._records.pop(slot, None)
+
+    def settle(self, look: Look) -> int:
+        """Learn from the tokens that came since the latest guesses about a sequence; return how many were foreseen."""
+        records = self._records.setdefault(look.slot, {})
+        return max((r.settle(look.tokens, self._calibrations[name]) for name, r in records.items()), default=0)
+
+    def plan(self, look: Look, name: str, guess: Guess) -> Plan:
+        """Note a proposer's guess, and turn what it says of its drafts into chances."""
+        calibration = self._calibrations.setdefault(name, Calibration())
+        record = self._records.setdefault(look.slot, {}).setdefault(name, Record())
+        record.length, record.guess = len(look.tokens), guess
+        factor, chance, chances = record.factor(), 1.0, []
+        for likelihood in guess.likelihoods:
+            chance *= min(_LIKELIEST, calibration.found[int(likelihood * _BINS)] * factor)
+            chances.append(chance)
+        return Plan(guess.tokens, chances)
+
+    def cut(self, plans: list[Plan], num_rows: int) -> list[list[int]]:
+        """Return the drafts that a step should check, of all sequences together."""
+        ranked = sorted((-chance, number) for number, plan in enumerate(plans) for chance in plan.chances)
+        expected, counts, chosen = float(num_rows), [0] * len(plans), [0] * len(plans)
+        best = _GAIN_AT_LEAST * num_rows / self.costs.of(num_rows, num_rows)
+        for num_drafts, (chance, number) in enumerate(ranked, start=1):
+            expected -= chance
+            counts[number] += 1
+            if (rate := expected / self.costs.of(num_rows, num_rows + num_drafts)) > best:
+                best, chosen = rate, counts.copy()
+        return [plan.tokens[:count] for plan, count in zip(plans, chosen)]
