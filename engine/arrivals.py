@@ -19,6 +19,7 @@ from .decoding.replay import replay
 from .decoding.strategy import PlainDecoding, refused
 from .grammar.constraint import Busy
 from .memory.cache import Cache
+from .memory.keys import store_key
 from .request import Request, Sequence
 
 
@@ -56,6 +57,8 @@ class Arrivals:
         root = self._cache.root_of(prompt, adapter.key)
         client = self._waiting.client(prompt.client)
         request = Request(prompt, self._limits.max_model_len, root, client, adapter.slot)
+        if self._limits.rooms is not None:
+            request.store = store_key(prompt.params.cache_salt, adapter.key, prompt.client)
         refusal = refusal or self._limits.refusal(request)
         is_long = self._limits.is_long(request.num_prompt)
         for sequence in self._sequences_of(request, is_long):

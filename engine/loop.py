@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
 from ..protocol.layer_groups import AboutDisk
-from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, Started, StepResult, Stop, Tokens
+from ..protocol.messages import Abort, Drafts, EngineInbox, Generate, GrammarsReady, Started, StepResult, Stop, Tokens
 from ..protocol.processes.faults import passing
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
@@ -74,6 +74,9 @@ class Loop:
             case StepResult():
                 self.workers.note_answer(message)
                 self._publish(self._finish(message))
+            case Drafts():
+                self.scheduler.take_drafts(message)
+                self._send_mask()
             case Generate(prompts):
                 for prompt in prompts:
                     self.scheduler.add(prompt)

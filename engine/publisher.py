@@ -24,7 +24,7 @@ class Publisher:
         self._ended: list[SequenceEnded] = []
         self._logprobs: list[Logprobs] = []
         self._several: dict[int, array[int]] = {}  # tokens of the sequences that get more than one
-        self._drawn: dict[int, list[Logprobs]] = {}  # of the tokens drawn at claimed ones, until these are taken
+        self._drawn: dict[int, list[Logprobs]] = {}  # of rows that draw several tokens, until these are taken
 
     @property
     def has_ends(self) -> bool:
@@ -49,6 +49,7 @@ class Publisher:
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         if sequence.has_news:
             self.news(sequence)
+        ended.num_draft_tokens, ended.num_accepted_tokens = sequence.num_draft_tokens, sequence.num_accepted_tokens
         self._ended.append(ended)
 
     def logprobs(self, step: ScheduledStep, result: StepResult) -> None:
@@ -57,8 +58,9 @@ class Publisher:
             sequence = step.rows[entry.owner]
             if sequence.has_ended or (sequence in step.dropped and not entry.is_prompt):
                 continue
+            is_drawn = entry.owner in step.rooms or sequence.claim is not None
             entry.owner = sequence.id
-            if not entry.is_prompt and sequence.claim is not None:
+            if not entry.is_prompt and is_drawn:
                 self._drawn.setdefault(sequence.id, []).append(entry)
             elif not entry.is_prompt:
                 self._logprobs.append(entry)

@@ -46,6 +46,7 @@ class Request:
         "adapter",
         "client",
         "media",
+        "store",
     )
 
     def __init__(
@@ -76,6 +77,7 @@ class Request:
         self.prompt_keys: defaultdict[int, list[bytes]] = defaultdict(list)
         self.adapter = adapter  # the place of its LoRA weights in the workers' memory
         self.media = RequestMedia(prompt.media) if prompt.media else None
+        self.store = b""  # the key of the answers that it may draft from
 
 
 class Sequence:
@@ -101,6 +103,9 @@ class Sequence:
         "claim",
         "first_draft",
         "num_drafted",
+        "num_doubtful",
+        "num_draft_tokens",
+        "num_accepted_tokens",
         "decoding",
         "free_decoding",
         "watch",
@@ -151,6 +156,9 @@ class Sequence:
         claims = request.prompt.claims
         self.claim = values(claims[sample]) if sample < len(claims) else None  # the tokens that it is claimed to say
         self.num_drafted = 0  # claimed tokens that the workers have with its history, and that are not drawn yet
+        self.num_doubtful = 0  # drafts in flight: `num_computed` counts them, and some may turn out to be wrong
+        self.num_draft_tokens = 0  # checked so far
+        self.num_accepted_tokens = 0  # of these
         self.first_draft = 0  # the position of the first one when it entered its slot
         self.watch: CallWatch | None = None  # detects the beginning of a call
         self.guide: Guide | None = None  # the guide that holds it

@@ -101,7 +101,7 @@ class RunningBatch:
         step.add(sequence, num_tokens, together(entered or (), additions))
         if sequence.claim is not None:
             first = max(start, sequence.first_draft - 1)  # the first position that samples
-            step.drafted[len(step.rows) - 1] = max(0, sequence.num_computed - first)
+            step.claimed[len(step.rows) - 1] = max(0, sequence.num_computed - first)
         if media is not None:
             step.media += self.encoder.rows_of(sequence, media, start, sequence.num_computed, len(step.rows) - 1)
             self.encoder.release_up_to(sequence, media, sequence.num_computed, step)
@@ -128,7 +128,7 @@ class RunningBatch:
             if sequence.num_computed == sequence.horizon and not sequence.waits_for_host
         ]
         for sequence in at_horizon:
-            if sequence.num_tokens >= sequence.max_total:
+            if sequence.num_tokens - sequence.num_doubtful >= sequence.max_total:
                 self.leave(sequence, sequence.num_findable_tokens)
             else:
                 self.cache.publish(sequence, sequence.num_findable_tokens)
@@ -141,7 +141,7 @@ class RunningBatch:
         if sequence.media is not None:
             self.encoder.release(sequence)
         self.slots.give_back(sequence.slot)
-        sequence.num_begun = 0
+        sequence.num_begun = sequence.num_doubtful = 0
         sequence.slot = NO_SLOT
         sequence.request.client.leave_slot()
         self._is_settled = False

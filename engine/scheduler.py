@@ -9,8 +9,9 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens
+from ..protocol.messages import Drafts, FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens
 from ..protocol.stats import Stats
+from ..protocol.wire import values
 from .adapters import AdapterTable
 from .admission.admission import Admission
 from .admission.layers import LayeredChunks
@@ -22,7 +23,9 @@ from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
-from .decoding.strategy import ActiveDecoding, PlainDecoding, repetitive
+from .decoding.participant import Participant
+from .decoding.speculation import Speculation
+from .decoding.strategy import PlainDecoding, repetitive
 from .grammar.constraints import Constraints
 from .media.encoder import Encoder
 from .memory.cache import Additions, Cache
@@ -76,6 +79,12 @@ class Scheduler:
         self.guided = GuidedDecoding(
             self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
         )
+        self.speculation: list[Speculation] = []  # one, if rows may have drafts
+        if limits.rooms is not None:
+            self.plain.speculation = Speculation(
+                limits.rooms, self.cache, self.publisher, self.counters, self.running.slots, self.preemption.preempt
+            )
+            self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self.arrivals = Arrivals(
@@ -172,9 +181,9 @@ class Scheduler:
         self.running.settle()
         return step
 
-    def _active_strategies(self) -> list[ActiveDecoding]:
-        """The strategies that take part in a step because they have sequences; none if all requests are plain."""
-        return [strategy for strategy in (self.beams, self.guided) if strategy.members]
+    def _active_strategies(self) -> list[Participant]:
+        """What takes part in a step: strategies that have sequences, and speculation."""
+        return [*(strategy for strategy in (self.beams, self.guided) if strategy.members), *self.speculation]
 
     def _unblock(self) -> bool:
         """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""
@@ -190,6 +199,8 @@ class Scheduler:
         for sequence in self.running.at_horizon():
             end = sequence.num_computed + 1
             if not sequence.is_running:  # it has left, or was preempted for an earlier one
+                continue
+            if sequence.num_doubtful and self.cache.is_at_bound(sequence):  # wait until its drafts are checked
                 continue
             if self.cache.has_outgrown_its_stretch(sequence):
                 self.preemption.preempt(sequence)
@@ -252,9 +263,15 @@ class Scheduler:
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
 
     def take_mask(self) -> MaskFrame | None:
-        """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""
+        """The masks of the oldest step in flight, if it has masked rows whose drafts are known and they aren't sent
+        yet."""
         step = self.in_flight[0] if self.in_flight else None
-        return self.guided.masks(step) if step is not None and step.masked else None
+        return self.guided.masks(step) if step is not None and step.masked and not step.awaits_drafts else None
+
+    def take_drafts(self, drafts: Drafts) -> None:
+        """Note the drafts of a step's masked rows."""
+        step = next(each for each in self.in_flight if each.number == drafts.step)
+        step.drafts = dict(zip(drafts.rows, map(values, drafts.token_ids), strict=True))
 
     def _step_of(self, result: StepResult) -> ScheduledStep:
         if not self.in_flight or self.in_flight[0].number != result.step:

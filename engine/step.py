@@ -7,9 +7,9 @@ from itertools import repeat
 
 from ..protocol.layer_groups import DiskOrders, GroupChanges
 from ..protocol.media import Encode, MediaRows
-from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
-from ..protocol.wire import column
-from .memory.cache import Additions, ForkedTables
+from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, SpareStates, StepPlan
+from ..protocol.wire import column, values
+from .memory.cache import Additions, ForkedTables, together
 from .memory.offload import NO_MOVES, Moves
 from .request import Sequence
 
@@ -58,9 +58,9 @@ class Allowance:
 
 class ScheduledStep:
     __slots__ = (
-        "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked",
-        "dropped", "drafted", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
-        "layered", "layered_sequences", "layer_work", "disk", "_added", "_forked",
+        "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked", "dropped",
+        "claimed", "rooms", "drafts", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
+        "layered", "layered_sequences", "layer_work", "spares", "disk", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -74,7 +74,9 @@ class ScheduledStep:
         self.forced: dict[Sequence, array[int]] = {}  # of these, the ones that arrive with this step's result
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # sequences whose results don't count because their masks came too late
-        self.drafted: dict[int, int] = {}  # how many tokens a row samples, if it may sample several
+        self.claimed: dict[int, int] = {}  # how many tokens a row samples, if it has claimed ones
+        self.rooms: dict[int, int] = {}  # how many drafts a row may compute besides, if any
+        self.drafts: dict[int, array[int]] | None = None  # those of masked rows, once rank 0 has sent them
         self.is_paced = False  # prompts were held back for streamed answers
         self.has_pause = False  # and yet the step takes longer than they should wait
         self.num_decodes = 0  # rows before those of prompts
@@ -84,14 +86,15 @@ class ScheduledStep:
         self.layered: list[ChunkLayers] = []
         self.layered_sequences: list[Sequence] = []
         self.layer_work = 0  # work of these layers, in tokens x layers
+        self.spares: list[SpareStates] = []
         self.disk: DiskOrders | None = None
-        self._added: list[tuple[int, Additions]] = []  # (row, additions to its tables), by row
+        self._added: dict[int, Additions] = {}  # additions to a row's tables
         self._forked: list[ForkedTables] = []
 
     def add_decodes(self, sequences: list[Sequence], additions: dict[Sequence, Additions]) -> None:
         """Add one token for each sequence, and blocks for some."""
         if additions:
-            self._added += [(row, additions[each]) for row, each in enumerate(sequences) if each in additions]
+            self._added.update((row, additions[each]) for row, each in enumerate(sequences) if each in additions)
         self.rows += sequences
         self.slots += [sequence.slot for sequence in sequences]
         self.num_tokens += [1] * len(sequences)
@@ -99,7 +102,7 @@ class ScheduledStep:
     def add(self, sequence: Sequence, num_tokens: int, additions: Additions) -> None:
         """Add a chunk of a sequence, and the additions to its tables: their whole content if it enters its slot."""
         if additions:
-            self._added.append((len(self.rows), additions))
+            self._added[len(self.rows)] = additions
         self.rows.append(sequence)
         self.slots.append(sequence.slot)
         self.num_tokens.append(num_tokens)
@@ -127,6 +130,22 @@ class ScheduledStep:
         self.decided.append(ForcedTokens(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
 
+    def add_to(self, row: int, additions: Additions) -> None:
+        """Add to the tables of a row that the step has already."""
+        if additions:
+            self._added[row] = together(self._added.get(row, ()), additions)
+
+    def drafts_of(self, row: int) -> "array[int]":
+        """The tokens at whose places the row draws before it samples."""
+        if (count := self.claimed.get(row)) is not None:
+            return values(self.rows[row].packed_drafts())[: max(0, count - 1)]
+        return (self.drafts or {}).get(row, array("i"))
+
+    @property
+    def awaits_drafts(self) -> bool:
+        """Whether masks depend on drafts that rank 0 has not sent yet."""
+        return self.drafts is None and any(row in self.rooms for row in self.masked)
+
     @property
     def is_empty(self) -> bool:
         return not (self.rows or self.encodes or self.layered)
@@ -142,11 +161,13 @@ class ScheduledStep:
             new=self.new,
             forced=self.decided,
             forks=self.forks,
+            rooms=column(self.rooms.get(row, 0) for row in range(len(self.rows))) if self.rooms else b"",
             masked=column(self.masked),
             dropped_entries=column(dropped_entries),
             encodes=self.encodes,
             media=self.media,
             layered=self.layered,
+            spares=self.spares,
             disk=self.disk,
         )
 
@@ -157,7 +178,7 @@ class ScheduledStep:
         starts: list[int] = []
         offsets: list[int] = []
         # Rows up to and including one that gets blocks begin where the previous blocks end.
-        for row, additions in self._added:
+        for row, additions in sorted(self._added.items()):
             appended = additions[group]
             offsets.extend(repeat(len(block_ids), row + 1 - len(offsets)))
             block_ids += appended.block_ids
@@ -198,5 +219,6 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
         rotation_start=rotation_start,
         num_candidates=sequence.decoding.num_candidates(sequence),
         positions=prompt.positions,
+        store=sequence.request.store,
         expected=prompt.expected[sequence.sample] if sequence.sample < len(prompt.expected) else b"",
     )

@@ -190,6 +190,14 @@ class Fork(Part):
     block_ids: list[bytes]
 
 
+class SpareStates(Part):
+    """States of one group for the tokens of a slot's rows with drafts."""
+
+    slot: int
+    group: int
+    states: bytes
+
+
 class ChunkLayers(Part):
     """Layers of a chunk of a prompt that passes through the model over several steps, next to their rows.
 
@@ -209,9 +217,9 @@ class ChunkLayers(Part):
 class StepPlan(Message):
     """Engine → all workers: the plan of one step. Row r of every column belongs to the same slot.
 
-    A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, orders for the disk, copies,
-    dropped entries, encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens reach the
-    end of its known history samples the next one, and before that at the place of each draft that it has passed.
+    A worker applies, in this order: freed, new, forks, forced, spares, block ids, saves, loads, orders for the disk,
+    copies, dropped entries, encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens
+    reach the end of its known history samples the next one, and before that at the place of each draft that it passed.
     """
 
     step: int
@@ -228,13 +236,14 @@ class StepPlan(Message):
     encodes: list[Encode] = []
     media: list[MediaRows] = []  # by row, then by offset
     layered: list[ChunkLayers] = []
+    spares: list[SpareStates] = []
     disk: DiskOrders | None = None  # carried out while this and later steps run
 
     @property
     def has_rows_only(self) -> bool:
         """Whether the plan has only rows and their block moves: no sequence enters, leaves or is masked, and there are
         no media and no layers of a chunk."""
-        if self.new or self.freed or self.forced or self.forks or self.masked or self.dropped_entries:
+        if self.new or self.freed or self.forced or self.forks or self.masked or self.dropped_entries or self.spares:
             return False
         return not (self.encodes or self.media or self.layered or any(group.copies for group in self.groups))
 

@@ -116,6 +116,8 @@ def main(child: Child) -> None:
         runner = start.runner(plans.allocation(), trace, partial(_report_capture, child))
         if child.launch.config.keeps_prefixes:
             start.open_disk(runner, engine.send, child.fail)
+        if child.launch.config.drafts:
+            start.open_drafting(runner, engine.send)
         engine.send(Allocated(child.rank))
         trace.reached("memory")
         start.begin_background_work(runner)

@@ -17,6 +17,7 @@ from ..protocol.messages import ChunkLayers, Logprobs, MaskFrame, StepPlan, Step
 from ..protocol.processes.faults import is_planted, passing, point
 from ..protocol.processes.trace import Trace
 from .disk.disk import WorkerDisk
+from .drafting.drafting import Drafting
 from .kv.model_memory import ModelMemory
 from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
@@ -26,7 +27,7 @@ from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
 from .sampler import sample as plain_sample
 from .sampler.parameters import NO_LOGPROBS
 from .steps.batch import Batch, MakeBatch, step_batch
-from .steps.drafts import DraftPlaces
+from .steps.drafts import DrawnPlaces, StepDrafts
 from .steps.forward_pass import FastDecode, ForwardPass
 from .steps.layered_chunk import LayeredChunk
 from .steps.logprobs import LogprobOperations, TokenLogprobs, certainty, logprobs_of_prompt, piece_length
@@ -74,6 +75,7 @@ class Runner:
         self.second_tiers = second_tiers  # one per group of layers, or none
         self.media = media  # for a model with vision
         self.disk: WorkerDisk | None = None  # that keeps blocks between runs
+        self.drafting: Drafting | None = None  # if rows may have drafts
         self._batch = batch
         self._layered = LayeredChunk(table, forward_pass, self._batch_of)
         self._sampled = sample or partial(plain_sample, sampling)
@@ -105,31 +107,37 @@ class Runner:
         if plan.disk is not None:
             require(self.disk is not None, "has orders for a disk, and nothing is kept there")
             self.disk.take(plan.disk)  # type: ignore[union-attr]
+        drafts = None if self.drafting is None else self.drafting.begin(plan)
         start = time.perf_counter()
-        arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
+        arriving = None if self.fast_decode is None or drafts else self.fast_decode.launch(plan)
         if arriving is None:
             with self.table.device.computing():
-                arriving = partial(self._outcome(plan, await_mask).result, plan.step)
-        return lambda: self._timed(arriving(), start)
+                arriving = partial(self._outcome(plan, await_mask, drafts).result, plan.step)
+        return lambda: self._timed(plan, arriving(), start)
 
-    def _timed(self, result: StepResult, start: float) -> StepResult:
+    def _timed(self, plan: StepPlan, result: StepResult, start: float) -> StepResult:
         """Add the step's time: a step launched while another ran began when that one ended."""
         end = time.perf_counter()
         result.forward_time = end - max(start, self._last_end)
         self._last_end = end
+        if self.drafting is not None:
+            self.drafting.learn(plan, result)
         return result
 
-    def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
-        rows = self.table.apply(plan)
+    def _outcome(self, plan: StepPlan, await_mask: AwaitMask, drafts: StepDrafts | None) -> Outcome:
+        rows = self.table.apply(plan, drafts)
         if plan.masked:
             check_masked(plan, rows)
         self._copy_blocks(plan)
         self._encode(plan)
         for layers in plan.layered:
             self._compute_layers(plan.step, layers)
-        outcome = Outcome(rows)
+        outcome = Outcome(rows, drafts=drafts)
         if len(rows):
             self._compute(plan, outcome, await_mask)
+        if drafts is not None:
+            drafts.compare(*outcome.drawn()[:2])
+            self.table.take_back(rows, drafts)
         return outcome
 
     def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
@@ -159,20 +167,20 @@ class Runner:
     def _chosen(
         self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask, hidden: DeviceArray, batch: Batch
     ) -> None:
-        """Compute the logits, and sample or search for the next tokens."""
-        rows, vocab_size = outcome.rows, self.table.vocab_size
-        is_masked = bool(plan.masked) and self.ranks.rank == 0
-        masks = cache(lambda: StepMasks.of(plan, rows, await_mask(plan.step), vocab_size) if is_masked else None)
-        if rows.num_drafts.any():
-            self._draw_at_drafts(outcome, masks(), hidden, batch)
-        if not rows.wants_logits.any():
-            return
-        logits = self.forward_pass.logits(hidden, batch.logit_rows)
-        of_ends = None if (found := masks()) is None else found.of_ends()
+        """Compute the logits, and search for the next tokens or draw them, in pieces as `_logprobs_of`."""
+        rows, table = outcome.rows, self.table
         if rows.is_searched.any():
-            logits = self._search(outcome, logits)
-        if rows.is_sampling.any():
-            self._sample(outcome, logits, of_ends)
+            self._search(outcome, hidden, batch)
+        places = DrawnPlaces.of(rows, batch.query_starts)
+        if not len(places):
+            return
+        is_masked = bool(plan.masked) and self.ranks.rank == 0
+        masks = cache(lambda: StepMasks.of(plan, rows, await_mask(plan.step), table.vocab_size) if is_masked else None)
+        length = piece_length(table.vocab_size, int(table.parameters.logprobs[places.slots].max()))
+        for start, own in places.pieces(max(length, len(rows))):
+            logits = self.forward_pass.logits(hidden, table.device.put(own.tokens))
+            mask = None if (found := masks()) is None else found.of_places(start, start + len(own))
+            self._sample(outcome, own, logits, mask)
 
     def _encode(self, plan: StepPlan) -> None:
         """Apply the plan's media."""
@@ -184,44 +192,27 @@ class Runner:
         with self.trace.span("encode", step=plan.step, media=len(plan.encodes), work=work):
             self.media.apply(plan)
 
-    def _search(self, outcome: Outcome, logits: DeviceArray) -> DeviceArray:
-        """Find candidates for the rows that sample nothing; return the logits of the others."""
-        rows = outcome.rows
-        is_searched = rows.is_searched[rows.wants_logits]
-        if self.ranks.rank != 0:  # it may have no logits, and needs none
-            return logits
-        own = logits[self.table.device.put(numpy.flatnonzero(is_searched))]
-        counts = self.table.num_candidates[rows.slots[rows.is_searched]]
-        outcome.candidates = self._logprobs.candidates(own, numpy.flatnonzero(rows.is_searched), counts)
-        return logits[self.table.device.put(numpy.flatnonzero(~is_searched))]
+    def _search(self, outcome: Outcome, hidden: DeviceArray, batch: Batch) -> None:
+        """Find candidates for the rows that sample nothing."""
+        searched = numpy.flatnonzero(outcome.rows.is_searched)
+        lasts = numpy.array(batch.query_starts)[searched + 1] - 1
+        logits = self.forward_pass.logits(hidden, self.table.device.put(lasts))
+        if self.ranks.rank == 0:  # others may have no logits, and need none
+            counts = self.table.num_candidates[outcome.rows.slots[searched]]
+            outcome.candidates = self._logprobs.candidates(logits, searched, counts)
 
-    def _sample(self, outcome: Outcome, logits: DeviceArray, mask: Mask | None) -> None:
-        rows = outcome.rows
-        indices = numpy.flatnonzero(rows.is_sampling)
-        slots = rows.slots[indices]
-        parameters, num_prompt = self.table.parameters, self.table.num_prompt[slots]
-        sampling = SamplingRows(parameters, slots, rows.ends[indices], num_prompt, self.table.histories)
+    def _sample(self, outcome: Outcome, places: DrawnPlaces, logits: DeviceArray, mask: Mask | None) -> None:
+        table = self.table
+        num_prompt = table.num_prompt[places.slots]
+        sampling = SamplingRows(table.parameters, places.slots, places.positions, num_prompt, table.histories)
         if self.ranks.rank == 0:
-            sampled = self._draw(outcome, sampling, indices, logits, mask)
+            sampled = self._draw(outcome, sampling, places.rows, logits, mask)
         else:
-            sampled = SamplerOutput(self.table.device.zeros((len(slots), 2), numpy.int64))
+            sampled = SamplerOutput(table.device.zeros((len(places), 2), numpy.int64))
         self.ranks.broadcast(sampled.chosen)
         if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
             sampling.keep(sampled.token_ids)
-        outcome.sampled.append((indices, self.table.device.host_copy(sampled.chosen)))
-
-    def _draw_at_drafts(self, outcome: Outcome, masks: StepMasks | None, hidden: DeviceArray, batch: Batch) -> None:
-        """Draw tokens at drafts, in pieces as `_logprobs_of`. Other ranks keep the drafts."""
-        table, places = self.table, DraftPlaces.of(outcome.rows, batch.query_starts)
-        length = piece_length(table.vocab_size, int(table.parameters.logprobs[places.slots].max()))
-        for start, own in places.pieces(length):
-            logits = self.forward_pass.logits(hidden, table.device.put(own.tokens))
-            if self.ranks.rank == 0:
-                columns = (own.slots, own.positions, table.num_prompt[own.slots])
-                mask = None if masks is None else masks.of_drafts(start, start + len(own))
-                sampling = SamplingRows(table.parameters, *columns, table.histories)
-                sampled = self._draw(outcome, sampling, own.rows, logits, mask)
-                outcome.sampled.append((own.rows, table.device.host_copy(sampled.chosen)))
+        outcome.sampled.append((places.rows, table.device.host_copy(sampled.chosen)))
 
     def _draw(
         self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: DeviceArray, mask: Mask | None

@@ -22,6 +22,24 @@ from ..step import Allowance
 
 # If long prompts are limited without a threshold, they begin at this share of the context.
 _LONG_SHARE = 0.04
+# A CPU takes some three times as long for as many rows as for one; more are rarely worth it.
+_MOST_DRAFTS = 31
+_MOST_DRAFTS_OF_STEP = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """How many drafts rows may compute besides their tokens."""
+
+    each: int  # a row
+    all: int  # a step: drafts must not delay prompts
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> "Rooms | None":
+        """The rooms that the options give; None if nothing is drafted."""
+        if not config.drafts:
+            return None
+        return cls(_MOST_DRAFTS, _MOST_DRAFTS_OF_STEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +63,7 @@ class Limits:
     media: MediaPlan | None = None  # for a vision model
     mm_encoder_budget: int | None = None
     num_layers: int = 0  # that chunks can pass through over several steps
+    rooms: Rooms | None = None  # for drafts, if there are any
     layer_keys: int = 1  # that cost a token as much as its matrix products in a layer
     capacity: int = field(init=False)  # tokens of one sequence that all groups hold
 
@@ -75,6 +94,7 @@ class Limits:
             mm_encoder_budget=config.mm_encoder_budget,
             num_layers=plan.num_layers,
             layer_keys=plan.layer_keys,
+            rooms=Rooms.of(config),
         )
 
     @property

@@ -21,7 +21,7 @@ from ..request import Request, Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
 from .beams import BeamSearch, Continuation, Hypothesis
-from .strategy import ActiveDecoding
+from .participant import ActiveDecoding
 
 
 class BeamDecoding(ActiveDecoding):

@@ -27,7 +27,8 @@ from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
-from .strategy import ActiveDecoding, PlainDecoding, end_at, refused
+from .participant import ActiveDecoding
+from .strategy import PlainDecoding, end_at, refused
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class GuidedDecoding(ActiveDecoding):
         """Add the certain tokens to the step's rows, each of which computes one token so far."""
         for row, sequence in enumerate(step.rows):
             constraint = sequence.constraint
-            if constraint is None or not constraint.may_force or not budget:
+            if constraint is None or not constraint.may_force or sequence.num_doubtful or not budget:
                 continue
             start = sequence.num_computed - sequence.num_known  # steps in flight sample those before it
             room = min(budget, sequence.horizon - sequence.num_computed)
@@ -103,7 +104,7 @@ class GuidedDecoding(ActiveDecoding):
     def after_admission(self, step: ScheduledStep) -> None:
         """Note the rows that sample under a mask."""
         for row, sequence in enumerate(step.rows):
-            if sequence.constraint is None or (sequence.num_left > 0 and not step.drafted.get(row)):
+            if sequence.constraint is None or (sequence.num_left > 0 and not step.claimed.get(row)):
                 continue
             num_ahead = sequence.num_computed - sequence.num_known
             if sequence.constraint.binds(num_ahead):

@@ -2,7 +2,7 @@
 
 `request.py` defines what a strategy is. With the others, an answer is free until it calls a tool (`call_decoding.py`),
 held to a grammar (`guided_decoding.py`), or one of several beams (`beam_decoding.py`). A step is planned without the
-strategies that have no sequences. Tokens drawn where a claim has drafts are taken by `claims.py`.
+strategies that have no sequences. The tokens of a row that draws several are taken by `drawn.py`.
 """
 
 from array import array
@@ -17,30 +17,12 @@ from ..publisher import Publisher
 from ..request import DecodingStrategy, Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
-from .claims import certainty_of, take_drawn
+from .drawn import certainty_of, take_drawn
+from .speculation import Speculation
 
 # An output is checked once per this many tokens, which is cheap enough for any number of sequences.
 _LOOK_EVERY = 64
 _LEAST_TIMES = 8
-
-
-class ActiveDecoding(DecodingStrategy):
-    """A strategy that takes part in planning every step while it has members."""
-
-    def __init__(self) -> None:
-        self.members: set[Sequence] = set()  # its sequences that have not ended
-
-    def before_decodes(self, step: ScheduledStep) -> None:
-        """Called when blocks have been freed, before the step has any row."""
-
-    def after_decodes(self, step: ScheduledStep, budget: int) -> None:
-        """Called when the step has a one-token row for each decoding sequence, and room for `budget` more tokens."""
-
-    def after_admission(self, step: ScheduledStep) -> None:
-        """Called when the step has all its rows."""
-
-    def before_results(self) -> None:
-        """Called when the results of a step have arrived."""
 
 
 class PlainDecoding(DecodingStrategy):
@@ -51,6 +33,7 @@ class PlainDecoding(DecodingStrategy):
         self._running = running
         self._waiting = waiting
         self._publisher = publisher
+        self.speculation: Speculation | None = None  # if rows may have drafts
 
     def take_step(self, step: ScheduledStep, result: StepResult) -> "tuple[list[int], array[int]]":
         """Append each row's token to its sequence, and end the sequences that it completes. Returns the plain
@@ -74,9 +57,8 @@ class PlainDecoding(DecodingStrategy):
                 continue
             if sequence.has_news:
                 self._publisher.news(sequence)
-            if sequence.claim is not None:
-                drawn = array("i", (token, *at_drafts))
-                take_drawn(sequence, drawn, certainty_of(result, row), self._publisher)
+            if row in step.rooms or sequence.claim is not None:
+                self._take_drawn(sequence, step, result, row, array("i", (token, *at_drafts)))
                 continue
             if (take := sequence.decoding.take) is not None:
                 take(sequence, token, step.forced.get(sequence))
@@ -91,6 +73,16 @@ class PlainDecoding(DecodingStrategy):
             ):
                 sequence.decoding.end(sequence, ended)
         return sequence_ids, tokens
+
+    def _take_drawn(
+        self, sequence: Sequence, step: ScheduledStep, result: StepResult, row: int, drawn: "array[int]"
+    ) -> None:
+        certain = certainty_of(result, row)
+        if (room := step.rooms.get(row)) is None or self.speculation is None:
+            take_drawn(sequence, drawn, certain, self._publisher)
+            return
+        num_drafts = values(result.num_drafted)[row] if result.num_drafted else 0
+        self.speculation.take(sequence, room, drawn, num_drafts, certain)
 
     def follow(self, sequence: Sequence, tokens: "array[int]") -> None:
         sequence.output.extend(tokens)
@@ -146,7 +138,9 @@ def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
     for row, is_certain in zip(certainty[::2], certainty[1::2], strict=True):
         sequence = step.rows[row]
         early_stop = sequence.params.early_stop
-        if early_stop is None or sequence.has_ended or sequence in step.dropped or sequence.claim is not None:
+        if early_stop is None or sequence.has_ended or sequence in step.dropped:
+            continue
+        if row in step.rooms or sequence.claim is not None:  # counted where its tokens are taken
             continue
         sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
         if sequence.num_certain >= early_stop.window_size:

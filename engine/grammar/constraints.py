@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ...protocol.messages import MaskFrame, mask_bytes
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
-from ...protocol.wire import column, values
+from ...protocol.wire import column
 from ..request import Request, Sequence
 from ..step import ScheduledStep
 from .calls import Guide
@@ -193,14 +193,15 @@ class Constraints:
         rows: list[int] = []
         bits = bytearray()
         for row in step.masked:
-            sequence, count = step.rows[row], step.drafted.get(row, 1)
+            sequence, drafts = step.rows[row], step.drafts_of(row)
+            count = 1 + len(drafts)
             masks: list[bytes | bytearray | None] = []
             # If it has ended or was dropped from the step, its token is surplus and may be any.
             constraint, is_surplus = sequence.constraint, sequence.has_ended or sequence in step.dropped
             if constraint is not None and not is_surplus:
                 masks.append(self._mask(sequence, constraint, len(step.forced.get(sequence, ()))))
                 if count > 1 and sequence.constraint is constraint and isinstance(constraint, Constraint):
-                    masks += self._masks_along(constraint, values(sequence.packed_drafts())[: count - 1])
+                    masks += self._masks_along(constraint, drafts)
             rows += [row] * count
             bits += b"".join(self._anything if mask is None else mask for mask in masks)
             bits += self._anything * (count - len(masks))

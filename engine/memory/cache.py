@@ -182,6 +182,23 @@ class Cache:
         self._set_horizon(sequence, end)
         return additions if is_more else ()
 
+    def spare_states(
+        self, sequence: Sequence, count: int, num_needed: int
+    ) -> tuple[int, list[tuple[int, Columns[int]]]]:
+        """Let a sequence keep a state for each token of a row with drafts, if `num_needed` of each group stay free.
+        Returns how many drafts its rows may have, and the states that are new to it, by group."""
+        given, most = [], count
+        for number, (group, table) in enumerate(zip(self.groups, sequence.tables)):
+            if isinstance(group, States):
+                if states := group.spare(table, count, num_needed):
+                    given.append((number, states))
+                most = min(most, len(table.spares))
+        return max(0, most - 1), given
+
+    @property
+    def keeps_states(self) -> bool:
+        return bool(self._states)
+
     def give_back(self, sequence: Sequence) -> None:
         """Release what no future token reads, before anything is planned that could overwrite it."""
         if self._gives_back:
@@ -233,6 +250,10 @@ class Cache:
     def has_outgrown_its_stretch(self, sequence: Sequence) -> bool:
         """Whether its next token, and with it all earlier ones, need positions rotated for a greater length."""
         return bool(self.stretches) and sequence.num_computed >= self.stretches[sequence.stretch]
+
+    def is_at_bound(self, sequence: Sequence) -> bool:
+        """Whether its positions end here: with its last token, or with the length that they are rotated for."""
+        return sequence.num_computed >= sequence.max_total - 1 or self.has_outgrown_its_stretch(sequence)
 
     def rotation_start(self, sequence: Sequence) -> int:
         """The index in the rotary table at which its positions begin."""

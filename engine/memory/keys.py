@@ -20,6 +20,13 @@ def root_key(cache_salt: str | None, adapter: int | str | None, only_request: in
     return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
 
 
+def store_key(cache_salt: str | None, adapter: int | str | None, client: str) -> bytes:
+    """The key of the answers that a request may draft from. Clients share none: how many drafts are accepted tells of
+    the answers."""
+    parts = msgspec.msgpack.encode((cache_salt, adapter, client))
+    return blake2b(parts, digest_size=16, person=b"penstock drafts").digest()
+
+
 def stretched_key(root: bytes, stretch: int) -> bytes:
     """The first link for positions that are rotated for longer requests: they can't share blocks with other lengths."""
     if stretch == 0:

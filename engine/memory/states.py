@@ -68,7 +68,7 @@ class Checkpoints:
 class StateTable:
     """The state that a sequence writes, and those it has kept that can't be found yet."""
 
-    __slots__ = ("before", "checkpoints", "newest", "newest_key", "start", "unnamed", "write")
+    __slots__ = ("before", "checkpoints", "newest", "newest_key", "spares", "start", "unnamed", "write")
 
     def __init__(self, write: int, start: int, checkpoints: Checkpoints) -> None:
         self.write = write
@@ -77,6 +77,7 @@ class StateTable:
         self.checkpoints = checkpoints
         # Position and state of kept ones whose tokens are not all known: they are on their way from the worker.
         self.unnamed: list[tuple[int, int]] = []
+        self.spares: list[int] = []  # for the tokens of rows with drafts, written and read by nobody else
         self.newest, self.newest_key = 0, b""  # position and key of the newest rolling checkpoint that can be found
 
 
@@ -181,8 +182,15 @@ class States(GroupMemory[StateTable]):
             self._drop_unfinished(sequence)
         elif self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
             self._name(table, position, table.write, self._key_at(sequence, position))
-        self.pool.release([table.write, *(state for _, state in table.unnamed)])
-        table.unnamed = []
+        self.pool.release(self.held_by(table))
+        table.unnamed, table.spares = [], []
+
+    def spare(self, table: StateTable, count: int, num_needed: int) -> Columns[int]:
+        """Give a sequence states for the tokens of rows with drafts, if it has none and `num_needed` stay free."""
+        if not self._keeps or table.spares or self.pool.num_free < count + num_needed:
+            return ()
+        table.spares = self.pool.allocate(count)
+        return table.spares
 
     def begin_step(self, num_entering: int) -> None:
         self._num_wanted = num_entering
@@ -200,13 +208,13 @@ class States(GroupMemory[StateTable]):
         self._kept = [each._replace(key=None) if each.key in forgotten else each for each in self._kept]
 
     def num_held(self, table: StateTable) -> int:
-        return 1 + len(table.unnamed)
+        return len(self.held_by(table))
 
     def held_by(self, table: StateTable) -> Columns[int]:
-        return [table.write, *(state for _, state in table.unnamed)]
+        return [table.write, *table.spares, *(state for _, state in table.unnamed)]
 
     def check_table(self, sequence: Sequence, table: StateTable) -> None:
-        if table.start > max(sequence.num_computed, sequence.num_begun):
+        if table.start > max(sequence.num_computed, sequence.num_begun, sequence.horizon):
             raise RuntimeError(f"Sequence {sequence.id} writes a state from {table.start} on, beyond what it computes.")
 
     def check(self, tables: Iterable[StateTable], held: Columns[Columns[int]] = ()) -> None:

@@ -84,7 +84,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
         return appended
 
     def give_back(self, sequence: Sequence, table: WindowTable) -> None:
-        first = min(self.first_read(sequence.num_computed), len(table.block_ids))
+        first = min(self.first_read(sequence.num_computed - sequence.num_doubtful), len(table.block_ids))
         if first <= table.num_absent:
             return
         given = table.block_ids[table.num_absent : first]
@@ -114,7 +114,7 @@ class WindowBlocks(BlockGroup[WindowTable]):
 
     def check_table(self, sequence: Sequence, table: WindowTable) -> None:
         super().check_table(sequence, table)
-        if ABSENT in table.block_ids[self.first_read(sequence.num_computed) :]:
+        if ABSENT in table.block_ids[self.first_read(sequence.num_computed - sequence.num_doubtful) :]:
             raise RuntimeError(f"Sequence {sequence.id} has given back blocks that its next token reads.")
 
     def _wanted(self, sequence: Sequence) -> tuple[int, int]:

@@ -157,6 +157,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Whether KV blocks are kept on disk: either option is enough."""
         return self.prefix_cache_dir is not None or self.prefix_cache_size is not None
 
+    @property
+    def drafts(self) -> bool:
+        """Whether tokens may be drafted. Recorded plans fit only the drafts that were found then, and a processor of
+        logits must not be called for tokens that nobody draws."""
+        return self.record is None and not self.logits_processors
+
     @classmethod
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
         """The caller's options, checked and under our own names, without those that have no effect."""

@@ -15,10 +15,12 @@ import pytest
 import torch
 from builders.backends import BACKENDS, NAN_BYTE, load_on
 from builders.cases import for_each
+from builders.erratic_drafts import draft_erratically
 from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, engine_of, prompt
 from builders.tiny_model import tiny_model
 
+from penstock.engine.admission.limits import Rooms
 from penstock.protocol.messages import Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.protocol.wire import column, values
@@ -186,6 +188,28 @@ def test_claimed_answers_are_drawn_again_from_chunks_of_them(model, alone, room)
     assert engine.run(*claimed(prompts(model), alone)) == alone
     if "num_blocks" not in room:  # each chunk brings several tokens
         assert sum(len(values(plan.slots)) for plan in engine.plans) < sum(len(answer.tokens) for answer in alone)
+
+
+def expecting(asked: list[Prompt], answers: list[Answer]) -> list[Prompt]:
+    """The prompts, each with its answers to draft from."""
+    found = iter(answers)
+    for each in asked:
+        each.expected = [column(next(found).tokens) for _ in range(each.params.n)]
+    return asked
+
+
+@on(*MODELS)
+@for_each("room", [{}, {"max_num_batched_tokens": 37}, {"num_blocks": 9, "max_num_batched_tokens": 40}])
+def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
+    drafted = accepted = 0
+    for seed in range(3):
+        engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=300, **room)
+        draft_erratically(engine.runner, seed)
+        assert engine.run(*expecting(prompts(model), alone)) == alone
+        engine.scheduler.check()
+        drafted += engine.scheduler.counters.draft_tokens
+        accepted += engine.scheduler.counters.accepted_tokens
+    assert 0 < accepted < drafted
 
 
 @on("native qwen3", "native qwen3.5, states", "torch qwen3")

@@ -11,7 +11,7 @@ from ...protocol.errors import OutOfMemoryError
 from ...protocol.files.prefix_folder import FLUSH_SECONDS, prefix_folder
 from ...protocol.layer_groups import AboutDisk
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Allocate
+from ...protocol.messages import Allocate, Drafts
 from ...protocol.processes.exit_status import inherited_limits
 from ...protocol.processes.faults import point
 from ...protocol.processes.launch import Launch
@@ -19,6 +19,8 @@ from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
 from ..backends.select import chosen_device
 from ..disk.disk import WorkerDisk
+from ..drafting.drafting import Drafting
+from ..drafting.methods import drafter_of
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
 from ..lora.lora_thread import AdapterThread
@@ -168,6 +170,10 @@ class Start:
         from .kept_prefixes import open_disk
 
         self.disk = runner.disk = open_disk(self.launch, self.model, self.rank, self.groups, runner, answer, fail)
+
+    def open_drafting(self, runner: Runner, send: Callable[[Drafts], None]) -> None:
+        """Let the runner draft for its rows."""
+        runner.drafting = Drafting(runner.table, self.ranks, drafter_of(self.config) if self.rank == 0 else None, send)
 
     def close(self) -> None:
         if self.disk is not None:

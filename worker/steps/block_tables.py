@@ -53,6 +53,9 @@ class BlockTables:
         self._append(rows.slots, column(changes.block_ids), column(changes.block_offsets))
         self._check(rows)
 
+    def take_back(self, slot: int, end: int) -> None:
+        """Forget what was computed from position `end` on: it will be written again before it is read."""
+
     def step_rows(self, rows: StepRows, row_of_token: Ints, positions: Ints) -> BlockRows:
         """Locate the step's tokens, which have these `positions`."""
         size, width = self.block_size, -(-int(rows.ends.max()) // self.block_size)

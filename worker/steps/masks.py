@@ -22,7 +22,7 @@ class StepMasks:
         """Read a frame; raises if it has other masks than the plan asks for."""
         masked, framed = numpy.array(values(plan.masked)), numpy.array(values(frame.rows))
         words = mask_bytes(vocab_size) // 4
-        wanted = numpy.repeat(masked, (rows.num_drafts + rows.is_sampling)[masked])
+        wanted = numpy.repeat(masked, rows.num_drawn[masked])
         if sorted(wanted) != sorted(framed) or len(frame.bits) != len(framed) * words * 4:
             raise PlanError(
                 f"The mask of step {plan.step} has rows {framed.tolist()} and {len(frame.bits)} bytes, where the plan "
@@ -32,24 +32,15 @@ class StepMasks:
         framed, bits = framed[order], numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)[order]
         return cls(rows, framed, numpy.arange(len(framed)) - numpy.searchsorted(framed, framed), bits)
 
-    def of_ends(self) -> Mask | None:
-        """The masks of the tokens after the rows' histories."""
-        is_last = self.rows.is_sampling[self.masked] & (self.nth == self.rows.num_drafts[self.masked])
-        index = numpy.cumsum(self.rows.is_sampling) - 1  # of a row among those that sample
-        return self._mask(index[self.masked], is_last)
-
-    def of_drafts(self, start: int, end: int) -> Mask | None:
-        """The masks of a piece of the step's drafts."""
-        firsts = numpy.cumsum(self.rows.num_drafts) - self.rows.num_drafts
+    def of_places(self, start: int, end: int) -> Mask | None:
+        """The masks of a piece of the places at which the step draws tokens."""
+        firsts = numpy.cumsum(self.rows.num_drawn) - self.rows.num_drawn
         place = firsts[self.masked] + self.nth
-        is_within = (self.nth < self.rows.num_drafts[self.masked]) & (start <= place) & (place < end)
-        return self._mask(place - start, is_within)
-
-    def _mask(self, index: Ints, is_wanted: numpy.ndarray) -> Mask | None:
-        return Mask(index[is_wanted], self.bits[is_wanted]) if is_wanted.any() else None
+        is_within = (start <= place) & (place < end)
+        return Mask(place[is_within] - start, self.bits[is_within]) if is_within.any() else None
 
 
 def check_masked(plan: StepPlan, rows: StepRows) -> None:
-    samples = numpy.flatnonzero(rows.is_sampling | (rows.num_drafts > 0))
+    samples = numpy.flatnonzero(rows.num_drawn)
     if not set(samples.tolist()).issuperset(values(plan.masked)):
         raise PlanError(f"The plan masks rows {values(plan.masked).tolist()}, and of these some sample nothing.")

@@ -3,16 +3,19 @@
 A step is launched without waiting for its results, so that on a GPU the next one is launched before this one is done.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import field
+from itertools import chain, repeat
 
 import numpy
 
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult
-from ...protocol.wire import column
+from ...protocol.wire import column, values
 from ...records import dataclass
 from ..device import HostCopy
 from ..sampler import FAULTS
+from .drafts import StepDrafts
 from .step_rows import Ints, StepRows
 
 _NONE = (numpy.empty(0, numpy.int64), lambda: numpy.empty((0, 2), numpy.int64))
@@ -29,10 +32,11 @@ class Outcome:
     logprobs: list[Callable[[], list[Logprobs]]] = field(default_factory=list)
     candidates: Callable[[], tuple[list[Candidates], list[FailedRow]]] = lambda: ([], [])
     certainty: list[Callable[[], bytes]] = field(default_factory=list)
+    drafts: StepDrafts | None = None  # that were guessed for its rows
 
     def result(self, step: int) -> StepResult:
         """The step's result, without its time."""
-        sampling, token_ids, faults = self._drawn()
+        sampling, token_ids, faults = self._counting()
         wrong = set(sampling[faults > 0].tolist())
         is_right = faults == 0
         num_sampled = numpy.bincount(sampling[is_right], minlength=len(self.rows)).astype(numpy.int32)
@@ -44,23 +48,53 @@ class Outcome:
             sampled=column(token_ids[is_right].tolist()),
             forward_time=0.0,
             failed=failed + self._failed(sampling, faults),
-            logprobs=[part for part in parts if part.is_prompt or part.owner not in wrong],
+            logprobs=self._counting_logprobs([part for part in parts if part.is_prompt or part.owner not in wrong]),
             candidates=candidates,
-            certainty=b"".join(pairs() for pairs in self.certainty),
+            certainty=self._counting_certainty(),
+            num_drafted=b"" if self.drafts is None else column(self.drafts.num_drafted(len(self.rows)).tolist()),
         )
 
-    def _drawn(self) -> tuple[Ints, Ints, Ints]:
-        """The rows that sample, in order, with tokens and faults. A row's tokens after a fault don't count."""
+    def drawn(self) -> tuple[Ints, Ints, Ints]:
+        """The rows that sample, in order and as often as they do, with tokens and faults."""
         parts = self.sampled or [_NONE]
         rows = numpy.concatenate([own for own, _ in parts])
         token_ids, faults = numpy.concatenate([chosen() for _, chosen in parts]).T
-        if len(parts) > 1:
-            order = numpy.argsort(rows, kind="stable")
-            rows, token_ids, faults = rows[order], token_ids[order], faults[order]
-        is_kept = numpy.ones(len(rows), bool)
+        return rows, token_ids, faults
+
+    def _counting(self) -> tuple[Ints, Ints, Ints]:
+        """The same, without a row's tokens after a wrong draft or a fault."""
+        rows, token_ids, faults = self.drawn()
+        counts = numpy.bincount(rows, minlength=len(self.rows))
+        if self.drafts is not None:
+            counts[self.drafts.rows] = [1 + each for each in self.drafts.num_accepted]
+        nth = numpy.arange(len(rows)) - numpy.searchsorted(rows, rows)
         for at in numpy.flatnonzero(faults).tolist():
-            is_kept[at + 1 : numpy.searchsorted(rows, rows[at], "right")] = False
-        return rows[is_kept], token_ids[is_kept], faults[is_kept]
+            counts[rows[at]] = min(counts[rows[at]], nth[at] + 1)
+        is_counting = nth < counts[rows]
+        return rows[is_counting], token_ids[is_counting], faults[is_counting]
+
+    def _counting_logprobs(self, parts: list[Logprobs]) -> list[Logprobs]:
+        if self.drafts is None:
+            return parts
+        left = self._num_counting()
+        return [part for part in parts if part.is_prompt or next(left[part.owner], False)]
+
+    def _counting_certainty(self) -> bytes:
+        found = b"".join(pairs() for pairs in self.certainty)
+        if self.drafts is None or not found:
+            return found
+        left, pairs = self._num_counting(), values(found)
+        counting = (pair for pair in zip(pairs[::2], pairs[1::2]) if next(left[pair[0]], False))
+        return column(chain.from_iterable(counting))
+
+    def _num_counting(self) -> "defaultdict[int, Iterator[bool]]":
+        """By row, an iterator that yields as often as a token of the row counts."""
+        left: defaultdict[int, Iterator[bool]] = defaultdict(lambda: repeat(True))
+        if self.drafts is not None:
+            left.update(
+                (row, repeat(True, 1 + count)) for row, count in zip(self.drafts.rows, self.drafts.num_accepted)
+            )
+        return left
 
     def _failed(self, sampling: numpy.ndarray, faults: numpy.ndarray) -> list[FailedRow]:
         """The failed rows, each with its error if known."""

@@ -11,12 +11,13 @@ import numpy
 from ...kernels.arrays import DeviceArray
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.layer_groups import GroupChanges
-from ...protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
+from ...protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, SpareStates, StepPlan
 from ..description.groups import ONE_GROUP, LayerGroup
 from ..device import Device
 from ..plan_error import PlanError, require
 from ..sampler import LogitsProcessors, ParameterTable
 from .block_tables import BlockTables
+from .drafts import StepDrafts
 from .state_tables import StateTables
 from .step_rows import Ints, StepRows, all_within, column
 
@@ -70,11 +71,12 @@ class SlotTable:
     def _table_of(self, group: LayerGroup, num_blocks: int) -> BlockTables | StateTables:
         num_slots, max_blocks = len(self.is_taken), -(-self.max_model_len // self.block_size)
         if group.kind == "state":
-            return StateTables(num_slots, num_blocks, self.device)
+            return StateTables(num_slots, num_blocks, self.block_size, self.device)
         return BlockTables(num_slots, max_blocks, num_blocks, self.block_size, group.window, self.device)
 
-    def apply(self, plan: StepPlan) -> StepRows:
-        """Apply the plan in its stated order; afterwards the counts are those after the step."""
+    def apply(self, plan: StepPlan, drafts: StepDrafts | None = None) -> StepRows:
+        """Apply the plan in its stated order, and add drafts to its rows; afterwards the counts are those after the
+        step."""
         self._free(column(plan.freed))
         for new in plan.new:
             self._enter(new)
@@ -82,10 +84,27 @@ class SlotTable:
             self._fork(fork)
         for forced in plan.forced:
             self._force(forced)
-        rows = self._rows(plan.groups, column(plan.slots), column(plan.num_tokens))
+        for spare in plan.spares:
+            self._spare(spare)
+        slots, num_tokens = column(plan.slots), column(plan.num_tokens)
+        if drafts is not None:
+            self._check_slots(slots, num_tokens)
+            for row, tokens in zip(drafts.rows, drafts.tokens):
+                self._draft(int(slots[row]), tokens)
+            num_tokens += drafts.num_drafted(len(slots))
+        rows = self._rows(plan.groups, slots, num_tokens)
         self.num_computed[rows.slots] = rows.ends
         self.num_tokens[rows.slots] += rows.is_sampling
         return rows
+
+    def take_back(self, rows: StepRows, drafts: StepDrafts) -> None:
+        """Set the counts of rows with drafts to those after the tokens that count."""
+        for row, count in zip(drafts.rows, drafts.num_accepted):
+            slot, end = int(rows.slots[row]), int(rows.starts[row]) + 1 + count
+            self.num_computed[slot], self.num_tokens[slot] = end, end + 1
+            self.first_draft[slot] = _NEVER
+            for group in self.groups:
+                group.take_back(slot, end)
 
     def begin_layers(self, chunk: ChunkLayers) -> StepRows:
         """Apply a chunk that begins as if it were a step's only row; its tokens don't count as computed yet."""
@@ -173,6 +192,24 @@ class SlotTable:
         self._check_tokens(tokens, forced.slot)
         self.histories[forced.slot, start : start + len(tokens)] = self.device.put(tokens.copy())
         self.num_tokens[forced.slot] += len(tokens)
+
+    def _spare(self, spare: SpareStates) -> None:
+        group = self.groups[spare.group] if 0 <= spare.group < len(self.groups) else None
+        if not isinstance(group, StateTables):
+            raise PlanError(f"The plan gives slot {spare.slot} spare states in group {spare.group}, which keeps none.")
+        self._check_slots(numpy.array([spare.slot]), numpy.array([1]))
+        group.spare(spare.slot, column(spare.states))
+
+    def _draft(self, slot: int, tokens: Ints) -> None:
+        """Append drafts to a history of which only the last token is left to compute."""
+        start = int(self.num_tokens[slot])
+        require(
+            start == self.num_computed[slot] + 1 and start + len(tokens) < self.max_model_len,
+            f"drafts {len(tokens)} tokens for slot {slot}, which has {start} of {self.max_model_len}",
+        )
+        self.histories[slot, start : start + len(tokens)] = self.device.put(tokens)
+        self.num_tokens[slot] += len(tokens)
+        self.first_draft[slot] = start
 
     def _rotate(self, new: NewSlot) -> bool:
         """Whether one offset gives the rotary rows of the prompt's last token and of all answer tokens."""

@@ -30,6 +30,12 @@ class StepRows:
         return len(self.slots)
 
     @property
+    def num_drawn(self) -> Ints:
+        """How many tokens each row draws."""
+        drawn: Ints = self.num_drafts + self.is_sampling
+        return drawn
+
+    @property
     def wants_logits(self) -> Ints:
         wanted: Ints = self.is_sampling | self.is_searched
         return wanted

@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from penstock.frontend.jobs.job_files import JobFiles
@@ -90,14 +90,17 @@ def measured(way: Way, python: str, source: Path, model: str) -> dict[str, Any]:
 
 def seconds_of(command: list[str]) -> float:
     start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True)
+    # Elsewhere than in this checkout, whose folders `python -m` would find before libraries of their names.
+    done = subprocess.run(command, capture_output=True, text=True, cwd=gettempdir())
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return time.perf_counter() - start
 
 
 def killed_at_half(command: list[str], seconds: float) -> None:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=gettempdir()
+    )
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

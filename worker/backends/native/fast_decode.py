@@ -49,6 +49,8 @@ class RecordedFastDecode:
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
         """Compute the step and return a function for its result; None, changing nothing, if the plan is refused."""
+        if any(isinstance(group, StateTables) and group.awaiting for group in self.table.groups):
+            return None
         if not plan.has_rows_only or len(plan.groups) != len(self.table.groups) or not self._is_prepared():
             return None
         if not self._decode.begin(plan.slots, plan.num_tokens, plan.groups, self.recorded.num_rotations):

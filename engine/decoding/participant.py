@@ -1,0 +1,27 @@
+"""What takes part in planning a step besides the scheduler: strategies while they have sequences, and speculation."""
+
+from ..request import DecodingStrategy, Sequence
+from ..step import ScheduledStep
+
+
+class Participant:
+    """Takes part in planning every step."""
+
+    def before_decodes(self, step: ScheduledStep) -> None:
+        """Called when blocks have been freed, before the step has any row."""
+
+    def after_decodes(self, step: ScheduledStep, budget: int) -> None:
+        """Called when the step has a one-token row for each decoding sequence, and room for `budget` more tokens."""
+
+    def after_admission(self, step: ScheduledStep) -> None:
+        """Called when the step has all its rows."""
+
+    def before_results(self) -> None:
+        """Called when the results of a step have arrived."""
+
+
+class ActiveDecoding(Participant, DecodingStrategy):
+    """A strategy that takes part while it has members."""
+
+    def __init__(self) -> None:
+        self.members: set[Sequence] = set()  # its sequences that have not ended

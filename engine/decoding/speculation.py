@@ -1,0 +1,102 @@
+"""Speculation: gives decoding rows room for drafts, and takes back the room that they didn't use.
+
+The workers propose the drafts when they launch a step (`worker/drafting/`), so here a drafting row is a row with an
+upper bound: `num_computed` counts all the room it was given, and `num_doubtful` how much of that is in flight. A result
+says how many tokens the row has drawn, and the difference is taken back. Blocks are given up to the bound. So a
+sequence with drafts is planned ahead like any other; only one that may have reached its last token waits for its
+results.
+
+Which tokens are drawn never depends on the room. A sequence that must not be planned by a bound gets none: a beam, one
+with claimed tokens, one whose grammar another process follows, and one whose grammar forces tokens in this step.
+"""
+
+from array import array
+from collections.abc import Callable, Iterator
+
+from ...protocol.messages import SpareStates
+from ...protocol.wire import column
+from ..admission.limits import Rooms
+from ..counters import Counters
+from ..memory.cache import Cache
+from ..publisher import Publisher
+from ..request import Sequence
+from ..running import SlotPool
+from ..step import ScheduledStep
+from .drawn import take_drawn
+from .participant import Participant
+
+_STATES = 8  # for the tokens of a row with drafts, where layers keep states
+
+
+class Speculation(Participant):
+    def __init__(
+        self,
+        rooms: Rooms,
+        cache: Cache,
+        publisher: Publisher,
+        counters: Counters,
+        slots: SlotPool,
+        restart: Callable[[Sequence], None],
+    ) -> None:
+        """`restart` takes a running sequence's slot away and queues it, to be computed from its known tokens."""
+        self._rooms = rooms
+        self._cache = cache
+        self._publisher = publisher
+        self._counters = counters
+        self._slots = slots
+        self._restart = restart
+
+    def after_decodes(self, step: ScheduledStep, budget: int) -> None:
+        """Give room to the step's rows. They share it evenly, for what each will find isn't known yet."""
+        if not step.rows:
+            return
+        left = budget + len(step.rows) - sum(step.num_tokens)  # without what grammars force
+        each = min(self._rooms.each, min(self._rooms.all, left) // len(step.rows))
+        if each <= 0:
+            return
+        for row, sequence in enumerate(step.rows):
+            if _may_draft(sequence, step) and (room := self._room(sequence, step, row, each)):
+                step.rooms[row] = room
+                sequence.num_computed += room
+                sequence.num_doubtful += room
+
+    def _room(self, sequence: Sequence, step: ScheduledStep, row: int, most: int) -> int:
+        """The room for a row, for which its tables get what they lack if that is free."""
+        if self._cache.keeps_states:
+            most = min(most, self._spare_states(sequence, step))
+        end = min(sequence.num_computed + most, sequence.max_total - 1)
+        if end > sequence.horizon:
+            if self._cache.has_room(sequence, end):
+                step.add_to(row, self._cache.extend(sequence, end))
+            end = min(end, sequence.horizon)
+        return max(0, end - sequence.num_computed)
+
+    def _spare_states(self, sequence: Sequence, step: ScheduledStep) -> int:
+        """How many drafts a sequence has states to go back to. Free slots keep a state each for who comes next."""
+        num_drafts, given = self._cache.spare_states(sequence, _STATES, self._slots.num_free)
+        step.spares += [SpareStates(sequence.slot, group, column(states)) for group, states in given]
+        return num_drafts
+
+    def take(
+        self, sequence: Sequence, room: int, drawn: "array[int]", num_drafts: int, certain: Iterator[bool]
+    ) -> None:
+        """Take the tokens that a row with room has drawn, and take back the room that it didn't use."""
+        if sequence.is_running:
+            sequence.num_computed -= room + 1 - len(drawn)
+            sequence.num_doubtful -= room
+        num_taken = take_drawn(sequence, drawn, certain, self._publisher)
+        num_accepted = min(num_taken, len(drawn) - 1)
+        sequence.num_draft_tokens += num_drafts
+        sequence.num_accepted_tokens += num_accepted
+        self._counters.draft_tokens += num_drafts
+        self._counters.accepted_tokens += num_accepted
+        self._counters.generated_tokens += num_taken
+        # The workers have its dropped tokens in its slot.
+        if num_taken < len(drawn) and sequence.is_running:
+            self._restart(sequence)
+
+
+def _may_draft(sequence: Sequence, step: ScheduledStep) -> bool:
+    if sequence.claim is not None or sequence in step.forced or sequence.decoding.num_candidates(sequence):
+        return False
+    return sequence.constraint is None or not sequence.constraint.is_remote

@@ -1,0 +1,97 @@
+"""The drafts of each step, from its plan: who may have some, what is guessed for them, and all ranks learn of it.
+
+Rank 0 guesses when it launches the step, since only then are all tokens before it known. The engine hears at once of
+the drafts of rows with masks, because each draft has a mask of its own.
+"""
+
+from collections.abc import Callable
+from itertools import repeat
+
+import numpy
+
+from ...protocol.messages import Drafts, StepPlan, StepResult
+from ...protocol.wire import column, values
+from ..ranks.parallel import Parallel
+from ..steps.drafts import StepDrafts
+from ..steps.slots import SlotTable
+from ..steps.step_rows import Ints
+from .drafter import Drafter
+from .proposer import Look
+
+_ONE = column([1])
+
+
+class Drafting:
+    def __init__(
+        self, table: SlotTable, ranks: Parallel, drafter: Drafter | None, send: Callable[[Drafts], None]
+    ) -> None:
+        """`drafter`: on rank 0. `send` takes a message to the engine."""
+        self._table = table
+        self._ranks = ranks
+        self._drafter = drafter
+        self._send = send
+        self._entered: set[int] = set()  # slots that the drafter knows
+
+    def begin(self, plan: StepPlan) -> StepDrafts | None:
+        """The drafts of a step that is about to be computed; None if no row has any."""
+        if self._drafter is not None:
+            self._follow(self._drafter, plan)
+        if not plan.rooms:
+            return None
+        rooms = numpy.frombuffer(plan.rooms, numpy.int32)
+        found = self._shared(rooms, self._guessed(self._drafter, plan, rooms) if self._drafter is not None else [])
+        if self._drafter is not None and plan.masked:
+            self._send_masked(plan, rooms, found)
+        rows = [row for row, tokens in enumerate(found) if len(tokens)]
+        return StepDrafts(rows, [found[row] for row in rows]) if rows else None
+
+    def learn(self, plan: StepPlan, result: StepResult) -> None:
+        """Take in how long a step took whose rows each computed one token, and drafts."""
+        num_rows = len(plan.slots) // len(_ONE)
+        if self._drafter is None or not plan.rooms or plan.num_tokens != _ONE * num_rows or plan.layered:
+            return
+        self._drafter.learn(num_rows, num_rows + sum(values(result.num_drafted)), result.forward_time)
+
+    def _follow(self, drafter: Drafter, plan: StepPlan) -> None:
+        """Tell the drafter who leaves and who enters."""
+        for slot in values(plan.freed):
+            if slot in self._entered:
+                self._entered.remove(slot)
+                drafter.leave(slot, self._history(slot))
+        for new in plan.new:
+            if not (new.num_candidates or new.num_drafted):
+                self._entered.add(new.slot)
+                drafter.enter(new.slot, new)
+
+    def _guessed(self, drafter: Drafter, plan: StepPlan, rooms: Ints) -> list[Ints]:
+        """The drafts of every row; empty for most."""
+        looking = numpy.flatnonzero(rooms).tolist()
+        slots = values(plan.slots)
+        looks = [Look(slots[row], self._history(slots[row]), int(rooms[row])) for row in looking]
+        found: list[Ints] = list(repeat(numpy.empty(0, numpy.int32), len(slots)))
+        for row, drafts in zip(looking, drafter.drafts(looks, len(slots))):
+            found[row] = numpy.array(drafts, numpy.int32)
+        return found
+
+    def _shared(self, rooms: Ints, found: list[Ints]) -> list[Ints]:
+        """Rank 0's drafts, on every rank."""
+        if self._ranks.size == 1:
+            return found
+        packed = numpy.full((len(rooms), int(rooms.max())), -1, numpy.int64)
+        for row, tokens in enumerate(found):
+            packed[row, : len(tokens)] = tokens
+        on_device = self._table.device.put(packed)
+        self._ranks.broadcast(on_device)
+        packed = self._table.device.host_copy(on_device)()
+        return [row[row >= 0].astype(numpy.int32) for row in packed]
+
+    def _send_masked(self, plan: StepPlan, rooms: Ints, found: list[Ints]) -> None:
+        rows = [row for row in values(plan.masked) if rooms[row]]
+        if rows:
+            self._send(Drafts(plan.step, rows, [found[row].tobytes() for row in rows]))
+
+    def _history(self, slot: int) -> Ints:
+        """The known tokens of a slot."""
+        known = self._table.histories[slot, : int(self._table.num_tokens[slot])]
+        history: Ints = self._table.device.host_copy(known)()
+        return history
