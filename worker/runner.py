@@ -177,8 +177,10 @@ class Runner:
         is_masked = bool(plan.masked) and self.ranks.rank == 0
         masks = cache(lambda: StepMasks.of(plan, rows, await_mask(plan.step), table.vocab_size) if is_masked else None)
         length = piece_length(table.vocab_size, int(table.parameters.logprobs[places.slots].max()))
+        are_ends = not (rows.num_drafts.any() or rows.is_searched.any())
         for start, own in places.pieces(max(length, len(rows))):
-            logits = self.forward_pass.logits(hidden, table.device.put(own.tokens))
+            # A captured step has computed the logits of its rows' ends.
+            logits = self.forward_pass.logits(hidden, batch.logit_rows if are_ends else table.device.put(own.tokens))
             mask = None if (found := masks()) is None else found.of_places(start, start + len(own))
             self._sample(outcome, own, logits, mask)
 
