@@ -168,6 +168,7 @@ class AsyncLLM(HelpfulNames):
         raw: bool = False,
         system: str | None = None,
         commit_seconds: float = 1.0,
+        replay: str | os.PathLike[str] | None = None,
     ) -> "JobResult":
         """Answer each line of a file, as `LLM.batch` does. Cancelling ends the run; the same call continues it."""
         from .jobs.call import answer_file  # few programs need it
@@ -186,6 +187,7 @@ class AsyncLLM(HelpfulNames):
             raw=raw,
             system=system,
             commit_seconds=commit_seconds,
+            replay=replay,
             is_stopped=is_stopped,
         )
         run = asyncio.ensure_future(in_own_thread(work))

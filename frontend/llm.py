@@ -152,8 +152,13 @@ class LLM(HelpfulNames):
         raw: bool = False,
         system: str | None = None,
         commit_seconds: float = 1.0,
+        replay: str | os.PathLike[str] | None = None,
     ) -> "JobResult":
-        """Answer each line of a file, as `penstock batch` does: after any interruption the same call continues."""
+        """Answer each line of a file, as `penstock batch` does: after any interruption the same call continues.
+
+        `replay` is the output of an earlier run, whose answers are drafts of this one's: it makes them sooner, not
+        otherwise.
+        """
         from .jobs.call import answer_file  # few scripts need it
 
         return answer_file(
@@ -167,6 +172,7 @@ class LLM(HelpfulNames):
             raw=raw,
             system=system,
             commit_seconds=commit_seconds,
+            replay=replay,
         )
 
     @named_arguments

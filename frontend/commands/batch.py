@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--commit-seconds", metavar="X", type=float, default=1.0, help="seconds of work that a crash may lose (1.0)"
     )
+    parser.add_argument("--replay", metavar="LAST", help="output of an earlier run, for sooner answers, not for others")
     parser.add_argument("--price", metavar="P", type=float, help="price of a machine's hour, for the ledger")
     parser.add_argument("--json", action="store_true", help="print the status as JSON")
     add_verbose(parser)
@@ -79,9 +80,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         chosen, arguments.raw, arguments.system, config.seed, config.served_model_name or name_of(config.model)
     )
     changes = {"accepts_change": arguments.accept_change, "retries_errors": arguments.retry_errors}
+    further = {"commit_seconds": arguments.commit_seconds, "replays": arguments.replay}
     with (
         orderly_termination(),
-        Job(arguments.source, arguments.output, given, **changes, commit_seconds=arguments.commit_seconds) as job,
+        Job(arguments.source, arguments.output, given, **changes, **further) as job,
     ):
         if resumed := job.resumed():
             logs.say(resumed, quiet=is_quiet)
@@ -93,6 +95,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         elif config.connect == "never":  # a daemon has options of its own
             job.compare(PrivateSession(config.model, options))
         written = job.finish()
+        if job.replay is not None:
+            logs.say(f"{job.replay.summary()}.", quiet=is_quiet)
         logs.say(f"{ledger(job.state, arguments.price)}.", quiet=is_quiet)
     if written.num_failed:
         failed = f"{written.num_failed:,} of {written.num_failed + written.num_answers:,} lines failed"
@@ -163,6 +167,8 @@ def _show_status(files: JobFiles, *, as_json: bool) -> int:
         "prompt_tokens": state.num_prompt,
         "cached_tokens": state.num_cached,
         "output_tokens": state.num_output,
+        "draft_tokens": state.num_draft_tokens,
+        "accepted_tokens": state.num_accepted_tokens,
         "peak_bytes": state.peak_bytes,
         "joules": round(state.joules, 1),
     }

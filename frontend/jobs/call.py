@@ -39,12 +39,13 @@ def answer_file(
     raw: bool,
     system: str | None,
     commit_seconds: float,
+    replay: str | os.PathLike[str] | None = None,
     is_stopped: threading.Event | None = None,
 ) -> JobResult:
     """Answer the lines of a file that are left, and write the output; raises what ends the run."""
     session.transport.check()
-    for name, path in (("input", source), ("output", output)):
-        if not isinstance(path, str | os.PathLike):
+    for name, path in (("input", source), ("output", output), ("replay", replay)):
+        if not isinstance(path, str | os.PathLike) and not (name == "replay" and path is None):
             raise RequestError(f"{name}={shown(path)}: must be the path of a file.")
     is_shown = FLAG.checked("use_tqdm", shows_progress, RequestError) and not session.is_quiet
     checked = {
@@ -53,7 +54,7 @@ def answer_file(
         "commit_seconds": _seconds(commit_seconds),
     }
     options = _options(session, params, FLAG.checked("raw", raw, RequestError), system)
-    with Job(source, output, options, **checked) as job:
+    with Job(source, output, options, **checked, replays=replay) as job:
         if resumed := job.resumed():
             logs.say(resumed, quiet=session.is_quiet)
         if job.is_left:
@@ -74,6 +75,8 @@ def answer_file(
         else:
             job.compare(session)
         written = job.finish()
+        if job.replay is not None:
+            logs.say(f"{job.replay.summary()}.", quiet=session.is_quiet)
         logs.say(f"{ledger(job.state)}.", quiet=not is_shown)
     return JobResult(written.num_answers, written.num_failed, job.files.output, job.files.errors)
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError
 from ..session.session import Session
@@ -29,6 +29,9 @@ from .journal import Journal
 from .records import Began, Forgotten, Head, JobState, Record, packed
 from .run import JobRun, OnAnswer
 
+if TYPE_CHECKING:
+    from ..replay.replay import Replay
+
 _GROUP = 1024  # rows in a record
 
 
@@ -47,6 +50,8 @@ class JobOptions:
 class Job:
     """Open it, `begin` and `run` it with a model while rows are left, and `finish` it; then close it."""
 
+    replay: "Replay | None" = None  # of an earlier run, if one is named
+
     def __init__(
         self,
         source: str | os.PathLike[str],
@@ -56,8 +61,9 @@ class Job:
         accepts_change: bool = False,
         retries_errors: bool = False,
         commit_seconds: float = 1.0,
+        replays: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Refuses what can be refused without the model."""
+        """Refuses what can be refused without the model. `replays` has the answers of an earlier run."""
         self.options = options
         self.files = JobFiles.of(output)
         require_format(self.files.output)
@@ -83,6 +89,10 @@ class Job:
             if self.state.head is not None:
                 earlier = {name: value for name, value in self.state.head.facts.items() if name in settings}
                 self._compare(earlier, settings)
+            if replays is not None and self.is_left:
+                from ..replay.replay import Replay  # few jobs have one
+
+                self.replay = Replay(replays)
         except BaseException:
             self.close()
             raise
@@ -94,6 +104,8 @@ class Job:
         self.close()
 
     def close(self) -> None:
+        if self.replay is not None:
+            self.replay.close()
         self.journal.close()
 
     @property
@@ -119,6 +131,8 @@ class Job:
     def begin(self, session: Session[Any]) -> None:
         """Compare the head with this model, or write it; refuses a model with other facts."""
         facts = self._settings | facts_of_model(session)
+        if self.replay is not None and session.plan is not None:
+            self.replay.begin(session.plan.vocab_size, lambda: session.tokenizer)
         head = self.state.head
         phrases = [] if head is None else self._compare(head.facts, facts)
         if head is not None and phrases and head.facts["input"] != facts["input"]:

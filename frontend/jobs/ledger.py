@@ -59,6 +59,9 @@ def ledger(state: JobState, price: float | None = None) -> str:
         f"tokens in {state.num_prompt:,}{share}, out {state.num_output:,}",
         f"{state.machine_seconds:,.1f} s of machine",
     ]
+    if state.num_draft_tokens:
+        accepted = 100 * state.num_accepted_tokens / state.num_draft_tokens
+        parts.insert(1, f"drafts {state.num_draft_tokens:,} ({accepted:.0f} % accepted)")
     if state.peak_bytes:
         parts.append(f"peak memory {size(state.peak_bytes)}")
     if state.joules:

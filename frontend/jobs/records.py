@@ -31,6 +31,9 @@ class Answered(msgspec.Struct, tag="answered", array_like=True):
     num_cached: int
     num_output: int
     line: bytes  # as it will be in the output, or in the file of errors
+    token_ids: list[bytes] = []  # int32, of each sample, if the line doesn't have them
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0  # of these
 
     @property
     def has_failed(self) -> bool:
@@ -123,6 +126,8 @@ class JobState:
     num_cached: int = 0
     num_finished: int = 0  # tokens that answers have said at their ends
     num_said: int = 0  # tokens that the unfinished ones have said
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0  # of these
     seconds: float = 0.0  # of earlier runs
     joules_before: float = 0.0  # likewise
     is_daemon: bool = False
@@ -199,6 +204,8 @@ class JobState:
         self.num_prompt += record.num_prompt
         self.num_cached += record.num_cached
         self.num_finished += record.num_output
+        self.num_draft_tokens += record.num_draft_tokens
+        self.num_accepted_tokens += record.num_accepted_tokens
 
     def _continued(self, record: Continued) -> None:
         said = self.said.setdefault(record.row, [Said(b"") for _ in record.said])

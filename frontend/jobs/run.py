@@ -17,6 +17,7 @@ import msgspec
 
 from ...protocol.errors import ClosedError, EngineDeadError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
+from ...protocol.wire import column
 from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
 from ..requests.request import Request
@@ -54,6 +55,7 @@ class JobRun:
         self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
+        self._replay = job.replay or session.replay
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
@@ -148,6 +150,8 @@ class JobRun:
                 prompt = Continuation(prompt, self.job.state.said[line.row])
             parsed = parse_checked(prompt, row.params)
             parsed.seed, parsed.delta_tokens = self._seeded(line, row), _DELTA_TOKENS
+            if self._replay is not None:
+                parsed.expected = self._replay.expected(parsed, _name(row), line.row, self.job.num_rows)
             yield parsed
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
@@ -161,6 +165,8 @@ class JobRun:
         text = self._line(line, row, output)
         num_prompt = len(output.prompt_token_ids)
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
+        if row.batch is not None and not record.has_failed:
+            record.token_ids = [column(answer.token_ids) for answer in output.outputs]
         self.job._append(record)
 
     def _keep_unfinished(self, window: Window[Any]) -> None:
@@ -202,6 +208,12 @@ class JobRun:
         positions = sorted(position for position in self._in_flight)[:most]
         self.job._append(Died([self._in_flight[position][0].row for position in positions], str(error)))
         self.job.journal.commit()
+
+
+def _name(row: Row) -> str | None:
+    if row.batch is not None:
+        return row.batch.custom_id
+    return None if row.name is None else str(row.name)
 
 
 def _as_it_is(row: Row) -> Row:

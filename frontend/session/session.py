@@ -6,7 +6,7 @@ its transport and returns a `Window` of many or a `Stream` of one; its callers w
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
@@ -23,6 +23,7 @@ from ..requests.prompts import (
     Conversation,
     Messages,
     Params,
+    ParsedPrompt,
     RenderedPrompt,
     as_conversations,
     is_conversation,
@@ -44,6 +45,17 @@ class LoraAdapters(Protocol):
     def folders(self) -> dict[str, str]: ...  # by name
 
 
+class EarlierAnswers(Protocol):
+    """What an earlier run answered to the same prompts (`frontend/replay/replay.py`)."""
+
+    def begin(self, vocab_size: int, tokenizer: "Callable[[], Tokenizer]") -> None: ...
+    def prepared(self, prompt: ParsedPrompt) -> ParsedPrompt: ...
+    def expected(
+        self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
+    ) -> list[bytes]: ...
+    def close(self) -> None: ...
+
+
 class Session(ABC, Generic[RequestT]):
     config: EngineConfig
     is_quiet: bool
@@ -53,6 +65,7 @@ class Session(ABC, Generic[RequestT]):
     door: DoorProtocol[RequestT]  # once it is ready
     adapters: LoraAdapters
     tokenizer: "Tokenizer"
+    replay: EarlierAnswers | None = None  # if the options name a run to replay
 
     @property
     @abstractmethod
@@ -140,6 +153,8 @@ class Session(ABC, Generic[RequestT]):
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
         parsed = parse_prompts(prompts, params, self.door.defaults)
+        if self.replay is not None:
+            parsed = map(self.replay.prepared, parsed)
         return Window(self.transport, self.door, parsed, notify, self.window_size, ordered=ordered)
 
     def stream(
@@ -164,6 +179,8 @@ class Session(ABC, Generic[RequestT]):
         if is_conversation(prompt):
             [prompt] = self.render_call(prompt, None, tools, template_options)
         parsed = list(parse_prompts([prompt], params, self.door.defaults))
+        if self.replay is not None:
+            parsed = list(map(self.replay.prepared, parsed))
         [request] = self.door.admit(parsed, notify, is_streamed=True)
         return Stream(self.transport, request)
 

@@ -78,7 +78,8 @@ CALLED = {
     "request_handle": ("request",), "generate_config_builder": ("generation",), "generate_config": ("generation",),
     "as_model_config_struct": ("asmodelconfig",), "model_name": ("model",), "info": ("mm info",),
     "sampling_params": ("sampling",), "enable_logprobs": ("logprobs",), "max_new_tokens": ("max tokens",),
-    "input": ("input", "cannot be read"), "update_fields": ("update fields", "of a generation"),
+    "input": ("input", "cannot be read"), "replay": ("replay", "cannot be read"),
+    "update_fields": ("update fields", "of a generation"),
 }  # fmt: skip
 
 

@@ -32,12 +32,28 @@ def lines_of(path: Path, raw: BinaryIO) -> Iterator[Line]:
     if path.suffix == ".parquet":
         rows: Iterator[Line] = _parquet().lines_of(path, raw)
         return rows
-    file: Any = raw
+    return read_lines(_unpacked(path, raw), str(path))
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file with this name isn't lines as they are."""
+    return path.suffix in (".gz", ".zst", ".parquet")
+
+
+def answer_lines_of(path: Path, raw: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file of answers, of which `raw` has the bytes."""
+    if path.suffix == ".parquet":
+        answers: Iterator[bytes] = _parquet().answer_lines_of(path, raw)
+        return answers
+    return iter(_unpacked(path, raw))
+
+
+def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
     if path.suffix == ".gz":
-        file = gzip.GzipFile(fileobj=raw)
-    elif path.suffix == ".zst":
-        file = io.BufferedReader(_zstd()(raw))
-    return read_lines(file, str(path))
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+    if path.suffix == ".zst":
+        return io.BufferedReader(_zstd()(raw))
+    return raw
 
 
 @contextmanager

@@ -44,8 +44,11 @@ def lines_of(path: Path, raw: BinaryIO) -> Iterator[str]:
                 for row in batch.to_pylist():
                     yield _JSON.encode(_without_nulls(_parsed(row))).decode()
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise PenstockError(f"{path} cannot be read as a Parquet file: {reason}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> PenstockError:
+    return PenstockError(f"{path} cannot be read as a Parquet file: {' '.join(str(error).split())}")
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
@@ -71,6 +74,19 @@ def _without_nulls(value: Any) -> Any:
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def answer_lines_of(path: Path, raw: BinaryIO) -> Iterator[bytes]:
+    """The lines that `AnswerTable` has kept."""
+    arrow, name = pyarrow(), _COLUMNS[-1]
+    try:
+        with arrow.parquet.ParquetFile(raw, pre_buffer=False) as file:
+            if name not in file.schema_arrow.names:
+                raise ConfigError(f"{path} has no column {name!r}, so it is no table of answers.")
+            for batch in file.iter_batches(batch_size=_ROWS, columns=[name]):
+                yield from (f"{line}\n".encode(errors="surrogatepass") for line in batch.column(0).to_pylist())
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
 
 
 class AnswerTable:

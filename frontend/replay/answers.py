@@ -1,0 +1,176 @@
+"""Reads an answer of an earlier run from its line: by which keys it is found, and what its samples have said.
+
+A line has the answer in one of the forms that the commands and the server write: the record of a prompt with its
+outputs, `RequestOutput.to_dict`, a line of OpenAI's output files, or the bare body of one. Tokens are taken from the
+line, its receipt or the journal's record. Without any, there is only text.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from ...protocol.errors import RequestError
+from ...protocol.wire import column, values
+from ..requests.receipt import SEPARATOR, Receipt
+
+# What a sample has said: its token ids, or the pieces of its text, of which a piece's tokens are not known.
+Spoken = list[int] | list[str]
+
+_DECODER = msgspec.json.Decoder()
+_ENCODER = msgspec.json.Encoder()
+
+
+class EarlierAnswer:
+    """An answer in its line; what it has is read when it is asked for."""
+
+    __slots__ = ("_body", "_line", "_packed")
+
+    def __init__(self, line: Mapping[str, Any], body: Mapping[str, Any], packed: Sequence[bytes]) -> None:
+        self._line = line
+        self._body = body
+        self._packed = packed  # ids of its samples, from a journal
+
+    @classmethod
+    def of(cls, line: bytes, packed: Sequence[bytes] = ()) -> "EarlierAnswer | None":
+        """None if the line is damaged, or has no answer."""
+        try:
+            found = _DECODER.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        if not isinstance(found, dict):
+            return None
+        body = _mapping(_mapping(found.get("response")).get("body")) if "custom_id" in found else found
+        has_failed = body.get("error") or body.get("error_code", 200) != 200
+        return cls(found, body, packed) if _samples_of(body) and not has_failed else None
+
+    @property
+    def name(self) -> str | None:
+        """By which its line is known in the input."""
+        name = self._line.get("custom_id", self._line.get("id") if "outputs" in self._line else None)
+        return None if name is None else str(name)
+
+    @property
+    def keys(self) -> set[int]:
+        keys = set() if self.name is None else {key_of_name(self.name)}
+        prompt, ids, messages = (self._line.get(name) for name in ("prompt", "prompt_token_ids", "messages"))
+        if isinstance(prompt, list):
+            prompt, ids = None, prompt
+        return keys | keys_of_prompt(
+            prompt if isinstance(prompt, str) else None,
+            ids if isinstance(ids, list) else None,
+            messages if isinstance(messages, list) else (),
+        )
+
+    def samples(self) -> list[Spoken]:
+        """What each sample has said."""
+        if self._packed:
+            return [list(values(packed)) for packed in self._packed]
+        if receipts := self._receipts():
+            return [sample.ids for receipt in receipts for sample in receipt.samples]
+        return [_spoken(_mapping(each)) for each in _samples_of(self._body)]
+
+    def _receipts(self) -> list[Receipt]:
+        text = self._body.get("receipt")
+        if not isinstance(text, str) or _has_ids(self._body):
+            return []
+        try:
+            return [Receipt.read(each) for each in text.split(SEPARATOR)]
+        except RequestError:
+            return []
+
+
+def key_of_name(name: str) -> int:
+    return _key(b"name", name.encode(errors="surrogatepass"))
+
+
+def keys_of_prompt(
+    text: str | None = None, token_ids: Sequence[int] | None = None, messages: Sequence[Any] = ()
+) -> set[int]:
+    """The keys of a prompt. That of a conversation doesn't depend on its system prompt; that of a single question is
+    the one of its text."""
+    keys = set()
+    if text is not None:
+        keys.add(_key(b"text", text.encode(errors="surrogatepass")))
+    if token_ids is not None:
+        with suppress(TypeError, OverflowError):  # what is no id
+            keys.add(_key(b"ids", column(token_ids)))
+    turns = list(_turns(messages))
+    if len(turns) == 1 and turns[0][0] == "user":
+        keys |= keys_of_prompt(turns[0][1])
+    elif turns:
+        keys.add(_key(b"talk", repr(turns).encode(errors="surrogatepass")))
+    return keys
+
+
+def _turns(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """The role and the text of each message that isn't the system's."""
+    for message in messages:
+        role = _mapping(message).get("role")
+        if role not in ("system", "developer"):
+            yield str(role), _text_of(_mapping(message).get("content"))
+
+
+def _text_of(content: Any) -> str:
+    """The text of a message; of its parts, of those that are text."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list | tuple) else []
+    texts = (part if isinstance(part, str) else _mapping(part).get("text") for part in parts)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _key(kind: bytes, content: bytes) -> int:
+    return int.from_bytes(blake2b(content, digest_size=8, person=kind).digest(), "little")
+
+
+# --- what a sample has said -------------------------------------------------------------------------------------------
+
+
+def _samples_of(body: Mapping[str, Any]) -> list[Any]:
+    """The samples of a record, or of a body of one of the server's endpoints; a response has one."""
+    for name in ("outputs", "choices"):
+        if isinstance(samples := body.get(name), list):
+            return samples
+    return [{"items": body["output"]}] if isinstance(body.get("output"), list) else []
+
+
+def _has_ids(body: Mapping[str, Any]) -> bool:
+    return any("token_ids" in _mapping(each) for each in _samples_of(body))
+
+
+def _spoken(sample: Mapping[str, Any]) -> Spoken:
+    ids = sample.get("token_ids")
+    if isinstance(ids, list) and all(type(token) is int for token in ids):
+        return ids
+    pieces = (piece for part in _parts(sample) for piece in _pieces(part))
+    return [piece for piece in pieces if isinstance(piece, str) and piece]
+
+
+def _parts(sample: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The parts of a sample that may have text, in the order in which they were said."""
+    items = sample.get("items")
+    if isinstance(items, list):
+        return [part for item in map(_mapping, items) for part in (item, *_mappings(item.get("content")))]
+    return [sample, _mapping(sample.get("message"))]
+
+
+def _pieces(part: Mapping[str, Any]) -> Iterator[Any]:
+    yield part.get("reasoning_content")
+    yield part.get("reasoning")
+    yield part.get("text")
+    yield part.get("content")
+    for called in (part, *(_mapping(call.get("function")) for call in _mappings(part.get("tool_calls")))):
+        if "arguments" in called:
+            yield called.get("name")
+            yield called["arguments"]
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,153 @@
+"""The files of an earlier run: a job's journal, or the lines of its output or of any other file of answers.
+
+Answers are read one by one, and again where they were found. Packed lines and tables are unpacked for that into a file
+without a name in the folder for temporary files.
+"""
+
+import gzip
+import os
+import stat
+import tempfile
+import threading
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+import msgspec
+
+from ...protocol.errors import ConfigError, PenstockError
+from ..jobs.formats.formats import answer_lines_of, is_packed, require_format
+from ..jobs.journal import read_journal, record_at
+from ..jobs.records import Answered, Bits, Head, unpacked
+from ..rows.lines import LONGEST_LINE, count_prompts
+from .answers import EarlierAnswer
+
+_JOURNAL = ".journal"
+
+
+class Found(NamedTuple):
+    """An answer, with the number of its row, and where it is."""
+
+    row: int
+    place: int
+    answer: EarlierAnswer | None  # None if there is none in the line
+
+
+class EarlierRun(Protocol):
+    num_rows: int  # once all answers have been read
+
+    def answers(self) -> Iterator[Found]: ...
+    def at(self, place: int) -> EarlierAnswer | None: ...
+    def close(self) -> None: ...
+
+
+def opened(path: Path) -> EarlierRun:
+    """The journal if the file is one, or if it is an output whose journal has as many answers; raises if the file
+    can't be read."""
+    journal = path if path.suffix == _JOURNAL else path.with_name(path.name + _JOURNAL)
+    if journal == path or _num_answers(journal) >= max(1, _num_lines(path)):
+        _require_file(journal)
+        return JournalAnswers(journal)
+    _require_file(path)
+    require_format(path)
+    return FileAnswers(path)
+
+
+class JournalAnswers:
+    """Answers in a journal, where they have their tokens. Another process may be appending to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.num_rows = 0
+        self._path = path
+        self._file = open(path, "rb")
+        self._lock = threading.Lock()
+
+    def answers(self) -> Iterator[Found]:
+        for found in read_journal(self._path):
+            record = unpacked(found.record)
+            if isinstance(record, Answered) and not record.has_failed:
+                yield Found(record.row, found.offset, EarlierAnswer.of(record.line, record.token_ids))
+            elif isinstance(record, Head):
+                self.num_rows = record.num_rows
+
+    def at(self, place: int) -> EarlierAnswer | None:
+        with self._lock:
+            record = unpacked(record_at(self._file, place))
+        return EarlierAnswer.of(record.line, record.token_ids) if isinstance(record, Answered) else None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FileAnswers:
+    def __init__(self, path: Path) -> None:
+        self.num_rows = 0
+        self._file = _unpacked(path) if is_packed(path) else open(path, "rb")
+        self._lock = threading.Lock()
+
+    def answers(self) -> Iterator[Found]:
+        place = 0
+        self._file.seek(0)
+        while line := self._file.readline():
+            if line.strip():
+                yield Found(self.num_rows, place, EarlierAnswer.of(line))
+                self.num_rows += 1
+            place += len(line)
+
+    def at(self, place: int) -> EarlierAnswer | None:
+        with self._lock:
+            self._file.seek(place)
+            line = self._file.readline(LONGEST_LINE)
+        return EarlierAnswer.of(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _require_file(path: Path) -> None:
+    try:
+        is_file = stat.S_ISREG(os.stat(path).st_mode)
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    if not is_file:
+        raise ConfigError(f"{path} is not a file. A run is replayed from the file of its answers.")
+
+
+def _num_answers(journal: Path) -> int:
+    """The rows that a journal has an answer of; 0 if it can't be read to its end."""
+    rows, count = Bits(), 0
+    try:
+        for found in read_journal(journal):
+            record = unpacked(found.record)
+            if isinstance(record, Answered) and not record.has_failed:
+                count += not rows.put(record.row, True)
+    except (OSError, PenstockError, msgspec.MsgspecError):
+        return 0
+    return count
+
+
+def _num_lines(path: Path) -> int:
+    """The lines of a file that are easily counted."""
+    if is_packed(path) or not path.is_file():
+        return 0
+    with open(path, "rb") as file:
+        return count_prompts(file, is_json=True) or 0
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    """All lines of a packed file that can be read, in a file that is gone once it is closed."""
+    file: BinaryIO = tempfile.TemporaryFile()
+    try:
+        with open(path, "rb") as raw, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            file.writelines(answer_lines_of(path, raw))
+        file.flush()
+    except BaseException as error:
+        file.close()
+        if not isinstance(error, OSError):
+            raise
+        reason = f"{path} cannot be unpacked into {tempfile.gettempdir()}: {error.strerror or error}."
+        raise ConfigError(f"{reason} Unpack it yourself, or set TMPDIR to a folder with room for it.") from error
+    return file

@@ -1,0 +1,151 @@
+"""`Replay`: finds what an earlier run answered to a prompt, as the tokens that this run is expected to say.
+
+They are drafts: each is checked as it is computed, so a wrong guess costs a little time, and never changes an answer.
+A prompt's answer is that of the same `custom_id` or `id`, else that of the same prompt, else the one in the same place
+of a file with as many lines.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...protocol.errors import ConfigError, PenstockError, RequestError
+from ...protocol.wire import column
+from ..jobs.records import Bits
+from ..requests.prompts import ParsedPrompt
+from .answers import EarlierAnswer, Spoken, key_of_name, keys_of_prompt
+from .earlier_run import opened
+from .index import AnswerIndex
+
+if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
+
+_TRIED = 64  # answers that are compared with the vocabulary before anything is computed
+
+
+class Replay:
+    """Open it before the model is loaded, and call `begin` with the model before the first prompt."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Read the file once; raises if it has no answers."""
+        self.name = os.fspath(path)
+        self.num_asked = self.num_found = 0
+        self._asked = Bits()  # rows
+        self._lock = threading.Lock()
+        self._has_names = False
+        self._run = opened(Path(os.path.expanduser(path)))
+        self._index = AnswerIndex()
+        self._num_others = 0  # lines without an answer
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        try:
+            for row, place, answer in self._run.answers():
+                if answer is None:
+                    self._num_others += 1
+                    continue
+                self._has_names |= answer.name is not None
+                self._index.add(row, place, answer.keys)
+        except PenstockError:  # a damaged end; what stands before it can be used
+            if not self._index.num_answers:
+                raise
+        if not self._index.num_answers:
+            raise ConfigError(
+                f"{self.name} has no answers that could be replayed. Give the output of `penstock batch` or its "
+                "journal, or lines of `penstock generate --format jsonl --output`."
+            )
+        self._index.sort()
+
+    def begin(self, vocab_size: int, tokenizer: "Callable[[], Tokenizer]") -> None:
+        """Take up a loaded model; raises if the answers are of one with another vocabulary."""
+        self._vocab_size = vocab_size
+        self._tokenizer = tokenizer  # which a client of the daemon reads only where it meets a text without tokens
+        self._special: frozenset[int] | None = None
+        for place in islice(self._index.places(), _TRIED):
+            answer = self._at(place)
+            for said in [] if answer is None else answer.samples():
+                tokens = [token for token in said if isinstance(token, int)]
+                if wrong := [token for token in tokens if not 0 <= token < vocab_size]:
+                    raise ConfigError(
+                        f"{self.name} has an answer with token id {wrong[0]}, and this model's vocabulary is 0 to "
+                        f"{vocab_size - 1}: it was answered by a model with another tokenizer."
+                    )
+
+    def prepared(self, prompt: ParsedPrompt) -> ParsedPrompt:
+        """The prompt with what it is expected to be answered."""
+        prompt.expected = prompt.expected or self.expected(prompt)
+        return prompt
+
+    def expected(
+        self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
+    ) -> list[bytes]:
+        """What each sample is expected to say; empty if the earlier run has no answer for this prompt."""
+        if prompt.refusal is not None:
+            return []
+        found = next(self._found(prompt, name, row, num_rows), None)
+        tokens = [] if found is None else [self._packed(said) for said in found.samples()[: prompt.params.n]]
+        with self._lock:
+            if row is None or not self._asked.put(row, True):
+                self.num_asked += 1
+                self.num_found += any(tokens)
+        return tokens if any(tokens) else []
+
+    def _found(
+        self, prompt: ParsedPrompt, name: str | None, row: int | None, num_rows: int | None
+    ) -> Iterator[EarlierAnswer]:
+        keys = [] if name is None else [key_of_name(name)]
+        messages = prompt.messages if prompt.conversation is None else prompt.conversation.messages
+        keys += keys_of_prompt(prompt.text, prompt.token_ids, messages)
+        for key in keys:
+            for place in self._index.find(key, row):
+                if (answer := self._at(place)) is not None and key in answer.keys:
+                    yield answer
+        may_pair = num_rows == self._run.num_rows and (name is None or not self._has_names)
+        same_row = self._index.place(row) if row is not None and may_pair else None
+        if same_row is not None and (answer := self._at(same_row)) is not None:
+            yield answer
+
+    def _at(self, place: int) -> EarlierAnswer | None:
+        """The answer at a place; None if the file has been changed meanwhile."""
+        try:
+            return self._run.at(place)
+        except (OSError, PenstockError, msgspec.MsgspecError):
+            return None
+
+    def _packed(self, said: Spoken) -> bytes:
+        """The tokens of a sample; of a text those that it is likely to have had."""
+        tokens: list[int] = []
+        for piece in said:
+            if isinstance(piece, int):
+                tokens.append(piece)
+            else:
+                tokens += self._encoded(piece)
+        return column(tokens) if all(0 <= token < self._vocab_size for token in tokens) else b""
+
+    def _encoded(self, text: str) -> Sequence[int]:
+        tokenizer = self._tokenizer()
+        if self._special is None:
+            self._special = frozenset(filter(tokenizer.is_special, tokenizer.backend.get_added_tokens_decoder()))
+        try:
+            tokens = tokenizer.encode(text, add_special_tokens=False)
+        except RequestError:
+            return []
+        # A special token that is spelled out in a text was none in the answer.
+        return [token for token in tokens if token not in self._special]
+
+    def summary(self) -> str:
+        """How many prompts had an earlier answer."""
+        others = f" ({self._num_others:,} lines there have no answer)" if self._num_others else ""
+        return f"replay: {self.num_found:,} of {self.num_asked:,} lines found in {self.name}{others}"
+
+    def close(self) -> None:
+        self._run.close()

@@ -1,0 +1,258 @@
+"""Replay: which answer of an earlier run a prompt is expected to get, from whatever file, and that it changes none."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.bundled_model import FOLDER
+from builders.cases import for_each
+from builders.shell import STAND_IN
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.frontend.jobs.formats.formats import sink_of
+from penstock.frontend.jobs.job_files import JobFiles
+from penstock.frontend.jobs.journal import Journal, read_journal
+from penstock.frontend.jobs.records import Answered, packed, unpacked
+from penstock.frontend.replay.index import AnswerIndex
+from penstock.frontend.replay.replay import Replay
+from penstock.frontend.requests.prompts import Conversation, ParsedPrompt, RenderedPrompt, parse_prompt
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column, values
+
+TOKENIZER = Tokenizer(FOLDER)
+VOCABULARY = len(TOKENIZER)
+SYSTEM = {"role": "system", "content": "Be brief."}
+ONE = {"role": "user", "content": "one"}
+TALK = [ONE, {"role": "assistant", "content": "two"}, {"role": "user", "content": "?"}]
+
+
+def record(ids: list[int], **given: Any) -> dict[str, Any]:
+    return {**given, "outputs": [{"text": "", "token_ids": ids}]}
+
+
+def batch(name: str, **body: Any) -> dict[str, Any]:
+    return {"id": "batch_req_1", "custom_id": name, "response": {"status_code": 200, "body": body}}
+
+
+def file_of(folder: Path, lines: list[Any], name: str = "last.jsonl") -> Path:
+    """A file with these lines, some of them as they are."""
+    path = folder / name
+    with open(path, "wb") as file, sink_of(path, file) as sink:
+        for line in lines:
+            sink.write((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n")
+    return path
+
+
+def replay_of(path: Path, vocab_size: int = VOCABULARY) -> Replay:
+    replay = Replay(path)
+    replay.begin(vocab_size, lambda: TOKENIZER)
+    return replay
+
+
+def expected(
+    replay: Replay, prompt: Any, name: str | None = None, row: int | None = None, **of: Any
+) -> list[list[int]]:
+    parsed = parse_prompt(prompt, SamplingParams(n=of.get("n", 1)))
+    return [list(values(each)) for each in replay.expected(parsed, name, row, of.get("num_rows"))]
+
+
+# --- which answer -----------------------------------------------------------------------------------------------------
+
+
+@for_each("line, prompt, name", [
+    (record([5], prompt="one"), "one", None),
+    (record([5], prompt="one"), RenderedPrompt("<user>one</user>", messages=[SYSTEM, ONE]), None),
+    (record([5], prompt=[7, 8]), [7, 8], None),
+    (record([5], prompt="rendered", prompt_token_ids=[7, 8]), {"prompt_token_ids": [7, 8]}, None),
+    (record([5], messages=TALK), Conversation(TALK), None),
+    (record([5], messages=[SYSTEM, *TALK]), RenderedPrompt("", messages=TALK), None),
+    (record([5], messages=[{"role": "user", "content": [{"type": "text", "text": "one"}]}]), "one", None),
+    (record([5], prompt="before", id=3), "after", "3"),
+    ({**batch("mine", **record([5])), "prompt": "before"}, "after", "mine"),
+])  # fmt: skip
+def test_an_answer_is_found_by_name_or_prompt_whatever_has_become_of_template_system_prompt_and_text(
+    tmp_path, line, prompt, name
+):
+    replay = replay_of(file_of(tmp_path, [record([1], prompt="another", id="another"), line]))
+    assert expected(replay, prompt, name) == [[5]]
+    assert expected(replay, "never asked", "unknown") == []
+    assert "1 of 2 lines found in " in replay.summary()
+
+
+def test_names_go_before_prompts_and_places_count_only_in_files_of_the_same_length_and_without_names(tmp_path):
+    lines = [record([1], prompt="one"), record([2], prompt="two"), record([3], prompt="one")]
+    replay = replay_of(file_of(tmp_path, lines))
+    assert [expected(replay, "edited", None, row, num_rows=3) for row in range(4)] == [[[1]], [[2]], [[3]], []]
+    assert expected(replay, "edited", None, 1, num_rows=4) == []
+    # Of two answers to one prompt it is the one in the same place, else the first.
+    assert [expected(replay, "one", None, row, num_rows=3) for row in (0, 1, 2)] == [[[1]], [[1]], [[3]]]
+    named = [{**line, "id": name} for name, line in zip("abc", lines)]
+    replay = replay_of(file_of(tmp_path, named))
+    assert expected(replay, "two", "a", 1, num_rows=3) == [[1]]
+    assert expected(replay, "two", "new", 0, num_rows=3) == [[2]]
+    assert expected(replay, "edited", "new", 0, num_rows=3) == []
+
+
+def test_each_sample_has_its_own_and_further_ones_none(tmp_path):
+    line = {"prompt": "one", "outputs": [{"token_ids": [1, 2]}, {"token_ids": [3]}]}
+    replay = replay_of(file_of(tmp_path, [line]))
+    assert [expected(replay, "one", n=n) for n in (1, 2, 3)] == [[[1, 2]], [[1, 2], [3]], [[1, 2], [3]]]
+
+
+# --- what it has said -------------------------------------------------------------------------------------------------
+
+
+@for_each("body, pieces", [
+    ({"choices": [{"text": "two and two"}]}, ["two and two"]),
+    ({"choices": [{"message": {"reasoning_content": "Hm.", "content": "Four."}}]}, ["Hm.", "Four."]),
+    ({"choices": [{"message": {"tool_calls": [{"function": {"name": "add", "arguments": '{"a": 2}'}}]}}]},
+     ["add", '{"a": 2}']),
+    ({"output": [{"type": "message", "content": [{"type": "output_text", "text": "Four."}]},
+                 {"type": "function_call", "name": "add", "arguments": "{}"}]}, ["Four.", "add", "{}"]),
+    ({"choices": [{"text": f"a{TOKENIZER.eos_token}b"}]}, ["a", "b"]),
+])  # fmt: skip
+def test_a_body_without_ids_gives_the_tokens_of_its_texts_and_no_special_ones(tmp_path, body, pieces):
+    ids = [token for piece in pieces for token in TOKENIZER.encode(piece, add_special_tokens=False)]
+    assert expected(replay_of(file_of(tmp_path, [batch("mine", **body)])), "", "mine") == [ids]
+
+
+def test_damaged_and_failed_lines_are_left_out_and_counted(tmp_path):
+    failed = {**record([], prompt="two"), "error_code": 400, "error_msg": "…"}
+    odd = {"prompt": {}, "id": [1], "messages": [3, {"role": 1, "content": 2}], "outputs": [0, {"token_ids": "no"}]}
+    lines = [record([1], prompt="one"), '{"prompt": "tw', failed, "7", "[" * 100_000, odd]
+    replay = replay_of(file_of(tmp_path, [*lines, record([2], prompt="two"), record([3.5], prompt="three")]))
+    assert [expected(replay, text) for text in ("one", "two", "three")] == [[[1]], [[2]], []]
+    assert "2 of 3 lines found" in replay.summary() and "(4 lines there have no answer)" in replay.summary()
+
+
+@for_each("lines, vocab_size, sentence", [
+    (["nonsense", '"one"', '{"prompt": "one"}'], VOCABULARY, "has no answers that could be replayed.*penstock batch"),
+    ([], VOCABULARY, "has no answers"),
+    ([record([1, VOCABULARY], prompt="one")], VOCABULARY, f"token id {VOCABULARY}, and .* 0 to {VOCABULARY - 1}"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_of_use_is_refused_in_a_sentence(tmp_path, lines, vocab_size, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        replay_of(file_of(tmp_path, lines), vocab_size)
+
+
+@for_each("make", [lambda path: None, Path.mkdir], ids=["missing", "a folder"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, make):
+    make(tmp_path / "last.jsonl")
+    with pytest.raises(ConfigError, match=r"last\.jsonl (cannot be read|is not a file)"):
+        Replay(tmp_path / "last.jsonl")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@for_each("name", ["last.jsonl", "last.jsonl.gz", "last.parquet"])
+def test_every_format_of_a_jobs_output_can_be_replayed(tmp_path, name):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    lines = [record([number], prompt=f"prompt {number}", index=number, usage={}) for number in range(9)]
+    for line in lines:
+        line["outputs"][0]["finish_reason"] = "stop"
+    replay = replay_of(file_of(tmp_path, lines, name))
+    assert [expected(replay, f"prompt {number}") for number in range(9)] == [[[number]] for number in range(9)]
+
+
+def test_of_a_packed_file_that_was_cut_off_what_can_be_read_is_replayed(tmp_path):
+    lines = [record([number], prompt=f"prompt {number}") for number in range(2000)]
+    path = tmp_path / "last.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode())[:-2000])
+    assert expected(replay_of(path), "prompt 3") == [[3]]
+
+
+def test_the_journal_next_to_an_output_has_the_tokens_unless_it_has_fewer_answers(tmp_path):
+    lines = [batch(name, choices=[{"text": name}]) for name in "ab"]
+    out = file_of(tmp_path, lines)
+
+    def journal(*rows: int) -> None:
+        with_ids = Journal.open(JobFiles.of(out).journal)
+        for row in rows:
+            line = json.dumps(lines[row]).encode()
+            with_ids.append(packed(Answered(row, 0, 200, 1, 0, 2, line, [column([7, row])])))
+        with_ids.close()
+
+    journal(1)
+    assert expected(replay_of(out), "", "b") == [TOKENIZER.encode("b", add_special_tokens=False)]
+    journal(0, 0)
+    assert [expected(replay_of(out), "", name) for name in "ab"] == [[[7, 0]], [[7, 1]]]
+    out.unlink()
+    assert expected(replay_of(out), "", "b") == expected(replay_of(JobFiles.of(out).journal), "", "b") == [[7, 1]]
+
+
+# --- many answers -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 2**64 - 1), max_size=3)), max_size=40))
+def test_the_index_finds_the_last_answer_of_each_number_by_any_of_its_keys(answers):
+    index = AnswerIndex()
+    places: dict[int, int] = {}
+    for place, (number, keys) in enumerate(answers):
+        index.add(number, place, keys)
+        places[number] = place
+    index.sort()
+    assert index.num_answers == len(places) and list(index.places()) == [places[each] for each in sorted(places)]
+    for number, keys in answers:
+        for key in keys:
+            assert index.find(key, number)[0] == places[number]
+
+
+def test_a_million_answers_take_24_bytes_each_and_the_same_prompt_again_and_again_is_no_search():
+    index, count = AnswerIndex(), 1_000_000
+    for number in range(count):
+        index.add(number, 1000 * number, (number * 0x9E3779B97F4A7C15 % 2**64, 5 << 40))
+    index.sort()
+    assert sum(each.buffer_info()[1] * each.itemsize for each in (index._places, index._keys)) < 26 * count
+    assert index.find(123 * 0x9E3779B97F4A7C15 % 2**64) == [123_000]
+    assert index.find(5 << 40, 654_321)[0] == 654_321_000 and len(index.find(5 << 40)) < 10
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def job_lines() -> list[str]:
+    body = {"messages": [{"role": "user", "content": "one"}], "max_tokens": 9}
+    chat = {"method": "POST", "url": "/v1/chat/completions"}
+    return [
+        *(json.dumps({"prompt": f"prompt {number}", "max_tokens": 5 + number % 4}) for number in range(6)),
+        *(json.dumps({"custom_id": f"chat {n}", **chat, "body": {**body, "n": n}}) for n in (1, 2)),
+    ]
+
+
+def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_lines_it_found(
+    shell, shell_model, tmp_path, monkeypatch
+):
+    sent: dict[int, list[bytes]] = {}
+    own = Replay.expected
+
+    def watched(self: Replay, prompt: ParsedPrompt, name: Any = None, row: int = -1, num_rows: Any = None):
+        sent[row] = own(self, prompt, name, row, num_rows)
+        return sent[row]
+
+    monkeypatch.setattr(Replay, "expected", watched)
+    source, first, again = (tmp_path / f"{name}.jsonl" for name in ("in", "first", "again"))
+    source.write_text("\n".join(job_lines()))
+    words = ("--model", shell_model, *STAND_IN)
+    assert shell.run("batch", source, first, *words).returncode == 0
+    answered = [unpacked(found.record) for found in read_journal(JobFiles.of(first).journal)]
+    lengths = {each.row: each.num_output for each in answered if isinstance(each, Answered)}
+    for last, moment in ((first, 0), (JobFiles.of(first).journal, 1)):
+        done = shell.run("batch", source, again.with_stem(f"again{moment}"), *words, "--replay", last)
+        assert done.returncode == 0 and f"replay: 8 of 8 lines found in {last}" in done.stderr, done.stderr
+        assert again.with_stem(f"again{moment}").read_bytes() == first.read_bytes()
+        assert {row: sum(map(len, each)) // 4 for row, each in sent.items()} == lengths
+    # A line that has changed is asked once more in the job that has answered the others.
+    source.write_text("\n".join([*job_lines()[:-1], job_lines()[-1].replace("one", "two")]))
+    done = shell.run("batch", source, first, *words, "--accept-change", "--replay", first)
+    assert done.returncode == 0 and "replay: 1 of 1 lines found" in done.stderr, done.stderr
+    refused = shell.run("batch", source, again, *words, "--replay", tmp_path / "missing.jsonl")
+    assert refused.returncode == 1 and re.search(r"missing\.jsonl cannot be read", refused.stderr)
+    assert not again.exists() and not JobFiles.of(again).journal.exists()
