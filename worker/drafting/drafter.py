@@ -1,10 +1,12 @@
 """The drafts of a step: asks the proposers about the sequences that may be drafted for, and takes what is worth it.
 
-A sequence about which nobody has guessed right of late is looked at in every second, fourth, … step only, so a text
-that can't be foreseen costs next to nothing, and in every step again once a guess was right.
+Where looking takes more than a hundredth of a step, because the model is tiny or the rows are many, a sequence about
+which nobody has guessed right of late is looked at in every second, fourth, … step only, and in every step again once a
+guess was right.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy
 
@@ -12,17 +14,26 @@ from ...protocol.messages import NewSlot
 from .proposer import Look, Proposer
 from .worth import Plan, Worth
 
-_SELDOM = 8  # steps between two looks at most
-_PATIENCE = 4  # looks without a right guess before they get rare
+_PATIENCE = 4  # looks without a right guess before they may get rare
+_DOUBLINGS = 4  # of the steps from one look to the next, at most
+_SHARE = 0.01  # of a step's time, that looks may take
+_RATE = 0.1  # at which the times of looks and steps are averaged
 _CONVINCING = 0.5  # a chance for all drafts that may be had, at which no further proposer is asked
 
 
 class Drafter:
-    def __init__(self, proposers: Sequence[Proposer], drafts_always: bool = False) -> None:
+    def __init__(
+        self,
+        proposers: Sequence[Proposer],
+        drafts_always: bool = False,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
         """`proposers`: first those that know most. `drafts_always`: a named one, all of whose drafts are checked."""
         self.proposers = proposers
         self.drafts_always = drafts_always
         self.worth = Worth()
+        self._clock = clock
+        self._look_seconds = self._step_seconds = 0.0  # of one look, and of one step
         self._misses: dict[int, int] = {}  # by slot, looks since a guess was right
         self._waits: dict[int, int] = {}  # by slot, steps until the next look
 
@@ -39,15 +50,20 @@ class Drafter:
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None:
         """Take in how long a step took that had no tokens of prompts; `num_tokens` counts rows and drafts."""
         self.worth.costs.learn(num_rows, num_tokens, seconds)
+        self._step_seconds += _RATE * (seconds - self._step_seconds)
 
     def drafts(self, looks: list[Look], num_rows: int) -> list[list[int]]:
         """Return the drafts of each look, in a step of so many rows in all."""
         due = [place for place, look in enumerate(looks) if self._is_due(look)]
-        plans = self._plans([looks[place] for place in due])
-        chosen = [plan.tokens for plan in plans] if self.drafts_always else self.worth.cut(plans, num_rows)
         found: list[list[int]] = [[] for _ in looks]
+        if not due:
+            return found
+        began = self._clock()
+        plans = self._plans([looks[place] for place in due], num_rows)
+        chosen = [plan.tokens for plan in plans] if self.drafts_always else self.worth.cut(plans, num_rows)
         for place, drafts in zip(due, chosen):
             found[place] = drafts
+        self._look_seconds += _RATE * ((self._clock() - began) / len(due) - self._look_seconds)
         return found
 
     def _is_due(self, look: Look) -> bool:
@@ -57,10 +73,12 @@ class Drafter:
         self._waits[look.slot] = max(0, wait - 1)
         return look.most > 0 and not wait
 
-    def _plans(self, looks: list[Look]) -> list[Plan]:
+    def _plans(self, looks: list[Look], num_rows: int) -> list[Plan]:
         """Return the best plan for each look."""
+        # With all rows looked at in every so many steps, looks take their share.
+        seldom = round(num_rows * self._look_seconds / (_SHARE * self._step_seconds)) if self._step_seconds else 1
         for look in looks:
-            self._pace(look.slot, self.worth.settle(look))
+            self._pace(look.slot, self.worth.settle(look), seldom)
         plans = [Plan([], [])] * len(looks)
         asked = list(range(len(looks)))
         for proposer in self.proposers:
@@ -68,15 +86,16 @@ class Drafter:
             for place, guess in zip(asked, guesses):
                 if guess.tokens:
                     plan = self.worth.plan(looks[place], proposer.name, guess)
-                    plans[place] = max(plans[place], plan, key=_gain)
+                    plans[place] = plan if _gain(plan) >= _gain(plans[place]) else plans[place]
             asked = [place for place in asked if not _is_convincing(plans[place], looks[place])]
             if not asked:
                 break
         return plans
 
-    def _pace(self, slot: int, num_right: int) -> None:
+    def _pace(self, slot: int, num_right: int, seldom: int) -> None:
         misses = self._misses[slot] = 0 if num_right else self._misses.get(slot, 0) + 1
-        self._waits[slot] = min(_SELDOM, 1 << max(0, misses - _PATIENCE) // 2) - 1
+        doublings = min(_DOUBLINGS, max(0, misses - _PATIENCE))
+        self._waits[slot] = max(0, min(seldom, 1 << doublings) - 1)
 
     def _forget(self, slot: int) -> None:
         self.worth.forget(slot)
@@ -89,4 +108,4 @@ def _gain(plan: Plan) -> float:
 
 
 def _is_convincing(plan: Plan, look: Look) -> bool:
-    return len(plan.tokens) == look.most and plan.chances[-1] >= _CONVINCING
+    return len(plan.chances) == look.most and plan.chances[-1] >= _CONVINCING

@@ -1,36 +1,43 @@
 """What a step costs by its number of tokens, learned from the steps that ran.
 
-Costs are relative: a step in which each row computes one token costs about 1. How fast the machine is at the moment
-(`_pace`, in seconds) is learned quickly, so that a busy machine or a longer context doesn't look like the price of
-drafts; the shape of the curve is learned slowly, and what isn't seen for long drifts back to where it began. It is kept
-for each power of two of rows apart: sixteen tokens of one sequence read one context, sixteen rows read sixteen.
+A surprise at a number of tokens that is known well mostly says that the machine is busier, or that contexts got longer,
+so it moves the whole curve; its shape follows slowly. A number that was never seen, or not for long, is taken to differ
+from the table below as its neighbours do. There is a curve for each power of two of rows: sixteen tokens of one
+sequence read one context, sixteen rows read sixteen.
 """
 
 from bisect import bisect_right
 from itertools import accumulate
 from math import exp, log
 
+import numpy
+
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 # Before anything is known: what steps of a 0.6B model cost on a CPU (docs/benchmarks.md), and beyond it in proportion.
 _COSTS = (1.0, 1.03, 1.1, 1.3, 1.7, 2.6, 5.0, 9.5, 18.5, 36.5)
-_PACE_RATE = 0.2
-_SHAPE_RATE_AT_LEAST = 0.02  # at first it is one over the steps seen, and a few for the beginning
-_BEGINNING = 4.0
-_DRIFT = 0.0005  # a few thousand steps
-_SURPRISE_AT_MOST = 0.4  # in logarithms: a step that took ten times as long says little about its tokens
+_KNOWN = 4.0  # steps after which a number of tokens is known
+_MEMORY = 0.999  # of such steps, with each further step
+_CURVE_RATE = 0.15
+_SHAPE_RATE = 0.02
+_SURPRISE_AT_MOST = 0.3  # in logarithms: a step that took ten times as long says little about its tokens
 
 
 class StepCosts:
     def __init__(self) -> None:
         self._curves: dict[int, _Curve] = {}
 
-    def of(self, num_rows: int, num_tokens: int) -> float:
-        """Return the cost of a step of so many tokens, in the unit of steps with as many rows."""
-        return self._curve(num_rows).cost(num_tokens)
+    def of(self, num_rows: int, most_drafts: int) -> list[float]:
+        """Return what a step costs with no draft, with one, …, with so many; only their ratios mean anything."""
+        return self._curve(num_rows).costs(num_rows, num_rows + most_drafts)
+
+    def knows(self, num_rows: int) -> bool:
+        """Whether steps without drafts were seen often and lately enough to compare others with them."""
+        return self._curve(num_rows).knows(num_rows)
 
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None:
         """Take in how long a step of rows and their drafts took; steps with tokens of prompts are left out."""
-        self._curve(num_rows).learn(num_tokens, seconds)
+        if seconds > 0:
+            self._curve(num_rows).learn(num_tokens, seconds)
 
     def _curve(self, num_rows: int) -> "_Curve":
         size = num_rows.bit_length()
@@ -41,32 +48,46 @@ class StepCosts:
 
 class _Curve:
     def __init__(self) -> None:
-        self._beginning = [log(cost) for cost in _COSTS]
-        self._logs = list(self._beginning)
         self._costs = list(_COSTS)
-        self._counts = [_BEGINNING] * len(_COSTS)
-        self._pace: float | None = None  # the logarithm of the seconds that a cost of 1 takes
+        self._factors = [0.0] * len(_COSTS)  # logarithms of what the table is multiplied with
+        self._seen = [0.0] * len(_COSTS)
 
-    def cost(self, num_tokens: int) -> float:
+    def knows(self, num_tokens: int) -> bool:
         left, share = _between(num_tokens)
-        return self._costs[left] + share * (self._costs[left + 1] - self._costs[left])
+        return self._seen[left if share < 0.5 else left + 1] >= 1
+
+    def costs(self, first: int, last: int) -> list[float]:
+        """Return the costs of so many tokens, and of each number between."""
+        found = []
+        left, _ = _between(first)
+        for num_tokens in range(first, last + 1):
+            if num_tokens > _TOKENS[left + 1] and left + 2 < len(_TOKENS):
+                left += 1
+            share = (num_tokens - _TOKENS[left]) / (_TOKENS[left + 1] - _TOKENS[left])
+            found.append(self._costs[left] + share * (self._costs[left + 1] - self._costs[left]))
+        return found
 
     def learn(self, num_tokens: int, seconds: float) -> None:
-        if seconds <= 0:
-            return
-        found = log(seconds) - log(self.cost(num_tokens))
-        if self._pace is None:
-            self._pace = found
-        surprise = max(-_SURPRISE_AT_MOST, min(_SURPRISE_AT_MOST, found - self._pace))
-        self._pace += _PACE_RATE * surprise
+        surprise = log(seconds / self.costs(num_tokens, num_tokens)[0])
+        usual = max(-_SURPRISE_AT_MOST, min(_SURPRISE_AT_MOST, surprise))
+        self._seen = [seen * _MEMORY for seen in self._seen]
         left, share = _between(num_tokens)
         for knot, part in ((left, 1 - share), (left + 1, share)):
-            self._counts[knot] += part
-            self._logs[knot] += max(_SHAPE_RATE_AT_LEAST, 1 / self._counts[knot]) * part * surprise
-        for knot, beginning in enumerate(self._beginning):
-            self._logs[knot] += _DRIFT * (beginning - self._logs[knot])
+            seen = self._seen[knot]
+            self._factors[knot] += part * (_SHAPE_RATE * usual if seen >= _KNOWN else surprise / (1 + seen))
+            self._seen[knot] += part
+        if min(self._seen[left], self._seen[left + 1] if share else _KNOWN) >= _KNOWN:
+            self._factors = [factor + _CURVE_RATE * usual for factor in self._factors]
+        self._fill_in()
+
+    def _fill_in(self) -> None:
+        """Let numbers of tokens that aren't known differ from the table as those between which they are."""
+        known = [knot for knot, seen in enumerate(self._seen) if seen >= 0.5]
+        if 0 < len(known) < len(self._factors):
+            values = [self._factors[knot] for knot in known]
+            self._factors = numpy.interp(range(len(self._factors)), known, values).tolist()
         # More tokens never cost less.
-        self._costs = list(accumulate(map(exp, self._logs), max))
+        self._costs = list(accumulate((cost * exp(f) for cost, f in zip(_COSTS, self._factors)), max))
 
 
 def _between(num_tokens: int) -> tuple[int, float]:

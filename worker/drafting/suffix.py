@@ -1,99 +1,109 @@
-"""Drafts from the sequence's own text: what followed the last tokens where they occurred before.
+"""Drafts from what followed the last tokens where they occurred before: in the sequence's own text, and in answers that
+others with the same `NewSlot.store` have finished.
 
-A text is read once, each look taking in the tokens that are new: of each token and of each pair of tokens it keeps the
-latest place where it ended, and of each place the one before it. Walking back along these links finds the occurrences
-of the last tokens; how far each of them matches is compared token by token. The walks are bounded, so a text of one
-token repeated is no slower than others.
+A client's answers draft nobody else's, because how many drafts are accepted would tell of them; whoever makes the key
+decides who shares. A sequence without a key neither reads nor adds.
 """
+
+from array import array
+from collections.abc import Iterator
 
 import numpy
 
 from ...protocol.messages import NewSlot
+from .answer_pages import AnswerPages
+from .matches import LONGEST, Match, longest, vote
 from .proposer import Guess, Look
-from .votes import Match, vote
 
-_WALK = 32  # occurrences that are compared
-_LONGEST = 24  # tokens of a match that are compared
-_ENOUGH = 4  # matches of that length: they are the latest, and no others are longer
-_VOTERS = 12
+_PROMPT_END = 16  # tokens of the prompt that are kept with an answer, so that its beginning is found as well
+_SURE = 3  # matches of the greatest length in the own text, at which others' answers aren't searched
 
 
 class Suffix:
     name = "suffix"
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = 64 << 20, min_token_prob: float = 0.05) -> None:
+        """`most_bytes`: of finished answers; with 0 none are kept. `min_token_prob`: of a whole guess, at least."""
+        self._min_token_prob = min_token_prob
+        self._answers = AnswerPages(most_bytes) if most_bytes else None
         self._texts: dict[int, _Text] = {}
 
     def enter(self, slot: int, new: NewSlot) -> None:
-        self._texts[slot] = _Text()
+        self._texts[slot] = _Text(new.store, max(0, new.num_prompt - _PROMPT_END))
 
     def leave(self, slot: int, tokens: numpy.ndarray) -> None:
-        self._texts.pop(slot, None)
+        text = self._texts.pop(slot, None)
+        if self._answers is not None and text is not None and text.store:
+            self._answers.add(text.store, tokens[text.kept_from :])
 
     def guess(self, looks: list[Look]) -> list[Guess]:
         return [self._guess(look) for look in looks]
 
     def _guess(self, look: Look) -> Guess:
-        text = self._texts.get(look.slot)
-        if text is None or not text.is_beginning_of(look.tokens):
-            text = self._texts[look.slot] = _Text()
+        text = self._texts.get(look.slot) or _Text()
+        if not text.is_beginning_of(look.tokens):
+            text = _Text(text.store, text.kept_from)
+        self._texts[look.slot] = text
         text.extend(look.tokens)
-        return vote(text.matches(look.most), look.most)
+        matches = text.matches(look.most)
+        if self._answers is not None and text.store and sum(m.length == LONGEST for m in matches) < _SURE:
+            matches += self._answers.matches(text.store, text.end, look.most)
+            matches.sort(key=_length, reverse=True)
+        return vote(matches, look.most, self._min_token_prob)
 
 
 class _Text:
-    """A text in which the places after each pair of tokens are linked, and those after each token; -1 ends a chain."""
+    """A text in which the places after each pair of tokens are linked, and those after each token; 0 ends a chain."""
 
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
+    def __init__(self, store: bytes = b"", kept_from: int = 0) -> None:
+        self.store = store
+        self.kept_from = kept_from  # its tokens from there on will be an answer for others
+        self.tokens = array("i", [-1] * LONGEST)  # so that each of them has as many before it
         self.after_pair: dict[int, int] = {}
         self.after_token: dict[int, int] = {}
-        self.earlier_pair: list[int] = []  # by place
-        self.earlier_token: list[int] = []
+        self.earlier_pair = array("i", [0] * LONGEST)  # by place
+        self.earlier_token = array("i", [0] * LONGEST)
 
     def is_beginning_of(self, tokens: numpy.ndarray) -> bool:
         """Whether it may be: a history only grows, so its length and its last token tell."""
-        num_seen = len(self.tokens)
+        num_seen = len(self.tokens) - LONGEST
         return num_seen <= len(tokens) and (not num_seen or self.tokens[-1] == tokens[num_seen - 1])
 
     def extend(self, tokens: numpy.ndarray) -> None:
-        known, place = self.tokens, len(self.tokens)
-        last = known[-1] if place else -1
-        pair = _pair(known[-2], last) if place > 1 else -1
-        for token in tokens[place:].tolist():
-            self.earlier_pair.append(self.after_pair.get(pair, -1))
-            self.earlier_token.append(self.after_token.get(last, -1))
+        place, last = len(self.tokens), self.tokens[-1]
+        pair = _pair(self.tokens[-2], last)
+        new = tokens[place - LONGEST :]
+        self.tokens.frombytes(new.tobytes())
+        for token in new.tolist():
+            self.earlier_pair.append(self.after_pair.get(pair, 0))
+            self.earlier_token.append(self.after_token.get(last, 0))
             self.after_pair[pair] = self.after_token[last] = place
-            known.append(token)
             pair, last = _pair(last, token), token
             place += 1
 
+    @property
+    def end(self) -> "array[int]":
+        """Its last tokens."""
+        return self.tokens[-LONGEST:]
+
     def matches(self, most: int) -> list[Match]:
         """Return the longest matches of the text's end, the longest first and of equal ones the latest."""
-        tokens = self.tokens
-        end = len(tokens)
-        if end < 2:
-            return []
-        place, earlier = self.after_pair.get(_pair(tokens[-2], tokens[-1]), -1), self.earlier_pair
-        if place < 0:
-            place, earlier = self.after_token.get(tokens[-1], -1), self.earlier_token
-        found: list[tuple[int, int]] = []
-        num_longest = 0
-        for _ in range(_WALK):
-            if place < 0 or num_longest == _ENOUGH:
-                break
-            length, longest = 1, min(_LONGEST, place)
-            while length < longest and tokens[place - 1 - length] == tokens[end - 1 - length]:
-                length += 1
-            num_longest += length == _LONGEST
-            found.append((length, place))
+        end = int.from_bytes(self.end.tobytes(), "little")
+        found = longest(self.tokens, self._places(), end)
+        return [Match(length, self._following(place, most)) for length, place in found]
+
+    def _places(self) -> Iterator[int]:
+        """Yield the places after the last pair of tokens, or the last token if the pair is new, from the latest on."""
+        place, earlier = self.after_pair.get(_pair(self.tokens[-2], self.tokens[-1]), 0), self.earlier_pair
+        if not place:
+            place, earlier = self.after_token.get(self.tokens[-1], 0), self.earlier_token
+        while place:
+            yield place
             place = earlier[place]
-        found.sort(reverse=True)
-        return [Match(length, self._following(place, most)) for length, place in found[:_VOTERS]]
 
     def _following(self, place: int, most: int) -> list[int]:
         """Return the tokens from a place on; at the text's end its last stretch, from there, is taken to repeat."""
-        following = self.tokens[place : place + most]
+        following = self.tokens[place : place + most].tolist()
         while 0 < len(following) < most:
             following += following[: most - len(following)]
         return following
@@ -101,3 +111,7 @@ class _Text:
 
 def _pair(first: int, second: int) -> int:
     return first << 32 | second
+
+
+def _length(match: Match) -> int:
+    return match.length

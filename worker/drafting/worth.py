@@ -16,10 +16,12 @@ _BINS = 32
 _DECAY = 0.998  # of what a bin has counted, with each count
 _PRIOR = 6.0  # counts that a proposer's own word is worth
 _OWN_PRIOR = 6.0  # likewise the word of all sequences about one of them
-_OWN_DECAY = 0.97
+_OWN_DECAY = 0.95
 _LIKELIEST = 0.995
 _GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
-_PLACES_COUNTED = 8  # of a guess
+_TRIES = 8
+_HOPELESS = 0.03  # a chance below it isn't worth a place in any step
+_PLACES_COUNTED = 16  # of a guess
 
 
 class Calibration:
@@ -70,7 +72,10 @@ class Record:
 
 
 class Plan(NamedTuple):
-    """Drafts that a sequence could have, and how likely each is to be accepted along with those before it."""
+    """Drafts that a sequence could have, and how likely each is to be accepted along with those before it.
+
+    There may be fewer chances than drafts: those beyond have none to speak of.
+    """
 
     tokens: list[int]
     chances: list[float]
@@ -81,6 +86,7 @@ class Worth:
         self.costs = StepCosts()
         self._calibrations: dict[str, Calibration] = {}
         self._records: dict[int, dict[str, Record]] = {}
+        self._num_tries = 0
 
     def forget(self, slot: int) -> None:
         self._records.pop(slot, None)
@@ -98,17 +104,28 @@ class Worth:
         factor, chance, chances = record.factor(), 1.0, []
         for likelihood in guess.likelihoods:
             chance *= min(_LIKELIEST, calibration.found[int(likelihood * _BINS)] * factor)
+            if chance < _HOPELESS:
+                break
             chances.append(chance)
         return Plan(guess.tokens, chances)
 
     def cut(self, plans: list[Plan], num_rows: int) -> list[list[int]]:
         """Return the drafts that a step should check, of all sequences together."""
         ranked = sorted((-chance, number) for number, plan in enumerate(plans) for chance in plan.chances)
-        expected, counts, chosen = float(num_rows), [0] * len(plans), [0] * len(plans)
-        best = _GAIN_AT_LEAST * num_rows / self.costs.of(num_rows, num_rows)
-        for num_drafts, (chance, number) in enumerate(ranked, start=1):
+        if self._lacks_comparison(num_rows):
+            return [[] for _ in plans]
+        costs = self.costs.of(num_rows, len(ranked))
+        expected, best, num_best = float(num_rows), _GAIN_AT_LEAST * num_rows / costs[0], 0
+        for num_drafts, (chance, _) in enumerate(ranked, start=1):
             expected -= chance
+            if (rate := expected / costs[num_drafts]) > best:
+                best, num_best = rate, num_drafts
+        counts = [0] * len(plans)
+        for _, number in ranked[:num_best]:
             counts[number] += 1
-            if (rate := expected / self.costs.of(num_rows, num_rows + num_drafts)) > best:
-                best, chosen = rate, counts.copy()
-        return [plan.tokens[:count] for plan, count in zip(plans, chosen)]
+        return [plan.tokens[:count] for plan, count in zip(plans, counts)]
+
+    def _lacks_comparison(self, num_rows: int) -> bool:
+        """Whether a step should go without drafts to learn what that costs; after a few it is left at that."""
+        self._num_tries = 0 if self.costs.knows(num_rows) else self._num_tries + 1
+        return 0 < self._num_tries <= _TRIES

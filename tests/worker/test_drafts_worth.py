@@ -1,0 +1,184 @@
+"""How many drafts a step checks: as many as its own table of costs says are worth it, and none where none are."""
+
+import itertools
+import random
+
+import numpy
+from builders.cases import for_each
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol.messages import NewSlot
+from penstock.worker.drafting.drafter import Drafter
+from penstock.worker.drafting.proposer import Guess, Look
+from penstock.worker.drafting.step_costs import StepCosts
+from penstock.worker.drafting.suffix import Suffix
+from penstock.worker.drafting.worth import Plan, Worth
+
+MOST = 15  # drafts of a row
+
+
+class Oracle:
+    """Knows what comes, and is right about so much of it; says each time how likely that is."""
+
+    name = "oracle"
+
+    def __init__(self, text: list[int], share: float, said: float) -> None:
+        self.text, self.share, self.said = text, share, said
+        self.num_looks = 0
+        self.source = random.Random(1)
+
+    def enter(self, slot: int, new: NewSlot) -> None: ...
+
+    def leave(self, slot: int, tokens: numpy.ndarray) -> None: ...
+
+    def guess(self, looks: list[Look]) -> list[Guess]:
+        self.num_looks += len(looks)
+        return [self._guess(look) for look in looks]
+
+    def _guess(self, look: Look) -> Guess:
+        coming = self.text[len(look.tokens) : len(look.tokens) + look.most]
+        drafts = [token if self.source.random() < self.share else -2 for token in coming]
+        return Guess(drafts, [self.said] * len(drafts))
+
+
+class Played:
+    """What became of a text of which each of some rows is given what is drafted and right, and a token."""
+
+    def __init__(self, drafter: Drafter, text: list[int], start: int = 1, num_rows: int = 1, seconds=None) -> None:
+        cost = seconds or (lambda num_tokens: StepCosts().of(1, num_tokens - 1)[-1])
+        tokens, ends = numpy.array(text, numpy.int32), dict.fromkeys(range(num_rows), start)
+        self.num_steps = self.num_drafts = 0
+        self.seconds = 0.0
+        while looks := [Look(row, tokens[:end], min(MOST, len(text) - end - 1)) for row, end in ends.items()]:
+            found = drafter.drafts(looks, len(looks))
+            for look, drafts in zip(looks, found):
+                assert len(drafts) <= look.most
+                end = len(look.tokens)
+                right = next((n for n, draft in enumerate(drafts) if draft != text[end + n]), len(drafts))
+                ends[look.slot] = end + right + 1
+            took = cost(len(looks) + sum(map(len, found)))
+            drafter.learn(len(looks), len(looks) + sum(map(len, found)), took)
+            self.seconds += took
+            self.num_drafts += sum(map(len, found))
+            self.num_steps += 1
+            ends = {row: end for row, end in ends.items() if end < len(text)}
+        self.alone = (len(text) - start) * cost(num_rows)
+
+    @property
+    def gain(self) -> float:
+        return self.alone / self.seconds
+
+
+def random_text(length: int, seed: int = 3) -> list[int]:
+    return random.Random(seed).choices(range(10**6), k=length)
+
+
+TEXT = random_text(600)
+
+chances = st.lists(st.floats(0.01, 1.0), max_size=MOST).map(lambda chances: numpy.cumprod(chances).tolist())
+times = st.lists(st.tuples(st.integers(1, 200), st.floats(0.001, 10.0)), max_size=50)
+
+
+@settings(max_examples=50)
+@given(st.lists(chances, min_size=1, max_size=20), times)
+def test_no_number_of_drafts_would_give_more_tokens_for_its_cost(chances, times):
+    worth, num_rows = Worth(), len(chances)
+    for _ in range(3):
+        worth.costs.learn(num_rows, num_rows, 1.0)
+    for num_tokens, seconds in times:
+        worth.costs.learn(num_rows, num_rows + num_tokens, seconds)
+    plans = [Plan(list(range(len(each))), each) for each in chances]
+    drafts = worth.cut(plans, num_rows)
+    ranked = sorted((chance for each in chances for chance in each), reverse=True)
+    costs = worth.costs.of(num_rows, len(ranked))
+    rates = [(num_rows + sum(ranked[:count])) / costs[count] for count in range(len(ranked) + 1)]
+    count = sum(map(len, drafts))
+    assert all(found == plan.tokens[: len(found)] for found, plan in zip(drafts, plans))
+    assert rates[count] >= max(rates) - 1e-9 or (not count and max(rates) <= rates[0] * 1.03)
+    assert costs == sorted(costs)
+
+
+@for_each("num_rows", [1, 16])
+@for_each("true", [(1.0, 0.02), (1.0, 0.3), (1.0, 1.0)], ids=["cheap", "dear", "in proportion"])
+def test_what_tokens_cost_is_learned_from_steps_of_a_noisy_machine_that_gets_slower(num_rows, true):
+    source, costs = random.Random(4), StepCosts()
+    base, each = true
+    for step in range(1_000):
+        num_drafts = source.choice([0, 0, 1, 3, 7, 15])
+        seconds = 0.02 * (base + each * num_drafts) * source.gauss(1, 0.05) * (1 + step / 1_000)
+        costs.learn(num_rows, num_rows + num_drafts, seconds * (20 if source.random() < 0.01 else 1))
+    found = costs.of(num_rows, 15)
+    for num_drafts in (3, 7, 15):
+        expected = (base + each * num_drafts) / base
+        assert abs(found[num_drafts] / found[0] / expected - 1) < 0.2, (num_drafts, found[num_drafts] / found[0])
+
+
+@for_each("share", [0.1, 0.5, 0.9])
+@for_each("said", [0.2, 1.0])
+def test_what_a_proposer_says_is_corrected_by_how_often_it_is_right(share, said):
+    oracle = Oracle(TEXT, share, said)
+    drafter = Drafter([oracle])
+    Played(drafter, TEXT)
+    look = Look(0, numpy.array(TEXT[:5], numpy.int32), MOST)
+    chances = drafter.worth.plan(look, oracle.name, Guess([1, 2], [said, said])).chances
+    assert abs(chances[0] - share) < 0.15
+    assert abs(sum(chances) - share - share**2) < 0.3
+
+
+@for_each("num_rows", [1, 4, 16])
+def test_a_proposer_that_is_sure_and_wrong_costs_nearly_nothing(num_rows):
+    played = Played(Drafter([Oracle(TEXT, 0.0, 1.0)]), TEXT, num_rows=num_rows)
+    assert played.gain > 0.98
+    assert played.num_drafts < 200 * num_rows
+
+
+def test_nothing_is_drafted_where_a_token_costs_as_much_in_any_step():
+    in_proportion = Played(Drafter([Oracle(TEXT, 0.9, 0.9)]), TEXT, seconds=lambda num_tokens: 0.02 * num_tokens)
+    assert in_proportion.gain > 0.95  # what it took to learn it
+
+
+@for_each("share", [0.3, 0.6, 1.0])
+def test_what_is_often_right_makes_the_text_cheaper(share):
+    assert Played(Drafter([Oracle(TEXT, share, 0.9)]), TEXT).gain > {0.3: 1.2, 0.6: 1.7, 1.0: 8}[share]
+
+
+def test_of_several_proposers_the_one_that_is_right_is_believed():
+    braggart, modest = Oracle(TEXT, 0.05, 1.0), Oracle(TEXT, 0.9, 0.4)
+    braggart.name = "braggart"
+    assert Played(Drafter([braggart, modest]), TEXT).gain > 3
+
+
+def ticking(seconds: float):
+    """A clock on which every look takes so long."""
+    times = itertools.count(0.0, seconds)
+    return lambda: next(times)
+
+
+def test_looks_that_find_nothing_get_rare_where_they_would_take_more_than_a_hundredth_of_the_time():
+    for seconds, least, most in ((1e-5, 590, 600), (5e-4, 200, 310), (5e-3, 30, 60)):
+        oracle = Oracle(TEXT, 0.0, 0.5)
+        Played(Drafter([oracle], clock=ticking(seconds)), TEXT, seconds=lambda num_tokens: 0.02)
+        assert least <= oracle.num_looks <= most, seconds
+
+
+def test_a_right_guess_makes_looks_frequent_again_at_once():
+    oracle = Oracle(TEXT, 0.0, 0.5)
+    drafter = Drafter([oracle], clock=ticking(5e-3))
+    Played(drafter, TEXT[:300], seconds=lambda num_tokens: 0.02)
+    oracle.share = 1.0
+    played = Played(drafter, TEXT, start=300, seconds=lambda num_tokens: 0.02)
+    assert played.num_steps < 100
+
+
+def test_a_method_that_was_named_drafts_whatever_it_finds():
+    oracle = Oracle(TEXT, 0.0, 0.1)
+    played = Played(Drafter([oracle], drafts_always=True), TEXT)
+    assert played.num_drafts > 580 * MOST
+
+
+def test_an_edited_text_costs_less_than_half_and_one_without_repetition_no_more_than_before():
+    text = random_text(400)
+    edited = [token if place % 50 else 7 for place, token in enumerate(text)]
+    assert Played(Drafter([Suffix()]), text + edited, start=400).gain > 3
+    assert Played(Drafter([Suffix()]), TEXT).gain > 0.99

@@ -1,0 +1,148 @@
+"""Finished answers in a bounded memory, and where in them each three tokens occur.
+
+The memory is divided into pages. A page holds answers of one key only, and a key finds nothing but its own pages. When
+all pages are taken, the oldest one of the key that has most is overwritten: whoever floods the memory floods what is
+their own.
+
+An occurrence is found by a hash of the three tokens before a place. Each key's table has the latest place of each hash,
+and each place the one before it, so a chain's places get older from one to the next. An overwritten page leaves the
+chains without being looked for: a walk ends at the first place whose page is another's by now, or newer than the one
+before it.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+from mmap import mmap
+
+import numpy
+
+from .matches import LONGEST, Match, longest
+
+_PAGE = 1024  # tokens
+_BYTES_PER_TOKEN = 15  # itself, the place before it, and its share of a table and of the one that replaces it
+_ORDER = 3
+_OVERLAP = 16  # tokens that an answer's next page repeats, so that what follows them is found there
+_NOTHING = -1  # what stands between two answers, before a page's first one and after its last one
+_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+_ALL_BITS = 2**64 - 1
+_WALK = 64  # links that are followed
+
+
+class AnswerPages:
+    def __init__(self, most_bytes: int) -> None:
+        num_pages = max(2, most_bytes // (_BYTES_PER_TOKEN * _PAGE))
+        # Zeros take no memory before they are overwritten.
+        self._tokens = _zeros(num_pages * _PAGE)
+        self._earlier = _zeros(num_pages * _PAGE)  # 0, where no answer is, ends a chain
+        self._owners: list[_Shelf | None] = [None] * num_pages
+        self._ages = numpy.zeros(num_pages, numpy.int64)  # the greater, the later the page was begun
+        self._num_begun = 0
+        self._shelves: dict[bytes, _Shelf] = {}  # those last that were added to last
+
+    def add(self, key: bytes, answer: numpy.ndarray) -> None:
+        self._shelves[key] = shelf = self._shelves.pop(key, None) or _Shelf(key)
+        while len(answer) > _ORDER:
+            if shelf.room < 2 * _OVERLAP:
+                self._begin_page(shelf)
+            place = shelf.end + 1  # one is left between two answers
+            piece = answer[: shelf.room - 1]
+            shelf.end = place + len(piece)
+            self._tokens[place : shelf.end] = piece
+            self._link(shelf, place, piece)
+            answer = answer[len(piece) - _OVERLAP :] if len(piece) < len(answer) else answer[:0]
+
+    def _begin_page(self, shelf: "_Shelf") -> None:
+        page = self._num_begun if self._num_begun < len(self._owners) else self._taken_page()
+        self._num_begun += 1
+        self._owners[page], self._ages[page] = shelf, self._num_begun
+        self._tokens[page * _PAGE : (page + 1) * _PAGE] = _NOTHING
+        self._shelves[shelf.key] = shelf  # again, if its only page was taken
+        shelf.pages.append(page)
+        shelf.end = page * _PAGE + LONGEST - 1
+        self._fit_table(shelf)
+
+    def _taken_page(self) -> int:
+        """Take the oldest page of the key that has most, and of several such keys the one longest not added to."""
+        largest = max(self._shelves.values(), key=lambda shelf: len(shelf.pages))
+        page = largest.pages.popleft()
+        self._fit_table(largest)
+        if not largest.pages:
+            del self._shelves[largest.key]
+        return page
+
+    def _fit_table(self, shelf: "_Shelf") -> None:
+        """Give a shelf about a hash a token. If there are fewer than before, the older of two chains is given up."""
+        size, before = 1 << (max(1, len(shelf.pages)) * _PAGE).bit_length() - 1, shelf.latest
+        if size == len(before):
+            return
+        shelf.latest = _zeros(size)
+        shelf.shift = 65 - size.bit_length()
+        if size > len(before):
+            shelf.latest.reshape(len(before), -1)[:] = before[:, None]
+            return
+        for start in range(0, size, _PAGE):  # in pieces, as it takes memory
+            chains = before.reshape(size, -1)[start : start + _PAGE]
+            newest = (self._ages[chains // _PAGE] * _PAGE + chains % _PAGE).argmax(axis=1)
+            shelf.latest[start : start + _PAGE] = chains[numpy.arange(len(chains)), newest]
+
+    def _link(self, shelf: "_Shelf", start: int, piece: numpy.ndarray) -> None:
+        """Put each place that three tokens of the piece precede at the head of its chain."""
+        tokens = piece.astype(numpy.uint64)
+        first, second, third = (numpy.uint64(factor) for factor in _FACTORS)
+        mixed = tokens[:-3] * first + tokens[1:-2] * second + tokens[2:-1] * third
+        hashes = (mixed >> numpy.uint64(shelf.shift)).astype(numpy.int64)
+        order = numpy.argsort(hashes, kind="stable")
+        hashes, places = hashes[order], order + start + _ORDER
+        is_again = hashes[1:] == hashes[:-1]
+        earlier = shelf.latest[hashes]
+        earlier[1:][is_again] = places[:-1][is_again]
+        self._earlier[places] = earlier
+        is_last = numpy.append(~is_again, True)
+        shelf.latest[hashes[is_last]] = places[is_last]
+
+    def matches(self, key: bytes, end: "array[int]", most: int) -> list[Match]:
+        """Return the longest matches of a text's last tokens, the longest first and of equal ones the latest."""
+        shelf = self._shelves.get(key)
+        if shelf is None or end[-_ORDER] == _NOTHING:
+            return []
+        found = longest(self._tokens, self._places(shelf, end), int.from_bytes(end.tobytes(), "little"))
+        matches = [Match(length, self._following(place, most)) for length, place in found if length >= _ORDER]
+        return [match for match in matches if match.following]
+
+    def _places(self, shelf: "_Shelf", end: "array[int]") -> Iterator[int]:
+        """Yield the places of a shelf whose hash is that of the last tokens, the latest first."""
+        first, second, third = _FACTORS
+        mixed = (end[-3] * first + end[-2] * second + end[-1] * third) & _ALL_BITS
+        place, age = shelf.latest.item(mixed >> shelf.shift), self._num_begun
+        for _ in range(_WALK):
+            page = place // _PAGE
+            if not place or self._owners[page] is not shelf or self._ages[page] > age:
+                return
+            yield place
+            place, age = self._earlier.item(place), self._ages[page]
+
+    def _following(self, place: int, most: int) -> list[int]:
+        stop = min(place + most, (place // _PAGE + 1) * _PAGE)
+        following: list[int] = self._tokens[place:stop].tolist()
+        return following[: following.index(_NOTHING)] if _NOTHING in following else following
+
+
+class _Shelf:
+    """The pages of one key, the oldest first, and the latest place of each hash."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.pages: deque[int] = deque()
+        self.end = 0  # of what is written in the last page
+        self.latest = numpy.zeros(1, numpy.int32)
+        self.shift = 64  # the highest bits of a hash are an index into it
+
+    @property
+    def room(self) -> int:
+        return (self.pages[-1] + 1) * _PAGE - self.end if self.pages else 0
+
+
+def _zeros(size: int) -> numpy.ndarray:
+    """Return memory that goes back to the system at once when it is replaced; an allocator would keep much of it."""
+    return numpy.frombuffer(mmap(-1, size * 4), numpy.int32)
