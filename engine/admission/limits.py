@@ -24,7 +24,7 @@ from ..step import Allowance
 _LONG_SHARE = 0.04
 # A CPU takes some three times as long for as many rows as for one; more are rarely worth it.
 _MOST_DRAFTS = 31
-_MOST_DRAFTS_OF_STEP = 96
+_MOST_DRAFTS_OF_STEP, _LEAST_DRAFTS = 128, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ class Rooms:
 
     each: int  # a row
     all: int  # a step: drafts must not delay prompts
+    least: int = 1  # a row; less isn't worth looking for
 
     @classmethod
     def of(cls, config: EngineConfig) -> "Rooms | None":
         """The rooms that the options give; None if nothing is drafted."""
         if not config.drafts:
             return None
-        return cls(_MOST_DRAFTS, _MOST_DRAFTS_OF_STEP)
+        return cls(_MOST_DRAFTS, _MOST_DRAFTS_OF_STEP, _LEAST_DRAFTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

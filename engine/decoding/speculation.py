@@ -52,7 +52,7 @@ class Speculation(Participant):
             return
         left = budget + len(step.rows) - sum(step.num_tokens)  # without what grammars force
         each = min(self._rooms.each, min(self._rooms.all, left) // len(step.rows))
-        if each <= 0:
+        if each < self._rooms.least:
             return
         for row, sequence in enumerate(step.rows):
             if _may_draft(sequence, step) and (room := self._room(sequence, step, row, each)):
