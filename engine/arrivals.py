@@ -70,7 +70,7 @@ class Arrivals:
             sequence.decoding.end(sequence, refused(sequence, refusal))
             return
         if (said := sequence.said) is not None:
-            self._guided.before_results()  # each has a step's time for its grammars
+            self._guided.begin_time()  # each has a step's time for its grammars
             replay(sequence, said)
         if not (sequence.is_held or sequence.is_waiting or sequence.has_ended):
             self._waiting.push(sequence)

@@ -58,7 +58,7 @@ class Publisher:
             sequence = step.rows[entry.owner]
             if sequence.has_ended or (sequence in step.dropped and not entry.is_prompt):
                 continue
-            is_drawn = entry.owner in step.rooms or sequence.claim is not None
+            is_drawn = entry.owner in step.several or sequence.claim is not None
             entry.owner = sequence.id
             if not entry.is_prompt and is_drawn:
                 self._drawn.setdefault(sequence.id, []).append(entry)

@@ -82,7 +82,7 @@ class Scheduler:
         self.speculation: list[Speculation] = []  # one, if rows may have drafts
         if limits.rooms is not None:
             self.plain.speculation = Speculation(
-                limits.rooms, self.cache, self.publisher, self.counters, self.running.slots, self.preemption.preempt
+                limits.rooms, self.cache, self.counters, self.running.slots, self.preemption.preempt
             )
             self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)
@@ -250,7 +250,7 @@ class Scheduler:
         if self.pace is not None:
             self.pace.learn(step, result.forward_time)
         for strategy in self._active_strategies():
-            strategy.before_results()
+            strategy.before_results(step, result)
         self.publisher.logprobs(step, result)
         sequence_ids, tokens = self.plain.take_step(step, result)
         for failed in result.failed:

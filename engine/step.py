@@ -59,8 +59,8 @@ class Allowance:
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked", "dropped",
-        "claimed", "rooms", "drafts", "is_paced", "has_pause", "num_decodes", "encodes", "media", "encoder_work",
-        "layered", "layered_sequences", "layer_work", "spares", "disk", "_added", "_forked",
+        "claimed", "rooms", "several", "drafts", "is_paced", "has_pause", "num_decodes", "encodes", "media",
+        "encoder_work", "layered", "layered_sequences", "layer_work", "spares", "disk", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -76,6 +76,7 @@ class ScheduledStep:
         self.dropped: set[Sequence] = set()  # sequences whose results don't count because their masks came too late
         self.claimed: dict[int, int] = {}  # how many tokens a row samples, if it has claimed ones
         self.rooms: dict[int, int] = {}  # how many drafts a row may compute besides, if any
+        self.several: set[int] = set()  # rows with room that have drawn several tokens, once the result is here
         self.drafts: dict[int, array[int]] | None = None  # those of masked rows, once rank 0 has sent them
         self.is_paced = False  # prompts were held back for streamed answers
         self.has_pause = False  # and yet the step takes longer than they should wait

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from ...protocol.messages import MaskFrame, SequenceEnded
+from ...protocol.messages import MaskFrame, SequenceEnded, StepResult
 from ..admission.queue import WaitingQueue
 from ..counters import Counters
 from ..grammar.calls import Guide
@@ -59,7 +59,7 @@ class GuidedDecoding(ActiveDecoding):
     def hold(self, sequence: Sequence, guide: Guide) -> Busy | str | None:
         """Hold the rest of the sequence to a guide. Returns a refusal, if any."""
         if not self.members:
-            self.before_results()  # time isn't counted without members
+            self.begin_time()  # it isn't counted without members
         self.members.add(sequence)
         sequence.decoding, sequence.guide = self, guide
         return self._final(sequence, self._constraints.begin(sequence))
@@ -121,7 +121,11 @@ class GuidedDecoding(ActiveDecoding):
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def before_results(self) -> None:
+    def before_results(self, step: ScheduledStep, result: StepResult) -> None:
+        self.begin_time()
+
+    def begin_time(self) -> None:
+        """Give the grammars a step's time again."""
         self._constraints.begin_step(self._counters.forward_time)
 
     def take(self, sequence: Sequence, token: int, forced: "array[int] | None") -> None:

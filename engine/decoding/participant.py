@@ -1,5 +1,6 @@
 """What takes part in planning a step besides the scheduler: strategies while they have sequences, and speculation."""
 
+from ...protocol.messages import StepResult
 from ..request import DecodingStrategy, Sequence
 from ..step import ScheduledStep
 
@@ -16,8 +17,8 @@ class Participant:
     def after_admission(self, step: ScheduledStep) -> None:
         """Called when the step has all its rows."""
 
-    def before_results(self) -> None:
-        """Called when the results of a step have arrived."""
+    def before_results(self, step: ScheduledStep, result: StepResult) -> None:
+        """Called when the results of a step have arrived, before they are taken."""
 
 
 class ActiveDecoding(Participant, DecodingStrategy):

@@ -11,18 +11,16 @@ with claimed tokens, one whose grammar another process follows, and one whose gr
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from ...protocol.messages import SpareStates
-from ...protocol.wire import column
+from ...protocol.messages import SpareStates, StepResult
+from ...protocol.wire import column, values
 from ..admission.limits import Rooms
 from ..counters import Counters
 from ..memory.cache import Cache
-from ..publisher import Publisher
 from ..request import Sequence
 from ..running import SlotPool
 from ..step import ScheduledStep
-from .drawn import take_drawn
 from .participant import Participant
 
 _STATES = 8  # for the tokens of a row with drafts, where layers keep states
@@ -33,7 +31,6 @@ class Speculation(Participant):
         self,
         rooms: Rooms,
         cache: Cache,
-        publisher: Publisher,
         counters: Counters,
         slots: SlotPool,
         restart: Callable[[Sequence], None],
@@ -41,7 +38,6 @@ class Speculation(Participant):
         """`restart` takes a running sequence's slot away and queues it, to be computed from its known tokens."""
         self._rooms = rooms
         self._cache = cache
-        self._publisher = publisher
         self._counters = counters
         self._slots = slots
         self._restart = restart
@@ -77,22 +73,33 @@ class Speculation(Participant):
         step.spares += [SpareStates(sequence.slot, group, column(states)) for group, states in given]
         return num_drafts
 
-    def take(
-        self, sequence: Sequence, room: int, drawn: "array[int]", num_drafts: int, certain: Iterator[bool]
-    ) -> None:
-        """Take the tokens that a row with room has drawn, and take back the room that it didn't use."""
-        if sequence.is_running:
-            sequence.num_computed -= room + 1 - len(drawn)
-            sequence.num_doubtful -= room
-        num_taken = take_drawn(sequence, drawn, certain, self._publisher)
-        num_accepted = min(num_taken, len(drawn) - 1)
-        sequence.num_draft_tokens += num_drafts
+    def before_results(self, step: ScheduledStep, result: StepResult) -> None:
+        """Take back the room that rows didn't use, before their tokens are taken."""
+        if not step.rooms:
+            return
+        counts = values(result.num_sampled)
+        for row, room in step.rooms.items():
+            sequence, count = step.rows[row], counts[row]
+            if sequence.is_running and count and sequence not in step.dropped:
+                sequence.num_computed -= room + 1 - count
+                sequence.num_doubtful -= room
+            if count > 1:
+                step.several.add(row)
+        if result.num_drafted:
+            self._count_drafts(step, values(result.num_drafted))
+
+    def _count_drafts(self, step: ScheduledStep, counts: "array[int]") -> None:
+        for row in step.rooms:
+            step.rows[row].num_draft_tokens += counts[row]
+            self._counters.draft_tokens += counts[row]
+
+    def note_taken(self, sequence: Sequence, num_drawn: int, num_taken: int) -> None:
+        """Count what was taken of a row's tokens. If some were dropped, the workers have these in its slot."""
+        num_accepted = min(num_taken, num_drawn - 1)
         sequence.num_accepted_tokens += num_accepted
-        self._counters.draft_tokens += num_drafts
         self._counters.accepted_tokens += num_accepted
         self._counters.generated_tokens += num_taken
-        # The workers have its dropped tokens in its slot.
-        if num_taken < len(drawn) and sequence.is_running:
+        if num_taken < num_drawn and sequence.is_running:
             self._restart(sequence)
 
 

@@ -57,8 +57,11 @@ class PlainDecoding(DecodingStrategy):
                 continue
             if sequence.has_news:
                 self._publisher.news(sequence)
-            if row in step.rooms or sequence.claim is not None:
-                self._take_drawn(sequence, step, result, row, array("i", (token, *at_drafts)))
+            if row in step.several or sequence.claim is not None:
+                drawn = array("i", (token, *at_drafts))
+                num_taken = take_drawn(sequence, drawn, certainty_of(result, row), self._publisher)
+                if row in step.several and self.speculation is not None:
+                    self.speculation.note_taken(sequence, len(drawn), num_taken)
                 continue
             if (take := sequence.decoding.take) is not None:
                 take(sequence, token, step.forced.get(sequence))
@@ -73,16 +76,6 @@ class PlainDecoding(DecodingStrategy):
             ):
                 sequence.decoding.end(sequence, ended)
         return sequence_ids, tokens
-
-    def _take_drawn(
-        self, sequence: Sequence, step: ScheduledStep, result: StepResult, row: int, drawn: "array[int]"
-    ) -> None:
-        certain = certainty_of(result, row)
-        if (room := step.rooms.get(row)) is None or self.speculation is None:
-            take_drawn(sequence, drawn, certain, self._publisher)
-            return
-        num_drafts = values(result.num_drafted)[row] if result.num_drafted else 0
-        self.speculation.take(sequence, room, drawn, num_drafts, certain)
 
     def follow(self, sequence: Sequence, tokens: "array[int]") -> None:
         sequence.output.extend(tokens)
@@ -140,7 +133,7 @@ def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
         early_stop = sequence.params.early_stop
         if early_stop is None or sequence.has_ended or sequence in step.dropped:
             continue
-        if row in step.rooms or sequence.claim is not None:  # counted where its tokens are taken
+        if row in step.several or sequence.claim is not None:  # counted where its tokens are taken
             continue
         sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
         if sequence.num_certain >= early_stop.window_size:
