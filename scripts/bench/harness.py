@@ -13,7 +13,7 @@ from penstock import LLM, SamplingParams
 from .models import SHAPES, write_config
 
 Quantization = Literal["int8", "int4", "none"]
-ShapeName = Literal["8b", "0.6b", "small"]
+ShapeName = Literal["8b", "4b", "0.6b", "small"]
 Rounds = dict[str, list[float]]
 
 

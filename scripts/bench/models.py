@@ -11,9 +11,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": False,
     },
+    "4b": {
+        "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True,
+    },
     "0.6b": {
         "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
         "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True,
+    },
+    "quarter": {  # of 0.6b, for drafts
+        "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 18, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": True,
     },
     "small": {
         "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 8,
@@ -47,12 +55,8 @@ def write_checkpoint(folder: Path, shape_name: str) -> None:
     import torch
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
     config = {**SHAPES[shape_name], "dtype": "bfloat16"}
-    write_config(folder, config)
-    write_byte_tokenizer(folder)
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))
+    write_folder(folder, config)
     generator = torch.Generator().manual_seed(0)
     tensors = {
         name: torch.ones(shape, dtype=torch.bfloat16)
@@ -63,6 +67,15 @@ def write_checkpoint(folder: Path, shape_name: str) -> None:
     unfinished = folder / "unfinished"
     save_file(tensors, unfinished, metadata={"format": "pt"})
     unfinished.rename(folder / "model.safetensors")
+
+
+def write_folder(folder: Path, shape: dict[str, Any]) -> None:
+    """All of a checkpoint that any engine's converter reads but its weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder, shape)
+    write_byte_tokenizer(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))
 
 
 def tensor_shapes(config: dict[str, int]) -> Iterator[tuple[str, tuple[int, ...]]]:
