@@ -297,6 +297,8 @@ class Scheduler:
         self.running.check(running)
         self.cache.check(running)
         self.encoder.check(running)
+        for speculation in self.speculation:
+            speculation.check(running, self.in_flight)
         for strategy in (self.beams, self.guided):
             if strategy.members != {each for each in self.sequences.values() if each.decoding is strategy}:
                 raise RuntimeError(f"{type(strategy).__name__} has other members than the sequences that it decodes.")

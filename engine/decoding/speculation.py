@@ -11,7 +11,8 @@ with claimed tokens, one whose grammar another process follows, and one whose gr
 """
 
 from array import array
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from ...protocol.messages import SpareStates, StepResult
 from ...protocol.wire import column, values
@@ -101,6 +102,17 @@ class Speculation(Participant):
         self._counters.generated_tokens += num_taken
         if num_taken < num_drawn and sequence.is_running:
             self._restart(sequence)
+
+    def check(self, running: Iterable[Sequence], in_flight: Iterable[ScheduledStep]) -> None:
+        """Raise unless each sequence's doubtful tokens are the room that it has in flight."""
+        rooms: Counter[Sequence] = Counter()
+        for step in in_flight:
+            for row, room in step.rooms.items():
+                rooms[step.rows[row]] += room if step.rows[row] not in step.dropped else 0
+        for sequence in running:
+            doubtful, given = sequence.num_doubtful, rooms[sequence]
+            if doubtful != given:
+                raise RuntimeError(f"Sequence {sequence.id} has {doubtful} doubtful tokens, and {given} in flight.")
 
 
 def _may_draft(sequence: Sequence, step: ScheduledStep) -> bool:
