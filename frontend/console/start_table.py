@@ -45,6 +45,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
         *_swap(config, plan),
         *_disk(config),
         *_adapters(config, plan),
+        *_drafts(config),
         ("memory", f"{size(plan.available_bytes)} available, {size(plan.activation_bytes)} for activations"),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
@@ -94,6 +95,16 @@ def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
         return []
     most = f"up to {config.max_loras} of rank {config.max_lora_rank} or less"
     return [("adapters", f"{size(plan.adapter_bytes)} for {most}")]
+
+
+def _drafts(config: EngineConfig) -> list[tuple[str, str]]:
+    """Where drafts come from, if the user has said so."""
+    if (speculation := config.speculative_config) is None:
+        return []
+    source = speculation.model or speculation.file
+    of = "" if source is None else f" of {source}"
+    most = speculation.num_speculative_tokens
+    return [("drafts", f"{speculation.method}{of}" + ("" if most is None else f", up to {most:,} per step"))]
 
 
 def _resident(plan: MemoryPlan) -> str:

@@ -42,9 +42,11 @@ from .option_rules import (
     ROPE,
     SECONDS,
     SIZE,
+    SPECULATION,
     TEXT,
     TTL,
 )
+from .speculation import Speculation
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,6 +86,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_long_partial_prefills: Annotated[int | None, described("maximum long prompts among them", COUNT)] = None
     long_prefill_token_threshold: Annotated[int | None, described("tokens from which a prompt is long", COUNT)] = None
     use_warmup: Annotated[bool, described("run a full step before the first request (GPU)", FLAG)] = True
+    speculative_config: Annotated[
+        Speculation | None, described("how to draft tokens; None: where it pays, False: never", SPECULATION)
+    ] = None
     deterministic: Annotated[
         bool | Literal["portable"] | None,
         described("make answers independent of the rest of the batch; portable: and of the CPU", DETERMINISM),

@@ -12,6 +12,7 @@ from ..fields.rules import FLAG, shown
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import as_early_stop
 from .option_rules import COUNTS, EARLY_STOP, one_of
+from .speculation import notices_of
 
 Options = dict[str, Any]
 
@@ -29,7 +30,6 @@ ACCEPTED: dict[str, str] = {
 
 # The values that change nothing, and the error message for any other.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "speculative_config": ((None,), "speculative decoding is not supported yet"),
     "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
     "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),
     "dynamic_load_weight": ((None, False), "weights cannot be exchanged while a tree runs; make a new LLM"),
@@ -43,6 +43,13 @@ _IDLE_GRAPH_KEYS = (
     "graph_opt_level", "sot_warmup_sizes", "use_unique_memory_pool", "cudagraph_num_of_warmups", "full_cuda_graph",
     "cudagraph_only_prefill", "cudagraph_copy_inputs", "max_capture_size", "draft_model_use_cudagraph",
 )  # fmt: skip
+# vLLM's earlier options for speculative_config, and its keys.
+_OLDER_SPECULATION = {
+    "speculative_model": "model",
+    "num_speculative_tokens": "num_speculative_tokens",
+    "ngram_prompt_lookup_min": "prompt_lookup_min",
+    "ngram_prompt_lookup_max": "prompt_lookup_max",
+}
 _GRAPH_KEYS = {"use_cudagraph": "use_cudagraph", "cudagraph_capture_sizes": "graph_batch_sizes"}
 
 
@@ -74,7 +81,8 @@ def notices(options: Options) -> list[str]:
         verb = "have" if len(idle) > 1 else "has"
         words = f"{', '.join(idle)} {verb} no effect: steps are captured in one way here."
         found.append(f"graph_optimization_config: {words}")
-    return found
+    speculation = given.get("speculative_config") or _older_speculation(None, given)["speculative_config"]
+    return found + (notices_of(speculation) if speculation else [])
 
 
 def _same_as(own: str) -> Callable[[Any, Options], Options]:
@@ -98,6 +106,11 @@ def _early_stop(value: Any, options: Options) -> Options:
     if EARLY_STOP.checked("early_stop_config", config, ConfigError).enable_early_stop != is_on:
         raise ConfigError(f"enable_early_stop={is_on} contradicts early_stop_config={shown(config)}; give one of them.")
     return {}
+
+
+def _older_speculation(value: Any, options: Options) -> Options:
+    keys = {key: options[name] for name, key in _OLDER_SPECULATION.items() if options.get(name) is not None}
+    return {"speculative_config": keys}
 
 
 def _graphs(value: Any, options: Options) -> Options:
@@ -131,4 +144,5 @@ TRANSLATED: dict[str, Callable[[Any, Options], Options]] = {
     "load_choices": _load_format,
     "enable_early_stop": _early_stop,
     "graph_optimization_config": _graphs,
+    **dict.fromkeys(_OLDER_SPECULATION, _older_speculation),
 }

@@ -17,6 +17,8 @@ from ..parameters.early_stop import as_early_stop
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
+from .speculation import SENTENCE as SPECULATION_SENTENCE
+from .speculation import as_speculation
 
 # Limits for pictures and videos in a prompt, and options for their processor.
 LIMITS_SENTENCE = 'must be a dict such as {"image": 16, "video": 2}, with whole numbers, 0 or more'
@@ -175,6 +177,7 @@ MEDIA_LIMITS = _rule(as_limits, LIMITS_SENTENCE)
 PROCESSOR = _rule(as_json_dict, PROCESSOR_SENTENCE)
 ROPE = _rule(as_json_dict, 'must be a dict such as {"rope_type": "yarn", "factor": 4.0}')
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
+SPECULATION = _rule(as_speculation, SPECULATION_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
 DETERMINISM = _rule(_determinism, "must be True, False or portable", (True, False, "portable"))

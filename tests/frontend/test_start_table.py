@@ -17,7 +17,7 @@ from penstock.protocol.stats import StartProgress
 PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, [GroupPlan("full", 2, 1 << 20, 64)], 512, 512, 10_000, "float32", "float32")
 
 
-def test_a_second_tier_has_a_row_where_there_is_one():
+def test_a_second_tier_and_a_named_method_of_drafts_have_rows_where_there_are_some():
     config = EngineConfig.from_options("m", swap_space=0.25)
     table = start_table(config, msgspec.structs.replace(PLAN, groups=[GroupPlan("full", 2, 1 << 20, 64, None, 256)]))
     assert "swap      256 MiB of CPU memory, 8,192 tokens" in table
@@ -25,6 +25,9 @@ def test_a_second_tier_has_a_row_where_there_is_one():
     kept = EngineConfig.from_options("m", prefix_cache_dir="/kept", prefix_cache_size="3GiB")
     assert "on disk   prefixes, up to 3.0 GiB in /kept" in start_table(kept, PLAN)
     assert "on disk" not in start_table(config, PLAN)
+    drafting = EngineConfig.from_options("m", speculative_config={"method": "ngram", "num_speculative_tokens": 4})
+    assert "drafts    ngram, up to 4 per step" in start_table(drafting, PLAN)
+    assert "drafts" not in start_table(config, PLAN)
 
 
 def test_each_kind_of_layers_has_a_row_where_there_are_several():

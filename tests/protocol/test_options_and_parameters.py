@@ -190,7 +190,7 @@ def test_every_spelling_of_an_option_means_the_same_and_survives_the_wire():
     ("gpu_memory_utilization", 1.5), ("tensor_parallel_size", 0), ("max_num_seqs", "many"), ("max_model_len", -7),
     ("max_model_len", 0), ("max_model_len", -2), ("max_model_len", True), ("use_cudagraph", "maybe"),
     # These are not built, and refused unless they ask for nothing.
-    ("speculative_config", {"method": "ngram"}), ("data_parallel_size", 2),
+    ("data_parallel_size", 2),
 ])  # fmt: skip
 def test_an_option_that_breaks_its_rule_raises_and_names_itself(name, value):
     with pytest.raises(ConfigError, match=name):

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 
 from ....protocol.attach import daemon_socket
+from ....protocol.options.speculation import Speculation
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...console import logs
@@ -59,6 +60,13 @@ def _json(word: str) -> Any:
         raise argparse.ArgumentTypeError(f"{word!r} is not JSON ({error})") from None
 
 
+def _json_or_word(word: str) -> Any:
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
 KINDS: dict[Any, Kind] = {
     int: Kind("N", number_or_text),
     float: Kind("X", number_or_text),
@@ -70,6 +78,7 @@ KINDS: dict[Any, Kind] = {
     dict[str, Any]: Kind("JSON", _json),
     EarlyStop: Kind("JSON", _json),
     GuidedDecodingParams: Kind("JSON", _json),
+    Speculation: Kind("JSON", _json_or_word),
 }
 
 

@@ -1,0 +1,203 @@
+"""The option `speculative_config`: how a tree drafts tokens of its answers, of which one step then checks several.
+
+    {"method": "ngram", "num_speculative_tokens": 4}
+
+None and True let Penstock decide, False turns drafts off, and a method may be given by its name alone. A draft is
+accepted exactly if it is the token that would have been sampled without it, so nothing here changes an answer. Keys of
+other engines are in `foreign_speculation.py`.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from ..errors import ConfigError
+from ..fields.described import described, rules_of
+from ..fields.rules import FINITE, Rule, at_least, between, shown, whole
+from ..fields.suggestion import suggestion
+from .foreign_speculation import IDLE, METHOD_NAMES, MODELS_THAT_ARE_METHODS, REFUSED, RENAMED, under_own_keys
+
+NAME = "speculative_config"
+METHODS = ("auto", "off", "suffix", "ngram", "replay", "draft_model", "mtp", "eagle3")
+SENTENCE = 'must be True, False, a method or a dict such as {"method": "suffix"}'
+_STEPS = "num_model_steps"  # FastDeploy's number of drafts that a model makes, part of all drafts
+_JOURNAL = ".journal"  # lies beside the output of a job, and before the end instead of it
+
+
+def _method(value: Any) -> str:
+    name: str = value.casefold()
+    return "mtp" if name.endswith("_mtp") else METHOD_NAMES.get(name, name)
+
+
+def _model(value: Any) -> str:
+    text: str = os.fspath(value)
+    text.encode()  # raises for text that can't be sent as UTF-8
+    if not text or "\0" in text:
+        raise ValueError
+    path = os.path.expanduser(text)
+    return os.path.abspath(path) if os.path.exists(path) else text
+
+
+def _file(value: Any) -> str:
+    """The absolute path of a file that can be read, or whose journal can."""
+    path = os.path.abspath(os.path.expanduser(_model(value)))
+    read = path if os.path.exists(path) or not os.path.exists(path + _JOURNAL) else path + _JOURNAL
+    try:
+        if not stat.S_ISREG(os.stat(read).st_mode):
+            raise ConfigError(f"{NAME}: file={shown(value)} is not a file. Give the output of an earlier run.")
+        os.close(os.open(read, os.O_RDONLY))
+    except OSError as error:
+        why = f"can't be read ({error.strerror}). Give the output of an earlier run"
+        raise ConfigError(f"{NAME}: file={shown(value)} {why}.") from error
+    return path
+
+
+def _or_no_limit(value: Any) -> int | None:
+    """None from -1, FastDeploy's value for no limit."""
+    return None if value == -1 and not isinstance(value, bool) else _AMOUNT.convert(value)
+
+
+_AMOUNT = at_least(0)
+_DRAFTS = whole(1, 1024)
+_METHOD = Rule(_method, METHODS.__contains__, f"must be one of {', '.join(METHODS)}", METHODS)
+_MODEL = Rule(_model, lambda value: True, "must be a folder or a hub id")
+_FILE = Rule(_file, lambda value: True, "must be the path of an earlier run's output")
+_SIZE = whole(1, 1024)
+_STORED = Rule(
+    _or_no_limit, lambda value: value is None or _AMOUNT.holds(value), "must be a whole number, 0 or more; -1: no limit"
+)
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a tree drafts. `as_speculation` makes one from a caller's value."""
+
+    method: Annotated[str, described("where drafts come from", _METHOD)]
+    num_speculative_tokens: Annotated[int | None, described("maximum drafts of a sequence per step", _DRAFTS)] = None
+    model: Annotated[str | None, described("the model or the heads that draft", _MODEL)] = None
+    file: Annotated[str | None, described("output of an earlier run, whose answers are the drafts", _FILE)] = None
+    prompt_lookup_min: Annotated[int, described("minimum tokens that must match", _SIZE)] = 2
+    prompt_lookup_max: Annotated[int, described("maximum tokens that are compared", _SIZE)] = 5
+    suffix_decoding_max_tree_depth: Annotated[int, described("maximum tokens of match and drafts", _SIZE)] = 64
+    suffix_decoding_max_cached_requests: Annotated[
+        int | None, described("maximum finished answers to draft from; None: what memory holds", _STORED)
+    ] = None
+    suffix_decoding_max_spec_factor: Annotated[float, described("maximum drafts per matching token", FINITE)] = 1.0
+    suffix_decoding_min_token_prob: Annotated[
+        float, described("minimum share of a draft among what followed before", between(0, 1))
+    ] = 0.1
+
+
+# The methods that read a field; every method reads the others.
+_READ_BY: dict[str, tuple[str, ...]] = {
+    "model": ("draft_model", "mtp", "eagle3"),
+    "file": ("replay",),
+    **{name: ("ngram",) for name in Speculation.__struct_fields__ if name.startswith("prompt_lookup")},
+    **{name: ("auto", "suffix") for name in Speculation.__struct_fields__ if name.startswith("suffix_decoding")},
+}
+# The field that a method needs, with an example.
+_NEEDS = {
+    "replay": ("file", "last.jsonl"),
+    "draft_model": ("model", "Qwen/Qwen3-0.6B"),
+    "eagle3": ("model", "path/to/heads"),
+}
+_RULES = rules_of(Speculation)
+_KEYS = (*_RULES, _STEPS, *RENAMED, *IDLE, *REFUSED)
+
+
+def as_speculation(value: Any) -> Speculation | None:
+    """Convert a caller's value; None lets Penstock decide. Raises ConfigError for a wrong key, and ValueError or
+    TypeError for what is no value at all."""
+    given = _own_keys(_as_mapping(value))
+    steps = given.pop(_STEPS, None)
+    fields = {name: _RULES[name].checked(f"{NAME}: {name}", each, ConfigError) for name, each in given.items()}
+    if steps is not None:
+        least = _DRAFTS.checked(f"{NAME}: {_STEPS}", steps, ConfigError)
+        fields["num_speculative_tokens"] = max(least, fields.get("num_speculative_tokens", 0))
+    if fields["method"] == "off":
+        return Speculation(method="off")
+    speculation = _fitting(Speculation(**_ordered(fields)))
+    return None if speculation == Speculation(method="auto") else speculation
+
+
+def notices_of(value: Any) -> list[str]:
+    """A sentence for each reason why keys of a valid value have no effect."""
+    given = _as_mapping(value)
+    speculation = as_speculation(value)
+    method = "auto" if speculation is None else speculation.method
+    reasons: dict[str, list[str]] = {}
+    for key in given:
+        readers = _READ_BY.get(RENAMED.get(key, key), ())
+        if key in IDLE:
+            reasons.setdefault(IDLE[key], []).append(key)
+        elif readers and method not in readers:
+            reasons.setdefault(f"the method is {method}, and not {_either(readers)}", []).append(key)
+    return [
+        f"{NAME}: {', '.join(keys)} {'have' if len(keys) > 1 else 'has'} no effect: {why}."
+        for why, keys in reasons.items()
+    ]
+
+
+def _as_mapping(value: Any) -> dict[str, Any]:
+    """What is given, by key. None counts as not given, and a method that its other keys imply is filled in."""
+    if isinstance(value, Speculation):
+        value = msgspec.structs.asdict(value)
+    elif isinstance(value, bool):
+        value = {"method": "auto" if value else "off"}
+    elif isinstance(value, str):
+        value = json.loads(value) if value.lstrip().startswith("{") else {"method": value}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise TypeError
+    given = {key: each for key, each in value.items() if each is not None}
+    if not given:
+        raise ConfigError(
+            f'{NAME}={shown(value)} says nothing. Give a method, such as {{"method": "suffix"}}, or False for none, or '
+            "leave the option out."
+        )
+    if given.get("model") in MODELS_THAT_ARE_METHODS:
+        given.setdefault("method", given.pop("model"))
+    implied = "replay" if "file" in given else "draft_model" if "model" in given else "auto"
+    return {"method": implied, **given}
+
+
+def _own_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    for key in given:
+        if key not in _KEYS:
+            raise ConfigError(f"{NAME} has no key {shown(key)}.{suggestion(key, _KEYS)}")
+    return under_own_keys(given)
+
+
+def _ordered(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields; if only one bound of what is looked up is given, the other one gives way to it."""
+    least, most = fields.get("prompt_lookup_min"), fields.get("prompt_lookup_max")
+    return {
+        **fields,
+        "prompt_lookup_min": min(2, most or 2) if least is None else least,
+        "prompt_lookup_max": max(5, least or 5) if most is None else most,
+    }
+
+
+def _fitting(speculation: Speculation) -> Speculation:
+    method = speculation.method
+    for name in ("model", "file"):
+        if (value := getattr(speculation, name)) is not None and method not in _READ_BY[name]:
+            raise ConfigError(
+                f"{NAME}: {name}={shown(value)} is for {_either(_READ_BY[name])}, and the method is {method}. "
+                "Leave one of them out."
+            )
+    if method in _NEEDS and getattr(speculation, (needed := _NEEDS[method])[0]) is None:
+        example = json.dumps({"method": method, needed[0]: needed[1]})
+        raise ConfigError(f"{NAME}: method {method} needs a {needed[0]}, such as {example}.")
+    if speculation.prompt_lookup_min > speculation.prompt_lookup_max:
+        raise ConfigError(
+            f"{NAME}: prompt_lookup_min={speculation.prompt_lookup_min} is more than "
+            f"prompt_lookup_max={speculation.prompt_lookup_max}."
+        )
+    return speculation
+
+
+def _either(methods: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(methods[:-1]), methods[-1])))
