@@ -28,7 +28,7 @@ from .pending_request import PendingRequest
 from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
 from .receipt import Receipt, ReceiptDoor
 from .request import Notify, counted_seed
-from .settled_params import Known, ParamsSettler, SettledParams
+from .settled_params import Known, ParamsSettler, SettledParams, most_characters
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Door:
     @property
     def most_characters(self) -> int:
         """The most characters that a prompt may have."""
-        return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
+        return most_characters(self.config, self.plan)
 
     def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
@@ -164,6 +164,7 @@ class Door:
             end = self._prompt_end(parsed, packed)
             prompt.thought = self._thoughts.of(parsing, end)
         if refusal is None:
+            prompt.expected = _expected(prompt, parsed, settled.prediction, self.plan.vocab_size)
             refusal = self._complete(prompt, parsed, functions)
         readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
         decode_token = self.tokenizer.decode_token
@@ -212,9 +213,6 @@ class Door:
         if parsed.placed is not None:
             prompt.media, prompt.positions = parsed.placed.media, parsed.placed.positions
         prompt.delta_tokens = parsed.delta_tokens
-        if parsed.expected and prompt.beams is None:
-            most, vocab_size = prompt.params.max_tokens or 0, self.plan.vocab_size
-            prompt.expected = [_usable(packed, most, vocab_size) for packed in parsed.expected[: prompt.params.n]]
         if parsed.receipt is not None and prompt.beams is None:
             prompt.claims = [column(sample.ids) for sample in parsed.receipt.samples]
         refusal = go_on(prompt, parsed.said, self.plan) if parsed.said else None
@@ -237,6 +235,16 @@ class Door:
 def _may_close(guide: CallGuide, params: SamplingParams) -> bool:
     """Whether a call's mark may end it: a mark that ends the whole answer must not come before `min_tokens`."""
     return not params.min_tokens or params.ending_ids.isdisjoint(guide.closings)
+
+
+def _expected(prompt: Prompt, parsed: ParsedPrompt, prediction: bytes, vocab_size: int) -> list[bytes]:
+    """What each sample is expected to say. An earlier answer goes before a prediction; a beam search has no drafts."""
+    if prompt.beams is not None or not (parsed.expected or prediction):
+        return []
+    most, num_samples = prompt.params.max_tokens or 0, prompt.params.n
+    if not parsed.expected:
+        return [prediction[: 4 * most]] * num_samples
+    return [_usable(packed, most, vocab_size) for packed in parsed.expected[:num_samples]]
 
 
 def _usable(packed: bytes, most: int, vocab_size: int) -> bytes:

@@ -198,7 +198,7 @@ def params_of(params: SamplingParams, settled: SamplingParams, seed: int) -> dic
     own = msgspec.structs.replace(
         params, seed=seed, max_tokens=settled.max_tokens, min_tokens=settled.min_tokens, max_length=None, min_length=0,
         early_stop=settled.early_stop, priority=0, cache_salt=None, continue_on_restart=True,
-        receipt=False,
+        receipt=False, prediction=None,
     )  # fmt: skip
     default = msgspec.to_builtins(SamplingParams())
     return {name: value for name, value in msgspec.to_builtins(own).items() if value != default.get(name)}

@@ -13,6 +13,7 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.wire import column
 from ..parsing import Parsing, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
@@ -28,6 +29,7 @@ class SettledParams(NamedTuple):
     params: SamplingParams
     grammar: Grammar | None
     refusal: RequestError | None = None  # what is wrong with them
+    prediction: bytes = b""  # its tokens, int32
 
 
 # By the identity of the caller's object, for one group: its requests mostly share one.
@@ -46,7 +48,9 @@ class ParamsSettler:
         found = known.get(id(params))
         if found is None:
             try:
-                found = SettledParams(self._filled_in(params), self._grammar(params))
+                found = SettledParams(
+                    self._filled_in(params), self._grammar(params), prediction=self._predicted(params)
+                )
             except RequestError as error:
                 found = SettledParams(params, None, error)
             known[id(params)] = found
@@ -73,7 +77,21 @@ class ParamsSettler:
             bad_words=None,
             bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
             guided_decoding=None,  # the grammar is sent separately
+            prediction=None,  # its tokens are
         )
+
+    def _predicted(self, params: SamplingParams) -> bytes:
+        """The prediction's tokens; none if nothing is drafted."""
+        if not params.prediction:
+            return b""
+        length, most = len(params.prediction), most_characters(self._config, self._plan)
+        if length > most:
+            raise LimitError(
+                f"prediction has {length:,} characters, and the limit is {most:,} (option limit_prompt_chars)."
+            )
+        speculation = self._config.speculative_config
+        is_off = speculation is not None and speculation.method == "off"
+        return b"" if is_off else column(self.spelled(params.prediction))
 
     def spelled(self, text: str) -> list[int]:
         """A text in the model's tokens; empty if the tokenizer has some that the model lacks, and so never writes."""
@@ -106,6 +124,11 @@ class ParamsSettler:
             )
         if not thoughts.can_be_closed:
             raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
+
+
+def most_characters(config: EngineConfig, plan: MemoryPlan) -> int:
+    """The most characters that a prompt, or the prediction of an answer, may have."""
+    return config.limit_prompt_chars or 16 * plan.max_model_len
 
 
 def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | None:

@@ -4,7 +4,7 @@ A field states a parameter completely: type, meaning, rule and default (docs/add
 into the field that they stand for. Checks that need the model (for unknown token ids) are in the front end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from operator import is_not
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -64,6 +64,19 @@ def _as_it_arrives(value: Any) -> dict[str, Any]:
     return found
 
 
+def _prediction(value: Any) -> str:
+    """The text, alone or in OpenAI's form: as an object, with the text in one piece or several."""
+    if isinstance(value, Mapping):
+        if value.get("type") != "content":
+            raise ValueError
+        value = value.get("content")
+    if isinstance(value, str):
+        return text(value)
+    if any(part.get("type") != "text" for part in _items(value)):
+        raise ValueError
+    return "".join(text(part.get("text")) for part in value)
+
+
 FACTOR = ranged(real, "must be a finite number above 0", gt=0)
 TOP_K = ranged(integer, "must be a whole number; 0 or -1 is off", ge=-1, le=MOST)
 PRIORITY = ranged(integer, "must be a whole number", ge=-MOST, le=MOST)
@@ -89,6 +102,11 @@ BIASES = Rule(
 STOP = Rule(_strings, all, "must be a string or a list of strings, none of them empty")
 WORDS = Rule(_strings, all, "must be a list of strings, none of them empty")
 EARLY_STOP = Rule(as_early_stop, lambda value: True, EARLY_STOP_SENTENCE)
+PREDICTION = Rule(
+    _prediction,
+    lambda value: True,
+    'must be text, or {"type": "content", "content": text} as OpenAI\'s clients send it',
+)
 PLAIN = Rule(
     _as_it_arrives,
     lambda value: True,
@@ -156,6 +174,9 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
         bool, described("go on in the new processes if a daemon's die under the request", BOOLEAN)
     ] = True
     cache_salt: Annotated[str | None, described("share cached prefixes only within this salt", TEXT)] = None
+    prediction: Annotated[
+        str | None, described("what the answer will probably say; right parts come faster", PREDICTION)
+    ] = None
     lora_name: Annotated[str | None, described("LoRA adapter to use", TEXT)] = None
     reasoning_max_tokens: Annotated[int | None, described("maximum tokens of thought", at_least(0))] = None
     max_thinking_tokens: Annotated[int | None, another_name_of("reasoning_max_tokens")] = None

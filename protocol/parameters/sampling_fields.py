@@ -48,6 +48,7 @@ class SamplingFields(TypedDict, total=False):
     priority: int | None
     continue_on_restart: bool | None
     cache_salt: str | None
+    prediction: str | Mapping[str, Any] | None
     lora_name: str | None
     reasoning_max_tokens: int | None
     max_thinking_tokens: int | None

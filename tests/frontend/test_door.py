@@ -7,7 +7,7 @@ import pytest
 from builders.bundled_model import VOCABULARY, door_of_pocket
 from builders.cases import for_each
 
-from penstock import BeamSearchParams, SamplingParams
+from penstock import BeamSearchParams, RequestError, SamplingParams
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
 from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
@@ -112,3 +112,36 @@ def test_what_is_wrong_with_shared_parameters_is_told_to_each():
     door, wrong = door_of_pocket(), SamplingParams(stop_token_ids=[10**6])
     pending = door.admit(list(door.parse(["a", "b", "c"], wrong)), lambda request: None)
     assert all("not in the vocabulary" in one.take().error_msg for one in pending)
+
+
+PREDICTED = "We send the parts on Friday."
+
+
+@for_each("written", [
+    PREDICTED, {"type": "content", "content": PREDICTED},
+    {"type": "content", "content": [{"type": "text", "text": PREDICTED[:7]}, {"type": "text", "text": PREDICTED[7:]}]},
+])  # fmt: skip
+def test_a_prediction_is_sent_as_tokens_for_each_sample_and_changes_nothing_else(door, written):
+    ids = door.tokenizer.encode(PREDICTED, add_special_tokens=False)
+    predicted, plain = asked(door, prediction=written, n=2, seed=1), asked(door, n=2, seed=1)
+    assert predicted.prompt.expected == [column(ids)] * 2 and plain.prompt.expected == []
+    assert predicted.prompt.params == plain.prompt.params
+    assert asked(door, prediction=written, max_tokens=3).prompt.expected == [column(ids[:3])]
+
+
+def test_a_prediction_is_not_sent_if_nothing_drafts_and_refused_if_it_is_too_long(door):
+    assert asked(door_of_pocket(speculative_config=False), prediction=PREDICTED).prompt.expected == []
+    beams = BeamSearchParams(beam_width=2, max_tokens=4)
+    [searched] = door.admit(list(door.parse([PROMPT], beams)), notify=lambda request: None)
+    assert searched.prompt.expected == []
+    output = asked(door_of_pocket(limit_prompt_chars=9), prediction=PREDICTED).output
+    assert output.error_code == 400 and "limit is 9 (option limit_prompt_chars)" in output.error_msg
+
+
+@for_each("written", [
+    7, ["text"], {"content": PREDICTED}, {"type": "content"}, {"type": "content", "content": [{"type": "image"}]},
+    "\ud800",
+])  # fmt: skip
+def test_a_prediction_in_another_form_is_refused(written):
+    with pytest.raises(RequestError, match="prediction=.*must be text"):
+        SamplingParams(prediction=written)

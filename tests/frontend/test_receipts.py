@@ -10,10 +10,11 @@ from builders.cases import for_each
 
 from penstock.frontend.commands.verify import options_of
 from penstock.frontend.requests.prompts import of_receipt
-from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, _sum, packed_ids
+from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, _sum, packed_ids, params_of
 from penstock.frontend.verify.bodies import foreign_question
 from penstock.frontend.verify.lines import from_file
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.parameters.sampling import SamplingParams
 
 HARMLESS = {
     "quantization": "int8", "block_size": 64, "deterministic": "portable", "tensor_parallel_size": 2,
@@ -65,6 +66,11 @@ def test_a_line_that_is_no_answer_with_a_whole_receipt_is_not_judged(hostile):
 )
 def test_parameters_of_another_kind_are_refused(changes):
     assert "damaged" in (of_receipt(receipt(**changes)).refusal or "")
+
+
+def test_a_receipt_knows_nothing_of_predictions():
+    predicted, plain = (SamplingParams(max_tokens=4, prediction=text) for text in ("one", None))
+    assert params_of(predicted, predicted, 1) == params_of(plain, plain, 1)
 
 
 class Letters:

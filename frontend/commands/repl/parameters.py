@@ -18,7 +18,9 @@ from ...console.printable import aligned
 from ..shared.options import KINDS, kind_and_description
 
 # Parameters that are of no use if one person reads one answer; for `seed` there is the engine's option.
-NO_USE_HERE = ("seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority")
+NO_USE_HERE = (
+    "seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority", "prediction",
+)  # fmt: skip
 _ALIASES = {
     "max_thinking_tokens": "reasoning_max_tokens",
     "structural_tag": "guided_structural_tag",

@@ -23,7 +23,7 @@ class ForeignField(NamedTuple):
 
 # Without effect, whatever their value: hints that could only save time, or parameters of disabled rules.
 HINTS = (
-    "prediction", "prompt_cache_options", "context_management", "cache_prompt", "keep_alive", "id_slot", "slot_id",
+    "prompt_cache_options", "context_management", "cache_prompt", "keep_alive", "id_slot", "slot_id",
     "n_cache_reuse", "sse_ping_interval", "guided_decoding_backend", "rid", "data_parallel_rank", "mirostat_tau",
     "mirostat_eta", "dynatemp_exponent", "xtc_threshold", "dry_base", "dry_allowed_length", "dry_penalty_last_n",
     "dry_sequence_breakers", "usage",

@@ -9,7 +9,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from ....protocol.fields.described import other_names_in, rules_of
 from ....protocol.fields.rules import MOST
@@ -107,7 +107,7 @@ TAKEN = (
     "no_repeat_ngram_size", "logit_bias", "bad_words", "skip_special_tokens", "spaces_between_special_tokens",
     "reasoning_max_tokens", "early_stop", "priority", "continue_on_restart", "cache_salt", "guided_json",
     "guided_regex", "guided_choice", "guided_grammar", "guided_json_object", "structural_tag",
-    "receipt",
+    "prediction", "receipt",
 )  # fmt: skip
 # Parameters that /v1/responses doesn't have, or writes in its own way.
 TAKEN_WITH_CHOICES = ("n", "prompt_logprobs", "lora_name", "response_format")
@@ -122,7 +122,12 @@ _CLOSER: dict[str, dict[str, Any]] = {
     "early_stop": {"description": "end an answer in a loop; default: once 768 tokens are one cycle; false: never"},
     "priority": {"description": "requests with a lower number go first; only 0 unless the server allows others"},
 }
-_FORMS: dict[str, Any] = {"stop": str | list[str], "guided_json": FreeForm | str, "early_stop": FreeForm | bool}
+_FORMS: dict[str, Any] = {
+    "stop": str | list[str],
+    "guided_json": FreeForm | str,
+    "early_stop": FreeForm | bool,
+    "prediction": FreeForm | str,
+}
 
 if TYPE_CHECKING:
 
@@ -162,11 +167,20 @@ class PromptDetails(msgspec.Struct, kw_only=True):
         return cls(**dict(zip(cls.__struct_fields__, map(sum, columns))))
 
 
+class CompletionDetails(msgspec.Struct, kw_only=True):
+    """How many drafted tokens came true, be they from the request's `prediction` or found by the server. Only accepted
+    ones are part of the answer, and of `completion_tokens`."""
+
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+
+
 class Usage(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET  # if there were drafts
 
 
 class PromptLogprob(msgspec.Struct, kw_only=True):
