@@ -366,6 +366,8 @@ class Timing(Part):
     end_time: float
     forward_time: float
     preemptions: int
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0  # of these
 
 
 class Delta(Part):

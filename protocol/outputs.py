@@ -139,6 +139,8 @@ class RequestMetrics(PlainOutput):
     preemptions: int = 0
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
+    num_draft_tokens: int = 0  # of all samples
+    num_accepted_tokens: int = 0  # drafts that were the tokens sampled, and so are part of the output
 
 
 @dataclass(slots=True)

@@ -50,6 +50,11 @@ class Stats(Message):
         return self.kv_bytes - self.free_kv_bytes
 
     @property
+    def acceptance(self) -> float:
+        """The share of drafts that were the tokens sampled."""
+        return self.accepted_tokens / max(self.draft_tokens, 1)
+
+    @property
     def kv_usage(self) -> float:
         """The share of this memory that sequences hold."""
         return self.used_kv_bytes / max(self.kv_bytes, 1)

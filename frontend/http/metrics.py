@@ -25,6 +25,8 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("prompt_tokens_total", "counter", "Prompt tokens of admitted requests", lambda s: s.prompt_tokens),
     ("prefix_hit_tokens_total", "counter", "Prompt tokens found in the prefix cache", lambda s: s.cached_tokens),
     ("generated_tokens_total", "counter", "Tokens generated", lambda s: s.generated_tokens),
+    ("draft_tokens_total", "counter", "Tokens drafted", lambda s: s.draft_tokens),
+    ("accepted_tokens_total", "counter", "Drafts that were the tokens sampled", lambda s: s.accepted_tokens),
     ("preemptions_total", "counter", "Sequences that had to give up their blocks", lambda s: s.preemptions),
     ("kv_blocks_saved_total", "counter", "KV blocks moved to CPU memory", lambda s: s.saved_blocks),
     ("kv_blocks_loaded_total", "counter", "KV blocks found there and moved back", lambda s: s.loaded_blocks),
@@ -32,6 +34,11 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("kv_blocks_fetched_total", "counter", "KV blocks found on disk and read", lambda s: s.fetched_blocks),
     ("media_usage_ratio", "gauge", "Share of the memory of encoded pictures in use", lambda s: s.media_usage),
     ("media_encoded_total", "counter", "Pictures and videos encoded", lambda s: s.encoded_media),
+)
+# The same under the names that vLLM's dashboards read.
+_OF_VLLM: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
+    ("spec_decode_num_draft_tokens_total", "Tokens drafted", lambda s: s.draft_tokens),
+    ("spec_decode_num_accepted_tokens_total", "Drafts that were the tokens sampled", lambda s: s.accepted_tokens),
 )
 _STORED = {
     "stored_bytes": "Bytes counted for clients' files",
@@ -98,7 +105,7 @@ class Metrics:
         self._replies[endpoint, status] += 1
 
     def text(self, engines: Mapping[str, Stats], waiting: int, stored: Mapping[str, int]) -> str:
-        return "\n".join((*_engines(engines), *self._own(waiting), *_stored(stored))) + "\n"
+        return "\n".join((*_engines(engines), *_as_vllm(engines), *self._own(waiting), *_stored(stored))) + "\n"
 
     def _own(self, waiting: int) -> Iterator[str]:
         yield from _head("http_waiting", "gauge", "Requests that wait before they reach a model (max_requests)")
@@ -123,17 +130,24 @@ def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
             yield f"penstock_{name}{{{_label(model)}}} {found(stats)}"
 
 
+def _as_vllm(engines: Mapping[str, Stats]) -> Iterator[str]:
+    for name, meaning, found in _OF_VLLM:
+        yield from _head(name, "counter", meaning, prefix="vllm:")
+        for model, stats in engines.items():
+            yield f"vllm:{name}{{{_label(model, 'model_name')}}} {found(stats)}"
+
+
 def _stored(figures: Mapping[str, int]) -> Iterator[str]:
     for name, figure in figures.items():
         yield from _head(name, "gauge", _STORED[name])
         yield f"penstock_{name} {figure}"
 
 
-def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
-    yield f"# HELP penstock_{name} {meaning}"
-    yield f"# TYPE penstock_{name} {kind}"
+def _head(name: str, kind: str, meaning: str, prefix: str = "penstock_") -> Iterator[str]:
+    yield f"# HELP {prefix}{name} {meaning}"
+    yield f"# TYPE {prefix}{name} {kind}"
 
 
-def _label(model: str) -> str:
+def _label(model: str, name: str = "model") -> str:
     escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'model="{escaped}"'
+    return f'{name}="{escaped}"'

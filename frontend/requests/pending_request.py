@@ -250,6 +250,8 @@ def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
         return
     start = timing.inference_start_time
     metrics.preemptions += timing.preemptions
+    metrics.num_draft_tokens += timing.num_draft_tokens
+    metrics.num_accepted_tokens += timing.num_accepted_tokens
     metrics.model_forward_time = max(metrics.model_forward_time, timing.forward_time)
     if start is None:
         return

@@ -119,7 +119,8 @@ class _Sequence:
 
     __slots__ = (
         "_ahead", "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time",
-        "forward_time", "is_watched", "logprobs", "next_delta", "preemptions", "token_ids",
+        "forward_time", "is_watched", "logprobs", "next_delta", "num_accepted_tokens", "num_draft_tokens",
+        "preemptions", "token_ids",
     )  # fmt: skip
 
     def __init__(self, opened: SequenceOpened, decoding: Decoding) -> None:
@@ -142,6 +143,7 @@ class _Sequence:
         self._num_decoded = 0  # of token_ids
         self.forward_time = opened.forward_time
         self.preemptions = 0
+        self.num_draft_tokens = self.num_accepted_tokens = 0  # known with the engine's end
         self.first_token_time: float | None = None
         if (said := opened.said) is not None:  # as if it had just come
             self.token_ids.frombytes(said.token_ids)
@@ -158,6 +160,7 @@ class _Sequence:
         if self._stops is not None and self._stops.found is not None:
             return self._sent("stop", self._stops.found)
         if end is not None:
+            self.num_draft_tokens, self.num_accepted_tokens = end.num_draft_tokens, end.num_accepted_tokens
             return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg, end.score)
         is_due = self._opened.is_streamed or len(self.token_ids) >= self.next_delta
         return self._sent() if is_due else None
@@ -239,6 +242,8 @@ class _Sequence:
             end_time=time.time(),
             forward_time=self.forward_time,
             preemptions=self.preemptions,
+            num_draft_tokens=self.num_draft_tokens,
+            num_accepted_tokens=self.num_accepted_tokens,
         )
 
 

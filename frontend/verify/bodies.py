@@ -1,7 +1,7 @@
 """Compares what stands in a body with the answer that was drawn again: the body's form is made of it once more.
 
 Texts, thoughts, calls, reasons, counts and log-probabilities are compared as JSON prints them. Ids, times, the model's
-name and how much of a prompt was cached say nothing about an answer, and aren't.
+name, how much of a prompt was cached and which drafts came true say nothing about an answer, and aren't.
 """
 
 import json
@@ -27,7 +27,7 @@ from ..rows.records import record_of
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
-_SAYS_NOTHING = {"id", "call_id", "cached_tokens", "send_idx"}
+_SAYS_NOTHING = {"id", "call_id", "cached_tokens", "completion_tokens_details", "send_idx"}
 
 
 class Difference(NamedTuple):

@@ -116,6 +116,12 @@ def test_no_delta_holds_half_a_character(kind, text):
     assert not any("\ufffd" in delta for delta in deltas)
 
 
+def test_the_last_delta_has_the_counts_of_drafts():
+    end = ended(num_draft_tokens=5, num_accepted_tokens=3)
+    timing = Caller(step(opened=[opened()]), *steps_of(ids_of("a b"), end)).deltas[-1].timing
+    assert (timing.num_draft_tokens, timing.num_accepted_tokens) == (5, 3)
+
+
 def test_an_answer_goes_on_from_its_prompt_within_a_character_or_with_a_space():
     decoding = DECODINGS["byte_level"]
     token_ids = decoding.backend.encode("\U00010348").ids

@@ -58,6 +58,15 @@ def test_times_become_durations_from_arrival():
     assert (metrics.num_prompt_tokens, metrics.num_output_tokens) == (3, 2)
 
 
+def test_drafts_of_all_samples_are_counted():
+    request = pending(n=2)
+    for sample, (drafted, accepted) in enumerate([(5, 3), (2, 0)]):
+        timing = Timing(100.0, 101.0, 103.0, 110.0, 4.5, 0, drafted, accepted)
+        request.add(delta("x", [1], sample=sample, finish_reason="length", timing=timing))
+    metrics = request.take().metrics
+    assert (metrics.num_draft_tokens, metrics.num_accepted_tokens) == (7, 3)
+
+
 def test_logprobs_are_spelled_and_the_chosen_token_stands_once():
     request = pending()
     packed = array("f", [-0.5, -0.5, -2.0, -3.0, -0.25, -1.0]).tobytes()

@@ -5,11 +5,16 @@ import json
 import socket
 
 import httpx
+import msgspec
 import openai
 import pydantic
 import pytest
 from builders.cases import for_each
 from builders.raw_http import posted
+
+from penstock.frontend.http.answers.generation import Tally
+from penstock.frontend.http.schemas.sampling import CompletionDetails
+from penstock.protocol.outputs import CompletionOutput, RequestMetrics, RequestOutput, Samples
 
 QUESTION = [{"role": "user", "content": "What is 2 + 3?"}]
 SUM_OF_TWO = [{"role": "user", "content": "What is 487 + 256?"}]
@@ -55,6 +60,28 @@ def test_a_question_is_answered_and_its_tokens_are_counted_each_with_its_log_pro
         assert token.logprob == max(each.logprob for each in token.top_logprobs)  # greedy
     [choice] = chat([{"role": "user", "content": "Count from 1 to 5."}], stop=["3"], max_tokens=40).choices
     assert "3" not in choice.message.content and choice.finish_reason in ("stop", "length")
+
+
+def test_a_prediction_changes_no_answer_and_only_drafts_that_came_true_are_part_of_its_count(chat):
+    plain = chat()
+    for text in ("5", "The answer is five.", "5" * 500):
+        found = chat(prediction={"type": "content", "content": text})
+        assert found.choices == plain.choices
+        assert found.usage.completion_tokens == plain.usage.completion_tokens
+    with pytest.raises(openai.BadRequestError, match="prediction"):
+        chat(prediction={"type": "picture", "content": "5"})
+
+
+def test_usage_has_the_counts_of_all_drafts_and_no_word_of_them_if_there_were_none():
+    tally = Tally()
+    answers = [Samples([CompletionOutput(token_ids=[1, 2, 3])]) for _ in range(2)]
+    metrics = [RequestMetrics(0.0, num_draft_tokens=5, num_accepted_tokens=2), RequestMetrics(0.0)]
+    tally.add(0, RequestOutput("0", None, [1], answers[1], metrics=metrics[1]))
+    assert tally.usage.completion_tokens_details is msgspec.UNSET
+    tally.add(1, RequestOutput("1", None, [1], answers[0], metrics=metrics[0]))
+    assert tally.usage.completion_tokens_details == CompletionDetails(
+        accepted_prediction_tokens=2, rejected_prediction_tokens=3
+    )
 
 
 def test_a_stream_holds_the_same_answers_of_samples_with_a_seed_too_and_ends_with_its_usage(chat):

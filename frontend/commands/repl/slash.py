@@ -14,6 +14,7 @@ from ....protocol.errors import PenstockError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.media import MediumKind
+from ....protocol.stats import Stats
 from ...console.printable import aligned
 from ...llm import LLM
 from ...media.sources.encoded_media import EncodedMedium
@@ -182,9 +183,16 @@ def _stats(chat: ChatState, argument: str) -> str:
         ("messages", f"{len(conversation.messages):,} in this conversation"),
         ("since start", f"{engine.prompt_tokens:,} prompt tokens ({engine.cached_tokens:,} from the prefix cache), "
                         f"{engine.generated_tokens:,} output tokens, {engine.steps:,} steps"),
+        *_drafts(engine),
         ("KV cache", f"{engine.blocks - engine.free_blocks:,} of {engine.blocks:,} blocks in use"),
     ]  # fmt: skip
     return "\n".join(f"{name:<12}  {text}" for name, text in rows)
+
+
+def _drafts(engine: Stats) -> list[tuple[str, str]]:
+    if not engine.draft_tokens:
+        return []
+    return [("drafts", f"{engine.draft_tokens:,} tokens, {engine.acceptance:.0%} of them accepted")]
 
 
 def _speed(answer: Answer) -> str:

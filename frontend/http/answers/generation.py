@@ -22,7 +22,7 @@ from ...requests.receipt import PLAIN, SEPARATOR, View, with_view
 from ..endpoint import Call
 from ..loaded_model import LoadedModel
 from ..options import HttpOptions
-from ..schemas.sampling import PromptDetails, Usage
+from ..schemas.sampling import CompletionDetails, PromptDetails, Usage
 from .errors import ApiError, check
 
 Prompt = RenderedPrompt | Mapping[str, Any]
@@ -36,6 +36,7 @@ class Tally:
     def __init__(self) -> None:
         self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and their details
         self.completion_tokens = 0
+        self._draft_tokens = self._accepted_tokens = 0
         self._notice: str | UnsetType = UNSET
         self._receipts: dict[int, str] = {}
 
@@ -49,6 +50,9 @@ class Tally:
             self._notice = output.notice
         self._prompts[prompt] = len(output.prompt_token_ids), PromptDetails.of(output)
         self.completion_tokens += sum(len(answer.token_ids) for answer in output.outputs)
+        if output.metrics is not None:
+            self._draft_tokens += output.metrics.num_draft_tokens
+            self._accepted_tokens += output.metrics.num_accepted_tokens
         if output.receipt is not None:
             self._receipts[prompt] = output.receipt
 
@@ -69,7 +73,15 @@ class Tally:
             completion_tokens=self.completion_tokens,
             total_tokens=self.prompt_tokens + self.completion_tokens,
             prompt_tokens_details=PromptDetails.sum_of(details for _, details in self._prompts.values()),
+            completion_tokens_details=self._completion_details,
         )
+
+    @property
+    def _completion_details(self) -> CompletionDetails | UnsetType:
+        accepted, rejected = self._accepted_tokens, self._draft_tokens - self._accepted_tokens
+        if not self._draft_tokens:
+            return UNSET
+        return CompletionDetails(accepted_prediction_tokens=accepted, rejected_prediction_tokens=rejected)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ const PLOTS = [
   { title: "Step", unit: " ms", series: [["", ratio("step_seconds_total", "steps_total", 1000)]] },
   { title: "KV blocks in use", unit: " %", most: 100, series: [["", (now) => 100 * now.kv_blocks_used / now.kv_blocks]] },
   { title: "Prompt found in cache", unit: " %", most: 100, series: [["", ratio("prefix_hit_tokens_total", "prompt_tokens_total", 100)]] },
+  { title: "Drafts accepted", unit: " %", most: 100, needs: "draft_tokens_total", series: [["", ratio("accepted_tokens_total", "draft_tokens_total", 100)]] },
 ];
 let plots = [];
 let before = null;
@@ -25,7 +26,13 @@ function makePlots() {
   $("plots").replaceChildren(...plots.map((plot) => plot.figure));
   before = null;
   totals = [];
+  showPlots({});
   for (const plot of plots) plot.draw();
+}
+
+// A plot of what many models never have is shown once there is some.
+function showPlots(now) {
+  for (const { figure, needs } of plots) figure.hidden = needs !== undefined && !now[needs];
 }
 
 // All plots tell of the same moment.
@@ -51,6 +58,7 @@ async function measure() {
     before = null; // it isn't loaded
     return;
   }
+  showPlots(now);
   if (before && now.at - before.at < EVERY / 2) return; // two answers that came together would make a rate of their own
   if (before && now.steps_total >= before.steps_total) {
     for (const plot of plots) plot.add(now.at, plot.series.map(([, value]) => valid(value(now, before))));

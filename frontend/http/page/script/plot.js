@@ -5,8 +5,8 @@ const EDGE = { left: 56, right: 10, top: 8, bottom: 22 };
 const SPANS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]; // seconds between two marks of the time
 
 class Plot {
-  constructor({ title, unit, most, isWhole, series }) {
-    Object.assign(this, { title, unit, most, isWhole, series });
+  constructor({ title, unit, most, isWhole, needs, series }) {
+    Object.assign(this, { title, unit, most, isWhole, needs, series });
     this.points = []; // { at, values }, a value for each of the series, or null
     this.pointed = null; // a time
     this.legend = make("figcaption");
