@@ -64,6 +64,9 @@ same either way.
 With `prefix_cache_size` (`--prefix-cache 20GiB`) or `prefix_cache_dir`, prefixes are kept on disk, too, and are found
 after a restart; answers are the same. [prefixes.md](prefixes.md) explains it.
 """,
+    "use_warmup": """\
+[speculation.md](speculation.md) explains `speculative_config`. It never changes an answer.
+""",
     "enable_mm": """\
 [pictures.md](pictures.md) explains how to ask about pictures. Nothing needs to be set: a model that can see takes
 pictures, others refuse them. `enable_mm=False` leaves the encoder out, which saves its memory. Encoded pictures stay in
@@ -111,7 +114,7 @@ OTHERS = """\
 These are accepted without an effect, so that scripts for other engines run:
 {accepted}
 
-These have their meaning in FastDeploy:
+These have their meaning in FastDeploy, or in vLLM:
 
 | option | here |
 | --- | --- |
@@ -122,6 +125,7 @@ These have their meaning in FastDeploy:
 | `load_choices="default"`, `"default_v1"`, `"dummy"` | `load_format="auto"`, `"dummy"` |
 | `enable_early_stop=True` | `early_stop_config={{}}`; refused with a contradicting `early_stop_config` |
 | `quantization={{"dense_quant_type": …, "moe_quant_type": …}}` | `quantization={{"*": …, "*.experts.*": …}}` |
+| `speculative_model`, `num_speculative_tokens`, `ngram_prompt_lookup_min`, `…_max` | `speculative_config={{…}}` |
 | `mm_processor_kwargs={{"image_min_pixels": …, "video_fps": …}}` | for pictures or videos only |
 
 These are refused, unless their value asks for nothing:
