@@ -23,8 +23,9 @@ from ..step import Allowance
 # If long prompts are limited without a threshold, they begin at this share of the context.
 _LONG_SHARE = 0.04
 # A CPU takes some three times as long for as many rows as for one; more are rarely worth it.
-_MOST_DRAFTS = 31
+_MOST_DRAFTS, _MOST_NGRAM_DRAFTS = 31, 8
 _MOST_DRAFTS_OF_STEP, _LEAST_DRAFTS = 128, 4
+_ANY = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,11 @@ class Rooms:
         """The rooms that the options give; None if nothing is drafted."""
         if not config.drafts:
             return None
-        return cls(_MOST_DRAFTS, _MOST_DRAFTS_OF_STEP, _LEAST_DRAFTS)
+        if (speculation := config.speculative_config) is None or speculation.method == "auto":
+            most = None if speculation is None else speculation.num_speculative_tokens
+            return cls(most or _MOST_DRAFTS, _MOST_DRAFTS_OF_STEP, min(_LEAST_DRAFTS, most or _LEAST_DRAFTS))
+        most = _MOST_NGRAM_DRAFTS if speculation.method == "ngram" else _MOST_DRAFTS
+        return cls(speculation.num_speculative_tokens or most, _ANY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

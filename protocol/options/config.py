@@ -164,9 +164,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def drafts(self) -> bool:
-        """Whether tokens may be drafted. Recorded plans fit only the drafts that were found then, and a processor of
-        logits must not be called for tokens that nobody draws."""
-        return self.record is None and not self.logits_processors
+        """Whether tokens may be drafted."""
+        if self.speculative_config is not None:
+            return self.speculative_config.method != "off"
+        return _hindering_drafts(self) is None
 
     @classmethod
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +198,18 @@ def _fitting(config: EngineConfig) -> EngineConfig:
             "record=… records plans, which can be replayed only where nothing comes from a disk. Leave out "
             "prefix_cache_dir and prefix_cache_size."
         )
+    if config.speculative_config is not None and config.drafts and (why := _hindering_drafts(config)) is not None:
+        raise ConfigError(f"speculative_config={config.speculative_config.method!r}: {why}. Leave one of them out.")
     return config
+
+
+def _hindering_drafts(config: EngineConfig) -> str | None:
+    """Why nothing can be drafted, if so."""
+    if config.record is not None:
+        return "record=… records plans, which fit only the drafts that were found then"
+    if config.logits_processors:
+        return "logits_processors would be called for drafts, which are not part of the answer"
+    return None
 
 
 def _unknown(name: str, known: set[str]) -> str:

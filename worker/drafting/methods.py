@@ -1,10 +1,24 @@
-"""The drafter that the options ask for."""
+"""The drafter that `speculative_config` asks for."""
 
-from ...protocol.options.config import EngineConfig
+from ...protocol.errors import ConfigError
+from ...protocol.options.speculation import Speculation
 from .drafter import Drafter
+from .ngram import Ngram
+from .proposer import Proposer
 from .replay import Replay
 from .suffix import Suffix
 
 
-def drafter_of(config: EngineConfig) -> Drafter:
-    return Drafter([Replay(), Suffix()])
+def drafter_of(speculation: Speculation | None) -> Drafter:
+    """Make the drafter; None: drafts where they pay. What a request is expected to answer comes first in any case."""
+    if speculation is None:
+        return Drafter([Replay(), Suffix()])
+    return Drafter([Replay(), *_named(speculation)], drafts_always=speculation.method != "auto")
+
+
+def _named(speculation: Speculation) -> list[Proposer]:
+    if speculation.method in ("draft_model", "mtp", "eagle3"):
+        raise ConfigError(f'speculative_config: method {speculation.method} is not supported yet. Use "suffix".')
+    if speculation.method == "ngram":
+        return [Ngram(speculation.prompt_lookup_min, speculation.prompt_lookup_max)]
+    return [Suffix(min_token_prob=speculation.suffix_decoding_min_token_prob)]

@@ -173,7 +173,9 @@ class Start:
 
     def open_drafting(self, runner: Runner, send: Callable[[Drafts], None]) -> None:
         """Let the runner draft for its rows."""
-        runner.drafting = Drafting(runner.table, self.ranks, drafter_of(self.config) if self.rank == 0 else None, send)
+        runner.drafting = Drafting(
+            runner.table, self.ranks, drafter_of(self.config.speculative_config) if self.rank == 0 else None, send
+        )
 
     def close(self) -> None:
         if self.disk is not None:
