@@ -21,7 +21,7 @@ class Publisher:
     def __init__(self) -> None:
         self._opened: list[SequenceOpened] = []
         self._resumed: list[SequenceResumed] = []
-        self._ended: list[SequenceEnded] = []
+        self._ended: list[tuple[Sequence, SequenceEnded]] = []
         self._logprobs: list[Logprobs] = []
         self._several: dict[int, array[int]] = {}  # tokens of the sequences that get more than one
         self._drawn: dict[int, list[Logprobs]] = {}  # of rows that draw several tokens, until these are taken
@@ -49,8 +49,7 @@ class Publisher:
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         if sequence.has_news:
             self.news(sequence)
-        ended.num_draft_tokens, ended.num_accepted_tokens = sequence.num_draft_tokens, sequence.num_accepted_tokens
-        self._ended.append(ended)
+        self._ended.append((sequence, ended))
 
     def logprobs(self, step: ScheduledStep, result: StepResult) -> None:
         """Pass on log-probabilities by sequence id; called before the step's tokens can end a sequence."""
@@ -79,6 +78,8 @@ class Publisher:
     def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
         """The message with everything gathered, and one token for each of the given sequences."""
         several, self._several = self._several, {}
+        for sequence, ended in self._ended:  # whose last drafts were counted after its last token was taken
+            ended.num_draft_tokens, ended.num_accepted_tokens = sequence.num_draft_tokens, sequence.num_accepted_tokens
         message = Tokens(
             wide_column([*sequence_ids, *several]),
             column([1] * len(sequence_ids) + [len(tokens) for tokens in several.values()]),
@@ -86,7 +87,7 @@ class Publisher:
             forward_time,
             self._opened,
             self._resumed,
-            self._ended,
+            [ended for _, ended in self._ended],
             self._logprobs,
         )
         self._opened, self._resumed, self._ended, self._logprobs = [], [], [], []
