@@ -1,4 +1,4 @@
-"""Takes the tokens of a row that draws several: where its sequence has drafts, or is claimed to have said something.
+"""Takes the tokens of a row that has drawn several at drafts, as `worker/steps/drafts.py` lets it.
 
 They are taken one by one through the sequence's strategy, as if each had come in a step of its own: ends, grammars and
 calls see what they always see. A token that begins a call changes the masks of the row's later tokens; these are

@@ -1,6 +1,6 @@
-"""Drafts by prompt lookup, with the parameters of vLLM and FastDeploy: what followed the same few tokens before.
+"""Drafts by prompt lookup, with the parameters that `protocol/options/speculation.py` has from vLLM and FastDeploy.
 
-The longest n-gram at the end of the text that also occurs earlier in it counts, and of its occurrences the first, as
+What followed the same few tokens before is drafted. The longest n-gram at the end of the text that also occurs earlier in it counts, and of its occurrences the first, as
 there. Nothing is kept between two looks: a text of 8,000 tokens is searched in microseconds.
 """
 
