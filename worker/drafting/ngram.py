@@ -1,7 +1,8 @@
 """Drafts by prompt lookup, with the parameters that `protocol/options/speculation.py` has from vLLM and FastDeploy.
 
-What followed the same few tokens before is drafted. The longest n-gram at the end of the text that also occurs earlier in it counts, and of its occurrences the first, as
-there. Nothing is kept between two looks: a text of 8,000 tokens is searched in microseconds.
+What followed the same few tokens before is drafted: the longest n-gram at the end of the text that also occurs earlier
+in it counts, and of its occurrences the first, as there. Nothing is kept between two looks: a text of 8,000 tokens is
+searched in microseconds.
 """
 
 import numpy
