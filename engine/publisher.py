@@ -23,6 +23,7 @@ class Publisher:
         self._resumed: list[SequenceResumed] = []
         self._ended: list[tuple[Sequence, SequenceEnded]] = []
         self._logprobs: list[Logprobs] = []
+        self._drafting: list[Sequence] = []  # with drafts in this step, and stop strings
         self._several: dict[int, array[int]] = {}  # tokens of the sequences that get more than one
         self._drawn: dict[int, list[Logprobs]] = {}  # of rows that draw several tokens, until these are taken
 
@@ -45,6 +46,11 @@ class Publisher:
     def add_tokens(self, sequence: Sequence, token_ids: "array[int]") -> None:
         """Publish several tokens of a sequence at once."""
         self._several[sequence.id] = token_ids
+
+    def note_drafts(self, sequence: Sequence) -> None:
+        """Publish its counts of drafts with this step if a stop string may end it, and otherwise with its end."""
+        if sequence.request.prompt.params.stop:
+            self._drafting.append(sequence)
 
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         if sequence.has_news:
@@ -89,8 +95,9 @@ class Publisher:
             self._resumed,
             [ended for _, ended in self._ended],
             self._logprobs,
+            _counts_of(self._drafting) if self._drafting else b"",
         )
-        self._opened, self._resumed, self._ended, self._logprobs = [], [], [], []
+        self._opened, self._resumed, self._ended, self._logprobs, self._drafting = [], [], [], [], []
         return message
 
     def take_ends(self) -> Tokens:
@@ -114,6 +121,11 @@ def _opened(sequence: Sequence) -> SequenceOpened:
         said=sequence.said,
         delta_tokens=prompt.delta_tokens,
     )
+
+
+def _counts_of(drafting: list[Sequence]) -> bytes:
+    triples = ((each.id, each.num_draft_tokens, each.num_accepted_tokens) for each in drafting)
+    return wide_column(chain.from_iterable(triples))
 
 
 def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:

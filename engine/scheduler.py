@@ -82,7 +82,7 @@ class Scheduler:
         self.speculation: list[Speculation] = []  # one, if rows may have drafts
         if limits.rooms is not None:
             self.plain.speculation = Speculation(
-                limits.rooms, self.cache, self.counters, self.running.slots, self.preemption.preempt
+                limits.rooms, self.cache, self.counters, self.running.slots, self.publisher, self.preemption.preempt
             )
             self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)

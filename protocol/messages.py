@@ -357,6 +357,7 @@ class Tokens(Message):
     resumed: list[SequenceResumed] = []
     ended: list[SequenceEnded] = []
     logprobs: list[Logprobs] = []
+    drafts: bytes = b""  # int64: triples of a sequence with stop strings, its drafts and its accepted drafts so far
 
 
 class Timing(Part):

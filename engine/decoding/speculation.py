@@ -19,6 +19,7 @@ from ...protocol.wire import column, values
 from ..admission.limits import Rooms
 from ..counters import Counters
 from ..memory.cache import Cache
+from ..publisher import Publisher
 from ..request import Sequence
 from ..running import SlotPool
 from ..step import ScheduledStep
@@ -34,6 +35,7 @@ class Speculation(Participant):
         cache: Cache,
         counters: Counters,
         slots: SlotPool,
+        publisher: Publisher,
         restart: Callable[[Sequence], None],
     ) -> None:
         """`restart` takes a running sequence's slot away and queues it, to be computed from its known tokens."""
@@ -41,6 +43,7 @@ class Speculation(Participant):
         self._cache = cache
         self._counters = counters
         self._slots = slots
+        self._publisher = publisher
         self._restart = restart
 
     def after_decodes(self, step: ScheduledStep, budget: int) -> None:
@@ -91,8 +94,10 @@ class Speculation(Participant):
 
     def _count_drafts(self, step: ScheduledStep, counts: "array[int]") -> None:
         for row in step.rooms:
-            step.rows[row].num_draft_tokens += counts[row]
-            self._counters.draft_tokens += counts[row]
+            if counts[row]:
+                step.rows[row].num_draft_tokens += counts[row]
+                self._counters.draft_tokens += counts[row]
+                self._publisher.note_drafts(step.rows[row])
 
     def note_taken(self, sequence: Sequence, num_drawn: int, num_taken: int) -> None:
         """Count what was taken of a row's tokens. If some were dropped, the workers have these in its slot."""

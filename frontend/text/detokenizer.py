@@ -63,6 +63,8 @@ class Detokenizer:
             if (sequence := self._sequences.get(resumed.sequence_id)) is not None:
                 sequence.forward_time += resumed.forward_time
                 sequence.preemptions += resumed.preemptions
+        if message.drafts:
+            self._note_drafts(message)
         watched = self._append(message)
         ended = {end.sequence_id: end for end in message.ended}
         deltas: list[Delta] = []
@@ -90,6 +92,12 @@ class Detokenizer:
                 owner.logprobs.append(part)
             elif part.is_prompt:
                 self._early_logprobs.setdefault(part.owner, []).append(part)
+
+    def _note_drafts(self, message: Tokens) -> None:
+        counts = wide_values(message.drafts)
+        for sequence_id, drafted, accepted in zip(counts[::3], counts[1::3], counts[2::3], strict=True):
+            if (sequence := self._sequences.get(sequence_id)) is not None:
+                sequence.num_draft_tokens, sequence.num_accepted_tokens = drafted, accepted
 
     def _append(self, message: Tokens) -> list[int]:
         """Add the tokens of each row to its sequence; returns the sequences to process now."""
@@ -143,7 +151,7 @@ class _Sequence:
         self._num_decoded = 0  # of token_ids
         self.forward_time = opened.forward_time
         self.preemptions = 0
-        self.num_draft_tokens = self.num_accepted_tokens = 0  # known with the engine's end
+        self.num_draft_tokens = self.num_accepted_tokens = 0
         self.first_token_time: float | None = None
         if (said := opened.said) is not None:  # as if it had just come
             self.token_ids.frombytes(said.token_ids)

@@ -17,7 +17,7 @@ from tokenizers import Regex, Tokenizer, decoders
 
 from penstock.frontend.text.incremental import Decoding
 from penstock.protocol.messages import Logprobs, SequenceEnded, SequenceResumed
-from penstock.protocol.wire import column, values
+from penstock.protocol.wire import column, values, wide_column
 
 DECODINGS = {kind: Decoding(make()) for kind, make in KINDS.items()}
 kinds = st.sampled_from(sorted(KINDS))
@@ -116,10 +116,13 @@ def test_no_delta_holds_half_a_character(kind, text):
     assert not any("\ufffd" in delta for delta in deltas)
 
 
-def test_the_last_delta_has_the_counts_of_drafts():
-    end = ended(num_draft_tokens=5, num_accepted_tokens=3)
-    timing = Caller(step(opened=[opened()]), *steps_of(ids_of("a b"), end)).deltas[-1].timing
-    assert (timing.num_draft_tokens, timing.num_accepted_tokens) == (5, 3)
+def test_the_last_delta_has_the_counts_of_drafts_if_a_stop_string_ends_it_too():
+    end, counts = ended(num_draft_tokens=5, num_accepted_tokens=3), wide_column([1, 4, 2])
+    whole = Caller(step(opened=[opened()]), *steps_of(ids_of("a b"), end))
+    cut = Caller(step(opened=[opened(stop=["b"])]), step({1: ids_of("a b")}, drafts=counts))
+    for caller, reason, expected in ((whole, "length", (5, 3)), (cut, "stop", (4, 2))):
+        timing = caller.deltas[-1].timing
+        assert (caller.end[0], timing.num_draft_tokens, timing.num_accepted_tokens) == (reason, *expected)
 
 
 def test_an_answer_goes_on_from_its_prompt_within_a_character_or_with_a_space():
