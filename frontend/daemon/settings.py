@@ -167,6 +167,11 @@ def _model(name: str, table: Mapping[str, Any], keep_alive: float) -> ModelSetti
         config = EngineConfig.from_options(_absolute(model), **options)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{name}: {error}") from error
+    if config.speculative_config is not None and config.speculative_config.method == "replay":
+        raise ConfigError(
+            f"{name}: speculative_config: a daemon's model replays no run; a client does, with LLM(connect=…) or "
+            "`penstock batch --replay`."
+        )
     return ModelSettings(name, config.model, options, config, preload=preload, **{"keep_alive": keep_alive, **own})
 
 

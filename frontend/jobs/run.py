@@ -55,7 +55,7 @@ class JobRun:
         self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
-        self._replay = job.replay or session.replay
+        self._replay = job.replay or session.door.replay
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
@@ -167,6 +167,8 @@ class JobRun:
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
         if row.batch is not None and not record.has_failed:
             record.token_ids = [column(answer.token_ids) for answer in output.outputs]
+        if (metrics := output.metrics) is not None:
+            record.num_draft_tokens, record.num_accepted_tokens = metrics.num_draft_tokens, metrics.num_accepted_tokens
         self.job._append(record)
 
     def _keep_unfinished(self, window: Window[Any]) -> None:

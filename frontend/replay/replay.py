@@ -6,7 +6,6 @@ of a file with as many lines.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -36,7 +35,6 @@ class Replay:
         self.name = os.fspath(path)
         self.num_asked = self.num_found = 0
         self._asked = Bits()  # rows
-        self._lock = threading.Lock()
         self._has_names = False
         self._run = opened(Path(os.path.expanduser(path)))
         self._index = AnswerIndex()
@@ -80,10 +78,10 @@ class Replay:
                         f"{vocab_size - 1}: it was answered by a model with another tokenizer."
                     )
 
-    def prepared(self, prompt: ParsedPrompt) -> ParsedPrompt:
-        """The prompt with what it is expected to be answered."""
-        prompt.expected = prompt.expected or self.expected(prompt)
-        return prompt
+    def prepare(self, prompts: Sequence[ParsedPrompt]) -> None:
+        """Give the prompts that have none what they are expected to be answered."""
+        for prompt in prompts:
+            prompt.expected = prompt.expected or self.expected(prompt)
 
     def expected(
         self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
@@ -93,10 +91,9 @@ class Replay:
             return []
         found = next(self._found(prompt, name, row, num_rows), None)
         tokens = [] if found is None else [self._packed(said) for said in found.samples()[: prompt.params.n]]
-        with self._lock:
-            if row is None or not self._asked.put(row, True):
-                self.num_asked += 1
-                self.num_found += any(tokens)
+        if row is not None and not self._asked.put(row, True):
+            self.num_asked += 1
+            self.num_found += any(tokens)
         return tokens if any(tokens) else []
 
     def _found(
@@ -115,10 +112,10 @@ class Replay:
             yield answer
 
     def _at(self, place: int) -> EarlierAnswer | None:
-        """The answer at a place; None if the file has been changed meanwhile."""
+        """The answer at a place; None if the file has been changed or closed meanwhile."""
         try:
             return self._run.at(place)
-        except (OSError, PenstockError, msgspec.MsgspecError):
+        except (OSError, ValueError, PenstockError, msgspec.MsgspecError):
             return None
 
     def _packed(self, said: Spoken) -> bytes:
@@ -143,7 +140,7 @@ class Replay:
         return [token for token in tokens if token not in self._special]
 
     def summary(self) -> str:
-        """How many prompts had an earlier answer."""
+        """How many lines of a job had an earlier answer."""
         others = f" ({self._num_others:,} lines there have no answer)" if self._num_others else ""
         return f"replay: {self.num_found:,} of {self.num_asked:,} lines found in {self.name}{others}"
 

@@ -27,7 +27,7 @@ from .continuation import go_on
 from .pending_request import PendingRequest
 from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
 from .receipt import Receipt, ReceiptDoor
-from .request import Notify, counted_seed
+from .request import EarlierAnswers, Notify, counted_seed
 from .settled_params import Known, ParamsSettler, SettledParams, most_characters
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
@@ -76,6 +76,7 @@ class Door:
         self._client = ""
         self.media: MediaDoor | None = None  # for a vision model
         self.receipts: ReceiptDoor | None = None
+        self.replay: EarlierAnswers | None = None  # of a run that is replayed
 
     @property
     def most_characters(self) -> int:
@@ -103,6 +104,8 @@ class Door:
     ) -> list[PendingRequest]:
         """Tokenize and check a group of requests; refused ones are finished already. Media are decoded here, which
         takes time."""
+        if self.replay is not None:
+            self.replay.prepare(prompts)
         placed = prompts if self.media is None else self.media.placed(prompts)
         token_ids = self._token_ids(placed)
         known: Known = {}

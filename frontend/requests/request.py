@@ -77,8 +77,23 @@ class Request(ABC):
 RequestT = TypeVar("RequestT", bound=Request)
 
 
+class EarlierAnswers(Protocol):
+    """What an earlier run answered to the same prompts (`frontend/replay/replay.py`)."""
+
+    def begin(self, vocab_size: int, tokenizer: Callable[[], Any]) -> None: ...
+    def expected(
+        self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
+    ) -> list[bytes]: ...
+    def prepare(self, prompts: Sequence[ParsedPrompt]) -> None:
+        """Give the prompts their earlier answers."""
+
+    def close(self) -> None: ...
+
+
 class DoorProtocol(Protocol[RequestT]):
     """The door of a `Session`, which turns prompts into requests."""
+
+    replay: EarlierAnswers | None
 
     @property
     def defaults(self) -> SamplingParams: ...

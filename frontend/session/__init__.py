@@ -5,12 +5,14 @@ transport to them, `attached/` the transport to the daemon.
 """
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.processes.descriptors import said_in_words
 from ..console.standard_error import fill_closed_descriptors
 
 if TYPE_CHECKING:
+    from ..replay.replay import Replay
     from .session import Session
 
 
@@ -22,19 +24,33 @@ def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> "Sessi
     """
     fill_closed_descriptors()
     with said_in_words(f"{model!s} could not be opened"):
-        if options.get("connect", "never") not in (None, "never"):
-            from .attached import attach
+        session = _opened(model, options)
+        speculation = session.config.speculative_config
+        if speculation is not None and speculation.method == "replay" and speculation.file is not None:
+            session.open_replay = partial(_replay, speculation.file)
+        return session
 
-            if (attached := attach(model, options)) is not None:
-                return attached
-        from ...protocol.options.config import EngineConfig
-        from .tree.tree import Tree
 
-        tree = Tree(EngineConfig.from_options(model, **options))
-        try:
-            from .private import PrivateSession  # while the tree's processes import what they need
+def _replay(file: str) -> "Replay":
+    from ..replay.replay import Replay
 
-            return PrivateSession.open(model, options, tree)
-        except BaseException:
-            tree.close()
-            raise
+    return Replay(file)
+
+
+def _opened(model: str | os.PathLike[str], options: dict[str, Any]) -> "Session[Any]":
+    if options.get("connect", "never") not in (None, "never"):
+        from .attached import attach
+
+        if (attached := attach(model, options)) is not None:
+            return attached
+    from ...protocol.options.config import EngineConfig
+    from .tree.tree import Tree
+
+    tree = Tree(EngineConfig.from_options(model, **options))
+    try:
+        from .private import PrivateSession  # while the tree's processes import what they need
+
+        return PrivateSession.open(model, options, tree)
+    except BaseException:
+        tree.close()
+        raise

@@ -120,12 +120,14 @@ class PrivateSession(Session[PendingRequest]):
 
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():
+            self._read_replay()  # while the tree loads
             plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
             find_facts = partial(facts_of, plan, self.config, *self.model_folders)
             facts = ModelFacts(find_facts, self.adapters.loaded.get)
             self.door.receipts = ReceiptDoor(facts, self.config, plan)
             self._let_media_in(plan.media)
+            self._take_up_replay()
             logs.say(start_words(self.config, plan, logs.columns(), is_verbose=logs.is_verbose()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
@@ -163,6 +165,8 @@ class PrivateSession(Session[PendingRequest]):
 
     def _close_beside(self) -> None:
         """Close everything that ends with the tree."""
+        if self.replay is not None:
+            self.replay.close()
         self.threads.close()
         self.close_helpers()
 

@@ -23,14 +23,13 @@ from ..requests.prompts import (
     Conversation,
     Messages,
     Params,
-    ParsedPrompt,
     RenderedPrompt,
     as_conversations,
     is_conversation,
     is_several,
     parse_prompts,
 )
-from ..requests.request import DoorProtocol, Notify, RequestT
+from ..requests.request import DoorProtocol, EarlierAnswers, Notify, RequestT
 from .transport import Transport
 from .window import Window
 
@@ -45,17 +44,6 @@ class LoraAdapters(Protocol):
     def folders(self) -> dict[str, str]: ...  # by name
 
 
-class EarlierAnswers(Protocol):
-    """What an earlier run answered to the same prompts (`frontend/replay/replay.py`)."""
-
-    def begin(self, vocab_size: int, tokenizer: "Callable[[], Tokenizer]") -> None: ...
-    def prepared(self, prompt: ParsedPrompt) -> ParsedPrompt: ...
-    def expected(
-        self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
-    ) -> list[bytes]: ...
-    def close(self) -> None: ...
-
-
 class Session(ABC, Generic[RequestT]):
     config: EngineConfig
     is_quiet: bool
@@ -65,7 +53,8 @@ class Session(ABC, Generic[RequestT]):
     door: DoorProtocol[RequestT]  # once it is ready
     adapters: LoraAdapters
     tokenizer: "Tokenizer"
-    replay: EarlierAnswers | None = None  # if the options name a run to replay
+    open_replay: Callable[[], EarlierAnswers] | None = None  # if the options name a run to replay
+    replay: EarlierAnswers | None = None  # the same, once it is read
 
     @property
     @abstractmethod
@@ -149,12 +138,20 @@ class Session(ABC, Generic[RequestT]):
         """The length of a text in the model's tokens."""
         return len(self.tokenizer.encode(text, add_special_tokens=False))
 
+    def _read_replay(self) -> None:
+        if self.open_replay is not None:
+            self.replay = self.open_replay()
+
+    def _take_up_replay(self) -> None:
+        """Let the door find earlier answers; raises if they are of another vocabulary."""
+        if self.replay is not None and self.plan is not None:
+            self.replay.begin(self.plan.vocab_size, lambda: self.tokenizer)
+            self.door.replay = self.replay
+
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
         parsed = parse_prompts(prompts, params, self.door.defaults)
-        if self.replay is not None:
-            parsed = map(self.replay.prepared, parsed)
         return Window(self.transport, self.door, parsed, notify, self.window_size, ordered=ordered)
 
     def stream(
@@ -179,8 +176,6 @@ class Session(ABC, Generic[RequestT]):
         if is_conversation(prompt):
             [prompt] = self.render_call(prompt, None, tools, template_options)
         parsed = list(parse_prompts([prompt], params, self.door.defaults))
-        if self.replay is not None:
-            parsed = list(map(self.replay.prepared, parsed))
         [request] = self.door.admit(parsed, notify, is_streamed=True)
         return Stream(self.transport, request)
 

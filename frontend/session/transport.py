@@ -6,7 +6,7 @@
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic
 
 from ...protocol.errors import ClosedError, PenstockError, same_error
@@ -20,6 +20,7 @@ class Transport(ABC, Generic[RequestT]):
     def __init__(self) -> None:
         self.error: PenstockError | None = None  # why the other side ended
         self.is_closed = False
+        self.on_close: Callable[[], None] = lambda: None  # for resources that end with it
         self._owner = os.getpid()
         self._pending: dict[int, RequestT] = {}
         self._lock = threading.Lock()

@@ -318,3 +318,19 @@ def test_a_job_that_a_tree_has_begun_is_continued_through_the_daemon_and_makes_t
     private.batch(source, tmp_path / "tree")
     made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
     assert len(made) == 1 and JobFiles.of(tmp_path / "both").state().num_done == 30
+
+
+def test_a_client_replays_a_run_of_its_own_and_the_daemon_gets_its_tokens_alone(start, tmp_path):
+    daemon = start('[models.pocket]\nmax_model_len = 512\nkv_cache_memory = "64MiB"\n')
+    source, last, again = (tmp_path / f"{name}.jsonl" for name in ("in", "last", "again"))
+    line = {"url": "/v1/chat/completions", "body": {"messages": TALK, "max_tokens": 40, "ignore_eos": True}}
+    source.write_text("\n".join(json.dumps({"custom_id": str(number), **line}) for number in range(5)))
+    with LLM("pocket", connect=str(daemon.address), quiet=True) as attached:
+        attached.batch(source, last)
+        attached.batch(source, again, replay=last)
+    assert again.read_bytes() == last.read_bytes()
+    assert JobFiles.of(again).state().num_accepted_tokens > 0
+    config = {"method": "replay", "file": str(last)}
+    with LLM("pocket", connect=str(daemon.address), quiet=True, speculative_config=config) as attached:
+        attached.batch(source, again.with_stem("once more"))
+    assert again.with_stem("once more").read_bytes() == last.read_bytes()

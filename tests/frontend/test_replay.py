@@ -80,8 +80,8 @@ def test_an_answer_is_found_by_name_or_prompt_whatever_has_become_of_template_sy
     tmp_path, line, prompt, name
 ):
     replay = replay_of(file_of(tmp_path, [record([1], prompt="another", id="another"), line]))
-    assert expected(replay, prompt, name) == [[5]]
-    assert expected(replay, "never asked", "unknown") == []
+    assert expected(replay, prompt, name, 0) == [[5]]
+    assert expected(replay, "never asked", "unknown", 1) == []
     assert "1 of 2 lines found in " in replay.summary()
 
 
@@ -127,7 +127,8 @@ def test_damaged_and_failed_lines_are_left_out_and_counted(tmp_path):
     odd = {"prompt": {}, "id": [1], "messages": [3, {"role": 1, "content": 2}], "outputs": [0, {"token_ids": "no"}]}
     lines = [record([1], prompt="one"), '{"prompt": "tw', failed, "7", "[" * 100_000, odd]
     replay = replay_of(file_of(tmp_path, [*lines, record([2], prompt="two"), record([3.5], prompt="three")]))
-    assert [expected(replay, text) for text in ("one", "two", "three")] == [[[1]], [[2]], []]
+    texts = ("one", "two", "three")
+    assert [expected(replay, text, None, row) for row, text in enumerate(texts)] == [[[1]], [[2]], []]
     assert "2 of 3 lines found" in replay.summary() and "(4 lines there have no answer)" in replay.summary()
 
 

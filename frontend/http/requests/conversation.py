@@ -67,7 +67,7 @@ def rendered(
         raise
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
-    return RenderedPrompt(text, tools or (), media)
+    return RenderedPrompt(text, tools or (), media, plain)
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

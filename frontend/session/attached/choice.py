@@ -14,6 +14,7 @@ from ....protocol.errors import ConfigError, EngineDeadError, PenstockError
 from ....protocol.files.utf8 import names_in_utf8
 from ....protocol.options.config import EngineConfig
 from ....protocol.options.option_rules import CONNECTS
+from ....protocol.options.speculation import Speculation
 from ...console import logs
 from .connection import DaemonConnection
 from .patience import Patience
@@ -74,7 +75,7 @@ def _connected(connect: str, address: Path) -> DaemonConnection | OSError:
 
 
 def _attached(connection: DaemonConnection, config: EngineConfig, options: dict[str, Any]) -> Attached | Declined:
-    given = {name: value for name, value in EngineConfig.given(options).items() if name not in _OWN}
+    given = {name: value for name, value in EngineConfig.given(options).items() if not _is_own(name, value)}
     given = {name: _absolute(value) if name in _PATHS else value for name, value in given.items()}
     seed = config.seed if options.get("seed") is not None else None
     may_add = config.connect == "start"
@@ -87,6 +88,11 @@ def _attached(connection: DaemonConnection, config: EngineConfig, options: dict[
     if not isinstance(answer, (Attached, Declined)):
         raise PenstockError(f"The daemon at {connection.address} answered with {type(answer).__name__}.")
     return answer
+
+
+def _is_own(name: str, value: Any) -> bool:
+    """Whether an option concerns this client alone, as a run does whose answers it replays."""
+    return name in _OWN or (isinstance(value, Speculation) and value.method == "replay")
 
 
 def _absolute(name: str) -> str:

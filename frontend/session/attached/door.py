@@ -16,7 +16,7 @@ from ...media.sources.parts import take_media
 from ...requests.conversation_checks import check_conversation
 from ...requests.plain_types import plain, well_formed
 from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt, packed_prompt
-from ...requests.request import Notify
+from ...requests.request import EarlierAnswers, Notify
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest
 
@@ -24,6 +24,7 @@ from .request import AttachedRequest
 class AttachedDoor:
     def __init__(self, attached: Attached) -> None:
         self.attached = attached
+        self.replay: EarlierAnswers | None = None  # read here: the daemon gets token ids alone
         self._numbers = itertools.count()
 
     @property
@@ -34,6 +35,8 @@ class AttachedDoor:
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[AttachedRequest]:
         """Make a request for each prompt; one that cannot be sent is refused already."""
+        if self.replay is not None:
+            self.replay.prepare(prompts)
         return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
     def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:

@@ -57,6 +57,14 @@ class AttachedSession(Session[AttachedRequest]):
 
     def wait_until_ready(self) -> None:
         """Return at once: the daemon answers `Attach` once the model is loaded."""
+        try:
+            self._read_replay()
+            self._take_up_replay()
+        except BaseException:
+            self.transport.close()
+            raise
+        if self.replay is not None:
+            self.transport.on_close = self.replay.close
 
     def render(
         self,

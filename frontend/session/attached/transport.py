@@ -125,6 +125,7 @@ class DaemonTransport(Transport[AttachedRequest]):
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self.connection.close()
+        self.on_close()
 
     # --- the receiving thread ------------------------------------------------------------------------------------
 

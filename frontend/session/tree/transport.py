@@ -66,7 +66,6 @@ class TreeTransport(Transport[PendingRequest]):
         self._stats: dict[int, Future[Stats]] = {}
         self._num_waiting = 0  # callers waiting for other answers of the tree
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
-        self.on_close: Callable[[], None] = lambda: None  # for resources that end with the tree
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
         try:
