@@ -132,6 +132,11 @@ class Job:
         """Compare the head with this model, or write it; refuses a model with other facts."""
         facts = self._settings | facts_of_model(session)
         if self.replay is not None and session.plan is not None:
+            if not session.tree_config.drafts:
+                raise ConfigError(
+                    f"{self.replay.name} can't be replayed: this model drafts no tokens, as speculative_config=False, "
+                    "record or logits_processors say. Leave that out, or --replay (replay=)."
+                )
             self.replay.begin(session.plan.vocab_size, lambda: session.tokenizer)
         head = self.state.head
         phrases = [] if head is None else self._compare(head.facts, facts)

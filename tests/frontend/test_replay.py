@@ -254,6 +254,8 @@ def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_line
     source.write_text("\n".join([*job_lines()[:-1], job_lines()[-1].replace("one", "two")]))
     done = shell.run("batch", source, first, *words, "--accept-change", "--replay", first)
     assert done.returncode == 0 and "replay: 1 of 1 lines found" in done.stderr, done.stderr
+    without = shell.run("batch", source, again, *words, "--replay", first, "--speculative-config", "off")
+    assert without.returncode == 1 and "this model drafts no tokens" in without.stderr, without.stderr
     refused = shell.run("batch", source, again, *words, "--replay", tmp_path / "missing.jsonl")
     assert refused.returncode == 1 and re.search(r"missing\.jsonl cannot be read", refused.stderr)
     assert not again.exists() and not JobFiles.of(again).journal.exists()
