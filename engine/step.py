@@ -5,9 +5,9 @@ from array import array
 from dataclasses import dataclass
 from itertools import repeat
 
-from ..protocol.layer_groups import DiskOrders, GroupChanges
+from ..protocol.layer_groups import DiskOrders, GroupChanges, SpareStates
 from ..protocol.media import Encode, MediaRows
-from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, SpareStates, StepPlan
+from ..protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
 from ..protocol.wire import column, values
 from .memory.cache import Additions, ForkedTables, together
 from .memory.offload import NO_MOVES, Moves

@@ -78,6 +78,14 @@ class FetchBlocks(Part):
     block_ids: bytes  # int32
 
 
+class SpareStates(Part):
+    """States of one group for the tokens of a slot's rows with drafts."""
+
+    slot: int
+    group: int
+    states: bytes
+
+
 class DiskOrders(Part):
     """What a plan asks of the disk; a worker begins with it after the plan's saves and loads."""
 

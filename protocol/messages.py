@@ -9,14 +9,14 @@ from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
 from .errors import ChildFailure
-from .layer_groups import AboutDisk, DiskOrders, GroupChanges
+from .layer_groups import AboutDisk, DiskOrders, GroupChanges, SpareStates
 from .media import Encode, MediaRows, Medium
 from .memory_plan import MemoryPlan
 from .parameters.beams import BeamSearchParams
 from .parameters.guided import CallGuide, Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
 from .stats import StartProgress, Stats, StatsQuery
-from .wire import Message, Part
+from .wire import Message, Part, values
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -190,14 +190,6 @@ class Fork(Part):
     block_ids: list[bytes]
 
 
-class SpareStates(Part):
-    """States of one group for the tokens of a slot's rows with drafts."""
-
-    slot: int
-    group: int
-    states: bytes
-
-
 class ChunkLayers(Part):
     """Layers of a chunk of a prompt that passes through the model over several steps, next to their rows.
 
@@ -238,6 +230,9 @@ class StepPlan(Message):
     layered: list[ChunkLayers] = []
     spares: list[SpareStates] = []
     disk: DiskOrders | None = None  # carried out while this and later steps run
+
+    def has_room(self, row: int) -> bool:
+        return bool(self.rooms) and values(self.rooms)[row] > 0
 
     @property
     def has_rows_only(self) -> bool:

@@ -14,7 +14,8 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from ...protocol.messages import SpareStates, StepResult
+from ...protocol.layer_groups import SpareStates
+from ...protocol.messages import StepResult
 from ...protocol.wire import column, values
 from ..admission.limits import Rooms
 from ..counters import Counters

@@ -41,7 +41,7 @@ class Drafting:
         rooms = numpy.frombuffer(plan.rooms, numpy.int32)
         found = self._shared(rooms, self._guessed(self._drafter, plan, rooms) if self._drafter is not None else [])
         if self._drafter is not None and plan.masked:
-            self._send_masked(plan, rooms, found)
+            self._send_masked(plan, found)
         rows = [row for row, tokens in enumerate(found) if len(tokens)]
         return StepDrafts(rows, [found[row] for row in rows]) if rows else None
 
@@ -85,8 +85,8 @@ class Drafting:
         packed = self._table.device.host_copy(on_device)()
         return [row[row >= 0].astype(numpy.int32) for row in packed]
 
-    def _send_masked(self, plan: StepPlan, rooms: Ints, found: list[Ints]) -> None:
-        rows = [row for row in values(plan.masked) if rooms[row]]
+    def _send_masked(self, plan: StepPlan, found: list[Ints]) -> None:
+        rows = [row for row in values(plan.masked) if plan.has_room(row)]
         if rows:
             self._send(Drafts(plan.step, rows, [found[row].tobytes() for row in rows]))
 

@@ -5,6 +5,7 @@ It speaks the whole protocol, so that engine, detokenizer and front end are test
 """
 
 import os
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ...protocol.files.model_file import read_model_json
 from ...protocol.layer_groups import BlocksStored, GroupPlan
 from ...protocol.media import MediaPlan
 from ...protocol.memory_plan import MemoryPlan
-from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
+from ...protocol.messages import Allocate, Allocated, Drafts, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
 from ...protocol.options.config import EngineConfig
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
@@ -40,16 +41,18 @@ def main(child: Child) -> None:
     engine.send(Loaded(child.rank, plan))
     worker: StandInWorker | None = None
     frames: dict[int, MaskFrame] = {}
+    waiting: deque[WorkerInbox] = deque()  # what came while a mask was awaited
 
     def await_mask(step: int) -> MaskFrame:
         while step not in frames:
-            frame = inbox.receive()
-            if not isinstance(frame, MaskFrame):
-                raise RuntimeError(f"A mask was awaited, and {type(frame).__name__} came.")
-            frames[frame.step] = frame
+            later = inbox.receive()
+            if isinstance(later, MaskFrame):
+                frames[later.step] = later
+            else:
+                waiting.append(later)
         return frames.pop(step)
 
-    while not isinstance(message := inbox.receive(), Stop):
+    while not isinstance(message := waiting.popleft() if waiting else inbox.receive(), Stop):
         if isinstance(message, Allocate):
             worker = _worker(child.launch, plan, message)
             engine.send(Allocated(child.rank))
@@ -61,6 +64,8 @@ def main(child: Child) -> None:
             heartbeat.begin_step(sum(values(message.num_tokens)))
             for store in message.disk.stores if message.disk is not None else ():
                 engine.send(BlocksStored(child.rank, store.number))  # there is nothing to keep
+            if child.rank == 0 and (roomy := [row for row in values(message.masked) if message.has_room(row)]):
+                engine.send(Drafts(message.step, roomy, [b""] * len(roomy)))  # it drafts nothing
             result = worker.step(message, await_mask)
             heartbeat.end_step()
             if child.rank == 0:

@@ -10,8 +10,8 @@ import numpy
 
 from ...kernels.arrays import DeviceArray
 from ...protocol.adapter_messages import NO_ADAPTER
-from ...protocol.layer_groups import GroupChanges
-from ...protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, SpareStates, StepPlan
+from ...protocol.layer_groups import GroupChanges, SpareStates
+from ...protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
 from ..description.groups import ONE_GROUP, LayerGroup
 from ..device import Device
 from ..plan_error import PlanError, require
