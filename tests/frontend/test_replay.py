@@ -17,6 +17,7 @@ from penstock.frontend.jobs.formats.formats import sink_of
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.records import Answered, packed, unpacked
+from penstock.frontend.replay.answers import EarlierAnswer
 from penstock.frontend.replay.index import AnswerIndex
 from penstock.frontend.replay.replay import Replay
 from penstock.frontend.requests.prompts import Conversation, ParsedPrompt, RenderedPrompt, parse_prompt
@@ -130,6 +131,24 @@ def test_damaged_and_failed_lines_are_left_out_and_counted(tmp_path):
     texts = ("one", "two", "three")
     assert [expected(replay, text, None, row) for row, text in enumerate(texts)] == [[[1]], [[2]], []]
     assert "2 of 3 lines found" in replay.summary() and "(4 lines there have no answer)" in replay.summary()
+
+
+NAMES = (
+    "custom_id id prompt messages outputs choices output response body token_ids text message content tool_calls "
+    "function arguments receipt error_code role items"
+).split()
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=6))
+def test_whatever_stands_in_a_line_it_is_an_answer_or_none(line):
+    if (answer := EarlierAnswer.of(json.dumps(line).encode())) is not None:
+        assert all(0 <= key < 2**64 for key in answer.keys)
+        assert all(isinstance(piece, int | str) for said in answer.samples() for piece in said)
 
 
 @for_each("lines, vocab_size, sentence", [
