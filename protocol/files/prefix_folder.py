@@ -11,6 +11,7 @@ Everything may be removed at any time, also while it is in use: what isn't found
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,7 +118,7 @@ class PrefixKind:
                 raise ConfigError(f"{self.folder} is in use.")
             for entry in os.scandir(self.folder):
                 if entry.name.startswith(_ABOUT) or entry.name.endswith((SEGMENT, UNFINISHED)):
-                    os.unlink(entry.path)
+                    remove_segment(entry.path)
             with suppress(FileNotFoundError):
                 os.unlink(self.folder / _IN_USE)
             os.rmdir(self.folder)
@@ -154,6 +155,14 @@ def kinds_in(folder: Path) -> list[PrefixKind]:
         return [PrefixKind(Path(entry.path)) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
+def remove_segment(path: str | Path) -> None:
+    """Remove a segment, or what lies in its place instead: a link itself, a folder with its content."""
+    try:
+        os.unlink(path)
+    except IsADirectoryError:
+        shutil.rmtree(path)
+
+
 def remove_oldest(folder: Path, most_bytes: int) -> int:
     """Remove the least recently used segments of all kinds until the rest takes so much; returns what it takes."""
     found = []
@@ -167,7 +176,7 @@ def remove_oldest(folder: Path, most_bytes: int) -> int:
         if taken <= most_bytes:
             break
         with suppress(FileNotFoundError):
-            os.unlink(path)
+            remove_segment(path)
         taken -= num_bytes
     return taken
 

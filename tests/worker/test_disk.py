@@ -12,11 +12,12 @@ from unittest import mock
 
 import numpy
 import pytest
+from builders.cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.files.own_folder import make_own
-from penstock.protocol.files.prefix_folder import SEGMENT, UNFINISHED, WHAT
+from penstock.protocol.files.prefix_folder import SEGMENT, UNFINISHED, WHAT, PrefixKind
 from penstock.protocol.layer_groups import (
     BlocksFetched,
     BlocksStored,
@@ -323,6 +324,41 @@ def test_an_abandoned_file_is_removed_at_the_next_start_and_one_being_written_is
     assert [path.suffix for path in files_in(folder)] == [UNFINISHED]
     writer.forget()
     assert not files_in(folder)
+
+
+def folder_with_a_file(path: Path) -> None:
+    path.mkdir()
+    (path / "inside").write_bytes(b"")
+
+
+@for_each("make", [folder_with_a_file, os.mkfifo, lambda path: path.symlink_to(path.parent.parent / "elsewhere")])
+def test_what_is_no_file_makes_way_for_a_segment_and_is_never_followed(make, tmp_path_factory):
+    root = tmp_path_factory.mktemp("prefixes")
+    make_own(root, WHAT)
+    (root / "kind").mkdir()
+    (root / "elsewhere").write_bytes(b"mine")
+    rank = Rank(root / "kind", most_bytes=45_000)
+    rank.store(0, [1, 2, 3])
+    [path] = files_in(root / "kind")
+    path.unlink()
+    make(path)  # while it is known
+    assert rank.fetch([(0, 1)]) == [False] and not files_in(root / "kind")
+    make(path)
+    make(path.with_suffix(UNFINISHED))
+    rank.store(0, [1, 2, 3])
+    assert rank.fetch([(0, 1)]) == [True]
+    make(root / "kind" / f"aa{SEGMENT}")
+    for number in range(10, 20):  # all that doesn't fit goes
+        rank.store(1, [number])
+    assert not rank.failures and len(files_in(root / "kind")) in range(4, 9)
+    rank.close()
+    make(root / "kind" / f"bb{SEGMENT}")
+    make(root / "kind" / f"bb{UNFINISHED}")
+    Rank(root / "kind").close()
+    assert all(path.is_file() and not path.is_symlink() for path in (root / "kind").iterdir())
+    make(root / "kind" / f"cc{SEGMENT}")
+    PrefixKind(root / "kind").remove()
+    assert (root / "elsewhere").read_bytes() == b"mine" and not (root / "kind").exists()
 
 
 def test_a_checksum_tells_apart_what_differs_in_place_order_or_key():

@@ -32,7 +32,7 @@ from ...protocol.layer_groups import (
 from ...protocol.processes.faults import point
 from ...protocol.wire import values
 from ..kv.second_tier import SecondTier
-from .segment import Segment, SegmentWriter
+from .segment import DamagedSegment, Segment, SegmentWriter
 from .segment_folder import Location, SegmentFolder, keys_by_group
 
 _LOG = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ class WorkerDisk:
                         self._drop(segment, "a block isn't as it was written")
                     num_read += 1
                     yield is_intact
-        except OSError as error:
+        except (DamagedSegment, OSError) as error:
             self._drop(segment, str(error))
             yield from (False for _ in range(num_read, len(block_ids)))
 

@@ -10,6 +10,7 @@ isn't there.
 import fcntl
 import hashlib
 import os
+import stat
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +20,7 @@ import msgspec
 import numpy
 
 from ...kernels.arrays import Array
-from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED
+from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED, remove_segment
 from ...protocol.layer_groups import keys_in
 from ...records import dataclass
 
@@ -28,6 +29,8 @@ _PREAMBLE = struct.Struct(f"<{len(_MARK)}sI16s")
 _PAGE = 4096
 _DIGEST_BYTES = 16
 _MOST_HEAD_BYTES = 16 << 20
+# Don't block: a pipe may have a segment's name.
+READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class DamagedSegment(Exception):
@@ -59,7 +62,7 @@ class Segment:
     @classmethod
     def read(cls, path: Path) -> "Segment":
         """Read the head; raises DamagedSegment or OSError."""
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = _opened(path)
         try:
             return cls._of(path, _read_head(file, path.parent.name), os.fstat(file).st_size)
         finally:
@@ -76,7 +79,7 @@ class Segment:
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = _opened(self.path)
         try:
             # Read in the background, while the first blocks are taken.
             os.posix_fadvise(file, self.start, 0, os.POSIX_FADV_WILLNEED)
@@ -101,6 +104,8 @@ class SegmentWriter:
         self._keys, self._checksums = keys, b""
         self._start = _start(self._head)
         self._unfinished = self.path.with_suffix(UNFINISHED)
+        for path in (self.path, self._unfinished):
+            make_way(path)
         self._file = os.open(self._unfinished, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another process may be writing the same
@@ -158,6 +163,22 @@ def checksum(key: bytes, parts: Sequence[Array]) -> bytes:
         digest.update(words.sum(axis=1).data)
         digest.update(octets[whole:].data)
     return digest.digest()
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of a segment's file; raises DamagedSegment for anything else that has its name."""
+    file = os.open(path, READING)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise DamagedSegment(f"{path} is no file")
+    return file
+
+
+def make_way(path: Path) -> None:
+    """Remove what has this name unless it is a file."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            remove_segment(path)
 
 
 def _start(head: _Head) -> int:

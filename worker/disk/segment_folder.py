@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED, remove_oldest
-from .segment import DamagedSegment, Segment
+from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED, remove_oldest, remove_segment
+from .segment import READING, DamagedSegment, Segment, make_way
 
 _LOG = logging.getLogger(__name__)
 _KEPT_SHARE = 0.9  # of the bound, after segments had to be removed, so that this is rarely necessary
@@ -63,7 +63,7 @@ class SegmentFolder:
             _LOG.warning("Kept prefixes in %s are not used: %s", self.folder / name, error)
             self._damaged.add(name)
             with suppress(OSError):
-                os.unlink(self.folder / name)
+                remove_segment(self.folder / name)
             return None
 
     def add(self, segment: Segment) -> None:
@@ -82,7 +82,7 @@ class SegmentFolder:
     def drop(self, segment: Segment) -> None:
         """Remove a segment and its file, which is damaged, has expired or isn't to be found any more."""
         with suppress(OSError):
-            os.unlink(segment.path)
+            remove_segment(segment.path)
         self._remove(segment)
 
     def _remove(self, segment: Segment) -> None:
@@ -123,7 +123,8 @@ class SegmentFolder:
         """Remove files whose writers have ended."""
         for path in self.folder.glob(f"*{UNFINISHED}"):
             with suppress(OSError):
-                file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                make_way(path)
+                file = os.open(path, READING)
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     path.unlink()
