@@ -1,4 +1,7 @@
-"""Writes a new file next to the one it will replace, which stays unchanged until the new one takes its name."""
+"""Writes a new file next to the one it will replace, which stays unchanged until the new one takes its name.
+
+`write_whole` does all of it for content that is there as a whole.
+"""
 
 import errno
 import itertools
@@ -8,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+PARTIAL = ".partial"
 _LONGEST_NAME = 240  # of the 255 bytes that file systems take
 
 
@@ -42,7 +46,7 @@ def status_of(target: Path) -> os.stat_result | None:
 
 def partial_name(target: Path) -> Path:
     """The usual name of the unfinished file."""
-    return target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + ".partial")
+    return target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + PARTIAL)
 
 
 def partial_names(target: Path) -> Iterator[Path]:
@@ -52,11 +56,12 @@ def partial_names(target: Path) -> Iterator[Path]:
     yield from (base.with_name(f"{base.name}.{number}") for number in itertools.count(2))
 
 
-def new_file(target: Path) -> tuple[Path, int]:
-    """Open a file under an unused name; only those who could read the old file may read it."""
+def new_file(target: Path, mode: int = 0o666, folder: Path | None = None) -> tuple[Path, int]:
+    """Open a file under an unused name, next to the target or in a folder; only those who could read the old file may
+    read it. `mode` is that of a file that replaces none."""
     older = status_of(target)
-    mode = 0o666 if older is None else older.st_mode & 0o777
-    names = partial_names(target)
+    mode = mode if older is None else older.st_mode & 0o777
+    names = partial_names(target if folder is None else folder / target.name)
     while True:
         path = next(names)
         with suppress(FileExistsError):
@@ -67,6 +72,33 @@ def take_name(path: Path, file: int, target: Path) -> None:
     """Rename with the permissions of the old file; raises OSError if that fails."""
     _like(file, status_of(target))
     os.replace(path, target)
+
+
+def write_whole(target: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a file, by default for its user alone, that is on the disk with all its content before it has its name."""
+    path, file = new_file(target, mode)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(file, left) :]
+        os.fsync(file)
+        take_name(path, file, target)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(file)
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's names to the disk."""
+    with suppress(OSError):  # some file systems can't; the name exists nevertheless
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _like(file: int, older: os.stat_result | None) -> None:

@@ -11,6 +11,7 @@ import torch
 from builders.cases import for_each
 
 from penstock.frontend.commands.generation.output import output_to
+from penstock.frontend.file_replacement import write_whole
 from penstock.frontend.models.hub.contents import unfinished_content
 from penstock.frontend.models.hub.repository import HubFile
 from penstock.protocol.files.own_folder import make_own
@@ -84,6 +85,11 @@ def downloaded_content(folder: Path) -> Path:
     return blob
 
 
+def whole_content(folder: Path) -> Path:
+    write_whole(folder / "description", b"{}")
+    return folder / "description"
+
+
 MAKERS = (
     answers,
     answers_that_were_cut_short,
@@ -91,6 +97,7 @@ MAKERS = (
     packed_weights,
     mark_of_an_own_folder,
     downloaded_content,
+    whole_content,
 )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
+from ..file_replacement import sync_folder
 from .locked_file import open_locked, remove_locked
 
 _MARK: Final = b"\xf5PJ1"
@@ -265,16 +266,6 @@ def _marks(file: int, place: int) -> Iterator[int]:
             yield place + at
             at = block.find(_MARK, at + 1)
         place += len(block) - len(_MARK) + 1
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk."""
-    with suppress(OSError):  # some file systems can't; the name exists nevertheless
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _unwritten(path: Path, error: OSError) -> PenstockError:

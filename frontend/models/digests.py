@@ -1,6 +1,6 @@
 """Digests of a model's files by their content. They are kept, so that a large file is read once.
 
-A digest is found again by the file's path, size, inode, and times of change: that of its content can be set back.
+A digest is found again by the file's stamp.
 """
 
 import hashlib
@@ -15,7 +15,9 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.files.gguf.link import LINK_FILE, Link
 from ...protocol.files.own_folder import own_folder
+from ..file_replacement import write_whole
 from ..session.tree.tree_files import MODEL_FILES
+from .file_stamps import stamp_of
 
 _WHAT = "digests of models' files"
 _MOST_KEPT = 4096
@@ -60,16 +62,12 @@ def _digest(path: Path) -> str:
 
 def _name(path: Path) -> str:
     """The name of the file that keeps the digest."""
-    status = os.stat(path)
-    figures = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev)
-    identity = " ".join(map(str, (path.resolve(), *figures)))
+    identity = " ".join(map(str, stamp_of(path.resolve())))
     return hashlib.blake2b(identity.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 def _keep(folder: Path, name: str, digest: str) -> None:
-    unfinished = folder / f"{name}.{os.getpid()}"
-    unfinished.write_text(digest)
-    os.replace(unfinished, folder / name)
+    write_whole(folder / name, digest.encode())
     kept = [path for path in folder.iterdir() if not path.name.startswith(".")]
     for path in sorted(kept, key=lambda path: path.stat().st_mtime)[:-_MOST_KEPT]:
         path.unlink(missing_ok=True)

@@ -1,16 +1,27 @@
-"""Tells whether files have changed between two reads, by path, size, time of change and inode."""
+"""Tells whether files have changed between two reads: by path, size, inode, device, and times of change.
 
+The time of a file's content can be set back. That of its description can't, but a new name of the file counts as well.
+"""
+
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-FileStamps = frozenset[tuple[str, int, int, int]]
+FileStamp = tuple[str, int, int, int, int, int]
+FileStamps = frozenset[FileStamp]
 
 
 def stamps_of(paths: Iterable[Path]) -> FileStamps:
     """The stamps of the files that are there."""
-    return frozenset(_stamp(path) for path in paths if path.exists())
+    found = set()
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found.add(stamp_of(path))
+    return frozenset(found)
 
 
-def _stamp(path: Path) -> tuple[str, int, int, int]:
-    status = path.stat()
-    return str(path), status.st_size, status.st_mtime_ns, status.st_ino
+def stamp_of(path: Path) -> FileStamp:
+    status = os.stat(path)
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return str(path), status.st_size, *times, status.st_ino, status.st_dev

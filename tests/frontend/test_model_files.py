@@ -11,6 +11,7 @@ from huggingface_hub import constants
 
 from penstock.frontend.models import model_files
 from penstock.frontend.models.digests import digest_of_files
+from penstock.frontend.models.file_stamps import stamps_of
 from penstock.frontend.models.model_files import BUNDLED, find_model, find_tokenizer
 from penstock.frontend.models.model_names import nearest_model
 from penstock.frontend.text import convert_tokenizer
@@ -161,13 +162,16 @@ def test_a_model_of_nearly_that_name_is_told_and_a_folder_beside_one_that_is_not
     assert nearest_model(f"{tmp_path}/llama", BUNDLED, "/nowhere") == ""
 
 
-def test_a_file_that_is_changed_in_place_has_another_digest_though_its_time_is_set_back(tmp_path, monkeypatch):
+def test_a_file_that_is_changed_in_place_has_another_digest_and_stamp_though_its_time_is_set_back(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     (weights := tmp_path / "model.safetensors").write_bytes(b"a" * 1000)
-    before, status = digest_of_files([weights], tmp_path), weights.stat()
+    before, status = (digest_of_files([weights], tmp_path), stamps_of([weights])), weights.stat()
     assert any((cache_folder() / "digests").glob("[!.]*"))
     while weights.stat().st_ctime_ns == status.st_ctime_ns:  # the kernel's clock ticks some hundred times a second
         with open(weights, "r+b") as file:
             file.write(b"b")
         os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert digest_of_files([weights], tmp_path) != before
+    now = digest_of_files([weights], tmp_path), stamps_of([weights, tmp_path / "missing"])
+    assert not set(now) & set(before)

@@ -3,7 +3,6 @@
 PyYAML reads and writes it: huggingface_hub needs that, so it is there already. Only plain values pass, both ways.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import yaml
 
 from ....protocol.errors import ConfigError
 from ....protocol.files.model_file import read_model_file
-from ...file_replacement import new_file, take_name
+from ...file_replacement import write_whole
 
 
 class _PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
@@ -53,14 +52,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def write_yaml(path: Path, value: Any) -> None:
     """It appears under its name when it is complete."""
     try:
-        unfinished, descriptor = new_file(path)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            try:
-                file.write(as_yaml(value))
-                file.flush()
-                take_name(unfinished, descriptor, path)
-            except BaseException:
-                unfinished.unlink(missing_ok=True)
-                raise
+        write_whole(path, as_yaml(value).encode(), 0o666)
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error

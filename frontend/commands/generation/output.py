@@ -15,7 +15,15 @@ from typing import BinaryIO
 
 from ....protocol.errors import PenstockError
 from ...console import logs
-from ...file_replacement import new_file, partial_name, partial_names, replaceable, status_of, take_name
+from ...file_replacement import (
+    new_file,
+    partial_name,
+    partial_names,
+    replaceable,
+    status_of,
+    sync_folder,
+    take_name,
+)
 
 # A crash of the machine may lose this many seconds of answers; the end of the process loses none.
 _SYNC_SECONDS = 1.0
@@ -116,12 +124,7 @@ class OutputFile:
                 f"{self.target} could not be replaced ({error.strerror}); its new content is complete in "
                 f"{self.partial}, and {self.target} is as it was."
             ) from error
-        with suppress(OSError):  # some file systems can't; the name exists nevertheless
-            folder = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        sync_folder(self.target.parent)
 
     def _keep(self) -> None:
         with suppress(OSError):

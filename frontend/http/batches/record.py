@@ -13,9 +13,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ....protocol.errors import PenstockError
+from ...file_replacement import sync_folder, write_whole
 from ...jobs.job_files import JobFiles
-from ...jobs.journal import sync_folder
-from ..files.store import write_whole
 from ..schemas.files import BatchObject, RequestCounts
 from .input_check import custom_ids
 
@@ -112,7 +111,9 @@ class BatchFolder:
     def clear(self) -> None:
         """Remove everything but the description."""
         for path in self.path.iterdir():
-            if path != self._description:
+            if path.is_dir() and not path.is_symlink():  # of an output that a kill has left unfinished
+                shutil.rmtree(path)
+            elif path != self._description:
                 path.unlink(missing_ok=True)
 
     def remove(self) -> None:

@@ -17,7 +17,7 @@ from ....protocol.fields.rules import shown
 from ....protocol.files.own_folder import HeldFolder
 from ....protocol.files.user_folders import reason
 from ...console import logs
-from ...jobs.journal import sync_folder
+from ...file_replacement import sync_folder
 from ...rows.line_forms import LINE_FORMS
 from ...session.threads import Threads
 from ..answers.errors import ApiError, log

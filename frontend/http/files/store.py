@@ -22,7 +22,7 @@ import msgspec
 
 from ....protocol.errors import PenstockError
 from ....protocol.fields.rules import shown
-from ...jobs.journal import sync_folder
+from ...file_replacement import PARTIAL, sync_folder, write_whole
 from ..answers.errors import ApiError
 from ..options import HttpOptions
 from ..schemas.files import FileObject, FileQuery
@@ -80,7 +80,7 @@ class FileStore:
                 with suppress(OSError, msgspec.MsgspecError):  # another's file, or one of a newer version
                     self._enter(msgspec.json.decode(path.read_bytes(), type=StoredFile))
         for path in folder.iterdir():
-            if path.suffix == _UNFINISHED or (path.suffix == _CONTENT and path.stem not in self._files):
+            if path.suffix in (_UNFINISHED, PARTIAL) or (path.suffix == _CONTENT and path.stem not in self._files):
                 path.unlink(missing_ok=True)
 
     def _enter(self, file: StoredFile) -> None:
@@ -176,21 +176,6 @@ def page(found: list[Any], after: str | None, limit: int, *, is_ascending: bool)
     if after is not None:
         ordered = [each for each in ordered if (each.id > after if is_ascending else each.id < after)]
     return ordered[:limit], len(ordered) > limit
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is on the disk, with all of its content, before it has its name."""
-    unfinished = path.with_name(path.name + _UNFINISHED)
-    file = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(file, view) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
-    os.replace(unfinished, path)
-    sync_folder(path.parent)
 
 
 def disk_error(error: OSError) -> Exception:
