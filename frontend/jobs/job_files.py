@@ -1,7 +1,8 @@
 """The files of a job: its output, the file of its failed lines, and the journal that both are made from.
 
 The output has the rows in the input's order, whatever the order in which they were answered. It takes its name once it
-is complete and on the disk.
+is complete and on the disk. Until then it lies in a folder of its own, which the next to write removes if a kill has
+left it.
 """
 
 import os
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
-from ..file_replacement import new_file, replaceable, take_name
+from ...protocol.files.own_folder import own_folder, own_folders, remove_own
+from ..file_replacement import PARTIAL, new_file, replaceable, sync_folder, take_name
 from .formats.formats import Sink, sink_of
-from .journal import JournalFrame, read_journal, record_at, sync_folder
+from .journal import JournalFrame, read_journal, record_at
 from .locked_file import open_locked, remove_locked
 from .records import Answered, Forgotten, JobState, unpacked
+
+_UNFINISHED = "unfinished output of a job"
 
 
 class Written(NamedTuple):
@@ -63,7 +67,11 @@ class JobFiles(NamedTuple):
         A run at its end and `penstock batch export` write in turn, and each reads the journal in its own: the last
         one to write has read all that the others had.
         """
-        with self._turn(), _replacing(self.output) as answers, _replacing(self.errors) as errors:
+        with (
+            self._turn() as folder,
+            _replacing(self.output, folder) as answers,
+            _replacing(self.errors, folder) as errors,
+        ):
             for record in self._in_order(self._offsets()):
                 (errors if record.has_failed else answers).sink.write(record.line)
                 (errors if record.has_failed else answers).count += 1
@@ -71,14 +79,24 @@ class JobFiles(NamedTuple):
         return Written(answers.count, errors.count)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self) -> Iterator[Path]:
+        """Wait for others who write; yields a folder for what is unfinished."""
         lock = self.journal.with_name(self.journal.name + ".lock")
         try:
             file = open_locked(lock, is_patient=True)
         except OSError as error:
             raise _unwritten(self.output, error) from error
+        name = self.output.name + PARTIAL
         try:
-            yield
+            for left in own_folders(self.output.parent, name, _UNFINISHED):  # whose process was killed: it is our turn
+                remove_own(left, _UNFINISHED)
+            folder = own_folder(self.output.parent, name, _UNFINISHED)
+            try:
+                yield folder
+            finally:
+                remove_own(folder, _UNFINISHED)
+        except OSError as error:
+            raise _unwritten(self.output, error) from error
         finally:
             if not os.fstat(file).st_size:  # else it is somebody's
                 remove_locked(file, lock)
@@ -124,13 +142,10 @@ class _NewFile:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[_NewFile]:
-    """A file that takes this name at the end."""
+def _replacing(target: Path, folder: Path) -> Iterator[_NewFile]:
+    """A file in the folder that takes this name at the end."""
     try:
-        path, descriptor = new_file(target)
-    except OSError as error:
-        raise _unwritten(target, error) from error
-    try:
+        path, descriptor = new_file(target, folder=folder)
         with open(descriptor, "wb", buffering=1 << 20) as file:
             with sink_of(target, file) as sink:
                 yield (new := _NewFile(sink))
@@ -139,12 +154,8 @@ def _replacing(target: Path) -> Iterator[_NewFile]:
             if new.is_wanted:
                 take_name(path, descriptor, target)
             else:
-                path.unlink()
                 target.unlink(missing_ok=True)  # of lines that have been answered since
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
+    except OSError as error:
         raise _unwritten(target, error) from error
     sync_folder(target.parent)
 

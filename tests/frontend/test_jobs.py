@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -237,7 +239,8 @@ def test_an_export_that_meets_the_end_of_its_job_leaves_the_jobs_output_and_the_
 
     class Export(JobFiles):
         def _in_order(self, offsets):
-            modes.append((out.with_name("out.jsonl.partial.2")).stat().st_mode & 0o777)
+            unfinished = out.with_name("out.jsonl.partial-2") / mine.name  # the user has the folder's usual name
+            modes.append(unfinished.stat().st_mode & 0o777)
             is_exporting.set()
             assert goes_on.wait(60)
             yield from super()._in_order(offsets)
@@ -257,6 +260,29 @@ def test_an_export_that_meets_the_end_of_its_job_leaves_the_jobs_output_and_the_
     export.join(60)
     assert out.read_text() == '"0"\n"1"\n' and mine.read_text() == "mine" and modes == [0o600]
     assert set(out.parent.iterdir()) == {out, mine, files.journal}
+
+
+KILLED_WHILE_IT_WRITES = """
+import os, signal, sys
+from penstock.frontend.jobs import job_files
+job_files.take_name = lambda *names: os.kill(os.getpid(), signal.SIGKILL)
+job_files.JobFiles.of(sys.argv[1]).write()
+"""
+
+
+def test_what_a_kill_leaves_of_an_unfinished_output_is_removed_by_the_next_to_write_and_nothing_else(out):
+    files = JobFiles.of(out)
+    journal = Journal.open(files.journal)
+    journal.append(packed(Answered(0, 1, 200, 1, 0, 1, b'"0"\n')))
+    journal.close()
+    mine = out.with_name("out.jsonl.partial-3") / "mine"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_IT_WRITES, out], timeout=60)
+    left = [path.name for path in out.parent.glob("out.jsonl.partial/*") if path.name.startswith("out")]
+    assert killed.returncode == -signal.SIGKILL and "out.jsonl.partial" in left and not out.exists()
+    assert files.write().num_answers == 1
+    assert set(out.parent.iterdir()) == {out, mine.parent, files.journal} and mine.read_text() == "mine"
 
 
 @for_each("module", [journals, job_files], ids=["journal", "output"])
