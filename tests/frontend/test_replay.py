@@ -133,10 +133,10 @@ def test_damaged_and_failed_lines_are_left_out_and_counted(tmp_path):
     assert "2 of 3 lines found" in replay.summary() and "(4 lines there have no answer)" in replay.summary()
 
 
-NAMES = (
-    "custom_id id prompt messages outputs choices output response body token_ids text message content tool_calls "
-    "function arguments receipt error_code role items"
-).split()
+NAMES = [
+    "custom_id", "id", "prompt", "messages", "outputs", "choices", "output", "response", "body", "token_ids", "text",
+    "message", "content", "tool_calls", "function", "arguments", "receipt", "error_code", "role", "items",
+]  # fmt: skip
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
