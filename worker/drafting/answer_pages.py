@@ -17,7 +17,7 @@ from mmap import mmap
 
 import numpy
 
-from .matches import LONGEST, Match, longest
+from .matches import LONGEST, WALK, longest
 
 _PAGE = 1024  # tokens
 _BYTES_PER_TOKEN = 15  # itself, the place before it, and its share of a table and of the one that replaces it
@@ -26,7 +26,6 @@ _OVERLAP = 16  # tokens that an answer's next page repeats, so that what follows
 _NOTHING = -1  # what stands between two answers, before a page's first one and after its last one
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _ALL_BITS = 2**64 - 1
-_WALK = 64  # links that are followed
 
 
 class AnswerPages:
@@ -36,7 +35,7 @@ class AnswerPages:
         self._tokens = _zeros(num_pages * _PAGE)
         self._earlier = _zeros(num_pages * _PAGE)  # 0, where no answer is, ends a chain
         self._owners: list[_Shelf | None] = [None] * num_pages
-        self._ages = numpy.zeros(num_pages, numpy.int64)  # the greater, the later the page was begun
+        self._ages = array("q", bytes(8 * num_pages))  # the greater, the later the page was begun
         self._num_begun = 0
         self._shelves: dict[bytes, _Shelf] = {}  # those last that were added to last
 
@@ -81,9 +80,10 @@ class AnswerPages:
         if size > len(before):
             shelf.latest.reshape(len(before), -1)[:] = before[:, None]
             return
+        ages = numpy.frombuffer(self._ages, numpy.int64)
         for start in range(0, size, _PAGE):  # in pieces, as it takes memory
             chains = before.reshape(size, -1)[start : start + _PAGE]
-            newest = (self._ages[chains // _PAGE] * _PAGE + chains % _PAGE).argmax(axis=1)
+            newest = (ages[chains // _PAGE] * _PAGE + chains % _PAGE).argmax(axis=1)
             shelf.latest[start : start + _PAGE] = chains[numpy.arange(len(chains)), newest]
 
     def _link(self, shelf: "_Shelf", start: int, piece: numpy.ndarray) -> None:
@@ -101,28 +101,27 @@ class AnswerPages:
         is_last = numpy.append(~is_again, True)
         shelf.latest[hashes[is_last]] = places[is_last]
 
-    def matches(self, key: bytes, end: "array[int]", most: int) -> list[Match]:
-        """Return the longest matches of a text's last tokens, the longest first and of equal ones the latest."""
+    def matches(self, key: bytes, last: "array[int]", end: int) -> list[tuple[int, int]]:
+        """Return the longest matches of a text's last tokens (`end`: as one number), with their places."""
         shelf = self._shelves.get(key)
-        if shelf is None or end[-_ORDER] == _NOTHING:
+        if shelf is None or last[-_ORDER] == _NOTHING:
             return []
-        found = longest(self._tokens, self._places(shelf, end), int.from_bytes(end.tobytes(), "little"))
-        matches = [Match(length, self._following(place, most)) for length, place in found if length >= _ORDER]
-        return [match for match in matches if match.following]
+        return [each for each in longest(self._tokens, self._places(shelf, last), end) if each[0] >= _ORDER]
 
-    def _places(self, shelf: "_Shelf", end: "array[int]") -> Iterator[int]:
-        """Yield the places of a shelf whose hash is that of the last tokens, the latest first."""
+    def _places(self, shelf: "_Shelf", last: "array[int]") -> Iterator[int]:
+        """Yield the places of a shelf whose hash is that of the last tokens, from the latest on."""
         first, second, third = _FACTORS
-        mixed = (end[-3] * first + end[-2] * second + end[-1] * third) & _ALL_BITS
+        mixed = (last[-3] * first + last[-2] * second + last[-1] * third) & _ALL_BITS
         place, age = shelf.latest.item(mixed >> shelf.shift), self._num_begun
-        for _ in range(_WALK):
+        for _ in range(WALK):
             page = place // _PAGE
             if not place or self._owners[page] is not shelf or self._ages[page] > age:
                 return
             yield place
             place, age = self._earlier.item(place), self._ages[page]
 
-    def _following(self, place: int, most: int) -> list[int]:
+    def following(self, place: int, most: int) -> list[int]:
+        """Return the answer's next tokens, up to the end of its page."""
         stop = min(place + most, (place // _PAGE + 1) * _PAGE)
         following: list[int] = self._tokens[place:stop].tolist()
         return following[: following.index(_NOTHING)] if _NOTHING in following else following

@@ -7,47 +7,40 @@ are longer by these drafts.
 
 from array import array
 from collections.abc import Iterable
-from itertools import islice
-from typing import NamedTuple
 
 import numpy
 
 from .proposer import Guess
 
 LONGEST = 24  # tokens of a match that are compared; before a text stand as many that are none
-_WALK = 24  # occurrences that are compared
-_ENOUGH = 4  # matches of that length: the walk begins with the latest ones, and no others are longer
-_VOTERS = 8
+WALK = 24  # occurrences that are compared
+VOTERS = 8
+_ENOUGH = 4  # matches of the greatest length: the walk begins with the latest ones, and no others are longer
 # In the unit of votes. With it, guesses that were said to be right in so many of a hundred cases were right in about
 # as many, over prose, code and JSON.
 _DOUBT = 6.0
 
 
-class Match(NamedTuple):
-    length: int  # of the last tokens, how many it has
-    following: list[int]  # what came after them: a token at least
-
-
 def longest(tokens: "array[int] | numpy.ndarray", places: Iterable[int], end: int) -> list[tuple[int, int]]:
-    """Return how many of a text's last tokens stand before each place, with the place; the longest and latest first.
+    """Return how many of a text's last tokens stand before a place, and the place; the longest first, then the latest.
 
     `end` is the number that the last tokens are, read as bytes. With it the first token that differs is a bit.
     """
     found: list[tuple[int, int]] = []
     num_longest = 0
-    for place in islice(places, _WALK):
-        difference = int.from_bytes(tokens[place - LONGEST : place].tobytes(), "little") ^ end
-        length = LONGEST - 1 - (difference.bit_length() - 1) // 32
-        found.append((length, place))
+    stored = memoryview(tokens).cast("B")
+    for place in places:
+        difference = int.from_bytes(stored[(place - LONGEST) * 4 : place * 4], "little") ^ end
+        found.append((LONGEST - 1 - (difference.bit_length() - 1) // 32, place))
         num_longest += not difference
         if num_longest == _ENOUGH:
             break
     found.sort(reverse=True)
-    return found[:_VOTERS]
+    return found[:VOTERS]
 
 
-def vote(matches: list[Match], most: int, least: float = 0.0) -> Guess:
-    """Guess what most matches had next, and of equal ones the first; they are given with the longest first.
+def vote(matches: Iterable[tuple[int, list[int]]], most: int, least: float) -> Guess:
+    """Guess what most had next, given the length of each match and what followed it; of equal ones that of the first.
 
     While they disagree, the guess ends where it is less likely than `least` to be right as a whole.
     """
@@ -56,6 +49,7 @@ def vote(matches: list[Match], most: int, least: float = 0.0) -> Guess:
         if (side := sides.get(key := tuple(following))) is None:
             side = sides[key] = _Side(following)
         side.add(length)
+    sides.pop((), None)
     tokens: list[int] = []
     likelihoods: list[float] = []
     voting, whole = list(sides.values()), 1.0
@@ -74,7 +68,7 @@ def vote(matches: list[Match], most: int, least: float = 0.0) -> Guess:
         likelihoods.append(likelihood)
         voting = [side for side in voting if side.following[place] == best and len(side.following) > place + 1]
     for side in voting[:1]:
-        likelihoods += [1 - _DOUBT / (side.weight(place) + _DOUBT) for place in range(len(tokens), len(side.following))]
+        likelihoods += side.likelihoods(len(tokens))
         tokens += side.following[len(tokens) :]
     return Guess(tokens, likelihoods)
 
@@ -94,3 +88,9 @@ class _Side:
     def weight(self, place: int) -> int:
         """Return the sum of (length + place)²."""
         return self.squares + 2 * place * self.lengths + self.number * place * place
+
+    def likelihoods(self, start: int) -> list[float]:
+        """Return how likely each of its tokens from a place on is, where no others vote."""
+        number, double, squares = self.number, 2 * self.lengths, self.squares + _DOUBT
+        places = range(start, len(self.following))
+        return [1 - _DOUBT / (squares + double * place + number * place * place) for place in places]

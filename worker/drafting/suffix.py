@@ -7,12 +7,13 @@ decides who shares. A sequence without a key neither reads nor adds.
 
 from array import array
 from collections.abc import Iterator
+from operator import itemgetter
 
 import numpy
 
 from ...protocol.messages import NewSlot
 from .answer_pages import AnswerPages
-from .matches import LONGEST, Match, longest, vote
+from .matches import LONGEST, VOTERS, WALK, longest, vote
 from .proposer import Guess, Look
 
 _PROMPT_END = 16  # tokens of the prompt that are kept with an answer, so that its beginning is found as well
@@ -45,11 +46,17 @@ class Suffix:
             text = _Text(text.store, text.kept_from)
         self._texts[look.slot] = text
         text.extend(look.tokens)
-        matches = text.matches(look.most)
-        if self._answers is not None and text.store and sum(m.length == LONGEST for m in matches) < _SURE:
-            matches += self._answers.matches(text.store, text.end, look.most)
-            matches.sort(key=_length, reverse=True)
-        return vote(matches, look.most, self._min_token_prob)
+        last, most = text.tokens[-LONGEST:], look.most
+        end = int.from_bytes(last.tobytes(), "little")
+        own = longest(text.tokens, text.places(), end)
+        if self._answers is None or not text.store or (len(own) >= _SURE and own[_SURE - 1][0] == LONGEST):
+            return vote([(length, text.following(place, most)) for length, place in own], most, self._min_token_prob)
+        others = self._answers.matches(text.store, last, end)
+        found = [(length, place, text.following) for length, place in own]
+        found += [(length, place, self._answers.following) for length, place in others]
+        found.sort(key=itemgetter(0), reverse=True)
+        voters = [(length, following(place, most)) for length, place, following in found[:VOTERS]]
+        return vote(voters, most, self._min_token_prob)
 
 
 class _Text:
@@ -81,27 +88,18 @@ class _Text:
             pair, last = _pair(last, token), token
             place += 1
 
-    @property
-    def end(self) -> "array[int]":
-        """Its last tokens."""
-        return self.tokens[-LONGEST:]
-
-    def matches(self, most: int) -> list[Match]:
-        """Return the longest matches of the text's end, the longest first and of equal ones the latest."""
-        end = int.from_bytes(self.end.tobytes(), "little")
-        found = longest(self.tokens, self._places(), end)
-        return [Match(length, self._following(place, most)) for length, place in found]
-
-    def _places(self) -> Iterator[int]:
+    def places(self) -> Iterator[int]:
         """Yield the places after the last pair of tokens, or the last token if the pair is new, from the latest on."""
         place, earlier = self.after_pair.get(_pair(self.tokens[-2], self.tokens[-1]), 0), self.earlier_pair
         if not place:
             place, earlier = self.after_token.get(self.tokens[-1], 0), self.earlier_token
-        while place:
+        for _ in range(WALK):
+            if not place:
+                return
             yield place
             place = earlier[place]
 
-    def _following(self, place: int, most: int) -> list[int]:
+    def following(self, place: int, most: int) -> list[int]:
         """Return the tokens from a place on; at the text's end its last stretch, from there, is taken to repeat."""
         following = self.tokens[place : place + most].tolist()
         while 0 < len(following) < most:
@@ -111,7 +109,3 @@ class _Text:
 
 def _pair(first: int, second: int) -> int:
     return first << 32 | second
-
-
-def _length(match: Match) -> int:
-    return match.length

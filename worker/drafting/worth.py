@@ -5,6 +5,7 @@ came, whether it was checked or not (`Calibration`), and what a step costs from 
 this only decides about speed.
 """
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy
@@ -21,7 +22,6 @@ _LIKELIEST = 0.995
 _GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
 _TRIES = 8
 _HOPELESS = 0.03  # a chance below it isn't worth a place in any step
-_PLACES_COUNTED = 16  # of a guess
 
 
 class Calibration:
@@ -37,10 +37,11 @@ class Calibration:
         self._said = [_PRIOR * place / _BINS for place in range(_BINS + 1)]
         self.found = [place / _BINS for place in range(_BINS + 1)]
 
-    def count(self, likelihood: float, is_right: bool) -> None:
-        place = int(likelihood * _BINS)
-        self._right[place] = right = self._right[place] * _DECAY + is_right
-        self._seen[place] = seen = self._seen[place] * _DECAY + 1
+    def count(self, place: int, num_right: int, num_seen: int) -> None:
+        """Take in guesses of one step of likelihood."""
+        decay = _DECAY**num_seen
+        self._right[place] = right = self._right[place] * decay + num_right
+        self._seen[place] = seen = self._seen[place] * decay + num_seen
         self.found[place] = (right + self._said[place]) / (seen + _PRIOR)
 
 
@@ -57,17 +58,20 @@ class Record:
 
     def settle(self, tokens: numpy.ndarray, calibration: Calibration) -> int:
         """Compare the latest guess with the tokens that came since; return how many of it were right."""
-        came = tokens[self.length : self.length + _PLACES_COUNTED].tolist()
-        num_right = 0
-        for token, draft, likelihood in zip(came, *self.guess):
-            is_right = token == draft
-            self.right = self.right * _OWN_DECAY + is_right
-            self.hoped = self.hoped * _OWN_DECAY + calibration.found[int(likelihood * _BINS)]
-            calibration.count(likelihood, is_right)
-            if not is_right:
-                break
-            num_right += 1
+        came = tokens[self.length :].tolist()
+        drafts, likelihoods = self.guess
         self.guess = NOTHING
+        num_seen = min(len(came), len(drafts))
+        num_right = next((place for place in range(num_seen) if came[place] != drafts[place]), num_seen)
+        places = [int(likelihood * _BINS) for likelihood in likelihoods[: num_right + 1][:num_seen]]
+        decay = _OWN_DECAY ** len(places)
+        self.right = self.right * decay + num_right
+        self.hoped = self.hoped * decay + sum(calibration.found[place] for place in places)
+        counts = Counter(places)
+        if num_right < num_seen:
+            calibration.count(places[-1], counts[places[-1]] - 1, counts.pop(places[-1]))
+        for place, count in counts.items():
+            calibration.count(place, count, count)
         return num_right
 
 
@@ -101,9 +105,10 @@ class Worth:
         calibration = self._calibrations.setdefault(name, Calibration())
         record = self._records.setdefault(look.slot, {}).setdefault(name, Record())
         record.length, record.guess = len(look.tokens), guess
-        factor, chance, chances = record.factor(), 1.0, []
+        found, factor, chance, chances = calibration.found, record.factor(), 1.0, []
         for likelihood in guess.likelihoods:
-            chance *= min(_LIKELIEST, calibration.found[int(likelihood * _BINS)] * factor)
+            own = found[int(likelihood * _BINS)] * factor
+            chance *= own if own < _LIKELIEST else _LIKELIEST
             if chance < _HOPELESS:
                 break
             chances.append(chance)
@@ -112,7 +117,7 @@ class Worth:
     def cut(self, plans: list[Plan], num_rows: int) -> list[list[int]]:
         """Return the drafts that a step should check, of all sequences together."""
         ranked = sorted((-chance, number) for number, plan in enumerate(plans) for chance in plan.chances)
-        if self._lacks_comparison(num_rows):
+        if not ranked or self._lacks_comparison(num_rows):
             return [[] for _ in plans]
         costs = self.costs.of(num_rows, len(ranked))
         expected, best, num_best = float(num_rows), _GAIN_AT_LEAST * num_rows / costs[0], 0
