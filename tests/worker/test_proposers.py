@@ -80,6 +80,13 @@ def test_what_followed_the_longest_match_is_guessed():
     assert guess(entered(Suffix()), text, most=2).tokens == [5, 6]
 
 
+def test_a_guess_is_bounded_by_the_length_of_the_match():
+    text = [*range(100), *range(50, 60)]
+    assert guess(entered(Suffix(max_spec_factor=0.5)), text, most=15).tokens == [60, 61, 62, 63, 64]
+    assert guess(entered(Suffix(max_tree_depth=12)), text, most=15).tokens == [60, 61]
+    assert guess(entered(Suffix(max_tree_depth=5)), text, most=15).tokens == []
+
+
 def test_a_repeated_stretch_is_guessed_to_go_on():
     assert guess(entered(Suffix()), [1, 2, 3, 1, 2, 3, 1], most=7).tokens == [2, 3, 1, 2, 3, 1, 2]
     assert guess(entered(Suffix()), [4, 4, 4], most=5).tokens == [4] * 5
@@ -174,6 +181,20 @@ def test_the_oldest_answers_of_whoever_has_most_make_room_for_new_ones():
     assert drafted(proposer, ANSWER[4:9], YOURS) == ANSWER[9:17], "a key's only answer was pushed out by another's"
     assert drafted(proposer, flood[0][:5], MINE) == []
     assert drafted(proposer, flood[-1][:5], MINE) == flood[-1][5:13]
+
+
+@for_each("most", [0, 1, 3, 50])
+def test_no_more_finished_answers_are_kept_than_were_asked_for(most):
+    proposer = Suffix(max_cached_requests=most)
+    source = random.Random(8)
+    answers = [[source.randrange(10**6) for _ in range(source.choice([5, 300, 3_000]))] for _ in range(100)]
+    for answer in answers:
+        finished(proposer, answer, source.choice([MINE, YOURS]))
+    found = [
+        place for place, each in enumerate(answers) if any(drafted(proposer, each[:4], key) for key in (MINE, YOURS))
+    ]
+    assert len(found) <= most
+    assert found or most < 50
 
 
 def test_an_answer_longer_than_a_page_is_found_throughout():

@@ -29,7 +29,7 @@ _ALL_BITS = 2**64 - 1
 
 
 class AnswerPages:
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, most_answers: int | None = None) -> None:
         num_pages = max(2, most_bytes // (_BYTES_PER_TOKEN * _PAGE))
         # Zeros take no memory before they are overwritten.
         self._tokens = _zeros(num_pages * _PAGE)
@@ -37,9 +37,15 @@ class AnswerPages:
         self._owners: list[_Shelf | None] = [None] * num_pages
         self._ages = array("q", bytes(8 * num_pages))  # the greater, the later the page was begun
         self._num_begun = 0
+        self._free = list(range(num_pages))[::-1]
+        self._most_answers = most_answers
+        self._num_ended = [0] * num_pages  # answers, in each page
+        self._num_answers = 0
         self._shelves: dict[bytes, _Shelf] = {}  # those last that were added to last
 
     def add(self, key: bytes, answer: numpy.ndarray) -> None:
+        if len(answer) <= _ORDER:
+            return
         self._shelves[key] = shelf = self._shelves.pop(key, None) or _Shelf(key)
         while len(answer) > _ORDER:
             if shelf.room < 2 * _OVERLAP:
@@ -50,9 +56,13 @@ class AnswerPages:
             self._tokens[place : shelf.end] = piece
             self._link(shelf, place, piece)
             answer = answer[len(piece) - _OVERLAP :] if len(piece) < len(answer) else answer[:0]
+        self._num_ended[shelf.pages[-1]] += 1
+        self._num_answers += 1
+        while self._most_answers is not None and self._num_answers > self._most_answers:
+            self._free.append(self._taken_page())
 
     def _begin_page(self, shelf: "_Shelf") -> None:
-        page = self._num_begun if self._num_begun < len(self._owners) else self._taken_page()
+        page = self._free.pop() if self._free else self._taken_page()
         self._num_begun += 1
         self._owners[page], self._ages[page] = shelf, self._num_begun
         self._tokens[page * _PAGE : (page + 1) * _PAGE] = _NOTHING
@@ -65,6 +75,8 @@ class AnswerPages:
         """Take the oldest page of the key that has most, and of several such keys the one longest not added to."""
         largest = max(self._shelves.values(), key=lambda shelf: len(shelf.pages))
         page = largest.pages.popleft()
+        self._num_answers -= self._num_ended[page]
+        self._num_ended[page], self._owners[page] = 0, None
         self._fit_table(largest)
         if not largest.pages:
             del self._shelves[largest.key]

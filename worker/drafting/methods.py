@@ -21,4 +21,11 @@ def _named(speculation: Speculation) -> list[Proposer]:
         raise ConfigError(f'speculative_config: method {speculation.method} is not supported yet. Use "suffix".')
     if speculation.method == "ngram":
         return [Ngram(speculation.prompt_lookup_min, speculation.prompt_lookup_max)]
-    return [Suffix(min_token_prob=speculation.suffix_decoding_min_token_prob)]
+    return [
+        Suffix(
+            speculation.suffix_decoding_max_tree_depth,
+            speculation.suffix_decoding_max_cached_requests,
+            speculation.suffix_decoding_max_spec_factor,
+            speculation.suffix_decoding_min_token_prob,
+        )
+    ]

@@ -5,8 +5,9 @@ A client's answers draft nobody else's, because how many drafts are accepted wou
 decides who shares. A sequence without a key neither reads nor adds.
 """
 
+import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 
 import numpy
@@ -14,7 +15,7 @@ import numpy
 from ...protocol.messages import NewSlot
 from .answer_pages import AnswerPages
 from .matches import LONGEST, VOTERS, WALK, longest, vote
-from .proposer import Guess, Look
+from .proposer import NOTHING, Guess, Look
 
 _PROMPT_END = 16  # tokens of the prompt that are kept with an answer, so that its beginning is found as well
 _SURE = 3  # matches of the greatest length in the own text, at which others' answers aren't searched
@@ -23,10 +24,21 @@ _SURE = 3  # matches of the greatest length in the own text, at which others' an
 class Suffix:
     name = "suffix"
 
-    def __init__(self, most_bytes: int = 64 << 20, min_token_prob: float = 0.05) -> None:
-        """`most_bytes`: of finished answers; with 0 none are kept. `min_token_prob`: of a whole guess, at least."""
+    def __init__(
+        self,
+        max_tree_depth: int = 64,
+        max_cached_requests: int | None = None,
+        max_spec_factor: float = math.inf,
+        min_token_prob: float = 0.1,
+        most_bytes: int = 64 << 20,
+    ) -> None:
+        """Take vLLM's parameters: tokens of match and drafts, finished answers that are kept (None: as many as there
+        is memory for), drafts for each matching token, and how likely a whole guess is to be right, at least.
+        """
+        self._max_tree_depth = max_tree_depth
+        self._max_spec_factor = max_spec_factor
         self._min_token_prob = min_token_prob
-        self._answers = AnswerPages(most_bytes) if most_bytes else None
+        self._answers = AnswerPages(most_bytes, max_cached_requests) if max_cached_requests != 0 else None
         self._texts: dict[int, _Text] = {}
 
     def enter(self, slot: int, new: NewSlot) -> None:
@@ -46,17 +58,25 @@ class Suffix:
             text = _Text(text.store, text.kept_from)
         self._texts[look.slot] = text
         text.extend(look.tokens)
-        last, most = text.tokens[-LONGEST:], look.most
+        last = text.tokens[-LONGEST:]
         end = int.from_bytes(last.tobytes(), "little")
-        own = longest(text.tokens, text.places(), end)
-        if self._answers is None or not text.store or (len(own) >= _SURE and own[_SURE - 1][0] == LONGEST):
-            return vote([(length, text.following(place, most)) for length, place in own], most, self._min_token_prob)
-        others = self._answers.matches(text.store, last, end)
-        found = [(length, place, text.following) for length, place in own]
-        found += [(length, place, self._answers.following) for length, place in others]
-        found.sort(key=itemgetter(0), reverse=True)
+        found = [(length, place, text.following) for length, place in longest(text.tokens, text.places(), end)]
+        if self._answers is not None and text.store and not _is_sure(found):
+            others = self._answers.matches(text.store, last, end)
+            found += [(length, place, self._answers.following) for length, place in others]
+            found.sort(key=itemgetter(0), reverse=True)
+        if not found:
+            return NOTHING
+        most = self._most(look.most, found[0][0])
         voters = [(length, following(place, most)) for length, place, following in found[:VOTERS]]
         return vote(voters, most, self._min_token_prob)
+
+    def _most(self, room: int, length: int) -> int:
+        return max(0, min(room, self._max_tree_depth - length, int(min(room, self._max_spec_factor * length))))
+
+
+def _is_sure(found: list[tuple[int, int, Callable[[int, int], list[int]]]]) -> bool:
+    return len(found) >= _SURE and found[_SURE - 1][0] == LONGEST
 
 
 class _Text:
