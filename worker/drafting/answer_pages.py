@@ -33,6 +33,7 @@ class AnswerPages:
         num_pages = max(2, most_bytes // (_BYTES_PER_TOKEN * _PAGE))
         # Zeros take no memory before they are overwritten.
         self._tokens = _zeros(num_pages * _PAGE)
+        self._bytes = self._tokens.data.cast("B")
         self._earlier = _zeros(num_pages * _PAGE)  # 0, where no answer is, ends a chain
         self._owners: list[_Shelf | None] = [None] * num_pages
         self._ages = array("q", bytes(8 * num_pages))  # the greater, the later the page was begun
@@ -118,7 +119,7 @@ class AnswerPages:
         shelf = self._shelves.get(key)
         if shelf is None or last[-_ORDER] == _NOTHING:
             return []
-        return [each for each in longest(self._tokens, self._places(shelf, last), end) if each[0] >= _ORDER]
+        return [each for each in longest(self._bytes, self._places(shelf, last), end) if each[0] >= _ORDER]
 
     def _places(self, shelf: "_Shelf", last: "array[int]") -> Iterator[int]:
         """Yield the places of a shelf whose hash is that of the last tokens, from the latest on."""

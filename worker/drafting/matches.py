@@ -5,10 +5,7 @@ second draft on only those vote that had the drafts before it, so the likelihood
 are longer by these drafts.
 """
 
-from array import array
 from collections.abc import Iterable
-
-import numpy
 
 from .proposer import Guess
 
@@ -21,16 +18,15 @@ _ENOUGH = 4  # matches of the greatest length: the walk begins with the latest o
 _DOUBT = 6.0
 
 
-def longest(tokens: "array[int] | numpy.ndarray", places: Iterable[int], end: int) -> list[tuple[int, int]]:
+def longest(tokens: memoryview, places: Iterable[int], end: int) -> list[tuple[int, int]]:
     """Return how many of a text's last tokens stand before a place, and the place; the longest first, then the latest.
 
-    `end` is the number that the last tokens are, read as bytes. With it the first token that differs is a bit.
+    `tokens` are bytes. So are the last tokens, read as the number `end`: with it the first token that differs is a bit.
     """
     found: list[tuple[int, int]] = []
     num_longest = 0
-    stored = memoryview(tokens).cast("B")
     for place in places:
-        difference = int.from_bytes(stored[(place - LONGEST) * 4 : place * 4], "little") ^ end
+        difference = int.from_bytes(tokens[(place - LONGEST) * 4 : place * 4], "little") ^ end
         found.append((LONGEST - 1 - (difference.bit_length() - 1) // 32, place))
         num_longest += not difference
         if num_longest == _ENOUGH:

@@ -19,6 +19,8 @@ from .proposer import NOTHING, Guess, Look
 
 _PROMPT_END = 16  # tokens of the prompt that are kept with an answer, so that its beginning is found as well
 _SURE = 3  # matches of the greatest length in the own text, at which others' answers aren't searched
+# The length of a match, its place, and what returns so many tokens from a place on.
+_Voter = tuple[int, int, Callable[[int, int], list[int]]]
 
 
 class Suffix:
@@ -60,7 +62,8 @@ class Suffix:
         text.extend(look.tokens)
         last = text.tokens[-LONGEST:]
         end = int.from_bytes(last.tobytes(), "little")
-        found = [(length, place, text.following) for length, place in longest(text.tokens, text.places(), end)]
+        own = longest(memoryview(text.tokens).cast("B"), text.places(), end)
+        found: list[_Voter] = [(length, place, text.following) for length, place in own]
         if self._answers is not None and text.store and not _is_sure(found):
             others = self._answers.matches(text.store, last, end)
             found += [(length, place, self._answers.following) for length, place in others]
@@ -75,7 +78,7 @@ class Suffix:
         return max(0, min(room, self._max_tree_depth - length, int(min(room, self._max_spec_factor * length))))
 
 
-def _is_sure(found: list[tuple[int, int, Callable[[int, int], list[int]]]]) -> bool:
+def _is_sure(found: list[_Voter]) -> bool:
     return len(found) >= _SURE and found[_SURE - 1][0] == LONGEST
 
 
