@@ -65,7 +65,9 @@ def test_beams_are_those_of_transformers(llm, reference, number, options):
     for prompt, output in zip(prompts, outputs, strict=True):
         expected = reference(prompt, width, **options)
         assert [beam.token_ids for beam in output.outputs] == [answer for answer, _ in expected], prompt
-        assert [beam.score for beam in output.outputs] == pytest.approx([score for _, score in expected], abs=1e-4)
+        assert [beam.score for beam in output.outputs] == pytest.approx(
+            [score for _, score in expected], rel=1e-6, abs=1e-4
+        )
 
 
 def test_a_beam_says_how_it_ended_what_it_weighs_and_its_text(llm):
