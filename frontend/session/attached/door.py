@@ -47,7 +47,7 @@ class AttachedDoor:
             said=list(prompt.said),
             seed=prompt.seed,
             delta_tokens=prompt.delta_tokens,
-            expected=list(prompt.expected),
+            expected=[packed[: 4 * self.attached.plan.max_model_len] for packed in prompt.expected],
         )
         request = AttachedRequest(prompt, wire, notify)
         try:
