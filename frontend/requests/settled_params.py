@@ -89,9 +89,7 @@ class ParamsSettler:
             raise LimitError(
                 f"prediction has {length:,} characters, and the limit is {most:,} (option limit_prompt_chars)."
             )
-        speculation = self._config.speculative_config
-        is_off = speculation is not None and speculation.method == "off"
-        return b"" if is_off else column(self.spelled(params.prediction))
+        return column(self.spelled(params.prediction)) if self._config.drafts else b""
 
     def spelled(self, text: str) -> list[int]:
         """A text in the model's tokens; empty if the tokenizer has some that the model lacks, and so never writes."""

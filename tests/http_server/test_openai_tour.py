@@ -72,15 +72,15 @@ def test_a_prediction_changes_no_answer_and_only_drafts_that_came_true_are_part_
         chat(prediction={"type": "picture", "content": "5"})
 
 
-def test_usage_has_the_counts_of_all_drafts_and_no_word_of_them_if_there_were_none():
+def test_usage_has_the_counts_of_drafts_only_for_a_request_with_a_prediction():
     tally = Tally()
-    answers = [Samples([CompletionOutput(token_ids=[1, 2, 3])]) for _ in range(2)]
-    metrics = [RequestMetrics(0.0, num_draft_tokens=5, num_accepted_tokens=2), RequestMetrics(0.0)]
-    tally.add(0, RequestOutput("0", None, [1], answers[1], metrics=metrics[1]))
+    answer, metrics = CompletionOutput(token_ids=[1]), RequestMetrics(0.0, num_draft_tokens=5, num_accepted_tokens=2)
+    for prompt in range(2):
+        tally.add(prompt, RequestOutput("", None, [1], Samples([answer]), metrics=metrics))
     assert tally.usage.completion_tokens_details is msgspec.UNSET
-    tally.add(1, RequestOutput("1", None, [1], answers[0], metrics=metrics[0]))
+    tally.tells_of_drafts = True
     assert tally.usage.completion_tokens_details == CompletionDetails(
-        accepted_prediction_tokens=2, rejected_prediction_tokens=3
+        accepted_prediction_tokens=4, rejected_prediction_tokens=6
     )
 
 

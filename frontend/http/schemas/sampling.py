@@ -168,8 +168,8 @@ class PromptDetails(msgspec.Struct, kw_only=True):
 
 
 class CompletionDetails(msgspec.Struct, kw_only=True):
-    """How many drafted tokens came true, be they from the request's `prediction` or found by the server. Only accepted
-    ones are part of the answer, and of `completion_tokens`."""
+    """How many drafts came true, in a request with a `prediction`; the server may have found some of them itself. Only
+    accepted ones are part of the answer, and of `completion_tokens`."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
@@ -180,7 +180,7 @@ class Usage(msgspec.Struct, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails | UnsetType = UNSET  # if there were drafts
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET  # if a prediction was given and there were drafts
 
 
 class PromptLogprob(msgspec.Struct, kw_only=True):
