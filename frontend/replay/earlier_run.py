@@ -28,10 +28,10 @@ _JOURNAL = ".journal"
 
 
 class Found(NamedTuple):
-    """An answer, with the number of its row, and where it is."""
+    """An answer, with the number of its row and its offset in the file."""
 
     row: int
-    place: int
+    offset: int
     answer: EarlierAnswer | None  # None if there is none in the line
 
 
@@ -39,7 +39,7 @@ class EarlierRun(Protocol):
     num_rows: int  # once all answers have been read
 
     def answers(self) -> Iterator[Found]: ...
-    def at(self, place: int) -> EarlierAnswer | None: ...
+    def at(self, offset: int) -> EarlierAnswer | None: ...
     def close(self) -> None: ...
 
 
@@ -72,9 +72,9 @@ class JournalAnswers:
             elif isinstance(record, Head):
                 self.num_rows = record.num_rows
 
-    def at(self, place: int) -> EarlierAnswer | None:
+    def at(self, offset: int) -> EarlierAnswer | None:
         with self._lock:
-            record = unpacked(record_at(self._file, place))
+            record = unpacked(record_at(self._file, offset))
         return EarlierAnswer.of(record.line, record.token_ids) if isinstance(record, Answered) else None
 
     def close(self) -> None:
@@ -88,17 +88,17 @@ class FileAnswers:
         self._lock = threading.Lock()
 
     def answers(self) -> Iterator[Found]:
-        place = 0
+        offset = 0
         self._file.seek(0)
-        while line := self._file.readline():
+        while line := self._file.readline(LONGEST_LINE):
             if line.strip():
-                yield Found(self.num_rows, place, EarlierAnswer.of(line))
+                yield Found(self.num_rows, offset, EarlierAnswer.of(line))
                 self.num_rows += 1
-            place += len(line)
+            offset += len(line)
 
-    def at(self, place: int) -> EarlierAnswer | None:
+    def at(self, offset: int) -> EarlierAnswer | None:
         with self._lock:
-            self._file.seek(place)
+            self._file.seek(offset)
             line = self._file.readline(LONGEST_LINE)
         return EarlierAnswer.of(line)
 

@@ -19,32 +19,32 @@ class AnswerIndex:
 
     def __init__(self) -> None:
         self.num_answers = 0
-        self._places = array("Q")  # by number: where the answer is, plus one; 0 if there is none
+        self._offsets = array("Q")  # by number: where the answer is, plus one; 0 if there is none
         self._keys = array("Q")
         self._sorted = numpy.empty(0, numpy.uint64)
 
-    def add(self, number: int, place: int, keys: Iterable[int]) -> None:
+    def add(self, number: int, offset: int, keys: Iterable[int]) -> None:
         """Add an answer; a later one with the same number replaces it."""
         if number > _LOWER_HALF:
             return
-        if number >= len(self._places):
+        if number >= len(self._offsets):
             # An eighth more than is needed, so that a long file isn't copied again and again.
-            self._places.frombytes(bytes(8 * (number + 1 - len(self._places) + (len(self._places) >> 3))))
-        self.num_answers += not self._places[number]
-        self._places[number] = place + 1
+            self._offsets.frombytes(bytes(8 * (number + 1 - len(self._offsets) + (len(self._offsets) >> 3))))
+        self.num_answers += not self._offsets[number]
+        self._offsets[number] = offset + 1
         self._keys.extend(key & ~_LOWER_HALF | number for key in keys)
 
     def sort(self) -> None:
         self._sorted = numpy.frombuffer(self._keys, numpy.uint64)
-        self._sorted.sort()  # in place
+        self._sorted.sort()  # without a copy
 
-    def place(self, number: int) -> int | None:
+    def offset(self, number: int) -> int | None:
         """Where the answer with this number is."""
-        return self._places[number] - 1 if number < len(self._places) and self._places[number] else None
+        return self._offsets[number] - 1 if number < len(self._offsets) and self._offsets[number] else None
 
-    def places(self) -> Iterable[int]:
+    def offsets(self) -> Iterable[int]:
         """Where the answers are, in the order of their numbers."""
-        return (place - 1 for place in self._places if place)
+        return (offset - 1 for offset in self._offsets if offset)
 
     def find(self, key: int, number: int | None = None) -> list[int]:
         """Where the first answers with this key are. If the one with this number is among them, it comes first."""
@@ -54,8 +54,8 @@ class AnswerIndex:
         found = (self._sorted[first : min(end, first + _MOST_FOUND)] & numpy.uint64(_LOWER_HALF)).tolist()
         if number is not None and (same := self._at(start | number)) < end and self._sorted[same] == start | number:
             found.insert(0, number)
-        places = (self.place(each) for each in dict.fromkeys(found))
-        return [place for place in places if place is not None]
+        offsets = (self.offset(each) for each in dict.fromkeys(found))
+        return [offset for offset in offsets if offset is not None]
 
     def _at(self, value: int, *, is_after: bool = False) -> int:
         return int(numpy.searchsorted(self._sorted, numpy.uint64(value), "right" if is_after else "left"))

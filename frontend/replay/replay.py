@@ -1,12 +1,13 @@
 """`Replay`: finds what an earlier run answered to a prompt, as the tokens that this run is expected to say.
 
 They are drafts: each is checked as it is computed, so a wrong guess costs a little time, and never changes an answer.
-A prompt's answer is that of the same `custom_id` or `id`, else that of the same prompt, else the one in the same place
+A prompt's answer is that of the same `custom_id` or `id`, else that of the same prompt, else the one in the same line
 of a file with as many lines.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,8 @@ class Replay:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read the file once; raises if it has no answers."""
         self.name = os.fspath(path)
-        self.num_asked = self.num_found = 0
-        self._asked = Bits()  # rows
+        self.num_lines = self.num_found = 0
+        self._rows = Bits()  # whose answers were looked for
         self._has_names = False
         self._run = opened(Path(os.path.expanduser(path)))
         self._index = AnswerIndex()
@@ -47,12 +48,12 @@ class Replay:
 
     def _read(self) -> None:
         try:
-            for row, place, answer in self._run.answers():
+            for row, offset, answer in self._run.answers():
                 if answer is None:
                     self._num_others += 1
                     continue
                 self._has_names |= answer.name is not None
-                self._index.add(row, place, answer.keys)
+                self._index.add(row, offset, answer.keys)
         except PenstockError:  # a damaged end; what stands before it can be used
             if not self._index.num_answers:
                 raise
@@ -68,8 +69,8 @@ class Replay:
         self._vocab_size = vocab_size
         self._tokenizer = tokenizer  # which a client of the daemon reads only where it meets a text without tokens
         self._special: frozenset[int] | None = None
-        for place in islice(self._index.places(), _TRIED):
-            answer = self._at(place)
+        for offset in islice(self._index.offsets(), _TRIED):
+            answer = self._at(offset)
             for said in [] if answer is None else answer.samples():
                 tokens = [token for token in said if isinstance(token, int)]
                 if wrong := [token for token in tokens if not 0 <= token < vocab_size]:
@@ -81,7 +82,8 @@ class Replay:
     def prepare(self, prompts: Sequence[ParsedPrompt]) -> None:
         """Give the prompts that have none what they are expected to be answered."""
         for prompt in prompts:
-            prompt.expected = prompt.expected or self.expected(prompt)
+            with suppress(Exception):  # of a value whose own methods fail: the door refuses it
+                prompt.expected = prompt.expected or self.expected(prompt)
 
     def expected(
         self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
@@ -91,8 +93,8 @@ class Replay:
             return []
         found = next(self._found(prompt, name, row, num_rows), None)
         tokens = [] if found is None else [self._packed(said) for said in found.samples()[: prompt.params.n]]
-        if row is not None and not self._asked.put(row, True):
-            self.num_asked += 1
+        if row is not None and not self._rows.put(row, True):
+            self.num_lines += 1
             self.num_found += any(tokens)
         return tokens if any(tokens) else []
 
@@ -103,18 +105,18 @@ class Replay:
         messages = prompt.messages if prompt.conversation is None else prompt.conversation.messages
         keys += keys_of_prompt(prompt.text, prompt.token_ids, messages)
         for key in keys:
-            for place in self._index.find(key, row):
-                if (answer := self._at(place)) is not None and key in answer.keys:
+            for offset in self._index.find(key, row):
+                if (answer := self._at(offset)) is not None and key in answer.keys:
                     yield answer
         may_pair = num_rows == self._run.num_rows and (name is None or not self._has_names)
-        same_row = self._index.place(row) if row is not None and may_pair else None
+        same_row = self._index.offset(row) if row is not None and may_pair else None
         if same_row is not None and (answer := self._at(same_row)) is not None:
             yield answer
 
-    def _at(self, place: int) -> EarlierAnswer | None:
-        """The answer at a place; None if the file has been changed or closed meanwhile."""
+    def _at(self, offset: int) -> EarlierAnswer | None:
+        """The answer at an offset; None if the file has been changed or closed meanwhile."""
         try:
-            return self._run.at(place)
+            return self._run.at(offset)
         except (OSError, ValueError, PenstockError, msgspec.MsgspecError):
             return None
 
@@ -141,8 +143,8 @@ class Replay:
 
     def summary(self) -> str:
         """How many lines of a job had an earlier answer."""
-        others = f" ({self._num_others:,} lines there have no answer)" if self._num_others else ""
-        return f"replay: {self.num_found:,} of {self.num_asked:,} lines found in {self.name}{others}"
+        others = f", where {self._num_others:,} have no answer" if self._num_others else ""
+        return f"replay: {self.num_found:,} of {self.num_lines:,} lines found in {self.name}{others}"
 
     def close(self) -> None:
         self._run.close()
