@@ -170,13 +170,18 @@ class States(GroupMemory[StateTable]):
         return child, (copy,), (source, copy)
 
     def publish(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
+        # A row with drafts may have ended where a state is kept. Then the sequence's next row reads it, so it isn't
+        # free yet.
+        self._publish(sequence, table, min(num_tokens, sequence.num_computed - sequence.num_doubtful - 1))
+
+    def _publish(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         while table.unnamed and table.unnamed[0][0] <= num_tokens:
             position, state = table.unnamed.pop(0)
             self._name(table, position, state, self._key_at(sequence, position))
             self.pool.release([state])
 
     def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
-        self.publish(sequence, table, num_tokens)
+        self._publish(sequence, table, num_tokens)
         position = sequence.num_computed
         if sequence.num_begun:  # some layers have written beyond that position
             self._drop_unfinished(sequence)
@@ -228,7 +233,7 @@ class States(GroupMemory[StateTable]):
     def _keep(self, sequence: Sequence, table: StateTable) -> None:
         """Keep the state that the sequence continues from."""
         position, state = table.start, table.before
-        if position > sequence.num_known:
+        if position >= sequence.num_known:  # equal: written by this step, and perhaps first read by the next one
             table.unnamed.append((position, state))
         else:
             self._kept.append(Kept(state, position, self._key_at(sequence, position), table, sequence))

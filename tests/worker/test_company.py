@@ -205,7 +205,8 @@ def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
     for seed in range(3):
         engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=300, **room)
         draft_erratically(engine.runner, seed)
-        assert engine.run(*expecting(prompts(model), alone)) == alone
+        for first_id in (0, 100):  # then with prefixes found
+            assert engine.run(*expecting(requests(first_id, len(prompts(model))), alone)) == alone
         engine.scheduler.check()
         drafted += engine.scheduler.counters.draft_tokens
         accepted += engine.scheduler.counters.accepted_tokens
