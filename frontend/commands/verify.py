@@ -17,8 +17,9 @@ from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
 from ..console.printable import on_one_line
 from ..requests.receipt import Receipt
-from ..verify.judging import judged
-from ..verify.lines import from_file, model_of, opened
+from ..session.session import Session
+from ..verify.judging import seeing_prompts, verdicts
+from ..verify.lines import LedBodies, from_file, opened
 from .shared.loading import load
 from .shared.model_options import checked_options, require_model
 from .shared.options import add_options, add_verbose, obey_verbose
@@ -47,23 +48,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     obey_verbose(arguments)
     with opened(arguments.file) as file:
-        model, receipt = model_of(from_file(file, arguments.file), arguments.file, arguments.model)
-    arguments.model = model
-    config, options, _ = checked_options(arguments, parser)
-    require_model(config)
-    if config.connect == "never":
-        options = {**options_of(config.model, receipt), **options}
-    counts: Counter[str] = Counter()
-    with orderly_termination(), load(config.model, options) as llm:
-        for verdict in judged(llm._session, arguments.file, arguments.input):
-            counts[verdict.status] += 1
-            if arguments.json:
-                print(verdict.to_json(), flush=True)
-            elif verdict.status != "proved":
-                print(on_one_line(f"{verdict.custom_id}: {verdict.sentence}"), flush=True)
+        led = LedBodies.of(from_file(file, arguments.file), arguments.file, arguments.model)
+        arguments.model = led.model
+        config, options, _ = checked_options(arguments, parser)
+        require_model(config)
+        if config.connect == "never":
+            options = {**options_of(config.model, led.receipt), **options}
+        with orderly_termination(), load(config.model, options) as llm:
+            counts = _shown(llm._session, led, arguments)
     if not arguments.json:
         print(f"{counts['proved']:,} proved, {counts['differs']:,} differ, {counts['not judged']:,} not judged.")
     return 0 if set(counts) == {"proved"} else 1
+
+
+def _shown(session: Session[Any], led: LedBodies, arguments: argparse.Namespace) -> Counter[str]:
+    """Print the verdicts, and count them."""
+    counts: Counter[str] = Counter()
+    prompts = seeing_prompts(session, arguments.file, arguments.input) if arguments.input is not None else {}
+    for verdict in verdicts(session, led.bodies, prompts):
+        counts[verdict.status] += 1
+        if arguments.json:
+            print(verdict.to_json(), flush=True)
+        elif verdict.status != "proved":
+            print(on_one_line(f"{verdict.custom_id}: {verdict.sentence}"), flush=True)
+    return counts
 
 
 def options_of(model: str, receipt: Receipt) -> dict[str, Any]:

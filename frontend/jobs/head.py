@@ -31,7 +31,6 @@ def facts_of_model(session: Session[Any]) -> dict[str, str]:
     return {
         **facts_of(plan, config, *session.model_folders),
         **{f"adapter {name}": digest_of_adapter(Path(path)) for name, path in session.adapters.folders().items()},
-        "max_model_len": str(plan.max_model_len),
         "model's sampling defaults": _json(session.door.defaults),
     }
 

@@ -38,6 +38,7 @@ def facts_of(plan: MemoryPlan, config: EngineConfig, folder: Path, tokenizer_fol
         "version of the kernels": plan.kernels_digest,
         "dtype": plan.dtype,
         "KV cache": plan.kv_dtype,
+        "max_model_len": str(plan.max_model_len),
         **facts_of_options(config),
     }
 

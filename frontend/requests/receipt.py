@@ -34,8 +34,9 @@ PREFIX = "pr1_"
 SEPARATOR = "."  # between the receipts of a body that answers several prompts
 # These facts may differ: whether the answer then differs is what is to be found out.
 VERSIONS = ("Penstock's version", "version of the kernels")
-# And these options, which only refuse requests.
-_LIMITS = ("option limit_", "option enable_logprob")
+# And these limits, which only refuse requests, or are in the parameters.
+MAX_LENGTH = "max_model_len"
+_LIMITS = (MAX_LENGTH, "option limit_", "option enable_logprob")
 _SUM_BYTES = 8
 _MOST_BYTES = 16 << 20  # unpacked
 _MOST_BESIDE_IDS = 1 << 20  # so that a few bytes don't become millions of objects

@@ -18,8 +18,9 @@ from ...protocol.outputs import RequestOutput
 from ..requests.receipt import VERSIONS, ClaimedPrompt, Receipt
 from ..requests.request import Request
 from ..session.session import Session
-from .bodies import Answered, difference, foreign_question
+from .bodies import Answered, difference
 from .lines import ClaimedBody, from_file, from_outputs, given_prompts, opened
+from .repeated import foreign_parameter, foreign_question
 from .verdict import Verdict
 
 # The places of a sample and of a token in a path to one of their figures.
@@ -38,12 +39,7 @@ def judged(session: Session[Any], answers: Any, source: Source | None = None) ->
     if source is not None and not (is_file and isinstance(source, str | os.PathLike)):
         raise RequestError("input must be the path of the file that was answered, and goes with a path of answers.")
     if isinstance(answers, str | os.PathLike):
-        prompts: Mapping[str, Any] = {}
-        if source is not None:
-            with opened(answers) as file:
-                bodies = from_file(file, os.fspath(answers))
-                seeing = {body.name for body in bodies if any(receipt.media for receipt in body.receipts)}
-            prompts = given_prompts(source, session, seeing)
+        prompts = seeing_prompts(session, answers, source) if source is not None else {}
         with opened(answers) as file:
             yield from verdicts(session, from_file(file, os.fspath(answers)), prompts)
         return
@@ -51,6 +47,14 @@ def judged(session: Session[Any], answers: Any, source: Source | None = None) ->
     if not isinstance(several, Iterable):
         raise RequestError(f"outputs must be RequestOutputs or a path, not {type(answers).__name__}.")
     yield from verdicts(session, from_outputs(several))
+
+
+def seeing_prompts(session: Session[Any], answers: Source, source: Source) -> Mapping[str, Any]:
+    """The prompts of a file that was answered, for those answers, looked through first, that need their media."""
+    with opened(answers) as file:
+        bodies = from_file(file, os.fspath(answers))
+        names = {body.name for body in bodies if any(receipt.media for receipt in body.receipts)}
+    return given_prompts(source, session, names)
 
 
 def verdicts(
@@ -105,14 +109,18 @@ def _verdict(session: Session[Any], claimed: ClaimedBody, outputs: list[RequestO
     except ValueError:  # another number of prompts or samples than the form has
         return Verdict("differs", claimed.name, "its receipts are of another kind of answer")
     if found is None:
-        return _of_question(session, claimed) or Verdict("proved", claimed.name)
+        return _of_request(session, claimed) or Verdict("proved", claimed.name)
     sample, place = _SAMPLE.search(found.path), _TOKEN.search(found.path)
     number, position = int(sample[1]) if sample else 0, int(place[1]) if place else None
     return Verdict("differs", claimed.name, found.path, number, position, found.had, found.expected)
 
 
-def _of_question(session: Session[Any], claimed: ClaimedBody) -> Verdict | None:
+def _of_request(session: Session[Any], claimed: ClaimedBody) -> Verdict | None:
+    """What a body repeats of another request than its receipts have."""
     for receipt in claimed.receipts:
+        if (found := foreign_parameter(claimed.body, receipt)) is not None:
+            reason = f"{found.path}: the receipt has another"
+            return Verdict("differs", claimed.name, reason, had=found.had, draws=found.expected)
         if (foreign := foreign_question(claimed.body, receipt, session.tokenizer)) is not None:
             place, had = foreign
             return Verdict("differs", claimed.name, f"{place}: the receipt is of another question", had=had)

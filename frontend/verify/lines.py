@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -53,22 +55,34 @@ def from_outputs(outputs: Iterable[RequestOutput]) -> Iterator[ClaimedBody]:
         yield _of_body(str(number), output.to_dict())
 
 
-def model_of(bodies: Iterable[ClaimedBody], name: str, given: str | None) -> tuple[str, Receipt]:
-    """The given model, or the one that all bodies name; and the first receipt."""
-    first: Receipt | None = None
-    models = set() if given is None else {given}
-    for each in bodies:
-        if each.receipts:
-            first = first or each.receipts[0]
-            models |= {each.model} if each.model and given is None else set()
-        if first is not None and given is not None:
-            break
-    if first is None:
+class LedBodies(NamedTuple):
+    """Bodies, and what the first one that has a receipt says about all of them."""
+
+    model: str
+    receipt: Receipt
+    bodies: Iterator[ClaimedBody]
+
+    @classmethod
+    def of(cls, bodies: Iterator[ClaimedBody], name: str, given: str | None) -> "LedBodies":
+        """`given` is the model that is to judge them; without it the first body's is, and only those that don't name
+        another one are judged."""
+        before: list[ClaimedBody] = []
+        for body in bodies:
+            before.append(body if body.receipts else body._replace(body={}))  # of which nothing else is wanted
+            if not body.receipts:
+                continue
+            if (model := given or body.model) is None:
+                raise ConfigError(f"{name} names no model. Give --model.")
+            every = chain(before, bodies)
+            return cls(model, body.receipts[0], every if given else map(partial(_only_of, model), every))
         raise ConfigError(f"{name} has no answer with a receipt. `penstock batch --receipt` adds them.")
-    if len(models) != 1:
-        found = f"several models ({', '.join(sorted(models)[:3])})" if models else "no model"
-        raise ConfigError(f"{name} names {found}. Give --model.")
-    return models.pop(), first
+
+
+def _only_of(model: str, body: ClaimedBody) -> ClaimedBody:
+    if not body.receipts or body.model in (None, model):
+        return body
+    reason = f"its model is {body.model}, and that of the first answer {model}; --model names one for all"
+    return ClaimedBody(body.name, body.body, [], reason)
 
 
 def given_prompts(source: str | os.PathLike[str], session: Session[Any], names: Set[str]) -> dict[str, Any]:

@@ -144,6 +144,17 @@ def test_answers_over_http_and_to_scripts_are_proved_by_daemon_and_tree(daemon, 
         ("completions", {"prompt": "One", "max_tokens": 9, "stream": True}),
         ("responses", {"input": "Say hello.", "max_output_tokens": 9}),
     ]
+    flat = [{"type": "function", **weather}, {"type": "function", "name": "search", "parameters": None}]
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}
+    choices = [None, "none", "required", {"type": "function", "name": "weather"}, allowed]
+    repeated = {
+        "input": "Say hello.",
+        "instructions": "Be brief.",
+        "max_output_tokens": 40,
+        "tools": flat,
+        "top_p": 0.9,
+    }
+    sent += [("responses", {**repeated, "tool_choice": choice}) for choice in choices]
     server = f"{daemon.status().http}/v1"
     replies = [httpx.post(f"{server}/{path}", json={**asked, **own}, timeout=60).text for path, own in sent]
     chunks = [json.loads(line[6:]) for line in replies.pop(5).splitlines() if line.startswith("data: {")]
@@ -153,7 +164,12 @@ def test_answers_over_http_and_to_scripts_are_proved_by_daemon_and_tree(daemon, 
     outputs = attached.generate(PROMPTS, params, use_tqdm=False) + private.generate(PROMPTS, params, use_tqdm=False)
     for llm in (attached, private):
         verdicts = llm.verify(tmp_path / "bodies.jsonl") + llm.verify(outputs)
-        assert [verdict.sentence for verdict in verdicts] == ["proved"] * (6 + 8)
+        assert [verdict.sentence for verdict in verdicts] == ["proved"] * (6 + 5 + 8)
+    changed = {**json.loads(replies[-1]), "instructions": "Be rude."}
+    (tmp_path / "changed.jsonl").write_text(json.dumps(changed) + "\n" + json.dumps({**changed, "top_p": 1.0}))
+    assert [verdict.reason for verdict in private.verify(tmp_path / "changed.jsonl")] == [
+        "instructions: the receipt is of another question", "top_p: the receipt has another"
+    ]  # fmt: skip
     text = outputs[0].outputs.text
     outputs[0].outputs[0].text += "!"
     [verdict] = asyncio.run(_verified(daemon, outputs[:1]))

@@ -4,15 +4,17 @@ import base64
 import io
 import json
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 from builders.cases import for_each
 
 from penstock.frontend.commands.verify import options_of
 from penstock.frontend.requests.prompts import of_receipt
-from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, _sum, packed_ids, params_of
-from penstock.frontend.verify.bodies import foreign_question
-from penstock.frontend.verify.lines import from_file
+from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, View, _sum, packed_ids, params_of
+from penstock.frontend.verify.lines import LedBodies, from_file
+from penstock.frontend.verify.repeated import foreign_parameter, foreign_question
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.parameters.sampling import SamplingParams
 
@@ -73,6 +75,59 @@ def test_a_receipt_knows_nothing_of_predictions():
     assert params_of(predicted, predicted, 1) == params_of(plain, plain, 1)
 
 
+def test_a_file_is_read_once_and_answers_of_another_model_than_the_first_are_not_judged():
+    lines = ["not JSON", line(receipt().text()), line(receipt().text()).replace("pocket", "other")]
+    led = LedBodies.of(from_file(io.BytesIO("\n".join(lines).encode()), "lines"), "lines", None)
+    assert led.model == "pocket" and led.receipt == receipt()
+    bodies = list(led.bodies)
+    assert [len(body.receipts) for body in bodies] == [0, 1, 0] and "its model is other" in bodies[2].reason
+    led = LedBodies.of(from_file(io.BytesIO("\n".join(lines).encode()), "lines"), "lines", "third")
+    assert led.model == "third" and [len(body.receipts) for body in led.bodies] == [0, 1, 1]
+
+
+TOOL = {"type": "function", "name": "weather", "description": None, "parameters": None, "strict": True}
+SEARCH = {**TOOL, "name": "search"}
+RESPONSE = {
+    "object": "response", "temperature": 1.0, "top_p": 0.9, "max_output_tokens": 90, "metadata": {"a": "b"},
+    "parallel_tool_calls": True, "tool_choice": "required", "tools": [TOOL, SEARCH],
+}  # fmt: skip
+ALLOWED = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "search"}]}
+
+
+def nested(*tools: dict) -> list[dict]:
+    return [{"type": "function", "function": {"name": tool["name"], "strict": True}} for tool in tools]
+
+
+def asked(facts: Mapping[str, str] = MappingProxyType({"max_model_len": "93"})) -> Receipt:
+    """With a prompt of three tokens, so that this length leaves 90."""
+    params = {"top_p": 0.9, "max_tokens": 90, "seed": 1, "temperature": 1.0}
+    return receipt(params=params, facts=dict(facts), tools=nested(TOOL, SEARCH), view=View(is_call=True))
+
+
+@for_each(
+    "change, place",
+    [
+        ({}, None), ({"temperature": 1}, None), ({"temperature": 0.8}, "temperature"), ({"top_p": 0.91}, "top_p"),
+        ({"top_p": None}, "top_p"), ({"max_output_tokens": 91}, None), ({"max_output_tokens": 89}, "max_output_tokens"),
+        ({"max_output_tokens": None}, None), ({"metadata": {}, "parallel_tool_calls": False}, None),
+        ({"tool_choice": "auto"}, "tool_choice"), ({"tool_choice": ALLOWED["tools"][0]}, "tool_choice"),
+        ({"tool_choice": ALLOWED}, "tool_choice"), ({"tool_choice": {**ALLOWED, "mode": "required"}}, "tools"),
+        ({"tools": [TOOL]}, "tools"), ({"tools": [TOOL, {**SEARCH, "description": "find"}]}, "tools"),
+        ({"tools": [TOOL, {**SEARCH, "strict": None}]}, "tools"), ({"tools": "all"}, "tools"),
+        ({"object": "chat.completion", "temperature": 7}, None),
+    ],
+)  # fmt: skip
+def test_a_parameter_that_a_response_repeats_must_be_the_receipts_if_it_decides_tokens(change, place):
+    found = foreign_parameter({**RESPONSE, **change}, asked())
+    assert (found and found.path) == place
+
+
+def test_a_limit_is_the_receipts_unless_the_models_length_has_cut_it():
+    body = {**RESPONSE, "max_output_tokens": 91}
+    assert foreign_parameter(body, asked({"max_model_len": "94"})).expected == 90
+    assert foreign_parameter(body, asked({})) is None  # an earlier receipt doesn't say
+
+
 class Letters:
     """A tokenizer for the test: an id for each letter."""
 
@@ -90,7 +145,8 @@ class Letters:
         ({"prompt": list(map(ord, "<user>What is 2 + 3?</user>"))}, None), ({"prompt": [1, 2]}, "prompt"),
         ({"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "What is 2 + 3?"}]}, None),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": "What was"}]}]}, "messages[0]"),
-        ({"object": "chat.completion"}, None),
+        ({"object": "response", "instructions": "What is"}, None),
+        ({"object": "response", "instructions": "Be rude."}, "instructions"), ({"object": "chat.completion"}, None),
     ],
 )  # fmt: skip
 def test_a_question_that_a_body_has_must_be_the_receipts(body, place):
