@@ -1,25 +1,26 @@
 """A loaded model as a batch sees it: the server's rules hold for its lines, and people's requests go first.
 
-A `BatchSession` is a view of the model's session. Its lines are judged like requests over HTTP, wait in the same
-threads, and have a lower priority than any request of a person.
+A `BatchSession` wraps the model's session. Its lines are judged like requests over HTTP, wait in the same threads, and
+have a lower priority than any request of a person.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from ....protocol.errors import ClosedError, RequestError
 from ....protocol.fields.rules import MOST
+from ....protocol.options.config import EngineConfig
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.door import Door
 from ...requests.pending_request import PendingRequest
 from ...requests.prompts import Conversation, Messages, ParsedPrompt, RenderedPrompt
 from ...requests.request import Notify, guarded
-from ...session.private import PrivateSession
-from ...session.session import LoraAdapters
+from ...session.session import LoraAdapters, Session
 from ...session.threads import Threads
 from ...session.tree.transport import TreeTransport
 from ..answers.errors import ApiError
@@ -35,20 +36,46 @@ Result = TypeVar("Result")
 _BELOW_PEOPLE = MOST // 2
 
 
-class BatchSession(PrivateSession):
+class BatchSession(Session[PendingRequest]):
+    transport: TreeTransport
+
     def __init__(self, model: LoadedModel, options: HttpOptions, owner: str, num_rows: Callable[[], int]) -> None:
         """`num_rows` returns how many lines may be in flight now."""
-        self.__dict__.update(vars(model.session))
+        session = model.session
+        self.config, self.plan, self.daemon, self.is_quiet = session.config, session.plan, None, session.is_quiet
+        self.transport, self.tokenizer = session.transport, session.tokenizer
         self._model = model
         self._options = options
         self._client = _client_of(owner)
         self._num_rows = num_rows
-        self.adapters = _OwnAdapters(self.adapters, model.lora_name)  # type: ignore[assignment]
-        self.door = BatchDoor(self.door.of(self._client), model, options, owner)  # type: ignore[assignment]
+        self.adapters = _OwnAdapters(session.adapters, model.lora_name)  # type: ignore[assignment]
+        self.door = BatchDoor(session.door.of(self._client), model, options, owner)  # type: ignore[assignment]
+
+    @property
+    def tree_config(self) -> EngineConfig:
+        return self._model.session.tree_config
+
+    @property
+    def model_folders(self) -> tuple[Path, Path]:
+        return self._model.session.model_folders
+
+    def wait_until_ready(self) -> None:
+        """Return at once: the model is loaded."""
 
     @property
     def window_size(self) -> int:
         return self._num_rows()
+
+    def render(
+        self,
+        conversation: Messages,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> str:
+        session = self._model.session
+        return session.render(conversation, chat_template, tools, add_generation_prompt, template_options)
 
     def render_batch(
         self,
@@ -63,7 +90,8 @@ class BatchSession(PrivateSession):
     def _rendered(
         self, messages: Messages, template: str | None, tools: Sequence[Any] | None, options: dict[str, Any]
     ) -> RenderedPrompt | RequestError:
-        threads = self.threads.templates if template is None else self.threads.request_templates
+        pools = self._model.session.threads
+        threads = pools.templates if template is None else pools.request_templates
 
         def render() -> RenderedPrompt:
             if template is None:
@@ -90,6 +118,8 @@ class _OwnAdapters(NamedTuple):
 
 class BatchDoor:
     """The door of a model with the server's rules before it."""
+
+    replay: None = None  # no client's batch has an earlier run
 
     def __init__(self, door: Door, model: LoadedModel, options: HttpOptions, owner: str) -> None:
         self._door = door
