@@ -16,7 +16,10 @@ from .step_costs import StepCosts
 _BINS = 32
 _DECAY = 0.998  # of what a bin has counted, with each count
 _PRIOR = 6.0  # counts that a proposer's own word is worth
-_OWN_PRIOR = 6.0  # likewise the word of all sequences about one of them
+# Of what it says, how much is believed at first. Those guesses are checked that seem best, so each mistake in their
+# favour costs something, and one against them little.
+_BELIEF = 0.8
+_OWN_PRIOR = 10.0  # counts that the word of all sequences about one of them is worth
 _OWN_DECAY = 0.95
 _LIKELIEST = 0.995
 _GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
@@ -34,8 +37,8 @@ class Calibration:
     def __init__(self) -> None:
         self._right = [0.0] * (_BINS + 1)
         self._seen = [0.0] * (_BINS + 1)
-        self._said = [_PRIOR * place / _BINS for place in range(_BINS + 1)]
-        self.found = [place / _BINS for place in range(_BINS + 1)]
+        self.found = [_BELIEF * place / _BINS for place in range(_BINS + 1)]
+        self._said = [_PRIOR * found for found in self.found]
 
     def count(self, place: int, num_right: int, num_seen: int) -> None:
         """Take in guesses of one step of likelihood."""
