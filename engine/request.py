@@ -103,6 +103,7 @@ class Sequence:
         "claim",
         "first_draft",
         "num_drafted",
+        "may_draft",
         "num_doubtful",
         "num_draft_tokens",
         "num_accepted_tokens",
@@ -157,6 +158,7 @@ class Sequence:
         self.claim = values(claims[sample]) if sample < len(claims) else None  # the tokens that it is claimed to say
         self.num_drafted = 0  # claimed tokens that the workers have with its history, and that are not drawn yet
         self.num_doubtful = 0  # drafts in flight: `num_computed` counts them, and some may turn out to be wrong
+        self.may_draft = True  # until a row of it with drafts has failed
         self.num_draft_tokens = 0  # checked so far
         self.num_accepted_tokens = 0  # of these
         self.first_draft = 0  # the position of the first one when it entered its slot

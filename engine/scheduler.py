@@ -73,8 +73,10 @@ class Scheduler:
         # From the first request whose answer is streamed, if prompts may be split:
         self.pace: Pace | None = None
         self.layers: LayeredChunks | None = None  # if workers can compute a chunk layer by layer
-        self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
-        plain = (self.sequences, self.running, self.waiting, self.publisher)
+        self.preemption = Preemption(
+            self.admission, self.waiting, self.running, self.cache, self.counters, self.in_flight
+        )
+        plain = (self.sequences, self.running, self.waiting, self.publisher, self.preemption.restart)
         self.plain = PlainDecoding(*plain)
         self.guided = GuidedDecoding(
             self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
@@ -82,7 +84,7 @@ class Scheduler:
         self.speculation: list[Speculation] = []  # one, if rows may have drafts
         if limits.rooms is not None:
             self.plain.speculation = Speculation(
-                limits.rooms, self.cache, self.counters, self.running.slots, self.publisher, self.preemption.preempt
+                limits.rooms, self.cache, self.counters, self.running.slots, self.publisher, self.preemption
             )
             self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)
@@ -200,7 +202,8 @@ class Scheduler:
             end = sequence.num_computed + 1
             if not sequence.is_running:  # it has left, or was preempted for an earlier one
                 continue
-            if sequence.num_doubtful and self.cache.is_at_bound(sequence):  # wait until its drafts are checked
+            # Before it waits for its last token, or takes blocks from others, its drafts are checked.
+            if sequence.num_doubtful and (end > self.cache.bound(sequence) or not self.cache.has_room(sequence, end)):
                 continue
             if self.cache.has_outgrown_its_stretch(sequence):
                 self.preemption.preempt(sequence)
@@ -281,15 +284,18 @@ class Scheduler:
 
     def _fail(self, step: ScheduledStep, failed: FailedRow) -> None:
         sequence = step.rows[failed.row]
-        if not sequence.has_ended:
-            self.cache.forget(sequence)
-            if sequence.media is not None:
-                self.encoder.forget(sequence)
-            if sequence.is_running:
-                self.running.leave(sequence, 0)
-            sequence.decoding.end(
-                sequence, SequenceEnded(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
-            )
+        if sequence.has_ended or sequence in step.dropped:
+            return
+        self.cache.forget(sequence)
+        if sequence.media is not None:
+            self.encoder.forget(sequence)
+        if self.plain.speculation is not None and self.plain.speculation.computes_again(step, failed.row):
+            return
+        if sequence.is_running:
+            self.running.leave(sequence, 0)
+        sequence.decoding.end(
+            sequence, SequenceEnded(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
+        )
 
     def check(self) -> None:
         """Raise unless blocks are conserved and every sequence is in exactly one state; tests call it after steps."""

@@ -59,8 +59,9 @@ class Allowance:
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked", "dropped",
-        "claimed", "rooms", "several", "drafts", "is_paced", "has_pause", "num_decodes", "encodes", "media",
-        "encoder_work", "layered", "layered_sequences", "layer_work", "spares", "disk", "_added", "_forked",
+        "claimed", "rooms", "several", "drafted", "drafts", "num_masks", "is_paced", "has_pause", "num_decodes",
+        "encodes", "media", "encoder_work", "layered", "layered_sequences", "layer_work", "spares", "disk", "_added",
+        "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -77,7 +78,10 @@ class ScheduledStep:
         self.claimed: dict[int, int] = {}  # how many tokens a row samples, if it has claimed ones
         self.rooms: dict[int, int] = {}  # how many drafts a row may compute besides, if any
         self.several: set[int] = set()  # rows with room that have drawn several tokens, once the result is here
+        self.drafted: set[int] = set()  # likewise that had drafts
         self.drafts: dict[int, array[int]] | None = None  # those of masked rows, once rank 0 has sent them
+        # How many masks a masked row has, if its grammar failed at the next: tokens beyond these don't count.
+        self.num_masks: dict[int, int] = {}
         self.is_paced = False  # prompts were held back for streamed answers
         self.has_pause = False  # and yet the step takes longer than they should wait
         self.num_decodes = 0  # rows before those of prompts

@@ -5,6 +5,7 @@ flight: their tokens for the sequence are dropped and sampled again under a mask
 """
 
 from array import array
+from collections.abc import Callable
 
 from ..admission.queue import WaitingQueue
 from ..counters import Counters
@@ -24,10 +25,11 @@ class CallDecoding(PlainDecoding):
         running: RunningBatch,
         waiting: WaitingQueue,
         publisher: Publisher,
+        restart: Callable[[Sequence], None],
         guided: GuidedDecoding,
         counters: Counters,
     ) -> None:
-        super().__init__(sequences, running, waiting, publisher)
+        super().__init__(sequences, running, waiting, publisher, restart)
         self._guided = guided
         self._counters = counters
 

@@ -12,7 +12,7 @@ with claimed tokens, one whose grammar another process follows, and one whose gr
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ...protocol.layer_groups import SpareStates
 from ...protocol.messages import StepResult
@@ -20,6 +20,7 @@ from ...protocol.wire import column, values
 from ..admission.limits import Rooms
 from ..counters import Counters
 from ..memory.cache import Cache
+from ..memory.preemption import Preemption
 from ..publisher import Publisher
 from ..request import Sequence
 from ..running import SlotPool
@@ -37,15 +38,14 @@ class Speculation(Participant):
         counters: Counters,
         slots: SlotPool,
         publisher: Publisher,
-        restart: Callable[[Sequence], None],
+        preemption: Preemption,
     ) -> None:
-        """`restart` takes a running sequence's slot away and queues it, to be computed from its known tokens."""
         self._rooms = rooms
         self._cache = cache
         self._counters = counters
         self._slots = slots
         self._publisher = publisher
-        self._restart = restart
+        self._preemption = preemption
 
     def after_decodes(self, step: ScheduledStep, budget: int) -> None:
         """Give room to the step's rows. They share it evenly, for what each will find isn't known yet."""
@@ -65,7 +65,7 @@ class Speculation(Participant):
         """The room for a row, for which its tables get what they lack if that is free."""
         if self._cache.keeps_states:
             most = min(most, self._spare_states(sequence, step))
-        end = min(sequence.num_computed + most, sequence.max_total - 1)
+        end = min(sequence.num_computed + most, self._cache.bound(sequence))
         if end > sequence.horizon:
             if self._cache.has_room(sequence, end):
                 step.add_to(row, self._cache.extend(sequence, end))
@@ -96,18 +96,27 @@ class Speculation(Participant):
     def _count_drafts(self, step: ScheduledStep, counts: "array[int]") -> None:
         for row in step.rooms:
             if counts[row]:
+                step.drafted.add(row)
                 step.rows[row].num_draft_tokens += counts[row]
                 self._counters.draft_tokens += counts[row]
                 self._publisher.note_drafts(step.rows[row])
 
     def note_taken(self, sequence: Sequence, num_drawn: int, num_taken: int) -> None:
-        """Count what was taken of a row's tokens. If some were dropped, the workers have these in its slot."""
+        """Count what was taken of a row's tokens."""
         num_accepted = min(num_taken, num_drawn - 1)
         sequence.num_accepted_tokens += num_accepted
         self._counters.accepted_tokens += num_accepted
         self._counters.generated_tokens += num_taken
-        if num_taken < num_drawn and sequence.is_running:
-            self._restart(sequence)
+
+    def computes_again(self, step: ScheduledStep, row: int) -> bool:
+        """Compute a sequence again without drafts if its row had some when it failed. A draft that isn't accepted may
+        be the reason: attention gives it a weight of zero, and zero times NaN is NaN."""
+        sequence = step.rows[row]
+        if row not in step.drafted:
+            return False
+        sequence.may_draft = False
+        self._preemption.restart(sequence, is_findable=False)
+        return True
 
     def check(self, running: Iterable[Sequence], in_flight: Iterable[ScheduledStep]) -> None:
         """Raise unless each sequence's doubtful tokens are the room that it has in flight."""
@@ -122,6 +131,8 @@ class Speculation(Participant):
 
 
 def _may_draft(sequence: Sequence, step: ScheduledStep) -> bool:
-    if sequence.claim is not None or sequence in step.forced or sequence.decoding.num_candidates(sequence):
+    if sequence.claim is not None or sequence in step.forced or not sequence.may_draft:
+        return False
+    if sequence.decoding.num_candidates(sequence):
         return False
     return sequence.constraint is None or not sequence.constraint.is_remote

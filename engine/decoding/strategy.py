@@ -6,7 +6,7 @@ strategies that have no sequences. The tokens of a row that draws several are ta
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from ...protocol.messages import SequenceEnded, StepResult
@@ -27,12 +27,19 @@ _LEAST_TIMES = 8
 
 class PlainDecoding(DecodingStrategy):
     def __init__(
-        self, sequences: dict[int, Sequence], running: RunningBatch, waiting: WaitingQueue, publisher: Publisher
+        self,
+        sequences: dict[int, Sequence],
+        running: RunningBatch,
+        waiting: WaitingQueue,
+        publisher: Publisher,
+        restart: Callable[[Sequence], None],
     ) -> None:
+        """`restart` computes a sequence again from its known tokens."""
         self._sequences = sequences
         self._running = running
         self._waiting = waiting
         self._publisher = publisher
+        self._restart = restart
         self.speculation: Speculation | None = None  # if rows may have drafts
 
     def take_step(self, step: ScheduledStep, result: StepResult) -> "tuple[list[int], array[int]]":
@@ -59,9 +66,12 @@ class PlainDecoding(DecodingStrategy):
                 self._publisher.news(sequence)
             if row in step.several or sequence.claim is not None:
                 drawn = array("i", (token, *at_drafts))
-                num_taken = take_drawn(sequence, drawn, certainty_of(result, row), self._publisher)
+                counting = drawn[: step.num_masks.get(row)]
+                num_taken = take_drawn(sequence, counting, certainty_of(result, row), self._publisher)
                 if row in step.several and self.speculation is not None:
                     self.speculation.note_taken(sequence, len(drawn), num_taken)
+                if num_taken < len(drawn) and sequence.is_running:
+                    self._restart(sequence)
                 continue
             if (take := sequence.decoding.take) is not None:
                 take(sequence, token, step.forced.get(sequence))

@@ -251,9 +251,11 @@ class Cache:
         """Whether its next token, and with it all earlier ones, need positions rotated for a greater length."""
         return bool(self.stretches) and sequence.num_computed >= self.stretches[sequence.stretch]
 
-    def is_at_bound(self, sequence: Sequence) -> bool:
-        """Whether its positions end here: with its last token, or with the length that they are rotated for."""
-        return sequence.num_computed >= sequence.max_total - 1 or self.has_outgrown_its_stretch(sequence)
+    def bound(self, sequence: Sequence) -> int:
+        """Where its positions end: with its last token, which is never computed, or with the length that they are
+        rotated for."""
+        most = sequence.max_total - 1
+        return min(most, self.stretches[sequence.stretch]) if self.stretches else most
 
     def rotation_start(self, sequence: Sequence) -> int:
         """The index in the rotary table at which its positions begin."""
@@ -268,11 +270,8 @@ class Cache:
 
     def _set_horizon(self, sequence: Sequence, end: int) -> None:
         """Set the horizon: all groups have what it needs up to the end of the block that contains `end`."""
-        # The last token of an answer is sampled and never computed.
-        horizon, most = -(-end // self.block_size) * self.block_size, sequence.max_total - 1
-        sequence.horizon = horizon if horizon < most else most
-        if self.stretches:
-            sequence.horizon = min(sequence.horizon, self.stretches[sequence.stretch])
+        horizon, bound = -(-end // self.block_size) * self.block_size, self.bound(sequence)
+        sequence.horizon = horizon if horizon < bound else bound
 
     # --- plans and figures ------------------------------------------------------------------------------------------
 

@@ -5,23 +5,33 @@ or all running sequences wait for something that only a queued sequence can prov
 flight still count; the rest is recomputed, or found again under its blocks' keys.
 """
 
+from collections import deque
+
 from ..admission.admission import Admission
 from ..admission.queue import WaitingQueue, victim
 from ..counters import Counters
 from ..request import Sequence
 from ..running import RunningBatch
+from ..step import ScheduledStep
 from .cache import Cache
 
 
 class Preemption:
     def __init__(
-        self, admission: Admission, waiting: WaitingQueue, running: RunningBatch, cache: Cache, counters: Counters
+        self,
+        admission: Admission,
+        waiting: WaitingQueue,
+        running: RunningBatch,
+        cache: Cache,
+        counters: Counters,
+        in_flight: deque[ScheduledStep],
     ) -> None:
         self._admission = admission
         self._waiting = waiting
         self._running = running
         self._cache = cache
         self._counters = counters
+        self._in_flight = in_flight
 
     def preempt(self, sequence: Sequence) -> None:
         """Take its slot and blocks away; it recomputes later, and its tokens in flight still count."""
@@ -32,6 +42,18 @@ class Preemption:
         sequence.has_news = True
         self._counters.preemptions += 1
         sequence.decoding.give_way(sequence)
+
+    def restart(self, sequence: Sequence, is_findable: bool = True) -> None:
+        """Compute it again from its known tokens, since workers have others in its slot; none in flight counts.
+        `is_findable`: what was computed of it may be found."""
+        for step in self._in_flight:
+            if sequence in step.rows:
+                step.dropped.add(sequence)
+        if sequence.is_running:
+            self._running.leave(sequence, sequence.num_findable_tokens if is_findable else 0)
+            sequence.num_computed = 0
+            sequence.was_preempted = sequence.has_news = True
+            sequence.decoding.give_way(sequence)
 
     def relieve(self, overdue: Sequence) -> None:
         """Preempt a sequence of the client with the most for one that has waited long with nothing running."""

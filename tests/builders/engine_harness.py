@@ -7,10 +7,12 @@ import hashlib
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Self
 
 import msgspec
 from builders.disk_model import DiskModel
+from builders.drafting_stand_in import DraftingWorker
 
 from penstock.engine.adapters import AdapterTable
 from penstock.engine.admission.limits import Limits
@@ -117,7 +119,7 @@ class Heard:
         self.opened = opened
         self.said = [] if opened.said is None else values(opened.said.token_ids).tolist()
         self.published: list[int] = []  # after these
-        self.prompt_positions = 0  # with log-probabilities
+        self.prompt_positions = self.positions = 0  # with log-probabilities, of the prompt and of the answer
         self.forward_time = opened.forward_time
         self.preemptions = 0
         self.ended: SequenceEnded | None = None
@@ -130,13 +132,17 @@ class Heard:
 class Harness:
     """`plan` and `finish` one at a time, or `run` until nothing is left to do."""
 
-    def __init__(self, *, shares_prefixes: bool = True, adapters: AdapterTable | None = None, **options) -> None:
+    def __init__(
+        self, *, shares_prefixes: bool = True, adapters: AdapterTable | None = None, drafts: int = 0, **options
+    ) -> None:
+        """`drafts`: the seed of what rows with room draft."""
         self.now = 0.0  # what time it is to the scheduler
         self.tick = 0.0  # what each look at the clock takes
         self.limits = limits(**options)
         self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, adapters=adapters, clock=self._clock)
         self._media: dict[int, dict[int, Row]] = {}  # by the seed, which is the request's number
-        self.worker = StandInWorker(
+        kind = StandInWorker if self.limits.rooms is None else partial(DraftingWorker, drafts)
+        self.worker = kind(
             num_slots=self.limits.num_slots,
             groups=self.limits.groups,
             block_size=self.limits.block_size,
@@ -272,7 +278,9 @@ class Harness:
             heard.published += [next(tokens) for _ in range(count)]
             heard.forward_time += told.forward_time
         for entry in told.logprobs:
-            self.heard[entry.owner].prompt_positions += entry.is_prompt * len(entry.ranks) // 4
+            heard, count = self.heard[entry.owner], len(entry.ranks) // 4
+            heard.prompt_positions += entry.is_prompt * count
+            heard.positions += (not entry.is_prompt) * count
         for ended in told.ended:
             heard = self.heard[ended.sequence_id]
             assert heard.ended is None, "ended twice"

@@ -16,16 +16,17 @@ from penstock.worker.runner import Runner
 class ErraticDrafter:
     """Stands for `drafter.Drafter`."""
 
-    def __init__(self, seed: int, vocab_size: int) -> None:
+    def __init__(self, seed: int, vocab_size: int, wrong: int | None = None) -> None:
+        """`wrong`: the token that every mistake is, if not any."""
         self._choice = random.Random(seed)
-        self._vocab_size = vocab_size
+        self._wrong = range(vocab_size) if wrong is None else [wrong]
         self._expected: dict[int, tuple[int, list[int]]] = {}  # by slot, with the length of its prompt
 
     def enter(self, slot: int, new: NewSlot) -> None:
         self._expected[slot] = new.num_prompt, list(values(new.expected))
 
     def leave(self, slot: int, tokens: numpy.ndarray) -> None:
-        del self._expected[slot]
+        self._expected.pop(slot, None)
 
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None: ...
 
@@ -35,7 +36,7 @@ class ErraticDrafter:
     def _drafts(self, look: Look) -> list[int]:
         num_prompt, expected = self._expected[look.slot]
         start, count = len(look.tokens) - num_prompt, self._choice.randint(0, look.most)
-        chance = [self._choice.randrange(self._vocab_size) for _ in range(count)]
+        chance = [self._choice.choice(self._wrong) for _ in range(count)]
         right = expected[start : start + count]
         return [
             wrong if known is None or self._choice.random() < 0.15 else known
@@ -43,6 +44,6 @@ class ErraticDrafter:
         ]
 
 
-def draft_erratically(runner: Runner, seed: int) -> None:
-    drafter = ErraticDrafter(seed, runner.table.vocab_size)
+def draft_erratically(runner: Runner, seed: int, wrong: int | None = None) -> None:
+    drafter = ErraticDrafter(seed, runner.table.vocab_size, wrong)
     runner.drafting = Drafting(runner.table, Parallel(), drafter, send=lambda drafts: None)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.engine.admission.limits import Rooms
 from penstock.engine.memory import disk_stores
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan, Medium
@@ -41,6 +42,7 @@ limits = st.fixed_dictionaries(
         "stretches": st.sampled_from([(), (), (9, 18, 36, 60), (16, 32, 60), (25, 60)]),
         "num_layers": st.sampled_from([4, 8, 2]),
         "num_disks": st.sampled_from([0, 0, 1, 2]),
+        "rooms": st.sampled_from([None, Rooms(5, 40), Rooms(1, 3), Rooms(9, 30)]),
     }
 )
 
@@ -90,6 +92,7 @@ params = st.fixed_dictionaries(
         "eos_token_id": st.sampled_from([[], [511], list(range(4, 512, 23))]),
         "cache_salt": st.sampled_from([None, None, "salt"]),
         "prompt_logprobs": st.sampled_from([None, None, 1]),
+        "logprobs": st.sampled_from([None, None, 2]),
     }
 )
 
@@ -142,6 +145,11 @@ def begun(asked: Prompt, lengths: list[int]) -> list[Said]:
     return [Said(column(tokens[:length])) for tokens, length in zip(whole, lengths, strict=True)]
 
 
+def expectations(asked: Prompt) -> list[bytes]:
+    """What each sample will say, to draft from."""
+    return [column(answer(asked, sample, MAX_MODEL_LEN)[0]) for sample in range(asked.params.n)]
+
+
 @dataclass
 class Run:
     harness: Harness
@@ -161,7 +169,8 @@ class Run:
                     wholes = [answer(asked, sample, MAX_MODEL_LEN)[0] for sample in range(chosen["n"])]
                     asked, lengths = with_claims(asked, wholes, lengths[0]), []
                 said = begun(asked, lengths[: chosen["n"]]) if tokens else []
-                self.asked[request_id] = replace(asked, is_streamed=is_streamed, said=said)
+                expected = expectations(asked) if self.harness.limits.rooms and tokens else []
+                self.asked[request_id] = replace(asked, is_streamed=is_streamed, said=said, expected=expected)
                 self.harness.add(self.asked[request_id])
             case "step", count:
                 for _ in range(count):
@@ -193,10 +202,13 @@ class Run:
         row = number % len(counts)
         if counts[row] and not result.failed:
             self.disturbed.add(self.harness.scheduler.in_flight[-1].rows[row].id)
-            del sampled[sum(counts[:row])]
-            counts[row] = 0
+            left, end = number % counts[row], sum(counts[: row + 1])  # tokens of the row before the broken one
+            del sampled[end - counts[row] + left : end]
+            counts[row] = left
             result.num_sampled, result.sampled = column(counts), column(sampled)
             result.failed = [FailedRow(row, "injected")]
+            answered = [each for each in result.logprobs if each.owner == row and not each.is_prompt]
+            result.logprobs = [each for each in result.logprobs if each not in answered[left:]]
 
     def check_end(self) -> None:
         self.harness.run(self.steps_in_flight)
@@ -222,16 +234,18 @@ class Run:
         elif sequence not in self.disturbed or heard.ended.error_code == 200:
             assert (heard.tokens, heard.ended.finish_reason) == (expected, reason)
             assert heard.forward_time == self.harness.num_steps[sequence]
+            if asked.params.logprobs is not None:
+                assert heard.positions == len(heard.published)
             if asked.params.prompt_logprobs is not None and sequence == sequence_id(asked.request_id, 0):
                 assert heard.prompt_positions == len(asked.token_ids) // 4 - 1
 
 
 def play(options: dict, steps_in_flight: int, seed: int, history: list[tuple]) -> None:
-    first = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
+    first = Run(Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, **options), steps_in_flight)
     with patch.object(disk_stores, "LEAST_TOKENS", 1):
         play_in(first, seed, history)
         if first.harness.disk is not None:  # again, with what the first run has left on disk
-            second = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
+            second = Run(Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, **options), steps_in_flight)
             second.harness.disk.begin_with(first.harness.disk, second.harness.scheduler)
             play_in(second, seed, history)
 

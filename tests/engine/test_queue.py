@@ -11,7 +11,7 @@ from penstock.engine.admission.queue import WaitingQueue, victim
 from penstock.engine.decoding.strategy import PlainDecoding
 from penstock.engine.request import Request, Sequence
 
-_PLAIN = PlainDecoding({}, None, None, None)  # type: ignore[arg-type]  # which is asked, and ends nothing here
+_PLAIN = PlainDecoding({}, None, None, None, None)  # type: ignore[arg-type]  # which is asked, and ends nothing here
 
 
 class Queue(WaitingQueue):

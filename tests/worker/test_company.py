@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from builders.backends import BACKENDS, NAN_BYTE, load_on
+from builders.backends import BACKENDS, INVARIANT_BACKENDS, NAN_BYTE, load_on
 from builders.cases import for_each
 from builders.erratic_drafts import draft_erratically
 from builders.mxfp4_model import mxfp4_model
@@ -319,6 +319,27 @@ def test_a_request_that_ends_in_nan_harms_no_other(tmp_path, backend):
     answers = engine_of(model).run(other, search)
     assert all("not finite" in answer.error for answer in answers[2:])
     assert [answer.tokens for answer in answers[:2]] == [answer.tokens for answer in engine_of(model).run(other)]
+
+
+def dangerous(poison: int) -> list[Prompt]:
+    """Requests that sample the poison sooner, later, or not at all."""
+    biased = {"temperature": 1.0, "logit_bias": {poison: 2.5}, "max_tokens": 14, "logprobs": 2}
+    return [prompt(number, [5 + number, 6, 7], seed=number, **biased) for number in range(16)]
+
+
+@pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
+def test_nan_behind_a_draft_matters_only_where_a_token_is_drawn(tmp_path, backend):
+    poison = 306
+    model = load_on(backend, tiny_model(tmp_path, "llama", poison=poison))
+    alone = [answer for asked in dangerous(poison) for answer in engine_of(model).run(asked)]
+    failed = [answer for answer in alone if answer.error is not None]
+    assert 0 < len(failed) < len(alone) and any(len(answer.tokens) > 3 for answer in failed)
+    assert all(len(answer.logprobs) == len(answer.tokens) for answer in alone)
+    for seed in range(6):
+        engine = engine_of(model, rooms=Rooms(each=9, all=128))
+        draft_erratically(engine.runner, seed, wrong=poison)
+        assert engine.run(*expecting(dangerous(poison), alone)) == alone
+        engine.scheduler.check()
 
 
 @for_each("backend", BACKENDS)

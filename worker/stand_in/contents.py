@@ -165,7 +165,7 @@ class StateContents(Contents):
 
     def compute(self, rows: Sequence[RowSpan]) -> None:
         """Compute rows in any order: no row may read or write a state that another writes in the same step."""
-        segments = [_segments(row) for row in rows]
+        segments = self._segments(rows)
         if not self.verify:
             return
         writers: dict[int, int] = {}
@@ -183,7 +183,7 @@ class StateContents(Contents):
     def compute_layers(self, row: RowSpan, is_first: bool, is_last: bool) -> None:
         """Compute some layers of a row alone, which read and write the same states as all of them do."""
         if is_first:
-            self._layered = _segments(row)
+            (self._layered,) = self._segments([row])
         written = {segment.write for segment in self._layered} if self.verify else set()
         if written and (is_first or self._layered[0].read not in written):
             self._check_read(row, self._layered[0])
@@ -193,6 +193,10 @@ class StateContents(Contents):
             self.contents[state] = _BEGUN
         for segment in self._layered if is_last and self.verify else ():
             self.contents[segment.write] = row.chain[segment.end - 1]
+
+    def _segments(self, rows: Sequence[RowSpan]) -> list[list[Segment]]:
+        """Split each row's tokens where another state is written, and update its slot for the next step."""
+        return [_segments(row) for row in rows]
 
     def _check_read(self, row: RowSpan, segment: Segment) -> None:
         is_right = segment.start == 0

@@ -3,10 +3,9 @@
 A step is launched without waiting for its results, so that on a GPU the next one is launched before this one is done.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import field
-from itertools import chain, repeat
+from itertools import chain
 
 import numpy
 
@@ -37,7 +36,6 @@ class Outcome:
     def result(self, step: int) -> StepResult:
         """The step's result, without its time."""
         sampling, token_ids, faults = self._counting()
-        wrong = set(sampling[faults > 0].tolist())
         is_right = faults == 0
         num_sampled = numpy.bincount(sampling[is_right], minlength=len(self.rows)).astype(numpy.int32)
         candidates, failed = self.candidates()
@@ -48,9 +46,9 @@ class Outcome:
             sampled=column(token_ids[is_right].tolist()),
             forward_time=0.0,
             failed=failed + self._failed(sampling, faults),
-            logprobs=self._counting_logprobs([part for part in parts if part.is_prompt or part.owner not in wrong]),
+            logprobs=_counting_logprobs(parts, num_sampled),
             candidates=candidates,
-            certainty=self._counting_certainty(),
+            certainty=_counting_certainty(b"".join(pairs() for pairs in self.certainty), num_sampled),
             num_drafted=b"" if self.drafts is None else column(self.drafts.num_drafted(len(self.rows)).tolist()),
         )
 
@@ -73,29 +71,6 @@ class Outcome:
         is_counting = nth < counts[rows]
         return rows[is_counting], token_ids[is_counting], faults[is_counting]
 
-    def _counting_logprobs(self, parts: list[Logprobs]) -> list[Logprobs]:
-        if self.drafts is None:
-            return parts
-        left = self._num_counting()
-        return [part for part in parts if part.is_prompt or next(left[part.owner], False)]
-
-    def _counting_certainty(self) -> bytes:
-        found = b"".join(pairs() for pairs in self.certainty)
-        if self.drafts is None or not found:
-            return found
-        left, pairs = self._num_counting(), values(found)
-        counting = (pair for pair in zip(pairs[::2], pairs[1::2]) if next(left[pair[0]], False))
-        return column(chain.from_iterable(counting))
-
-    def _num_counting(self) -> "defaultdict[int, Iterator[bool]]":
-        """By row, an iterator that yields as often as a token of the row counts."""
-        left: defaultdict[int, Iterator[bool]] = defaultdict(lambda: repeat(True))
-        if self.drafts is not None:
-            left.update(
-                (row, repeat(True, 1 + count)) for row, count in zip(self.drafts.rows, self.drafts.num_accepted)
-            )
-        return left
-
     def _failed(self, sampling: numpy.ndarray, faults: numpy.ndarray) -> list[FailedRow]:
         """The failed rows, each with its error if known."""
         failed = []
@@ -106,3 +81,22 @@ class Outcome:
                 code, message = 500, own
             failed.append(FailedRow(row, message, code))
         return failed
+
+
+def _counting_logprobs(parts: list[Logprobs], num_sampled: Ints) -> list[Logprobs]:
+    """Drop those of tokens that don't count. Each row's are in the order of its tokens."""
+    left = num_sampled.tolist()
+    return [part for part in parts if part.is_prompt or _is_left(left, part.owner)]
+
+
+def _counting_certainty(found: bytes, num_sampled: Ints) -> bytes:
+    """Likewise."""
+    left, pairs = num_sampled.tolist(), values(found)
+    each = zip(pairs[::2], pairs[1::2], strict=True)
+    return column(chain.from_iterable(pair for pair in each if _is_left(left, pair[0])))
+
+
+def _is_left(left: list[int], row: int) -> bool:
+    """Whether one more token of a row counts."""
+    left[row] -= 1
+    return left[row] >= 0

@@ -1,0 +1,61 @@
+"""What rows with drafts cost others: nothing that they would have without."""
+
+from builders.cases import for_each
+from builders.engine_harness import Harness, answer, prompt
+
+from penstock.engine.admission.limits import Rooms
+from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.messages import FailedRow, Prompt
+from penstock.protocol.wire import column, values
+
+ROOMS = Rooms(9, 64)
+
+
+def requests(count: int, max_tokens: int = 60) -> list[Prompt]:
+    """Each with its answer to draft from."""
+    asked = [prompt(number, [1, 2, 3, number] * 3, max_tokens=max_tokens, temperature=1) for number in range(count)]
+    for each in asked:
+        each.expected = [column(answer(each, 0, 128)[0])]
+    return asked
+
+
+def check(harness: Harness, asked: list[Prompt]) -> None:
+    for each in asked:
+        assert harness.tokens(each.request_id) == answer(each, 0, 128)[0]
+
+
+@for_each("num_blocks", [5, 7, 12])
+def test_a_sequence_alone_in_its_window_never_gives_way_to_its_own_drafts(num_blocks):
+    window = GroupPlan("window", 1, 1, num_blocks, 16)
+    harness = Harness(rooms=ROOMS, groups=(window,), max_num_seqs=1).add(*(asked := requests(3))).run()
+    check(harness, asked)
+    counters = harness.scheduler.counters
+    assert counters.preemptions == 0 and counters.accepted_tokens > 0
+
+
+@for_each("drafts", range(4))
+def test_counts_of_drafts_at_the_ends_are_those_of_the_engine(drafts):
+    asked = requests(6, max_tokens=25)
+    harness = Harness(rooms=ROOMS, drafts=drafts, num_blocks=256).add(*asked).run()
+    check(harness, asked)
+    ends, counters = [harness.ended(each.request_id) for each in asked], harness.scheduler.counters
+    assert sum(each.num_draft_tokens for each in ends) == counters.draft_tokens > 0
+    assert sum(each.num_accepted_tokens for each in ends) == counters.accepted_tokens > 0
+    assert counters.generated_tokens == 6 * 25 and counters.accepted_tokens <= 6 * 24
+
+
+@for_each("num_right", [0, 2])
+def test_a_row_that_fails_with_drafts_is_computed_again_without(num_right):
+    harness = Harness(rooms=ROOMS).add(*(asked := requests(1)))
+    for _ in range(12):
+        harness.plan()
+        result = harness.results[-1]
+        if sum(values(result.num_drafted)) > 1 and values(result.num_sampled)[0] > num_right:
+            break
+        harness.finish()
+    result.num_sampled, result.sampled = column([num_right]), result.sampled[: 4 * num_right]
+    result.failed = [FailedRow(0, "0 × NaN")]
+    harness.run()
+    check(harness, asked)
+    assert harness.scheduler.stats().free_blocks == 64
+    assert not any(plan.rooms for plan in harness.plans[result.step + 2 :]), "but the one in flight"
