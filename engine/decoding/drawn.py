@@ -41,7 +41,9 @@ def _take(sequence: Sequence, token: int, certain: Iterator[bool]) -> bool:
     if claim is not None and (index >= len(claim) or token != claim[index]):
         sequence.decoding.end(sequence, SequenceEnded(sequence.id, "abort"))
         return False
-    return sequence.guide is guide or sequence.guide is None
+    # Another process that has begun to follow its grammar is told of one token at a time.
+    is_remote = sequence.constraint is not None and sequence.constraint.is_remote
+    return not is_remote and (sequence.guide is guide or sequence.guide is None)
 
 
 def certainty_of(result: StepResult, row: int) -> Iterator[bool]:

@@ -201,20 +201,25 @@ class Constraints:
             if constraint is not None and not is_surplus:
                 masks.append(self._mask(sequence, constraint, len(step.forced.get(sequence, ()))))
                 if count > 1 and sequence.constraint is constraint and isinstance(constraint, Constraint):
-                    masks += self._masks_along(constraint, drafts)
+                    ahead = constraint.fork()
+                    masks += self._masks_along(ahead, drafts)
+                    if ahead.error is not None:
+                        step.num_masks[row] = len(masks)
             rows += [row] * count
             bits += b"".join(self._anything if mask is None else mask for mask in masks)
             bits += self._anything * (count - len(masks))
         return MaskFrame(step.number, column(rows), bytes(bits))
 
-    def _masks_along(self, constraint: Constraint, drafts: "array[int]") -> Iterator[bytearray | None]:
-        """The masks after each of the drafts, up to one that can't come or sets the sequence free."""
-        ahead = constraint.fork()
+    def _masks_along(self, ahead: Constraint, drafts: "array[int]") -> Iterator[bytearray | None]:
+        """The masks after each of the drafts, up to one that sets the sequence free, or that the grammar fails at."""
         for token in drafts:
             self._loop_budget.timed(ahead, ahead.take, token)
             if ahead.is_over or ahead.error is not None:
                 return
-            yield self._loop_budget.timed(ahead, ahead.mask, 0)
+            mask = self._loop_budget.timed(ahead, ahead.mask, 0)
+            if ahead.error is not None:
+                return
+            yield mask
 
     def _mask(
         self, sequence: Sequence, constraint: Constraint | RemoteConstraint, num_given: int

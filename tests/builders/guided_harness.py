@@ -35,11 +35,12 @@ def grammar(script: Script) -> Grammar:
 
 
 class ScriptMatcher:
-    """What `Matcher` is to a real grammar."""
+    """What `Matcher` is to a real grammar. The mask at the place `hard` is too much for it, if there is one."""
 
-    def __init__(self, script: Script, place: int = 0) -> None:
+    def __init__(self, script: Script, place: int = 0, hard: int | None = None) -> None:
         self.script = script
         self.place = place
+        self.hard = hard
         self.error: str | None = None
 
     @property
@@ -49,7 +50,7 @@ class ScriptMatcher:
     is_accepting = is_complete
 
     def fork(self) -> "ScriptMatcher":
-        return ScriptMatcher(self.script, self.place)
+        return ScriptMatcher(self.script, self.place, self.hard)
 
     def take(self, tokens: list[int]) -> bool:
         for token in tokens:
@@ -67,6 +68,9 @@ class ScriptMatcher:
 
     def mask(self, endings: list[int]) -> bytearray:
         bits = bytearray(VOCABULARY // 8)
+        if self.place == self.hard:
+            self.error = f"the mask at {self.place} takes too long"
+            return bits
         for token in endings if self.is_complete else self.script[self.place]:
             bits[token >> 3] |= 1 << (token & 7)
         return bits
@@ -75,11 +79,12 @@ class ScriptMatcher:
 class ScriptCompiler:
     """Has scripts ready at once or, if it is slow, when they are collected; a script that is empty is none.
 
-    With a seed it has one at a time, in an order that nobody knows.
+    With a seed it has one at a time, in an order that nobody knows. `hard` is of its matchers.
     """
 
-    def __init__(self, *, is_slow: bool = False, seed: int | None = None) -> None:
+    def __init__(self, *, is_slow: bool = False, seed: int | None = None, hard: int | None = None) -> None:
         self.is_slow = is_slow
+        self._hard = hard
         self._random = None if seed is None else random.Random(seed)
         self._asked: list[Grammar] = []
         self._done: dict[Grammar, ScriptMatcher | str] = {}
@@ -90,7 +95,7 @@ class ScriptCompiler:
 
     def find(self, asked: Grammar, client: str) -> ScriptMatcher | str | None:
         if not self.is_slow:
-            return _compiled(asked)
+            return _compiled(asked, self._hard)
         if asked not in self._done and asked not in self._asked:
             self._asked.append(asked)
         return self._done.get(asked)
@@ -102,15 +107,15 @@ class ScriptCompiler:
         if self._random is not None:
             self._random.shuffle(self._asked)
         num_done = len(self._asked) if self._random is None else 1
-        found = [(asked, _compiled(asked)) for asked in self._asked[:num_done]]
+        found = [(asked, _compiled(asked, self._hard)) for asked in self._asked[:num_done]]
         self._done.update(found)
         self._asked = self._asked[num_done:]
         return found
 
 
-def _compiled(asked: Grammar) -> ScriptMatcher | str:
+def _compiled(asked: Grammar, hard: int | None = None) -> ScriptMatcher | str:
     script = json.loads(asked.text)
-    return ScriptMatcher(script) if script else "An empty script."
+    return ScriptMatcher(script, hard=hard) if script else "An empty script."
 
 
 class ScriptFollower:
@@ -195,11 +200,21 @@ class GuidedHarness(Harness):
         self._compute_what_has_masks()
 
     def _compute_what_has_masks(self) -> None:
+        self._draft()
         if (frame := self.scheduler.take_mask()) is not None:
             self.frames[frame.step] = frame
         self._hear_ends()
         while self._uncomputed and (not self._uncomputed[0].masked or self._uncomputed[0].step in self.frames):
             super()._compute(self._uncomputed.popleft(), self.frames.__getitem__)
+            self._draft()
+
+    def _draft(self) -> None:
+        """What comes next begins, and rank 0 sends the drafts of its masked rows."""
+        begins = self._uncomputed[0] if self._uncomputed else None
+        if begins is None or begins.step in self.frames:
+            return
+        if begins.rooms and (drafts := self.worker.draft(begins)) is not None:
+            self.scheduler.take_drafts(drafts)
 
     def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> Self:
         while True:

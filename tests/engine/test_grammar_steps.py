@@ -8,6 +8,7 @@ from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, Script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.admission.limits import Rooms
 from penstock.engine.grammar.constraint import Busy
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import Prompt, Said, sequence_id
@@ -35,6 +36,12 @@ def calls(script, closings=(CLOSE,), openings=OPENINGS) -> list[CallGuide]:
 def claimed(asked: Prompt, wrong: int) -> Prompt:
     """The request with what it would be answered as a claim, but for the token at the place `wrong`."""
     return with_claims(asked, [answer(asked, sample, 128, allowed)[0] for sample in range(asked.params.n)], wrong)
+
+
+def expecting(asked: Prompt) -> Prompt:
+    """The request, with its answers to draft from."""
+    wholes = [answer(asked, sample, 128, allowed)[0] for sample in range(asked.params.n)]
+    return msgspec.structs.replace(asked, expected=list(map(column, wholes)))
 
 
 def check(harness: GuidedHarness, *asked: Prompt) -> None:
@@ -189,6 +196,17 @@ def test_a_grammar_is_left_with_the_last_sequence_of_its_client_that_waits_for_i
     check(harness, other)
 
 
+@for_each("hard", range(2, 9))
+@for_each("drafts", range(3))
+def test_where_a_mask_takes_too_long_drafts_behind_it_do_not_count(drafts, hard):
+    compiler = ScriptCompiler(hard=hard)
+    harness = GuidedHarness(compiler=compiler, rooms=Rooms(9, 64), drafts=drafts, num_blocks=128)
+    asked = [expecting(guided(number, [list(range(50 * number, 50 * number + 50))] * 12)) for number in range(3)]
+    harness.add(*asked).run()
+    check(harness, *asked)
+    assert harness.follower.num_asked > 0 and harness.scheduler.counters.accepted_tokens > 0
+
+
 def test_a_grammar_without_an_ending_to_sample_ends_the_answer_itself():
     harness = GuidedHarness()
     harness.add(free := guided(0, WORD, eos_token_id=[]), short := guided(1, WORD, min_tokens=20)).run()
@@ -239,10 +257,12 @@ def gone_on(request_id: int, *, lengths: list[int], is_claimed: bool, **parts) -
     return msgspec.structs.replace(asked, said=said)
 
 
-def history_against_alone(several, limits, steps_in_flight, is_slow, one_dear_in, seed):
-    compiler = ScriptCompiler(is_slow=is_slow, seed=seed)
-    harness = GuidedHarness(compiler=compiler, one_dear_in=one_dear_in, seed=seed, max_num_seqs=4, **limits)
-    asked = [gone_on(number, **each) for number, each in enumerate(several)]
+def history_against_alone(several, limits, steps_in_flight, is_slow, one_dear_in, hard, seed):
+    compiler = ScriptCompiler(is_slow=is_slow, seed=seed, hard=hard)
+    harness = GuidedHarness(
+        compiler=compiler, one_dear_in=one_dear_in, seed=seed, drafts=seed, max_num_seqs=4, **limits
+    )
+    asked = [expecting(gone_on(number, **each)) for number, each in enumerate(several)]
     for number, each in enumerate(asked):
         harness.add(each)
         if number % 2 and harness.plan():
@@ -256,9 +276,9 @@ def history_against_alone(several, limits, steps_in_flight, is_slow, one_dear_in
 WINDOW, STATES = GroupPlan("window", 1, 1, 24, 7), GroupPlan("state", 1, 1, 6)
 
 
-def limits(block_size, num_blocks, others, budget):
+def limits(block_size, num_blocks, others, budget, rooms):
     groups = (GroupPlan("full", 1, 1, num_blocks), *others)  # of layers
-    return {"block_size": block_size, "groups": groups, "max_num_batched_tokens": budget}
+    return {"block_size": block_size, "groups": groups, "max_num_batched_tokens": budget, "rooms": rooms}
 
 
 HISTORY = {
@@ -269,10 +289,12 @@ HISTORY = {
         st.sampled_from([30, 40, 64]),
         st.sampled_from([(), (), (WINDOW,), (STATES,), (WINDOW, STATES)]),
         st.sampled_from([32, 9, 5]),
+        st.sampled_from([None, Rooms(6, 40), Rooms(1, 3), Rooms(20, 60)]),
     ),
     "steps_in_flight": st.sampled_from([2, 1, 3]),
     "is_slow": st.booleans(),
     "one_dear_in": st.sampled_from([0, 1, 3, 10]),
+    "hard": st.sampled_from([None, None, 2, 7, 0]),
     "seed": st.integers(0, 1000),
 }
 
