@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, EngineDeadError
+from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ..console import logs
 from ..console.progress import Progress
@@ -28,6 +29,7 @@ from ..jobs.ledger import ledger
 from ..jobs.records import JobState
 from ..models.model_names import name_of
 from ..rows.prompts import USUAL_TOKENS, Row
+from ..session.attached import attach
 from ..session.private import PrivateSession
 from .generation.endings import Endings
 from .shared.loading import load
@@ -92,8 +94,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             endings = _run(job, config.model, options, is_quiet=is_quiet)
             for remark in endings.remarks():
                 logs.say(f"penstock: {remark}", quiet=is_quiet)
-        elif config.connect == "never":  # a daemon has options of its own
-            job.compare(PrivateSession(config.model, options))
+        else:
+            _compare(job, config, options)
         written = job.finish()
         if job.replay is not None:
             logs.say(f"{job.replay.summary()}.", quiet=is_quiet)
@@ -126,6 +128,18 @@ def _run(job: Job, model: str, options: dict[str, Any], *, is_quiet: bool) -> En
             if num_fruitless >= _MOST_DEATHS:
                 raise
             logs.say(f"penstock: {error} The model is started again.", quiet=False)
+
+
+def _compare(job: Job, config: EngineConfig, options: dict[str, Any]) -> None:
+    """Compare a finished job with the daemon's model, if it is to have it, else with one that isn't loaded for it."""
+    attached = attach(config.model, options) if config.connect != "never" else None
+    if attached is None:
+        job.compare(PrivateSession(config.model, options))
+        return
+    try:
+        job.compare(attached)
+    finally:
+        attached.transport.close()
 
 
 @contextmanager

@@ -18,8 +18,11 @@ from builders.daemon import RunningDaemon, wait_for, worker_of
 from builders.watching import is_running, stopped
 
 from penstock import LLM, AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
+from penstock.frontend import cli
 from penstock.frontend.daemon.background import start_daemon, stop_daemon
 from penstock.frontend.daemon.lock import process_of
+from penstock.frontend.jobs import job
+from penstock.frontend.jobs.head import facts_of_model
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.requests.continuation import Continuation
@@ -334,6 +337,17 @@ def test_a_job_that_a_tree_has_begun_is_continued_through_the_daemon_and_makes_t
     private.batch(source, tmp_path / "tree")
     made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
     assert len(made) == 1 and JobFiles.of(tmp_path / "both").state().num_done == 30
+
+
+def test_a_finished_job_is_compared_with_the_daemons_model_as_with_any(daemon, tmp_path, monkeypatch, capsys):
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('"one"\n')
+    words = ["batch", str(source), str(out), "--model", "pocket", "--connect", str(daemon.address), "--max-tokens", "2"]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(job, "facts_of_model", lambda session: {**facts_of_model(session), "weights": "others"})
+        assert cli.main(words) == 0
+    assert cli.main(words) == 1 and "begun otherwise: weights was others and is " in capsys.readouterr().err
+    assert cli.main([*words, "--accept-change"]) == 0 == cli.main(words)
 
 
 def test_a_client_replays_a_run_of_its_own_and_the_daemon_gets_its_tokens_alone(start, tmp_path):

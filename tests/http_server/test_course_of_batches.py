@@ -16,12 +16,14 @@ from penstock import SamplingParams
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.batches import running
 from penstock.frontend.http.batches.record import BatchFolder
+from penstock.frontend.http.batches.schedule import Schedule
 from penstock.frontend.http.batches.service import Batches
 from penstock.frontend.http.files.store import counted
 from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.requests.guard import owners
 from penstock.frontend.http.schemas.files import FileQuery, NewBatch
+from penstock.frontend.jobs import job
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import Journal
@@ -144,6 +146,26 @@ def test_a_batch_goes_on_after_a_restart_and_a_request_of_a_person_goes_before_i
     llm, _ = slow
     [answer] = found.run(lambda: llm.generate([5, 6], SamplingParams(max_tokens=2)))
     assert answer.finished and found.batch(long).status == "in_progress"
+
+
+def test_a_batch_whose_answers_are_all_there_is_compared_with_the_model_as_any_job_is(course, monkeypatch):
+    found = course()
+    with monkeypatch.context() as crash:
+        crash.setattr(Schedule, "_finish", _interrupted)
+        batch_id = found.begin("\n".join(line(f"r{n}") for n in range(3)))
+        found.until(batch_id, "in_progress", least=3)
+        found.run(found.service.close)
+    facts_of_model = job.facts_of_model
+    monkeypatch.setattr(job, "facts_of_model", lambda session: {**facts_of_model(session), "weights": "others"})
+    found.restart()
+    batch = found.until(batch_id, "failed")
+    [fault] = batch.errors.data
+    assert fault.code == "model_changed" and "weights was " in fault.message and "is others" in fault.message
+    assert len(found.lines(batch.output_file_id)) == 3
+
+
+async def _interrupted(*arguments: Any) -> None:
+    raise OSError("the server dies here")
 
 
 def test_batches_of_a_key_that_is_gone_wait_until_it_is_back(course, tmp_path):

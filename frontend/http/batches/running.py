@@ -139,6 +139,8 @@ class RunningBatch:
                 if job.is_left:
                     job.begin(session)
                     job.run(session, lambda row, output: None, check)
+                else:
+                    job.compare(session)
                 return not job.is_left
             finally:
                 self.count()
@@ -156,8 +158,8 @@ def _passes(error: Exception) -> bool:
 def _failure(error: Exception) -> BatchFailed:
     if isinstance(error, ChangedFactsError):
         changes = "; ".join(error.phrases)
-        sentence = f"The model is another one than when the batch began: {changes}. Ask what is left in a new batch."
-        return BatchFailed("model_changed", sentence)
+        sentence = f"The model is another one than when the batch began, whose answers are kept: {changes}."
+        return BatchFailed("model_changed", f"{sentence} Ask what is left in a new batch.")
     if isinstance(error, EngineDeadError):
         return BatchFailed("model_died", "The model's processes have died again and again while they answered it.")
     return BatchFailed("server_error", str(as_api_error(error)))
