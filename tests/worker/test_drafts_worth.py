@@ -155,11 +155,20 @@ def ticking(seconds: float):
     return lambda: next(times)
 
 
-def test_looks_that_find_nothing_get_rare_where_they_would_take_more_than_a_hundredth_of_the_time():
-    for seconds, least, most in ((1e-5, 590, 600), (5e-4, 200, 310), (5e-3, 30, 60)):
-        oracle = Oracle(TEXT, 0.0, 0.5)
-        Played(Drafter([oracle], clock=ticking(seconds)), TEXT, seconds=lambda num_tokens: 0.02)
-        assert least <= oracle.num_looks <= most, seconds
+@for_each(
+    "look, share, least, most",
+    [
+        (1e-5, 0.0, 590, 600),  # next to nothing, so it may be in vain
+        (5e-4, 0.0, 200, 320),
+        (5e-3, 0.0, 30, 70),
+        (1e-2, 0.2, 30, 120),  # as long as half a step, and a fifth of a token is foreseen
+        (1e-3, 0.9, 60, 300),  # nine tokens are
+    ],
+)
+def test_looks_get_rare_where_they_take_more_than_they_save_and_a_hundredth_of_the_time(look, share, least, most):
+    oracle = Oracle(TEXT, share, 0.5)
+    Played(Drafter([oracle], clock=ticking(look)), TEXT, seconds=lambda num_tokens: 0.02)
+    assert least <= oracle.num_looks <= most
 
 
 def test_a_right_guess_makes_looks_frequent_again_at_once():

@@ -1,8 +1,8 @@
 """The drafts of a step: asks the proposers about the sequences that may be drafted for, and takes what is worth it.
 
-Where looking takes more than a hundredth of a step, because the model is tiny or the rows are many, a sequence about
-which nobody has guessed right of late is looked at in every second, fourth, … step only, and in every step again once a
-guess was right.
+A look takes time as well, which matters if the model is tiny or the rows are many. While the drafts of a sequence
+that were right of late saved less time than its looks take, it is looked at so seldom that all looks take a hundredth
+of the time.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +14,12 @@ from ...protocol.messages import NewSlot
 from .proposer import Look, Proposer
 from .worth import Plan, Worth
 
-_PATIENCE = 4  # looks without a right guess before they may get rare
-_DOUBLINGS = 4  # of the steps from one look to the next, at most
-_SHARE = 0.01  # of a step's time, that looks may take
-_RATE = 0.1  # at which the times of looks and steps are averaged
+_SHARE = 0.01  # of the time, that looks may take which don't pay
+_SELDOM = 16  # steps from one look to the next at most
+_SAVED_RATE = 0.2  # at which the drafts of a look that were right are averaged; of a new sequence one is hoped for
+_LOOK_SECONDS = 5e-5  # what a look took where it was measured
+_SURPRISE_AT_MOST = 4.0  # times as long as the looks before
+_TIME_RATE = 0.1  # likewise the times of looks and of steps
 _CONVINCING = 0.5  # a chance for all drafts that may be had, at which no further proposer is asked
 
 
@@ -33,8 +35,9 @@ class Drafter:
         self.drafts_always = drafts_always
         self.worth = Worth()
         self._clock = clock
-        self._look_seconds = self._step_seconds = 0.0  # of one look, and of one step
-        self._misses: dict[int, int] = {}  # by slot, looks since a guess was right
+        self._look_seconds, self._step_seconds = _LOOK_SECONDS, 0.0  # of one look, and of one step; 0: not known
+        self._drafted: dict[int, int] = {}  # by slot, drafts that the latest look gave
+        self._saved: dict[int, float] = {}  # by slot, drafts of a look that were right
         self._waits: dict[int, int] = {}  # by slot, steps until the next look
 
     def enter(self, slot: int, new: NewSlot) -> None:
@@ -50,7 +53,7 @@ class Drafter:
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None:
         """Take in how long a step took that had no tokens of prompts; `num_tokens` counts rows and drafts."""
         self.worth.costs.learn(num_rows, num_tokens, seconds)
-        self._step_seconds += _RATE * (seconds - self._step_seconds)
+        self._step_seconds += _TIME_RATE * (seconds - self._step_seconds)
 
     def drafts(self, looks: list[Look], num_rows: int) -> list[list[int]]:
         """Return the drafts of each look, in a step of so many rows in all."""
@@ -63,7 +66,10 @@ class Drafter:
         chosen = [plan.tokens for plan in plans] if self.drafts_always else self.worth.cut(plans, num_rows)
         for place, drafts in zip(due, chosen):
             found[place] = drafts
-        self._look_seconds += _RATE * ((self._clock() - began) / len(due) - self._look_seconds)
+            self._drafted[looks[place].slot] = len(drafts)
+        # A look that reads a whole prompt says nothing about the next ones.
+        took = min((self._clock() - began) / len(due), _SURPRISE_AT_MOST * self._look_seconds)
+        self._look_seconds += _TIME_RATE * (took - self._look_seconds)
         return found
 
     def _is_due(self, look: Look) -> bool:
@@ -75,10 +81,8 @@ class Drafter:
 
     def _plans(self, looks: list[Look], num_rows: int) -> list[Plan]:
         """Return the best plan for each look."""
-        # With all rows looked at in every so many steps, looks take their share.
-        seldom = round(num_rows * self._look_seconds / (_SHARE * self._step_seconds)) if self._step_seconds else 1
         for look in looks:
-            self._pace(look.slot, self.worth.settle(look), seldom)
+            self._pace(look.slot, self.worth.settle(look), num_rows)
         plans = [Plan([], [])] * len(looks)
         asked = list(range(len(looks)))
         for proposer in self.proposers:
@@ -92,15 +96,18 @@ class Drafter:
                 break
         return plans
 
-    def _pace(self, slot: int, num_right: int, seldom: int) -> None:
-        misses = self._misses[slot] = 0 if num_right else self._misses.get(slot, 0) + 1
-        doublings = min(_DOUBLINGS, max(0, misses - _PATIENCE))
-        self._waits[slot] = max(0, min(seldom, 1 << doublings) - 1)
+    def _pace(self, slot: int, num_right: int, num_rows: int) -> None:
+        """Decide when to look at a sequence next, given how many tokens of the guess before came."""
+        before = self._saved.get(slot, 1.0)
+        saved = self._saved[slot] = before + _SAVED_RATE * (min(num_right, self._drafted.get(slot, 0)) - before)
+        step, looks = self._step_seconds, num_rows * self._look_seconds
+        pays = not step or saved * step >= looks
+        self._waits[slot] = 0 if pays else max(0, round(min(_SELDOM, looks / (_SHARE * step))) - 1)
 
     def _forget(self, slot: int) -> None:
         self.worth.forget(slot)
-        self._misses.pop(slot, None)
-        self._waits.pop(slot, None)
+        for of_slot in (self._drafted, self._saved, self._waits):
+            of_slot.pop(slot, None)
 
 
 def _gain(plan: Plan) -> float:
