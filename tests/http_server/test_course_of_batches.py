@@ -18,7 +18,7 @@ from penstock.frontend.http.batches import running
 from penstock.frontend.http.batches.record import BatchFolder
 from penstock.frontend.http.batches.schedule import Schedule
 from penstock.frontend.http.batches.service import Batches
-from penstock.frontend.http.files.store import counted
+from penstock.frontend.http.files.store import LIFE_SECONDS, counted
 from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.requests.guard import owners
@@ -197,13 +197,43 @@ def test_the_input_of_a_batch_counts_until_the_batch_ends_though_its_file_is_del
     batch_id = found.begin(LONG)
     file_id = found.batch(batch_id).input_file_id
     found.run(lambda: found.service.delete_file("", file_id))
-    assert found.service._store.used[""] == counted(len(LONG))
+    assert counted_without_journals(found) == counted(len(LONG))
+    found.until(batch_id, "in_progress", least=1)
     found.restart()
-    assert found.service._store.used[""] == counted(len(LONG))
+    assert counted_without_journals(found) == counted(len(LONG)) < found.service._store.used[""]
     found.run(lambda: found.service.cancel("", batch_id))
     found.until(batch_id, "cancelled")
     files, _ = found.run(lambda: found.service.files("", FileQuery()))
     assert found.service._store.used[""] == sum(counted(file.bytes) for file in files)
+
+
+def counted_without_journals(found: Course) -> int:
+    store = found.service._store
+    return store.used[""] - sum(store._journals.values())
+
+
+def test_a_batch_whose_answers_take_more_than_its_owner_may_keep_ends_with_those_that_it_has(course):
+    found = course(max_stored_bytes=counted(len(LONG)) + 2000)
+    batch = found.until(batch_id := found.begin(LONG), "failed")
+    [fault] = batch.errors.data
+    assert fault.code == "storage_quota_exceeded" and "max_stored_bytes" in fault.message
+    assert 0 < len(found.lines(batch.output_file_id)) == batch.request_counts.completed < 200
+    wait_until(lambda: not list((found.folder / "batches" / batch_id).glob("*put*")), BOUND, "the journal is removed")
+    assert counted_without_journals(found) == found.service._store.used[""]
+    with pytest.raises(ApiError, match="journal of its answers"):
+        found.begin(LONG)
+
+
+def test_a_batch_that_cannot_end_is_removed_with_its_journal_when_its_time_is_long_over(course, monkeypatch):
+    found = course()
+    monkeypatch.setattr(Schedule, "_finish", _interrupted)
+    batch_id = found.begin(LONG)
+    found.until(batch_id, "in_progress", least=1)
+    found.run(found.service.close)
+    found.now += 3601.0 + LIFE_SECONDS
+    found.restart()
+    wait_until(lambda: not list((found.folder / "batches").iterdir()), BOUND, "its folder is removed")
+    assert found.service._store.used[""] == 0 and not found.service.has_unfinished
 
 
 def test_a_batch_waits_for_the_journal_that_an_earlier_server_still_has(tmp_path, monkeypatch):
@@ -211,7 +241,7 @@ def test_a_batch_waits_for_the_journal_that_an_earlier_server_still_has(tmp_path
     folder, attempts = BatchFolder(tmp_path), []
     folder.input.write_text('"one"\n')
     earlier = Journal.open(JobFiles.of(folder.output).journal)
-    batch = running.RunningBatch(None, folder, None, None, None)
+    batch = running.RunningBatch(None, folder, None, None, None, None)
 
     async def attempt() -> bool:
         attempts.append(1)

@@ -15,7 +15,8 @@ import msgspec
 from ....protocol.errors import PenstockError
 from ...file_replacement import sync_folder, write_whole
 from ...jobs.job_files import JobFiles
-from ..schemas.files import BatchObject, RequestCounts
+from ..files.store import LIFE_SECONDS, StoredFile
+from ..schemas.files import BatchObject, FileObject, RequestCounts
 from .input_check import custom_ids
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
@@ -38,6 +39,18 @@ class BatchRecord(msgspec.Struct):
     @property
     def has_ended(self) -> bool:
         return self.shown.status in _ENDED
+
+    def output_file(self, file_id: str, kind: str, num_bytes: int, now: int) -> StoredFile:
+        life = LIFE_SECONDS if self.output_seconds is None else self.output_seconds
+        shown = FileObject(
+            id=file_id,
+            bytes=num_bytes,
+            created_at=now,
+            filename=f"{self.shown.id}_{kind}.jsonl",
+            purpose="batch_output",
+            expires_at=now + life,
+        )
+        return StoredFile(self.owner, shown)
 
 
 class Outputs(NamedTuple):
@@ -76,6 +89,11 @@ class BatchFolder:
     def input_bytes(self) -> int:
         with suppress(FileNotFoundError):
             return self.input.stat().st_size
+        return 0
+
+    def journal_bytes(self) -> int:
+        with suppress(FileNotFoundError):
+            return JobFiles.of(self.output).journal.stat().st_size
         return 0
 
     def write(self, description: bytes) -> None:

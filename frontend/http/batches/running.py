@@ -22,7 +22,8 @@ from ...jobs.job import Job, JobOptions
 from ...jobs.journal import JournalInUseError
 from ...jobs.records import JobState
 from ...session.threads import in_own_thread
-from ..answers.errors import as_api_error, log
+from ..answers.errors import ApiError, as_api_error, log
+from ..files.store import FileStore
 from ..models import ModelNotServedError, Models
 from ..options import HttpOptions
 from ..requests.request_parts import COMPLETION_TOKENS
@@ -65,13 +66,15 @@ class RunningBatch:
         models: Models,
         options: HttpOptions,
         share: Callable[["RunningBatch", int], int],
+        store: FileStore,
     ) -> None:
-        """`share` returns how many of some rows are this batch's."""
+        """`share` returns how many of some rows are this batch's; its journal counts in the store."""
         self.record = record
         self._folder = folder
         self._models = models
         self._options = options
         self._share = share
+        self._store = store
         self.tree: object = None  # the model's processes, which other batches may use, too
         self._num_done = self._num_failed = 0  # at the end of an attempt
         self._state: JobState | None = None  # of the attempt that runs
@@ -82,6 +85,12 @@ class RunningBatch:
             self._num_done, self._num_failed = self._state.num_done, self._state.num_failed
         return self._num_done, self._num_failed
 
+    def show_count(self) -> None:
+        """Put it into the description, unless more is known there from an earlier run."""
+        counts, (num_done, num_failed) = self.record.shown.request_counts, self.count()
+        if num_done >= counts.completed + counts.failed:
+            counts.completed, counts.failed = num_done - num_failed, num_failed
+
     async def run(self) -> None:
         num_fruitless, pause = 0, _FIRST_PAUSE
         while True:
@@ -91,6 +100,8 @@ class RunningBatch:
                     return
             except _GivesWay:
                 pause = _LONGEST_PAUSE
+            except BatchFailed:
+                raise
             except Exception as error:
                 if not isinstance(error, PenstockError):
                     log.error("a batch has met a fault of the server", exc_info=error)
@@ -115,6 +126,7 @@ class RunningBatch:
                     await asyncio.wait([work], timeout=_LOOK_SECONDS)
                     if self._models.is_short_of_memory and not work.done():
                         raise _GivesWay
+                    self._check_quota()
                 return work.result()
             finally:
                 is_stopped.set()
@@ -123,6 +135,15 @@ class RunningBatch:
                         await asyncio.wait([work])
                 work.exception()
                 self.tree = None
+
+    def _check_quota(self) -> None:
+        """Count the journal; raises if its owner's files take too much."""
+        owner = self.record.owner
+        self._store.count_journal(self.record.shown.id, owner, self._folder.journal_bytes())
+        try:
+            self._store.check_quota(owner)
+        except ApiError as error:
+            raise BatchFailed(str(error.code), f"The answers so far are kept, the rest isn't asked: {error}") from error
 
     def _work(self, session: BatchSession, is_stopped: threading.Event) -> bool:
         def check() -> None:

@@ -17,11 +17,11 @@ import msgspec
 from ....protocol.errors import PenstockError
 from ...session.threads import Threads
 from ..answers.errors import log, without_paths
-from ..files.store import LIFE_SECONDS, FileStore, StoredFile, new_id
+from ..files.store import LIFE_SECONDS, FileStore, new_id
 from ..models import Models, unknown_model
 from ..options import HttpOptions
 from ..requests.guard import owners
-from ..schemas.files import BatchObject, FileObject, LineFault, LineFaults, RequestCounts
+from ..schemas.files import BatchObject, LineFault, LineFaults, RequestCounts
 from .input_check import InputCheck
 from .record import BatchFolder, BatchRecord
 from .running import BatchFailed, RunningBatch
@@ -67,6 +67,7 @@ class Schedule:
                 else:
                     folder.count(record.shown.request_counts)
                     self._store.hold(record.shown.input_file_id, record.owner, folder.input_bytes())
+                    self._count_journal(record)
             elif path.name.startswith("batch_"):
                 folder.remove()
 
@@ -124,12 +125,22 @@ class Schedule:
 
     def shown(self, record: BatchRecord) -> BatchObject:
         if (running := self._running.get(record.shown.id)) is not None:
-            _count(record, running)
+            running.show_count()
         return record.shown
 
     def forget(self, record: BatchRecord) -> None:
         del self.records[record.shown.id]
+        if not record.has_ended:
+            self._let_go(record)
         self._writer.submit(self._folder_of(record).remove)
+
+    def _let_go(self, record: BatchRecord) -> None:
+        """Count what it has kept no longer."""
+        self._store.let_go(record.shown.input_file_id)
+        self._store.count_journal(record.shown.id, record.owner, 0)
+
+    def _count_journal(self, record: BatchRecord) -> None:
+        self._store.count_journal(record.shown.id, record.owner, self._folder_of(record).journal_bytes())
 
     def _folder_of(self, record: BatchRecord) -> BatchFolder:
         return BatchFolder(self._folder / record.shown.id)
@@ -141,7 +152,7 @@ class Schedule:
         if self._is_closed:
             return
         for record in self._idle():
-            if record.shown.status != "in_progress" or self._is_overdue(record):
+            if record.shown.status != "in_progress" or record.shown.expires_at <= self._store.clock():
                 self._begin(record)
         while len(self._running) < _MOST_RUNNING:
             num_running = Counter(running.record.owner for running in self._running.values())
@@ -153,16 +164,14 @@ class Schedule:
             if not ready:
                 break
             record = min(ready, key=lambda each: (num_running[each.owner], each.shown.id))
-            folder, batch_id = self._folder_of(record), record.shown.id
-            self._running[batch_id] = RunningBatch(record, folder, self._models, self._options, self._share)
+            folder = self._folder_of(record)
+            running = RunningBatch(record, folder, self._models, self._options, self._share, self._store)
+            self._running[record.shown.id] = running
             self._begin(record)
 
     def _idle(self) -> list[BatchRecord]:
         busy = self._tasks.keys() | self._arriving
         return [each for name, each in self.records.items() if not each.has_ended and name not in busy]
-
-    def _is_overdue(self, record: BatchRecord) -> bool:
-        return self._store.clock() >= record.shown.expires_at
 
     def _begin(self, record: BatchRecord) -> None:
         task = self._tasks[record.shown.id] = asyncio.create_task(self._advance(record))
@@ -171,7 +180,9 @@ class Schedule:
     def _paused(self, record: BatchRecord, task: asyncio.Task[None]) -> None:
         del self._tasks[record.shown.id]
         if (running := self._running.pop(record.shown.id, None)) is not None:
-            _count(record, running)
+            running.show_count()
+        if not record.has_ended:
+            self._count_journal(record)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a batch could not go on; it is tried again later", exc_info=error)
         else:
@@ -226,10 +237,10 @@ class Schedule:
         except BatchFailed as error:
             fault = LineFault(code=error.code, message=without_paths(str(error)))
             record.shown.errors = LineFaults(data=[fault])
-            _count(record, running)
+            running.show_count()
             await self._finish(record, "failed")
             return
-        _count(record, running)
+        running.show_count()
         await self._finish(record, "completed")
 
     async def _finish(self, record: BatchRecord, outcome: str) -> None:
@@ -243,6 +254,7 @@ class Schedule:
                 await self._save(record)
         folder = self._folder_of(record)
         outputs = await self._threads.run(folder.outputs, record, client=record.owner)
+        self._store.count_journal(record.shown.id, record.owner, 0)  # its answers count as files from now on
         if outputs.output is not None:
             await self._keep(record, outputs.output, record.output_id, "output")
             record.shown.output_file_id = record.output_id
@@ -253,16 +265,7 @@ class Schedule:
         await self._threads.run(folder.clear, client=record.owner)
 
     async def _keep(self, record: BatchRecord, path: Path, file_id: str, kind: str) -> None:
-        now = int(self._store.clock())
-        shown = FileObject(
-            id=file_id,
-            bytes=path.stat().st_size,
-            created_at=now,
-            filename=f"{record.shown.id}_{kind}.jsonl",
-            purpose="batch_output",
-            expires_at=now + (LIFE_SECONDS if record.output_seconds is None else record.output_seconds),
-        )
-        file = StoredFile(record.owner, shown)
+        file = record.output_file(file_id, kind, path.stat().st_size, int(self._store.clock()))
         await self._threads.run(self._store.keep, path, file, client=record.owner)
         self._store.show(file)
 
@@ -270,7 +273,7 @@ class Schedule:
         record.shown.status = status  # type: ignore[assignment]  # one of them
         setattr(record.shown, f"{status}_at", int(self._store.clock()))
         if record.has_ended:
-            self._store.let_go(record.shown.input_file_id)
+            self._let_go(record)
         await self._save(record)
 
     async def _save(self, record: BatchRecord) -> None:
@@ -288,13 +291,9 @@ class Schedule:
                     self._store.forget(file)
                     await self._threads.run(self._store.remove, file)
                 for record in list(self.records.values()):
-                    if record.has_ended and self._store.clock() > record.shown.expires_at + LIFE_SECONDS:
+                    # Also one that can't end, for its journal is damaged.
+                    is_over = self._store.clock() > record.shown.expires_at + LIFE_SECONDS
+                    if is_over and record.shown.id not in self._tasks:
                         self.forget(record)
                 self._go_on()
             await asyncio.sleep(_SWEEP_SECONDS)
-
-
-def _count(record: BatchRecord, running: RunningBatch) -> None:
-    counts, (num_done, num_failed) = record.shown.request_counts, running.count()
-    if num_done >= counts.completed + counts.failed:
-        counts.completed, counts.failed = num_done - num_failed, num_failed

@@ -1,6 +1,7 @@
 """The files of all clients on the disk: content and description of each, its owner, and how much an owner may keep.
 
-The input of a batch stays on the disk until the batch ends, though its file is deleted, and counts as long.
+The input of a batch stays on the disk until the batch ends, though its file is deleted, and counts as long; so does the
+journal of its answers.
 
 A file is there once its description is: that is written last and removed first, so a crash leaves nothing half. Ids
 begin with the time of creation, which orders files, also behind one that has been deleted. Methods with disk work are
@@ -73,6 +74,7 @@ class FileStore:
         self.clock = clock
         self._files: dict[str, StoredFile] = {}
         self._contents: dict[str, _Content] = {}  # by file, also one that has been deleted
+        self._journals: dict[str, int] = {}  # their sizes when they were counted, by batch
         self.used: Counter[str] = Counter()  # counted bytes by owner, with those that are arriving
         folder.mkdir(mode=0o700, exist_ok=True)
         for path in sorted(folder.iterdir()):
@@ -120,7 +122,8 @@ class FileStore:
             raise ApiError(
                 400,
                 f"Your files would take {self.used[owner]:,} bytes, and {self.options.max_stored_bytes:,} are the most "
-                "(option max_stored_bytes). Delete some first; the input of a batch counts until the batch ends.",
+                "(option max_stored_bytes). Delete some first; the input of a batch and the journal of its answers "
+                "count until the batch ends.",
                 code="storage_quota_exceeded",
             )
 
@@ -137,6 +140,13 @@ class FileStore:
         if not found.num_holders:
             del self._contents[file_id]
             self.used[found.owner] -= found.num_bytes
+
+    def count_journal(self, batch_id: str, owner: str, num_bytes: int) -> None:
+        """Count a journal by its size, which grows; 0 if it is there no more."""
+        self.used[owner] += num_bytes - self._journals.get(batch_id, 0)
+        self._journals[batch_id] = num_bytes
+        if not num_bytes:
+            del self._journals[batch_id]
 
     def keep(self, path: Path, file: StoredFile) -> None:
         """Move a file that is on the disk into the store. Only a whole file is ever seen."""
