@@ -30,6 +30,7 @@ class GroupPlan(Part):
     num_blocks: int
     window: int | None = None  # tokens that a query attends to, its own included
     num_cpu_blocks: int = 0  # cells of the second tier
+    is_drafting: bool = False  # of the model that drafts
 
 
 class GroupChanges(Part):

@@ -101,6 +101,8 @@ class Runner:
         return self._is_launching or time.perf_counter() - self._last_launch < _SOON
 
     def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
+        if self.drafting is not None:
+            self.drafting.follow(plan)
         if any(group.saves or group.loads for group in plan.groups):
             with self.table.device.computing():
                 self._move_blocks(plan)  # only moves blocks, so it can run before the step is dispatched

@@ -64,7 +64,9 @@ def _fitted(before: str, text: str, columns: int | None, indent: int | None = No
 
 def _groups(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
     """The memory of each kind of layers, if there are several."""
-    return [(f"  {group.kind}", _described(config, group)) for group in plan.groups if len(plan.groups) > 1]
+    names = ("drafts" if group.is_drafting else group.kind for group in plan.groups)
+    rows = zip(names, plan.groups) if len(plan.groups) > 1 else ()
+    return [(f"  {name}", _described(config, group)) for name, group in rows]
 
 
 def _described(config: EngineConfig, group: GroupPlan) -> str:

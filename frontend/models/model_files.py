@@ -36,6 +36,8 @@ class ModelFiles:
     name: str  # as the user gave it
     folder: Path  # config.json, weights, generation_config.json
     tokenizer_folder: Path  # tokenizer.json
+    draft_folder: Path | None = None  # of the model that drafts for it
+    draft_tokenizer_folder: Path | None = None
 
 
 def find_model(

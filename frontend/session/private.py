@@ -21,6 +21,7 @@ from ..console.start_table import start_words
 from ..media.door import MediaDoor
 from ..media.sight import Sight
 from ..media.sources.parts import bare_media, take_media
+from ..models.draft_model import check_vocabulary, with_draft_model
 from ..models.facts import ModelFacts, facts_of
 from ..models.file_stamps import FileStamps
 from ..models.generation_config import default_params
@@ -70,6 +71,7 @@ class PrivateSession(Session[PendingRequest]):
             logs.say(notice, quiet=self.is_quiet)
         logs.say_places_once(quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet)
+        self.files = with_draft_model(self.files, self.config)
         self.default_params = default_params(self.files.folder)
         for notice in Sight.check(self.files.folder, self.config):
             logs.say(notice, quiet=self.is_quiet)
@@ -103,6 +105,8 @@ class PrivateSession(Session[PendingRequest]):
         from ..text.tokenizer import Tokenizer  # once the children are starting
 
         self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+        if self.files.draft_folder is not None:
+            check_vocabulary(self.tokenizer, self.files)
         if self.config.enable_mm is not False:
             limits, arguments = self.config.limit_mm_per_prompt, self.config.mm_processor_kwargs
             self.sight = Sight.of(self.files.folder, self.tokenizer, limits, arguments)

@@ -43,7 +43,7 @@ IDLE: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "draft_tensor_parallel_size", "tensor_parallel_size", "quantization", "revision", "code_revision",
+            "draft_tensor_parallel_size", "tensor_parallel_size", "revision", "code_revision",
             "max_model_len", "draft_load_config",
         ),
         _AS_MODEL,

@@ -20,6 +20,9 @@ from ..fields.described import described, rules_of
 from ..fields.rules import FINITE, Rule, at_least, between, shown, whole
 from ..fields.suggestion import suggestion
 from .foreign_speculation import IDLE, METHOD_NAMES, MODELS_THAT_ARE_METHODS, REFUSED, RENAMED, under_own_keys
+from .quantization import KINDS as QUANTIZATION_KINDS
+from .quantization import SENTENCE as QUANTIZATION_SENTENCE
+from .quantization import as_quantization
 
 NAME = "speculative_config"
 METHODS = ("auto", "off", "suffix", "ngram", "replay", "draft_model", "mtp", "eagle3")
@@ -64,6 +67,7 @@ def _or_no_limit(value: Any) -> int | None:
 _AMOUNT = at_least(0)
 _DRAFTS = whole(1, 1024)
 _METHOD = Rule(_method, METHODS.__contains__, f"must be one of {', '.join(METHODS)}", METHODS)
+_QUANTIZATION = Rule(as_quantization, lambda value: True, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
 _MODEL = Rule(_model, lambda value: True, "must be a folder or a hub id")
 _FILE = Rule(_file, lambda value: True, "must be the path of an earlier run's output")
 _SIZE = whole(1, 1024)
@@ -78,6 +82,9 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     method: Annotated[str, described("where drafts come from", _METHOD)]
     num_speculative_tokens: Annotated[int | None, described("maximum drafts of a sequence per step", _DRAFTS)] = None
     model: Annotated[str | None, described("the model or the heads that draft", _MODEL)] = None
+    quantization: Annotated[
+        str | None, described("weight format of the model that drafts; default: the model's own option", _QUANTIZATION)
+    ] = None
     file: Annotated[str | None, described("output of an earlier run, whose answers are the drafts", _FILE)] = None
     prompt_lookup_min: Annotated[int, described("minimum tokens that must match", _SIZE)] = 2
     prompt_lookup_max: Annotated[int, described("maximum tokens that are compared", _SIZE)] = 5
@@ -94,6 +101,7 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 # The methods that read a field; every method reads the others.
 _READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "mtp", "eagle3"),
+    "quantization": ("draft_model", "mtp", "eagle3"),
     "file": ("replay",),
     **{name: ("ngram",) for name in Speculation.__struct_fields__ if name.startswith("prompt_lookup")},
     **{name: ("auto", "suffix") for name in Speculation.__struct_fields__ if name.startswith("suffix_decoding")},

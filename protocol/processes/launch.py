@@ -22,6 +22,7 @@ class Launch(msgspec.Struct, frozen=True):
     shown: list[str] = []
     # The page of heartbeats: a descriptor that every child inherits under this number. -1: there is no page.
     heartbeats: int = -1
+    draft_folder: str = ""  # of the model that drafts, if there is one
 
     @classmethod
     def read(cls, directory: Path) -> "Launch":

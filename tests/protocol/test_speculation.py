@@ -126,8 +126,8 @@ def test_an_earlier_run_must_be_there_to_be_replayed(tmp_path, monkeypatch):
 
 
 def test_what_has_no_effect_is_said():
-    given = {"method": "suffix", "quantization": "wint4", "revision": "main", "max_ngram_size": 4}
+    given = {"method": "suffix", "revision": "main", "code_revision": "main", "max_ngram_size": 4}
     assert notices({"speculative_config": given}) == [
-        "speculative_config: quantization, revision have no effect: what drafts is loaded and split as the model is.",
+        "speculative_config: revision, code_revision have no effect: what drafts is loaded and split as the model is.",
         "speculative_config: max_ngram_size has no effect: the method is suffix, and not ngram.",
     ]

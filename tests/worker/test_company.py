@@ -16,6 +16,7 @@ import torch
 from builders.backends import BACKENDS, INVARIANT_BACKENDS, NAN_BYTE, load_on
 from builders.cases import for_each
 from builders.erratic_drafts import draft_erratically
+from builders.model_drafts import draft_by_model, with_draft
 from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, engine_of, prompt
 from builders.tiny_model import tiny_model
@@ -211,6 +212,18 @@ def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
         drafted += engine.scheduler.counters.draft_tokens
         accepted += engine.scheduler.counters.accepted_tokens
     assert 0 < accepted < drafted
+
+
+@on(*KINDS, "torch qwen3")
+@for_each("room", [{}, {"max_num_batched_tokens": 37}, {"num_blocks": 14, "num_cells": 200}])
+def test_whatever_a_model_drafts_answers_are_as_alone(model, alone, room, tmp_path):
+    drafted = with_draft(model, tiny_model(tmp_path, "qwen3", dtype="bfloat16"))
+    engine = engine_of(drafted, rooms=Rooms(each=9, all=64), num_states=300, **room)
+    draft_by_model(engine.runner, most=5)
+    for first_id in (0, 100):  # then with prefixes found
+        assert engine.run(*requests(first_id, len(prompts(model)))) == alone
+    engine.scheduler.check()
+    assert engine.scheduler.counters.draft_tokens > 0
 
 
 @on("native qwen3", "native qwen3.5, states", "torch qwen3")

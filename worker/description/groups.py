@@ -4,7 +4,7 @@ Layers that keep the same kind of thing for the same tokens are a group: keys an
 of a window, with the same heads; or a state of the same shape. The group with the longest contexts comes first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...protocol.layer_groups import GroupKind
@@ -26,6 +26,7 @@ class LayerGroup:
     head_dim: int = 0
     has_values: bool = True  # False: a value is the beginning of its key, and only keys are kept
     state: StateShape | None = None
+    is_drafting: bool = False  # of the model that drafts, which rank 0 has as a whole
 
 
 ONE_GROUP = LayerGroup("full", ())  # all layers in one group
@@ -46,6 +47,19 @@ def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) 
         found.setdefault(alike, []).append(layer)
     groups = [replace(alike, layers=tuple(layers)) for alike, layers in found.items()]
     return tuple(sorted(groups, key=lambda group: (_ORDER.index(group.kind), -(group.window or 0))))
+
+
+def with_draft_groups(own: Sequence[LayerGroup], num_layers: int, drafting: ModelConfig) -> tuple[LayerGroup, ...]:
+    """The groups of a model of `num_layers`, and those of the model that drafts for it.
+
+    The latter's layers are numbered behind the former's. They keep all tokens, whatever their windows: they lag behind
+    the tokens that the engine gives windows' blocks back for.
+    """
+    numbered = (
+        replace(group, layers=tuple(num_layers + layer for layer in group.layers), is_drafting=True)
+        for group in groups_of(drafting, drafting.max_position, gives_back=False)
+    )
+    return tuple(sorted((*own, *numbered), key=lambda group: _ORDER.index(group.kind)))
 
 
 def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:

@@ -23,14 +23,26 @@ _ONE = column([1])
 
 class Drafting:
     def __init__(
-        self, table: SlotTable, ranks: Parallel, drafter: Drafter | None, send: Callable[[Drafts], None]
+        self,
+        table: SlotTable,
+        ranks: Parallel,
+        drafter: Drafter | None,
+        send: Callable[[Drafts], None],
+        follow: Callable[[StepPlan], None] | None = None,
     ) -> None:
-        """`drafter`: on rank 0. `send` takes a message to the engine."""
+        """`drafter`: on rank 0. `send` takes a message to the engine. `follow` gets each plan before anything of it is
+        done, for a model that drafts."""
         self._table = table
         self._ranks = ranks
         self._drafter = drafter
         self._send = send
+        self._follow_plan = follow
         self._entered: set[int] = set()  # slots that the drafter knows
+
+    def follow(self, plan: StepPlan) -> None:
+        """Let a draft model fill the blocks of earlier steps, before this one moves any of them."""
+        if self._follow_plan is not None:
+            self._follow_plan(plan)
 
     def begin(self, plan: StepPlan) -> StepDrafts | None:
         """The drafts of a step that is about to be computed; None if no row has any."""

@@ -31,6 +31,13 @@ class ModelMemory:
         """Memory with all layers in one group."""
         return cls((memory,), tuple((0, layer) for layer in range(len(memory.parts[0]))), block_size)
 
+    def after(self, num_layers: int) -> "ModelMemory":
+        """The memory of the layers after so many, which share no group with them."""
+        places = self.places[num_layers:]
+        own = sorted({group for group, _ in places})
+        groups = tuple(self.groups[group] for group in own)
+        return ModelMemory(groups, tuple((own.index(group), number) for group, number in places), self.block_size)
+
     @property
     def parts(self) -> tuple[Any, ...]:
         """The arrays or tensors of all groups, each [layers, blocks, …]."""

@@ -162,8 +162,10 @@ class HostMemory(DeviceMemory):
         return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
 
     def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
-        activations = _estimated_activations(model.config, self.size, self.longest(model.config), self.config)
-        mapped = 0 if model.cache is None else model.cache.mapped_bytes
+        configs = [model.config] if model.draft is None else [model.config, model.draft.config]
+        longest = self.longest(model.config)
+        activations = sum(_estimated_activations(each, self.size, longest, self.config) for each in configs)
+        mapped = sum(cache.mapped_bytes for cache in model.caches)
         of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])]
         profile = self.described(model, weight_bytes + mapped, activations)
         return replace(profile, mapped_bytes=mapped, other_mapped_bytes=sum(of_ranks) - mapped)
@@ -190,7 +192,7 @@ class HostMemory(DeviceMemory):
 
 
 def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
-    return GroupSize(group.kind, len(group.layers), block_bytes, group.window)
+    return GroupSize(group.kind, len(group.layers), block_bytes, group.window, group.is_drafting)
 
 
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:

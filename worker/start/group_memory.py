@@ -14,6 +14,8 @@ from ..ranks.parallel import Parallel
 
 
 def kv_shape(group: LayerGroup, ranks: Parallel) -> KVShape:
+    if group.is_drafting:
+        ranks = Parallel()
     first, last = local_kv_heads(ranks.rank, ranks.size, group.num_kv_heads)
     return KVShape(len(group.layers), last - first, group.head_dim, group.has_values)
 
@@ -45,7 +47,10 @@ def allocated(
     def memory(group: LayerGroup, count: int) -> Blocks:
         if group.state is not None:
             return StateMemory.allocate(state_shape(group.state, ranks), len(group.layers), count, backend.device.zeros)
-        return backend.kv_memory(kv_shape(group, ranks), count, block_size, kind)
+        shape = kv_shape(group, ranks)
+        if group.is_drafting and ranks.rank != 0:  # nothing is ever in its blocks
+            shape = shape._replace(num_layers=1)
+        return backend.kv_memory(shape, count, block_size, kind)
 
     memories = [memory(*each) for each in zip(groups, num_blocks, strict=True)]
     return ModelMemory.of(memories, [group.layers for group in groups], block_size, sources)

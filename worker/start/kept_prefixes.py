@@ -73,6 +73,7 @@ def _name(
         *(model.dtype.name, kv_kind, model.stretches),
         *(repr(groups), block_bytes),
         {name: getattr(config, name) for name in _OPTIONS},
+        *([identity(Path(launch.draft_folder))] if launch.draft_folder else []),
     ]
     return hashlib.blake2b(msgspec.json.encode(facts), digest_size=16).hexdigest()
 

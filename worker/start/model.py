@@ -8,7 +8,7 @@ from ...protocol.processes.trace import Trace
 from ...records import dataclass
 from ..backends.backend import Backend
 from ..description.config import ModelConfig
-from ..description.groups import LayerGroup, groups_of
+from ..description.groups import LayerGroup, groups_of, with_draft_groups
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
 from ..layers.decoder import Decoder
@@ -48,6 +48,14 @@ class Model:
     adapters: AdapterBank | None = None  # of LoRA, if enabled
     encoding: EncoderPass | None = None  # of pictures, if the model has vision
     kv_default: str = ""  # number format of keys and values for "auto"
+    draft_config: ModelConfig | None = None  # of the model that drafts for it
+    draft: "Model | None" = None  # that model, on rank 0
+
+    @property
+    def caches(self) -> list[PackedCache]:
+        """The packed weights of this model and of the one that drafts for it, where they are kept."""
+        of_draft = [] if self.draft is None else self.draft.caches
+        return of_draft if self.cache is None else [self.cache, *of_draft]
 
     @property
     def vocab_size(self) -> int:
@@ -75,7 +83,10 @@ class Model:
 
     def groups(self, max_model_len: int) -> tuple[LayerGroup, ...]:
         """The groups of layers with a memory of their own, for requests up to this length."""
-        return groups_of(self.config, max_model_len, self.backend.gives_back)
+        own = groups_of(self.config, max_model_len, self.backend.gives_back)
+        if self.draft_config is None:
+            return own
+        return with_draft_groups(own, self.config.num_layers, self.draft_config)
 
     def block_bytes(self, group: LayerGroup, block_size: int, kind: str) -> int:
         """Bytes of one block or state in all layers of the group on this rank."""
@@ -86,6 +97,9 @@ class Model:
     ) -> ModelMemory:
         """Allocate the memory; `num_blocks` by group."""
         sources = [heads.source for heads in self.config.heads]
+        if self.draft_config is not None:
+            offset, of_draft = len(sources), (heads.source for heads in self.draft_config.heads)
+            sources += [None if source is None else offset + source for source in of_draft]
         return allocated(groups, num_blocks, self.backend, self._ranks, block_size, kind or self.kv_kind(), sources)
 
     def plain_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> ModelMemory:

@@ -4,6 +4,7 @@ The engine stands between the plan and the allocation, since all ranks have to a
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded
@@ -51,7 +52,7 @@ class Start:
         names = self.config.logits_processors if rank == 0 else None
         self.processors = LogitsProcessors.load(names) if names else None
         before = self.memory.used_bytes()
-        self.model = self._load_model(launch)
+        self.model = self._load_models(launch)
         self.weight_bytes = max(0, self.memory.used_bytes() - before)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
         self.groups = self.model.groups(self.memory.longest(self.model.config))  # groups of layers
@@ -77,12 +78,12 @@ class Start:
 
         return CardMemory(self.config, self.device, self.ranks, directory)
 
-    def _load_model(self, launch: Launch) -> Model:
-        return load_model(
-            Path(launch.model_folder),
+    def _load_models(self, launch: Launch) -> Model:
+        """The model, with the one that drafts for it if there is one."""
+        load = partial(
+            load_model,
             device=self.device,
             dtype=self.config.dtype,
-            ranks=self.ranks,
             load_format=self.config.load_format,
             options=BackendOptions(
                 deterministic=bool(self.config.deterministic),
@@ -90,9 +91,13 @@ class Start:
                 captures_steps=not self.config.enforce_eager,
                 captured_rows=tuple(self.config.graph_batch_sizes or ()),
             ),
+            num_threads=launch.threads_per_rank,
+        )
+        model = load(
+            Path(launch.model_folder),
+            ranks=self.ranks,
             quantization=self.config.quantization,
             lm_head_fp32=self.config.lm_head_fp32,
-            num_threads=launch.threads_per_rank,
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
             expert_parallel=self.config.enable_expert_parallel,
@@ -100,6 +105,15 @@ class Start:
             sees=self.config.enable_mm is not False,
             check_room=self.memory.check_room,
         )
+        if (speculation := self.config.speculative_config) is None or not launch.draft_folder:
+            return model
+        from .draft_model import with_draft_model
+
+        quantization = speculation.quantization or self.config.quantization
+        # Ranks agree about room, and this is rank 0's alone.
+        check_room = self.memory.check_room if self.ranks.size == 1 else None
+        load_draft = partial(load, sees=False, quantization=quantization, check_room=check_room)
+        return with_draft_model(model, Path(launch.draft_folder), self.rank, load_draft)
 
     @property
     def is_asynchronous(self) -> bool:
@@ -156,8 +170,8 @@ class Start:
     def begin_background_work(self, runner: Runner) -> None:
         """Start work that can run during the first requests."""
         self.memory.begin_background_work(self.model, runner)
-        if self.model.cache is not None:
-            self.model.cache.write_in_background()
+        for cache in self.model.caches:
+            cache.write_in_background()
 
     def adapter_thread(self, answer: Callable[[AdapterLoaded], None]) -> AdapterThread | None:
         """The thread that loads LoRA adapters, if the model may have any."""
@@ -173,15 +187,22 @@ class Start:
 
     def open_drafting(self, runner: Runner, send: Callable[[Drafts], None]) -> None:
         """Let the runner draft for its rows."""
-        runner.drafting = Drafting(
-            runner.table, self.ranks, drafter_of(self.config.speculative_config) if self.rank == 0 else None, send
-        )
+        speculation, drafter, follow = self.config.speculative_config, None, None
+        if self.rank == 0 and self.model.draft is not None and speculation is not None:
+            from .draft_model import draft_model_of
+
+            most = speculation.num_speculative_tokens
+            proposer = draft_model_of(self.model.draft, self.model.config.num_layers, runner, most)
+            drafter, follow = drafter_of(speculation, proposer), proposer.follow
+        elif self.rank == 0:
+            drafter = drafter_of(speculation)
+        runner.drafting = Drafting(runner.table, self.ranks, drafter, send, follow)
 
     def close(self) -> None:
         if self.disk is not None:
             self.disk.close(FLUSH_SECONDS)
-        if self.model.cache is not None:
-            self.model.cache.close()
+        for cache in self.model.caches:
+            cache.close()
         self.memory.close()
         self.model.backend.forget_captured(self.model.forward_pass)
         self.ranks.leave()

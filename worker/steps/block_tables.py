@@ -46,11 +46,11 @@ class BlockTables:
 
     def fork(self, slot: int, blocks: Ints) -> None:
         """Copy a whole table into an empty slot."""
-        self._append(numpy.array([slot]), blocks, numpy.array([0, len(blocks)]))
+        self.append(numpy.array([slot]), blocks, numpy.array([0, len(blocks)]))
 
     def advance(self, rows: StepRows, changes: GroupChanges) -> None:
         """Append the step's blocks, and check that all its tokens have the blocks that they read and write."""
-        self._append(rows.slots, column(changes.block_ids), column(changes.block_offsets))
+        self.append(rows.slots, column(changes.block_ids), column(changes.block_offsets))
         self._check(rows)
 
     def take_back(self, slot: int, end: int) -> None:
@@ -64,7 +64,7 @@ class BlockTables:
         kv_slots = self.device.cast(blocks, numpy.int64) * size + put(positions % size)
         return BlockRows(self.tables[put(rows.slots), :width], kv_slots)
 
-    def _append(self, slots: Ints, blocks: Ints, offsets: Ints) -> None:
+    def append(self, slots: Ints, blocks: Ints, offsets: Ints) -> None:
         """Append blocks[offsets[r]:offsets[r + 1]] for each row r."""
         check_offsets(slots, blocks, offsets)
         if not len(blocks):

@@ -103,7 +103,12 @@ class Tree:
             self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
 
     def launch(
-        self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
+        self,
+        config: EngineConfig,
+        model_folder: Path,
+        tokenizer_folder: Path,
+        shown: Sequence[str] = (),
+        draft_folder: Path | None = None,
     ) -> None:
         """Have the processes load this model. `config` is the tree's, with what the model's files settle."""
         self.config = config
@@ -112,7 +117,8 @@ class Tree:
         self.trace.reached("imports")
         folders = str(model_folder), str(tokenizer_folder)
         with self._writing():
-            launch = Launch(self.files.config, *folders, threads_per_rank(config), list(shown), self._page)
+            drafting = "" if draft_folder is None else str(draft_folder)
+            launch = Launch(self.files.config, *folders, threads_per_rank(config), list(shown), self._page, drafting)
             self._launch_file.write(launch)
 
     def wait_until_ready(self) -> MemoryPlan:

@@ -177,7 +177,8 @@ def _group_plans(config: EngineConfig, profile: MemoryProfile, num_blocks: list[
     swap, plans = swap_bytes(config), []
     for group, count in zip(profile.groups, num_blocks, strict=True):
         cells = swap * count // kv_bytes
-        plans.append(GroupPlan(group.kind, group.num_layers, group.block_bytes, count, group.window, cells))
+        size = group.num_layers, group.block_bytes, count
+        plans.append(GroupPlan(group.kind, *size, group.window, cells, group.is_drafting))
     if swap:
         _check_swap(config, profile, plans, kv_bytes)
     return plans

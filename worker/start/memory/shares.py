@@ -23,6 +23,7 @@ class GroupSize:
     num_layers: int
     block_bytes: int
     window: int | None = None  # tokens that a query sees, including its own
+    is_drafting: bool = False  # of the model that drafts
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,43 @@
+"""Finds the model that drafts for another one, and checks that both have the same tokens.
+
+Only ids that both have are compared: models of one family often differ in a few special tokens, or in how many unused
+ids fill their vocabulary up.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ConfigError
+from ...protocol.options.config import EngineConfig
+from ..console import logs
+from .model_files import ModelFiles, find_model
+
+if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
+
+
+def with_draft_model(files: ModelFiles, config: EngineConfig) -> ModelFiles:
+    """The files, with those of the model that the options name to draft."""
+    speculation = config.speculative_config
+    if speculation is None or speculation.method != "draft_model" or speculation.model is None:
+        return files
+    draft = find_model(speculation.model, is_quiet=logs.is_quiet(config.quiet))
+    return replace(files, draft_folder=draft.folder, draft_tokenizer_folder=draft.tokenizer_folder)
+
+
+def check_vocabulary(tokenizer: "Tokenizer", files: ModelFiles) -> None:
+    """Refuse a draft model whose tokens are others."""
+    from ..text.tokenizer_files import read_backend
+
+    if files.draft_tokenizer_folder is None or files.draft_tokenizer_folder == files.tokenizer_folder:
+        return
+    own = {number: token for token, number in tokenizer.backend.get_vocab().items()}
+    drafts = {number: token for token, number in read_backend(files.draft_tokenizer_folder).get_vocab().items()}
+    different = sorted(number for number in own.keys() & drafts.keys() if own[number] != drafts[number])
+    if different or len(drafts) < len(own) // 2:
+        first = f"; {different[0]} is {own[different[0]]!r} and {drafts[different[0]]!r}" if different else ""
+        raise ConfigError(
+            f"speculative_config: the draft model {files.draft_folder} has other tokens than {files.name}: "
+            f"{len(drafts):,} and {len(own):,}, of which {len(different):,} with the same id differ{first}. Use a "
+            "smaller model of the same family."
+        )

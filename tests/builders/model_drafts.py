@@ -1,0 +1,26 @@
+"""Lets a model draft for a runner's rows, as a tree's workers do."""
+
+from pathlib import Path
+
+from builders.backends import load_on
+from builders.runner_harness import SlottedRunner
+
+from penstock.worker.drafting.drafter import Drafter
+from penstock.worker.drafting.drafting import Drafting
+from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.draft_model import draft_model_of, with_draft_model
+from penstock.worker.start.model import Model
+
+
+def with_draft(model: Model, folder: Path, **options) -> Model:
+    """The model with that of a folder to draft for it, loaded with these options on the same backend."""
+    backend = "native" if model.backend.library is not None else "invariant"
+    return with_draft_model(model, folder, 0, lambda found: load_on(backend, found, **options))
+
+
+def draft_by_model(runner: SlottedRunner, most: int | None = None) -> None:
+    """Draft by the model's draft model alone, and check all that it says."""
+    model = runner.model
+    drafts = draft_model_of(model.draft, model.config.num_layers, runner, most)
+    drafter = Drafter([drafts], drafts_always=True)
+    runner.drafting = Drafting(runner.table, Parallel(), drafter, lambda drafts: None, drafts.follow)
