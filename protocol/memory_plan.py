@@ -31,6 +31,7 @@ class MemoryPlan(Part):
     resident_bytes: int | None = None  # weights that stay in memory: fewer if those that are mapped don't fit
     media: MediaPlan | None = None  # for a vision model
     num_layers: int = 0  # through which a chunk can pass over several steps; 0: only whole steps
+    is_deterministic: bool = True  # a row has the same bits in any batch, and however many of its tokens a step has
     layer_keys: int = 1  # keys that a token attends to in the time of its matrix products in a layer
 
     @property

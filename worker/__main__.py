@@ -116,7 +116,7 @@ def main(child: Child) -> None:
         runner = start.runner(plans.allocation(), trace, partial(_report_capture, child))
         if child.launch.config.keeps_prefixes:
             start.open_disk(runner, engine.send, child.fail)
-        if child.launch.config.drafts:
+        if start.drafts:
             start.open_drafting(runner, engine.send)
         engine.send(Allocated(child.rank))
         trace.reached("memory")

@@ -22,9 +22,7 @@ from ..step import Allowance
 
 # If long prompts are limited without a threshold, they begin at this share of the context.
 _LONG_SHARE = 0.04
-# A CPU takes some three times as long for as many rows as for one; more are rarely worth it.
-_MOST_DRAFTS, _MOST_NGRAM_DRAFTS = 31, 8
-_MOST_DRAFTS_OF_STEP, _LEAST_DRAFTS = 128, 4
+_MOST_NGRAM_DRAFTS = 8
 _ANY = 2**31
 
 
@@ -37,15 +35,25 @@ class Rooms:
     least: int = 1  # a row; less isn't worth looking for
 
     @classmethod
-    def of(cls, config: EngineConfig) -> "Rooms | None":
-        """The rooms that the options give; None if nothing is drafted."""
-        if not config.drafts:
+    def of(cls, config: EngineConfig, plan: MemoryPlan) -> "Rooms | None":
+        """The rooms that options and device give; None if nothing is drafted: drafts must not change an answer."""
+        if not config.drafts or not plan.is_deterministic:
             return None
-        if (speculation := config.speculative_config) is None or speculation.method == "auto":
-            most = None if speculation is None else speculation.num_speculative_tokens
-            return cls(most or _MOST_DRAFTS, _MOST_DRAFTS_OF_STEP, min(_LEAST_DRAFTS, most or _LEAST_DRAFTS))
-        most = _MOST_NGRAM_DRAFTS if speculation.method == "ngram" else _MOST_DRAFTS
+        own, speculation = _ROOMS[plan.device.split(":")[0]], config.speculative_config
+        if speculation is None or speculation.method == "auto":
+            most = own.each if speculation is None else speculation.num_speculative_tokens or own.each
+            return cls(most, own.all, min(own.least, most))
+        most = _MOST_NGRAM_DRAFTS if speculation.method == "ngram" else own.each
         return cls(speculation.num_speculative_tokens or most, _ANY)
+
+
+# Where Penstock decides.
+_ROOMS = {
+    # It takes some three times as long for as many rows as for one; more are rarely worth it.
+    "cpu": Rooms(each=31, all=128, least=4),
+    # The steps that are captured: up to eight rows, of eight tokens each.
+    "cuda": Rooms(each=7, all=56, least=7),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +108,7 @@ class Limits:
             mm_encoder_budget=config.mm_encoder_budget,
             num_layers=plan.num_layers,
             layer_keys=plan.layer_keys,
-            rooms=Rooms.of(config),
+            rooms=Rooms.of(config, plan),
         )
 
     @property

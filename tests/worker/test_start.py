@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.hand_planned import plan
-from builders.native_variants import needs_variant
+from builders.native_variants import forced, needs_variant
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
 
@@ -60,6 +60,18 @@ def test_a_portable_start_says_so_and_plans_float32_keys_and_values(model_folder
     planned = start.plan()
     assert planned.kernels.endswith(", portable") and planned.kv_dtype == "fp32"
     start.close()
+
+
+def test_where_drafts_could_change_an_answer_there_are_none_and_a_named_method_is_said_to_have_no_effect(
+    model_folder, tmp_path
+):
+    with forced("none"):
+        for deterministic in (False, True):
+            start = started(model_folder, tmp_path, deterministic=deterministic, speculative_config="suffix")
+            planned = start.plan()
+            assert start.drafts == planned.is_deterministic == deterministic
+            assert any("speculative_config has no effect" in note for note in planned.notes) == (not deterministic)
+            start.close()
 
 
 @for_each("family", ["llama", "gemma2", "qwen3_5_text", "deepseek_v2"])

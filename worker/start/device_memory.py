@@ -28,7 +28,14 @@ from .memory.profile import MemoryProfile, Size
 from .memory.shares import GroupSize
 from .memory.weights_fit import check_rest, check_weights
 from .model import Model
-from .notes import notes_on_context, notes_on_experts, notes_on_weights, notes_on_windows, number_formats
+from .notes import (
+    notes_on_context,
+    notes_on_drafts,
+    notes_on_experts,
+    notes_on_weights,
+    notes_on_windows,
+    number_formats,
+)
 
 _FLOAT = 4
 _LOGITS_AT_ONCE = 4  # copies: the model's, for log-probabilities, and weights and order while choosing a token
@@ -101,6 +108,7 @@ class DeviceMemory(ABC):
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             media=media_plan(model.config.vision, model.backend.activations.itemsize, self.config),
             num_layers=model.config.num_layers,
+            is_deterministic=model.backend.is_deterministic,
             layer_keys=layer_keys(model.config),
             stretches=model.stretches,
             notes=(
@@ -108,6 +116,7 @@ class DeviceMemory(ABC):
                 *notes_on_context(model.config),
                 *notes_on_windows(model, self.longest(model.config)),
                 *notes_on_experts(model),
+                *notes_on_drafts(self.config, model.backend.is_deterministic),
             ),
         )
 

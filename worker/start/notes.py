@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ...kernels import DTYPES
+from ...protocol.options.config import EngineConfig
 from ..description.config import ModelConfig
 from ..description.text_config import PICTURE_TENSORS
 from ..layers.experts import Experts
@@ -19,6 +20,15 @@ def notes_on_weights(unread: list[str], missing: str) -> tuple[str, ...]:
     if len(others) < len(unread):
         notes.append("Pictures aren't read: of this model only the part for text runs here")
     return tuple(notes)
+
+
+def notes_on_drafts(config: EngineConfig, is_deterministic: bool) -> Iterator[str]:
+    """Explain why a named method drafts nothing."""
+    if config.speculative_config is not None and config.drafts and not is_deterministic:
+        yield (
+            "speculative_config has no effect: with these kernels a token's bits depend on how many tokens its step "
+            "has, so drafts could change an answer. deterministic=True lets them be used"
+        )
 
 
 def notes_on_context(config: ModelConfig) -> Iterator[str]:

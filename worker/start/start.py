@@ -90,6 +90,7 @@ class Start:
                 portable=self.config.deterministic == "portable",
                 captures_steps=not self.config.enforce_eager,
                 captured_rows=tuple(self.config.graph_batch_sizes or ()),
+                drafts=self.config.drafts,
             ),
             num_threads=launch.threads_per_rank,
         )
@@ -184,6 +185,11 @@ class Start:
         from .kept_prefixes import open_disk
 
         self.disk = runner.disk = open_disk(self.launch, self.model, self.rank, self.groups, runner, answer, fail)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether tokens may be drafted: not where a row's bits depend on how many of its tokens a step has."""
+        return self.config.drafts and self.model.backend.is_deterministic
 
     def open_drafting(self, runner: Runner, send: Callable[[Drafts], None]) -> None:
         """Let the runner draft for its rows."""

@@ -55,6 +55,7 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         stretches=list(profile.stretches),
         media=profile.media,
         num_layers=profile.num_layers,
+        is_deterministic=profile.is_deterministic,
         layer_keys=profile.layer_keys,
         resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
     )

@@ -46,6 +46,7 @@ class MemoryProfile:
     adapter_bytes: int = 0
     media: MediaPlan | None = None  # for a model with vision
     num_layers: int = 0
+    is_deterministic: bool = True
     layer_keys: int = 1  # that a token attends to in the time of its matrix products in a layer
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     notes: tuple[str, ...] = ()
