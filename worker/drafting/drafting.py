@@ -4,8 +4,9 @@ Rank 0 guesses when it launches the step, since only then are all tokens before 
 the drafts of rows with masks, because each draft has a mask of its own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
+from typing import Protocol
 
 import numpy
 
@@ -15,10 +16,33 @@ from ..ranks.parallel import Parallel
 from ..steps.drafts import StepDrafts
 from ..steps.slots import SlotTable
 from ..steps.step_rows import Ints
+from .copied_histories import CopiedHistories
 from .drafter import Drafter
 from .proposer import Look
 
 _ONE = column([1])
+
+
+class Histories(Protocol):
+    def enter(self, slot: int, token_ids: bytes) -> None:
+        """Take in a sequence that enters a slot with these tokens, packed as int32."""
+
+    def read(self, slots: Sequence[int]) -> list[Ints]:
+        """Return the known tokens of these slots, int32, valid until the next step."""
+
+
+class OwnHistories:
+    """Reads the table's own memory, on a CPU."""
+
+    def __init__(self, table: SlotTable) -> None:
+        self._table = table
+
+    def enter(self, slot: int, token_ids: bytes) -> None:
+        pass
+
+    def read(self, slots: Sequence[int]) -> list[Ints]:
+        table = self._table
+        return [table.device.host_copy(table.histories[slot, : int(table.num_tokens[slot])])() for slot in slots]
 
 
 class Drafting:
@@ -38,6 +62,7 @@ class Drafting:
         self._send = send
         self._follow_plan = follow
         self._entered: set[int] = set()  # slots that the drafter knows
+        self._histories: Histories = CopiedHistories(table) if table.device.is_asynchronous else OwnHistories(table)
 
     def follow(self, plan: StepPlan) -> None:
         """Let a draft model fill the blocks of earlier steps, before this one moves any of them."""
@@ -66,11 +91,12 @@ class Drafting:
 
     def _follow(self, drafter: Drafter, plan: StepPlan) -> None:
         """Tell the drafter who leaves and who enters."""
-        for slot in values(plan.freed):
-            if slot in self._entered:
-                self._entered.remove(slot)
-                drafter.leave(slot, self._history(slot))
+        if leaving := [slot for slot in values(plan.freed) if slot in self._entered]:
+            self._entered.difference_update(leaving)
+            for slot, history in zip(leaving, self._histories.read(leaving)):
+                drafter.leave(slot, history)
         for new in plan.new:
+            self._histories.enter(new.slot, new.token_ids)
             if not (new.num_candidates or new.num_drafted):
                 self._entered.add(new.slot)
                 drafter.enter(new.slot, new)
@@ -79,7 +105,8 @@ class Drafting:
         """The drafts of every row; empty for most."""
         looking = numpy.flatnonzero(rooms).tolist()
         slots = values(plan.slots)
-        looks = [Look(slots[row], self._history(slots[row]), int(rooms[row])) for row in looking]
+        histories = self._histories.read([slots[row] for row in looking])
+        looks = [Look(slots[row], history, int(rooms[row])) for row, history in zip(looking, histories)]
         found: list[Ints] = list(repeat(numpy.empty(0, numpy.int32), len(slots)))
         for row, drafts in zip(looking, drafter.drafts(looks, len(slots))):
             found[row] = numpy.array(drafts, numpy.int32)
@@ -101,9 +128,3 @@ class Drafting:
         rows = [row for row in values(plan.masked) if plan.has_room(row)]
         if rows:
             self._send(Drafts(plan.step, rows, [found[row].tobytes() for row in rows]))
-
-    def _history(self, slot: int) -> Ints:
-        """The known tokens of a slot."""
-        known = self._table.histories[slot, : int(self._table.num_tokens[slot])]
-        history: Ints = self._table.device.host_copy(known)()
-        return history
