@@ -38,6 +38,7 @@ from .steps.step_rows import StepRows
 
 AwaitMask = Callable[[int], MaskFrame]
 _SOON = 0.05  # seconds within which a following step would arrive
+_PIECE_AT_LEAST = 64  # places whose tokens are drawn at once: as many as a captured step with drafts has
 
 
 class Runner:
@@ -173,16 +174,16 @@ class Runner:
         rows, table = outcome.rows, self.table
         if rows.is_searched.any():
             self._search(outcome, hidden, batch)
-        places = DrawnPlaces.of(rows, batch.query_starts)
+        places = DrawnPlaces.of(rows)
         if not len(places):
             return
         is_masked = bool(plan.masked) and self.ranks.rank == 0
         masks = cache(lambda: StepMasks.of(plan, rows, await_mask(plan.step), table.vocab_size) if is_masked else None)
         length = piece_length(table.vocab_size, int(table.parameters.logprobs[places.slots].max()))
-        are_ends = not (rows.num_drafts.any() or rows.is_searched.any())
-        for start, own in places.pieces(max(length, len(rows))):
-            # A captured step has computed the logits of its rows' ends.
-            logits = self.forward_pass.logits(hidden, batch.logit_rows if are_ends else table.device.put(own.tokens))
+        for start, own in places.pieces(max(length, len(rows), _PIECE_AT_LEAST)):
+            # A captured step has computed the logits of all places, and is asked for them by these rows.
+            tokens = batch.logit_rows if len(own) == len(places) else table.device.put(own.tokens)
+            logits = self.forward_pass.logits(hidden, tokens)
             mask = None if (found := masks()) is None else found.of_places(start, start + len(own))
             self._sample(outcome, own, logits, mask)
 

@@ -21,6 +21,7 @@ import numpy
 import torch
 import triton
 from builders.adapters import adapter
+from builders.erratic_drafts import draft_erratically
 from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
@@ -30,6 +31,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from penstock.engine.admission.limits import Rooms
 from penstock.kernels import triton as kernels
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton.launch import tuning
@@ -158,8 +160,13 @@ def main(folder: Path, forms: list[str]) -> None:
         for trace in (draining, mixed):
             runner = ready(model)
             card.compiled.clear()
-            before, steps = card.num_launches, serve(runner, trace)
-            found = {"steps": steps, "launches": card.num_launches - before, "compiled": list(card.compiled)}
+            before, (steps, drafts) = card.num_launches, serve(runner, trace)
+            found = {
+                "steps": steps,
+                "drafts": drafts,
+                "launches": card.num_launches - before,
+                "compiled": list(card.compiled),
+            }
             print(json.dumps([form, trace.__name__, found]), flush=True)
 
 
@@ -179,7 +186,7 @@ def started(card: Card, folder: Path, form: str) -> Any:
     options = {"dtype": "bfloat16", **options}
     if types := options.pop("stored_as", None):
         files = as_gguf(files, folder / "in blocks", types)
-    backend = BackendOptions(deterministic=options.pop("deterministic", False))
+    backend = BackendOptions(deterministic=options.pop("deterministic", False), drafts=True)
     model = load_model(files, options=backend, **options)
     if model.adapters is not None:
         model.adapters.load(0, adapter(folder / "adapter", files, rank=5))
@@ -215,9 +222,11 @@ def _of_pictures(*given: Any) -> Any:
     return batch
 
 
-def serve(runner: Any, trace: Trace) -> int:
-    """How many steps it takes."""
-    engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False)
+def serve(runner: Any, trace: Trace) -> tuple[int, int]:
+    """How many steps it takes, and how many drafts these have: some where they change no answer."""
+    rooms = Rooms(each=7, all=56, least=7) if runner.model.backend.is_deterministic else None
+    engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False, rooms=rooms)
+    draft_erratically(runner, seed=0)
     if runner.model.adapters is not None:
         engine.load_adapters(ADAPTER)
     steps, coming = 0, trace(random.Random(0))
@@ -229,7 +238,7 @@ def serve(runner: Any, trace: Trace) -> int:
         for _ in range(3):
             plan = engine.scheduler.plan()
             if plan is None:
-                return steps
+                return steps, engine.scheduler.counters.draft_tokens
             engine.scheduler.finish(runner.step(plan, no_mask))
             engine.scheduler.take_ends()
             steps += 1

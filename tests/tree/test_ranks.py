@@ -11,6 +11,7 @@ from builders.hand_driven import HandDriven
 from builders.seeing_model import about, answering_model, noise
 from builders.tiny_model import tiny_model
 from builders.trained_mixture import FOLDER, LONGEST, questions, share_right
+from msgspec.structs import replace
 
 from penstock import LLM, SamplingParams
 
@@ -128,6 +129,21 @@ def test_a_worker_with_the_kernels_of_a_gpu_in_tritons_interpreter_gives_the_pro
             kernels = llm._session.transport.plan.kernels
         monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert found[0] == found[1] and kernels == "triton, interpreted"
+
+
+@LONG
+def test_ranks_with_the_kernels_of_a_gpu_share_rank_0s_drafts_and_answer_as_without(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    small = {"dtype": "float32", "num_gpu_blocks_override": 16, "max_num_seqs": 4, "quiet": True}
+    few = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    asked = ["Hello!", "What is 17 + 25?"]
+    with LLM("pocket", deterministic=True, tensor_parallel_size=2, **small) as llm:
+        plain = [output.outputs for output in llm.generate(asked, few, use_tqdm=False)]
+        expecting = [replace(few, prediction=answer.text) for answer in plain]
+        found = [output.outputs for output in llm.generate(asked, expecting, use_tqdm=False)]
+        stats = llm.stats()
+    assert [answer.token_ids for answer in found] == [answer.token_ids for answer in plain]
+    assert stats.accepted_tokens > 0
 
 
 # --- a trained mixture: alone, in a crowd, and over ranks -------------------------------------------------------------

@@ -7,6 +7,7 @@ In Triton's interpreter: where there is no GPU a capture is called again, so its
 from builders import interpreted  # isort: skip  before anything that imports triton
 
 import weakref
+from itertools import product
 from types import SimpleNamespace
 
 import numpy
@@ -22,9 +23,16 @@ from penstock.protocol.messages import ForcedTokens, StepPlan
 from penstock.protocol.wire import column
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton import graph_capture
-from penstock.worker.backends.triton.decoder import all_contexts, all_sizes, fitting_context, fitting_size
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.graph_capture import GraphCapture
+from penstock.worker.backends.triton.graph_keys import (
+    all_contexts,
+    all_keys,
+    all_sizes,
+    fitting_context,
+    fitting_drafted,
+    fitting_size,
+)
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.start.load import load_model
@@ -80,6 +88,19 @@ def test_all_sizes_and_contexts_are_those_that_steps_take():
         asked = [context for context in (1, 1024, 1025, 4096, 4097, longest) if context <= longest]
         needed = {fitting_context(context, longest) for context in asked}
         assert needed <= set(all_contexts(longest)) and all_contexts(longest)[0] == longest
+
+
+def test_steps_with_drafts_are_captured_for_a_few_rows_of_a_few_tokens():
+    assert [fitting_drafted(*given) for given in ((1, 2, 40), (3, 3, 40), (8, 8, 40), (5, 5, 6))] == [
+        (1, 2), (4, 4), (8, 8), (6, 8),
+    ]  # fmt: skip
+    assert fitting_drafted(9, 2, 40) is fitting_drafted(1, 9, 40) is None
+    for most in (1, 3, 8, 40):
+        keys = all_keys(most, 1024, (False,), with_drafts=True)
+        plain = all_keys(most, 1024, (False,))
+        assert keys[: len(plain)] == plain, "those that every tree needs come first"
+        of_steps = {fitting_drafted(*given, most) for given in product(range(1, min(most, 8) + 1), range(2, 9))}
+        assert {key.shape for key in keys[len(plain) :]} == of_steps
 
 
 # --- what is captured before the first request ------------------------------------------------------------------------

@@ -37,4 +37,5 @@ def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
     assert traces["draining"]["steps"] > 80 and traces["mixed"]["steps"] > 200
     for trace, found in traces.items():
         assert found["launches"] > 8 * found["steps"]
+        assert (found["drafts"] > 0) == ("deterministic" in form)
         assert not found["compiled"], f"{trace}: " + "\n".join(found["compiled"])

@@ -13,25 +13,33 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy
 import pytest
 import torch
 from builders.adapters import adapter
 from builders.backends import load_on
 from builders.cases import for_each
+from builders.erratic_drafts import draft_erratically
 from builders.hand_planned import new, step
 from builders.quantized_model import Form, mixed_model, quantization_config
 from builders.runner_harness import Answer, engine_of, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
+from penstock.engine.admission.limits import Rooms
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
+from penstock.protocol.wire import column
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton.backend import TritonBackend
+from penstock.worker.backends.triton.graph_keys import GraphKey
 from penstock.worker.convert.convert import convert
+from penstock.worker.drafting.copied_histories import CopiedHistories
+from penstock.worker.drafting.drafting import OwnHistories
 from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.runner import Runner
 from penstock.worker.start.model import Model
 
 # An interpreter takes long for every tile of every product.
@@ -39,13 +47,13 @@ SMALL = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32}
 SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})
 
 
-def requests(count: int = 2, sampled: bool = False) -> list[Prompt]:
+def requests(count: int = 2, sampled: bool = False, longer: int = 0, **params: Any) -> list[Prompt]:
     """Of unlike lengths, all of which begin alike."""
     kinds = [SAMPLED[number % len(SAMPLED)] if sampled else {} for number in range(count)]
     common = [(7 * position) % 50 + 5 for position in range(9)]
     return [
-        prompt(number, common + [number + 3] * number, seed=number, max_tokens=2 + number, **params)
-        for number, params in enumerate(kinds)
+        prompt(number, common + [number + 3] * number, seed=number, max_tokens=2 + longer + number, **kind, **params)
+        for number, kind in enumerate(kinds)
     ]
 
 
@@ -143,6 +151,45 @@ def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, family, kind
     assert answers(model, asked, budget=8) == alone, "in chunks"
     assert answers(model, asked, budget=8, layered=1) == alone, "layer by layer"
     assert answers(model, asked, num_blocks=3) == alone, "preempted"
+
+
+class CopiedAndOwn:
+    """Histories that are copied from the device, token by token those that it has."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.copied, self.own = CopiedHistories(runner.table), OwnHistories(runner.table)
+
+    def enter(self, slot: int, token_ids: bytes) -> None:
+        self.copied.enter(slot, token_ids)
+
+    def read(self, slots: list[int]) -> list[numpy.ndarray]:
+        found = self.copied.read(slots)
+        for copied, own in zip(found, self.own.read(slots), strict=True):
+            assert copied.tolist() == own.tolist()
+        return found
+
+
+@pytest.mark.parametrize("captures_steps", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_whatever_is_drafted_answers_are_as_alone(tmp_path, captures_steps):
+    options = BackendOptions(deterministic=True, captures_steps=captures_steps, drafts=True)
+    model = on_triton(tiny_model(tmp_path, "qwen3", num_hidden_layers=1, **SMALL), options=options)
+    alone = [answers(model, [each])[0] for each in requests(3, sampled=True, longer=6, logprobs=1)]
+    captured: set[GraphKey] = set()
+    drafted = accepted = 0
+    for seed, shape in enumerate(({}, {"num_blocks": 3})):
+        engine = engine_of(model, rooms=Rooms(each=9, all=64), **shape)
+        draft_erratically(engine.runner, seed)
+        engine.runner.drafting._histories = CopiedAndOwn(engine.runner)
+        asked = requests(3, sampled=True, longer=6, logprobs=1)
+        for each, answer in zip(asked, alone, strict=True):
+            each.expected = [column(answer.tokens)]
+        assert engine.run(*asked) == alone, shape
+        engine.scheduler.check()
+        drafted += engine.scheduler.counters.draft_tokens
+        accepted += engine.scheduler.counters.accepted_tokens
+        captured |= {graph.key for graph in model.forward_pass._graphs.values() if graph.key.tokens > 1}
+    assert 0 < accepted < drafted
+    assert (len({key.shape for key in captured}) > 2) == captures_steps
 
 
 def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path):

@@ -17,6 +17,7 @@ from ...kernels.states import Segments
 from ...records import dataclass
 from ..kv.model_memory import ModelMemory
 from .block_tables import BlockRows, BlockTables
+from .drafts import DrawnPlaces
 from .slots import SlotTable
 from .step_rows import Ints, StepRows
 
@@ -58,7 +59,7 @@ class Batch:
     query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]
     context_lengths: list[int]  # R: tokens that the row's last query sees, including itself
     groups: list[BlockRows | Segments]  # the rows' and tokens' slots in the memory of each group
-    logit_rows: DeviceArray  # [S] int64: the tokens whose hidden states go to the head
+    logit_rows: DeviceArray  # [S] int64: the tokens after which one is drawn
     memory: ModelMemory
     # The tokens' rows in the rotary tables, [T] int64, or [3, T] for time, height and width; None: their positions.
     shifted_rotations: Ints | None = None  # on the host
@@ -107,7 +108,7 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
             segments or cast(BlockTables, group).step_rows(rows, row_of_token, positions)
             for group, segments in zip(table.groups, rows.segments, strict=True)
         ],
-        logit_rows=table.device.put(query_starts[1:][rows.wants_logits] - 1),
+        logit_rows=table.device.put(DrawnPlaces.of(rows).tokens),
         memory=memory,
         shifted_rotations=rotations,
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,

@@ -9,7 +9,7 @@ Drafts come with a sequence that enters its slot, which claims to have said them
 token drawn after them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import field
 
 import numpy
@@ -28,12 +28,12 @@ class DrawnPlaces:
     positions: Ints  # of the tokens to draw
 
     @classmethod
-    def of(cls, rows: StepRows, query_starts: Sequence[int]) -> "DrawnPlaces":
+    def of(cls, rows: StepRows) -> "DrawnPlaces":
         counts = rows.num_drawn
         row = numpy.repeat(numpy.arange(len(rows)), counts)
         nth = numpy.arange(len(row)) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
         before = (rows.ends - counts)[row] + nth
-        tokens = numpy.array(query_starts[:-1], numpy.int64)[row] + before - rows.starts[row]
+        tokens = (numpy.cumsum(rows.num_tokens) - rows.num_tokens)[row] + before - rows.starts[row]
         return cls(row, rows.slots[row], tokens, before + 1)
 
     def __len__(self) -> int:

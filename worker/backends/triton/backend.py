@@ -89,7 +89,8 @@ class TritonBackend(TensorBackend):
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device.torch_device)
 
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
-        return GraphedDecoder(decoder, self.device, self.captures_steps, self.options.captured_rows)
+        options, captures_drafts = self.options, self.options.drafts and self.is_deterministic
+        return GraphedDecoder(decoder, self.device, self.captures_steps, options.captured_rows, captures_drafts)
 
     def encoder_placement(self, placement: Placement) -> Placement:
         return replace(super().encoder_placement(placement), formats=LayerFormats(self.format))

@@ -1,9 +1,9 @@
-"""A decoder on a GPU: pure decode steps are captured as graphs and replayed, others are launched kernel by kernel.
+"""A decoder on a GPU: steps of answers are captured as graphs and replayed, others are launched kernel by kernel.
 
-A graph holds steps of up to so many rows and contexts of up to so many tokens. A step uses the smallest graph that
-holds it, padded with empty rows. All graphs are captured before the first request (`graph_capture.py`); without a
-warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step: a graph's
-other inputs are at fixed addresses (slot table, KV memory, weights).
+A graph holds steps of up to so many rows, tokens of a row and tokens of context (`graph_keys.py`). A step uses the
+smallest graph that holds it, padded with empty rows and tokens. All graphs are captured before the first request
+(`graph_capture.py`); without a warm-up one is captured when it is first needed. Only one small tensor of counts changes
+from step to step: a graph's other inputs are at fixed addresses (slot table, KV memory, weights).
 """
 
 import logging
@@ -27,40 +27,32 @@ from ...weights.weights import Rows
 from ..torch.decoder import DeviceRopes
 from ..torch.device import torch_device
 from .cuda_graph import Capture, new_capture
-from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
+from .device_batch import DeviceBatch, Inputs, Places, StepColumns, inputs_of, packed
+from .graph_keys import GraphKey, all_keys, fitting_context, fitting_drafted, fitting_size
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
 
 _LOG = logging.getLogger(__name__)
-_SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
-
-
-class GraphKey(NamedTuple):
-    """The steps that a graph can hold."""
-
-    rows: int  # at most
-    context: int  # the longest
-    has_adapters: bool
-
-    def holds(self, other: "GraphKey") -> bool:
-        return all(own >= needed for own, needed in zip(self, other, strict=True))
 
 
 @dataclass
 class Graph:
     """One captured step."""
 
+    key: GraphKey
     columns: Tensor  # int32: the step's counts
+    places: Places  # which belong to its logits
     adapted: DeviceLoraMapping | None  # which rows have an adapter, if any
     hidden: Tensor  # the stream after the last layer
-    replay: Callable[[], Tensor]  # returns the logits of all rows
+    replay: Callable[[], Tensor]  # returns the logits of all tokens
     tables: object = None  # its rotary tables, kept alive when longer ones replace them
     logits: Tensor | None = None  # of the last replay
     choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # captured samplers of the logits
 
     @property
     def size(self) -> int:
+        """The number of its tokens, each of which has logits."""
         return len(self.hidden)
 
 
@@ -69,7 +61,7 @@ class LastReplay(NamedTuple):
 
     graph: Graph
     logits: Tensor
-    rows: Tensor | None = None  # the hidden states' rows that belong to the logits
+    rows: Tensor | None = None  # the hidden states' rows that belong to the logits, if each draws a token
 
 
 @dataclass
@@ -80,12 +72,13 @@ class GraphedDecoder:
     device: Device
     captures_steps: bool
     sizes: tuple[int, ...] = ()  # captured numbers of rows; empty: those of `fitting_size`
+    captures_drafts: bool = False  # steps with drafts, too
     capture: Capture = field(default_factory=new_capture)
     # A step's logits are borrowed: a later capture in the step's pool may reuse their memory. So samplers, which read
     # them, have a separate pool.
     capture_choice: Capture = field(default_factory=new_capture)
     _graphs: dict[GraphKey, Graph] = field(default_factory=dict)
-    _serving: dict[GraphKey, Graph] | None = None  # once all are captured: the graph for each key
+    _serving: dict[GraphKey, Graph | None] | None = None  # once all are captured: the graph for each key, if any
     _memory: ModelMemory | None = None
     _last: LastReplay | None = None
 
@@ -109,20 +102,21 @@ class GraphedDecoder:
     def forward(self, batch: DeviceBatch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
         self._last = None
-        if not self.captures_steps or not batch.only_decodes or batch.rotations_end > self.captured_end(batch.table):
+        graph = self._graph_for(batch)
+        if graph is None:
             return self._stream(batch.inputs(self.ops), batch)
-        last = self._replay(batch)
-        self._last = last._replace(rows=batch.logit_rows)
-        return last.graph.hidden[: batch.num_tokens]
+        last = self._replay(graph, batch)
+        self._last = last._replace(rows=batch.logit_rows) if batch.draws_everywhere else last
+        return graph.hidden[: batch.num_tokens]
 
     def replayed(self, batch: DeviceBatch) -> Tensor:
-        """Replay a graph for a pure decode batch; return its logits row by row."""
-        self._last = self._replay(batch)
+        """Replay a graph for a pure decode batch within `captured_end`; return its logits row by row."""
+        # The largest graph holds every such step.
+        self._last = self._replay(cast(Graph, self._graph_for(batch)), batch)
         return self._last.logits
 
-    def _replay(self, batch: DeviceBatch) -> LastReplay:
-        graph, size = self._graph_for(batch)
-        graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
+    def _replay(self, graph: Graph, batch: DeviceBatch) -> LastReplay:
+        graph.columns.copy_(packed(batch.step_rows, *graph.key.shape), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
         graph.logits = graph.replay()
@@ -140,11 +134,9 @@ class GraphedDecoder:
         return self._last.graph if self._last is not None and self._last.logits is logits else None
 
     def keys(self, table: SlotTable) -> list[GraphKey]:
-        """The keys of all graphs for steps of these slots. The first, the largest, holds every step."""
-        most, longest = len(table.is_taken), table.max_model_len
-        sizes, contexts = all_sizes(most, self.sizes), all_contexts(longest)
+        """The keys of all graphs for steps of these slots. The first, the largest, holds every pure decode step."""
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
-        return [GraphKey(size, context, has) for size in sizes for context in contexts for has in adapted]
+        return all_keys(len(table.is_taken), table.max_model_len, adapted, self.sizes, self.captures_drafts)
 
     def captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         """The graph for a key, captured on first use."""
@@ -192,64 +184,49 @@ class GraphedDecoder:
             rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, self.decoder.ropes.by_layer(rotations))
 
-    def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
-        most, longest = len(batch.table.is_taken), batch.table.max_model_len
-        size = fitting_size(batch.num_tokens, most, self.sizes)
-        key = GraphKey(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
+    def _graph_for(self, batch: DeviceBatch) -> Graph | None:
+        """The smallest graph that holds the step; None if the step must be launched."""
+        key = self._key_of(batch)
+        if key is None:
+            return None
         if self._serving is None or self._memory is not batch.memory:
-            graph = self.captured(key, batch.table, batch.memory)
-        elif (found := self._serving.get(key)) is not None:
-            graph = found
-        else:
-            graph = self._serving[key] = self._graphs[min(each for each in self._graphs if each.holds(key))]
-        return graph, graph.size
+            return self.captured(key, batch.table, batch.memory)
+        if key not in self._serving:
+            holding = [each for each in self._graphs if each.holds(key)]
+            self._serving[key] = self._graphs[min(holding)] if holding else None
+        return self._serving[key]
+
+    def _key_of(self, batch: DeviceBatch) -> GraphKey | None:
+        """The key of steps like this one; None if they aren't captured."""
+        if not self.captures_steps or batch.rotations_end > self.captured_end(batch.table):
+            return None
+        most, longest, shape = len(batch.table.is_taken), batch.table.max_model_len, None
+        if batch.only_decodes:
+            shape = fitting_size(batch.num_tokens, most, self.sizes), 1
+        elif self.captures_drafts and batch.draws_everywhere:
+            shape = fitting_drafted(len(batch.step_rows), int(batch.step_rows.num_tokens.max()), most)
+        if shape is None:
+            return None
+        return GraphKey(*shape, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
 
     def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
-        start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
+        start, size, placement = time.perf_counter(), key.num_tokens, self.decoder.placement
         device, dtype = torch_device(table.device), self.ops.activations
         # Columns for no rows: a replay makes the inputs from their contents at that time.
         blank = DeviceBatch(table, StepRows.none(), memory)
-        columns = packed(blank.step_rows, size).to(device)
+        packed_columns = packed(blank.step_rows, *key.shape).to(device)
+        columns, places = StepColumns.shaped(packed_columns, key.rows), Places.shaped(packed_columns, *key.shape)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None
         if key.has_adapters and placement.adapters is not None:
             adapted = DeviceLoraMapping.room(size, placement.adapters.config.max_adapters, device)
 
         def step() -> Tensor:
-            shaped = StepColumns.shaped(columns, size)
-            inputs = inputs_of(shaped, blank.table, self.ops, size, 1, key.context, adapted, are_answers=True)
+            are_answers = key.tokens == 1
+            inputs = inputs_of(columns, blank.table, self.ops, size, key.tokens, key.context, adapted, are_answers)
             hidden.copy_(self._stream(inputs, blank))
             return cast(Tensor, self.decoder.head(self.decoder.norm(Rows(hidden))))
 
-        graph = Graph(columns, adapted, hidden, self.capture(step), self.ropes.tables)
-        seconds = time.perf_counter() - start
-        _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, key.context, seconds)
+        graph = Graph(key, packed_columns, places, adapted, hidden, self.capture(step), self.ropes.tables)
+        _LOG.info("captured a step of %s, in %.2f s", key, time.perf_counter() - start)
         return graph
-
-
-def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
-    """The graph's size for so many rows: one of `sizes`, or one with few spare rows (at most a quarter, beyond 16)."""
-    if fitting := [size for size in sizes if size >= rows]:
-        return min(fitting)
-    step = 1 if rows <= 4 else 4 if rows <= 32 else 8 if rows <= 64 else 16
-    return min(-(-rows // step) * step, max(most, rows))
-
-
-def all_sizes(most: int, sizes: tuple[int, ...] = ()) -> list[int]:
-    """All sizes that `fitting_size` returns, the largest first."""
-    return sorted({fitting_size(rows, most, sizes) for rows in range(1, most + 1)}, reverse=True)
-
-
-def fitting_context(context: int, longest: int) -> int:
-    bound = _SHORTEST_CONTEXT
-    while bound < context:
-        bound *= _CONTEXT_STEP
-    return min(bound, max(longest, context))
-
-
-def all_contexts(longest: int) -> list[int]:
-    """All bounds that `fitting_context` returns, the longest first."""
-    bounds = [fitting_context(1, longest)]
-    while bounds[0] < longest:
-        bounds.insert(0, fitting_context(bounds[0] + 1, longest))
-    return bounds

@@ -20,9 +20,11 @@ from ....kernels.triton.products.lora import DeviceLoraMapping
 from ...kv.model_memory import ModelMemory
 from ...steps.batch import LayerStep, shifted_rotations, token_kinds
 from ...steps.block_tables import BlockTables
+from ...steps.drafts import DrawnPlaces
 from ...steps.slots import SlotTable
 from ...steps.step_rows import Ints, StepRows
 from ..torch.device import pinned, torch_device
+from .graph_keys import MOST_PLACES
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
@@ -42,19 +44,45 @@ class StepColumns(NamedTuple):
     def shaped(cls, packed: Tensor, num_rows: int) -> Self:
         """Split the result of `packed` into columns."""
         slots, starts, ends = packed[: 3 * _stride(num_rows)].view(3, -1)[:, :num_rows]
-        return cls(slots, starts, ends, packed[3 * _stride(num_rows) :])
+        return cls(slots, starts, ends, packed[3 * _stride(num_rows) :][: num_rows + 1])
 
 
-def packed(rows: StepRows, num_rows: int) -> Tensor:
-    """Pack a step's columns for `num_rows` into one array; pinned for a GPU, so that the copy doesn't block."""
+class Places(NamedTuple):
+    """The places at which a captured step draws tokens, one for each of its tokens, followed by empty ones."""
+
+    slots: Tensor  # int32 [T]
+    positions: Tensor  # int32 [T]: of the tokens to draw
+
+    @classmethod
+    def shaped(cls, packed: Tensor, num_rows: int, tokens: int) -> Self:
+        """The places in the result of `packed`."""
+        if tokens == 1:
+            columns = StepColumns.shaped(packed, num_rows)
+            return cls(columns.slots, columns.ends)
+        return cls(*packed[_places_start(num_rows) :].view(2, -1)[:, : num_rows * tokens])
+
+
+def packed(rows: StepRows, num_rows: int, tokens: int = 1) -> Tensor:
+    """Pack a step's columns for `num_rows`, and its places if rows have up to so many tokens, into one array; pinned
+    for a GPU, so that the copy doesn't block."""
     count, stride = len(rows), _stride(num_rows)
-    columns = numpy.zeros(3 * stride + num_rows + 1, numpy.int32)
-    by_row, query_starts = columns[: 3 * stride].reshape(3, stride), columns[3 * stride :]
+    of_places = 0 if tokens == 1 else 2 * _stride(num_rows * tokens)
+    columns = numpy.zeros(_places_start(num_rows) + of_places, numpy.int32)
+    by_row, query_starts = columns[: 3 * stride].reshape(3, stride), columns[3 * stride :][: num_rows + 1]
     by_row[:, :count] = rows.slots, rows.starts, rows.ends
     by_row[0, count:] = NO_ROW
     query_starts[1 : count + 1] = numpy.cumsum(rows.num_tokens)
     query_starts[count + 1 :] = query_starts[count]
+    if of_places:
+        drawn = DrawnPlaces.of(rows)
+        by_place = columns[-of_places:].reshape(2, -1)
+        by_place[:, : len(drawn)] = drawn.slots, drawn.positions
+        by_place[0, len(drawn) :] = NO_ROW
     return pinned(torch.from_numpy(columns))
+
+
+def _places_start(num_rows: int) -> int:
+    return 3 * _stride(num_rows) + _stride(num_rows + 1)
 
 
 def _stride(num_rows: int) -> int:
@@ -143,6 +171,13 @@ class DeviceBatch:
         return self.num_tokens == len(rows) and bool(is_answering.all())
 
     @cached_property
+    def draws_everywhere(self) -> bool:
+        """Whether every token is one of an answer, and a token is drawn after it."""
+        rows = self.step_rows
+        is_of_answer = rows.starts >= self.table.num_prompt[rows.slots]
+        return bool((is_of_answer & (rows.num_drawn == rows.num_tokens)).all())
+
+    @cached_property
     def rotations_by_axis(self) -> Ints | None:
         """[3, T], on the host: the tokens' rows in the rotary tables for time, height and width, if some have three."""
         if not self.table.prompt_rotations:
@@ -165,11 +200,11 @@ class DeviceBatch:
 
     @cached_property
     def logit_rows(self) -> Tensor:
-        """[S] int64: the tokens whose hidden states go to the head."""
-        if self.only_decodes:
-            return _numbers(len(self.table.is_taken), torch_device(self.table.device))[: self.num_tokens]
-        ends = numpy.array(self.query_starts[1:], numpy.int64)
-        return self.table.device.put(ends[self.step_rows.wants_logits] - 1)
+        """[S] int64: the tokens after which one is drawn."""
+        table = self.table
+        if self.draws_everywhere and self.num_tokens <= (most := max(len(table.is_taken), MOST_PLACES)):
+            return _numbers(most, torch_device(table.device))[: self.num_tokens]
+        return table.device.put(DrawnPlaces.of(self.step_rows).tokens)
 
     def inputs(self, ops: "TritonOperations") -> Inputs:
         count, device = len(self.step_rows), torch_device(self.table.device)

@@ -1,14 +1,14 @@
 """Captures every graph that steps may replay, before the first request, the largest first.
 
-The largest holds every step, and its memory was measured during warm-up. The others follow as long as the memory
-planned for graphs lasts. A step whose own graph is missing uses a larger one. All ranks capture
-the same graphs.
+The largest holds every pure decode step, and its memory was measured during warm-up. The others follow as long as the
+memory planned for graphs lasts, those of steps with drafts at the end. A step whose own graph is missing uses a larger
+one; a step with drafts that none holds is launched. All ranks capture the same graphs.
 """
 
 import logging
 import time
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 
 import torch
 
@@ -19,11 +19,12 @@ from ...steps.forward_pass import ForwardPass
 from ...steps.slots import SlotTable
 from ..backend import ReportProgress
 from ..torch.device import torch_device
-from .decoder import Graph, GraphedDecoder, GraphKey
+from .decoder import Graph, GraphedDecoder
+from .graph_keys import GraphKey
 from .sampler import GraphedSampler, SamplingKind
 
 _LOG = logging.getLogger(__name__)
-_MEASURED = 4  # graphs after the largest; their mean estimates the rest
+_MEASURED = 4  # graphs after the largest ones; their mean estimates the rest
 _KINDS = [SamplingKind(*of) for of in product((False, True), repeat=2)]
 
 
@@ -59,12 +60,16 @@ class GraphCapture:
 
     @torch.inference_mode()
     def estimate_bytes(self) -> int:
-        """Estimate the bytes that all graphs will take from the largest and a few more; nothing stays captured."""
+        """Estimate the bytes that all graphs will take from the largest ones and a few more; nothing stays captured."""
         decoder = self.forward_pass
         if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return 0
-        taken, (largest, *others) = MemoryMeter(torch_device(self.table.device)), decoder.keys(self.table)
-        self._capture(decoder, largest)
+        taken, keys = MemoryMeter(torch_device(self.table.device)), decoder.keys(self.table)
+        # The largest of each kind: later graphs fit into the memory that their kind's largest has taken.
+        largest = [next(of_kind) for _, of_kind in groupby(keys, lambda key: key.tokens > 1)]
+        others = [key for key in keys if key not in largest]
+        for key in largest:
+            self._capture(decoder, key)
         first = taken.bytes
         for key in others[:_MEASURED]:
             self._capture(decoder, key)

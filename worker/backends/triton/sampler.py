@@ -21,7 +21,7 @@ from ...sampler import Mask, ParameterTable, SamplerOutput, SamplingRows, are_ad
 from ...sampler.adjustments import adjust, allow
 from ..torch.device import pinned, torch_device
 from .decoder import Graph, GraphedDecoder
-from .device_batch import StepColumns
+from .graph_keys import MOST_PLACES
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,15 +76,14 @@ class GraphedSampler:
         self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
 
     def _room_for(self, parameters: ParameterTable) -> DeviceMask:
-        most = max(len(parameters.kinds), *self.decoder.sizes, 0)
+        most = max(len(parameters.kinds), *self.decoder.sizes, MOST_PLACES)
         if self._room is None or len(self._room.lines) != most:  # graphs for another table are gone by now
             self._room = DeviceMask.room(most, parameters.vocab_size, torch_device(parameters.device))
         return self._room
 
     def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
         start = time.perf_counter()
-        columns = StepColumns.shaped(graph.columns, graph.size)
-        draws = parameters.device_draws(histories, columns.slots, columns.ends, kind.are_best)
+        draws = parameters.device_draws(histories, graph.places.slots, graph.places.positions, kind.are_best)
         mask = self._room_for(parameters).first(graph.size) if kind.is_masked else None
 
         def choice() -> Tensor:
