@@ -34,6 +34,7 @@ SECTIONS: dict[str, tuple[str, str, int]] = {
     "steps": ("steps", "parts", 180),
     "attention": ("attention", "parts", 70),
     "products": ("products", "parts", 100),
+    "drafts": ("drafts", "parts", 60),
     "rows": ("rows", "parts", 45),
     "idle": ("idle", "parts", 60),
     "ways": ("ways", "parts", 480),

@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from bench.models import SHAPES, write_config
 
-from penstock.engine.admission.limits import Limits
+from penstock.engine.admission.limits import Limits, Rooms
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import GroupPlan
@@ -52,7 +52,7 @@ def parts(setting: Setting) -> Iterator[Part]:
 class Drive:
     """A runner that is always given one step more than it has finished."""
 
-    def __init__(self, setting: Setting, sizes: Sizes, model: Model) -> None:
+    def __init__(self, setting: Setting, sizes: Sizes, model: Model, rooms: Rooms | None = None) -> None:
         length = sizes.prompt + sizes.answer
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
         device = model.backend.device
@@ -68,6 +68,7 @@ class Drive:
                 max_model_len=length,
                 max_num_seqs=sizes.rows,
                 max_num_batched_tokens=setting.sized(8192, 512),
+                rooms=rooms,
             ),
             shares_prefixes=False,
         )
@@ -91,13 +92,13 @@ class Drive:
             self.scheduler.finish(self.launched.popleft()())
 
 
-def loaded(setting: Setting, shape: str, quantization: str | None = None) -> Model:
+def loaded(setting: Setting, shape: str, quantization: str | None = None, **options: Any) -> Model:
     """With random weights."""
     folder = setting.folder / f"{shape}-for-steps"
     folder.mkdir(exist_ok=True)
     write_config(folder, {**SHAPES[shape], "dtype": "bfloat16"})
     device = TensorDevice(torch.device(setting.device))
-    return load_model(folder, device=device, load_format="dummy", quantization=quantization)
+    return load_model(folder, device=device, load_format="dummy", quantization=quantization, **options)
 
 
 def _prompt(number: int, sizes: Sizes) -> Prompt:
