@@ -171,7 +171,7 @@ def test_only_tokens_that_followed_in_answers_of_the_same_key_are_drafted(answer
         assert set(drafts) <= {*end, *PROMPT, 0, 1, 2} | ({own[key]} if key else set()), key
 
 
-def test_the_oldest_answers_of_whoever_has_most_make_room_for_new_ones():
+def test_the_oldest_answers_of_whoever_has_more_than_a_share_make_room_for_new_ones():
     proposer = Suffix(most_bytes=10 * 1024 * 15)  # 10 pages
     source = random.Random(5)
     finished(proposer, ANSWER, YOURS)

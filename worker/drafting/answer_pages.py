@@ -1,8 +1,8 @@
 """Finished answers in a bounded memory, and where in them each three tokens occur.
 
 The memory is divided into pages. A page holds answers of one key only, and a key finds nothing but its own pages. When
-all pages are taken, the oldest one of the key that has most is overwritten: whoever floods the memory floods what is
-their own.
+all pages are taken, the oldest one of a key that has its share or more is overwritten: whoever floods the memory floods
+what is their own.
 
 An occurrence is found by a hash of the three tokens before a place. Each key's table has the latest place of each hash,
 and each place the one before it, so a chain's places get older from one to the next. An overwritten page leaves the
@@ -73,14 +73,15 @@ class AnswerPages:
         self._fit_table(shelf)
 
     def _taken_page(self) -> int:
-        """Take the oldest page of the key that has most, and of several such keys the one longest not added to."""
-        largest = max(self._shelves.values(), key=lambda shelf: len(shelf.pages))
-        page = largest.pages.popleft()
+        """Take the oldest page of a key that has its share or more, of all those the one longest not added to."""
+        num_taken, num_shelves = len(self._owners) - len(self._free), len(self._shelves)
+        shelf = next(each for each in self._shelves.values() if len(each.pages) * num_shelves >= num_taken)
+        page = shelf.pages.popleft()
         self._num_answers -= self._num_ended[page]
         self._num_ended[page], self._owners[page] = 0, None
-        self._fit_table(largest)
-        if not largest.pages:
-            del self._shelves[largest.key]
+        self._fit_table(shelf)
+        if not shelf.pages:
+            del self._shelves[shelf.key]
         return page
 
     def _fit_table(self, shelf: "_Shelf") -> None:
