@@ -6,6 +6,9 @@ where both parted at first, and the longest match says where to go on. Until one
 replacement of the expected one.
 """
 
+from itertools import accumulate
+from operator import mul
+
 import numpy
 
 from ...protocol.messages import NewSlot
@@ -13,6 +16,7 @@ from .proposer import Guess, Look
 
 # How likely the token after a match is to be right, by the number of tokens that match (none: replaced so far).
 _AFTER_MATCH = (0.3, 0.45, 0.7, 0.85, 0.93)
+_LEAST = 0.1  # a guess ends where it is less likely to be right as a whole
 _LONGEST_MATCH = 8
 # A match has to be the longer, the further away it is: within so many tokens of where the answer would be if tokens had
 # only been replaced, as many have to match.
@@ -68,7 +72,9 @@ class _Follower:
         likelihoods = [self.trust] * len(drafts)
         for place in range(min(len(drafts), len(_AFTER_MATCH) - self.matched)):
             likelihoods[place] *= _AFTER_MATCH[self.matched + place]
-        return Guess(drafts, likelihoods)
+        whole = accumulate(likelihoods, mul)
+        count = next((place for place, chance in enumerate(whole) if chance < _LEAST), len(drafts))
+        return Guess(drafts[:count], likelihoods[:count])
 
     def _follow(self, tokens: numpy.ndarray) -> None:
         for place, token in enumerate(tokens[self.num_seen :].tolist(), start=self.num_seen + 1):
