@@ -16,10 +16,12 @@ _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 # Before anything is known: what steps of a 0.6B model cost on a CPU (docs/benchmarks.md), and beyond it in proportion.
 _COSTS = (1.0, 1.03, 1.1, 1.3, 1.7, 2.6, 5.0, 9.5, 18.5, 36.5)
 _KNOWN = 4.0  # steps after which a number of tokens is known
-_MEMORY = 0.999  # of such steps, with each further step
+_MEMORY, _SHORT_MEMORY = 0.999, 0.998  # of a number's steps with each further step: of a known one, and of others
 _CURVE_RATE = 0.15
 _SHAPE_RATE = 0.02
-_SURPRISE_AT_MOST = 0.3  # in logarithms: a step that took ten times as long says little about its tokens
+# In logarithms, at a known number and at others: a step that took ten times as long says little about its tokens. Were
+# it believed, nothing of that length would be tried again.
+_SURPRISE_AT_MOST, _FIRST_SURPRISE_AT_MOST = 0.3, 1.2
 
 
 class StepCosts:
@@ -69,8 +71,10 @@ class _Curve:
 
     def learn(self, num_tokens: int, seconds: float) -> None:
         surprise = log(seconds / self.costs(num_tokens, num_tokens)[0])
-        usual = max(-_SURPRISE_AT_MOST, min(_SURPRISE_AT_MOST, surprise))
-        self._seen = [seen * _MEMORY for seen in self._seen]
+        usual = _within(_SURPRISE_AT_MOST, surprise)
+        if any(self._seen):
+            surprise = _within(_FIRST_SURPRISE_AT_MOST, surprise)
+        self._seen = [seen * (_MEMORY if seen >= _KNOWN else _SHORT_MEMORY) for seen in self._seen]
         left, share = _between(num_tokens)
         for knot, part in ((left, 1 - share), (left + 1, share)):
             seen = self._seen[knot]
@@ -86,8 +90,21 @@ class _Curve:
         if 0 < len(known) < len(self._factors):
             values = [self._factors[knot] for knot in known]
             self._factors = numpy.interp(range(len(self._factors)), known, values).tolist()
+            self._extend(known[0], known[-1])
         # More tokens never cost less.
         self._costs = list(accumulate((cost * exp(f) for cost, f in zip(_COSTS, self._factors)), max))
+
+    def _extend(self, first: int, last: int) -> None:
+        """Let more tokens than any known number add to its cost what they add in the table: whatever else it has
+        beyond the first one's, they don't pay again."""
+        base = exp(self._factors[first])
+        for knot in range(last + 1, len(_COSTS)):
+            cost = _COSTS[last] * exp(self._factors[last]) + base * (_COSTS[knot] - _COSTS[last])
+            self._factors[knot] = log(cost / _COSTS[knot])
+
+
+def _within(bound: float, surprise: float) -> float:
+    return max(-bound, min(bound, surprise))
 
 
 def _between(num_tokens: int) -> tuple[int, float]:
