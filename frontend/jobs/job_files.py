@@ -86,21 +86,29 @@ class JobFiles(NamedTuple):
             file = open_locked(lock, is_patient=True)
         except OSError as error:
             raise _unwritten(self.output, error) from error
-        name = self.output.name + PARTIAL
         try:
-            for left in own_folders(self.output.parent, name, _UNFINISHED):  # whose process was killed: it is our turn
-                remove_own(left, _UNFINISHED)
-            folder = own_folder(self.output.parent, name, _UNFINISHED)
-            try:
+            with self._folder(file) as folder:
                 yield folder
-            finally:
-                remove_own(folder, _UNFINISHED)
         except OSError as error:
             raise _unwritten(self.output, error) from error
         finally:
             if not os.fstat(file).st_size:  # else it is somebody's
                 remove_locked(file, lock)
             os.close(file)
+
+    @contextmanager
+    def _folder(self, lock: int) -> Iterator[Path]:
+        name, parent = self.output.name + PARTIAL, self.output.parent
+        if os.fstat(lock).st_uid != os.geteuid():  # a file system where nothing can be known as ours
+            yield parent
+            return
+        for left in own_folders(parent, name, _UNFINISHED):  # of a process that was killed, for it is our turn
+            remove_own(left, _UNFINISHED)
+        folder = own_folder(parent, name, _UNFINISHED)
+        try:
+            yield folder
+        finally:
+            remove_own(folder, _UNFINISHED)
 
     def line_digests(self) -> "array[int]":
         """The digest of each row's line when it was answered; 0 if it wasn't."""
@@ -146,6 +154,9 @@ def _replacing(target: Path, folder: Path) -> Iterator[_NewFile]:
     """A file in the folder that takes this name at the end."""
     try:
         path, descriptor = new_file(target, folder=folder)
+    except OSError as error:
+        raise _unwritten(target, error) from error
+    try:
         with open(descriptor, "wb", buffering=1 << 20) as file:
             with sink_of(target, file) as sink:
                 yield (new := _NewFile(sink))
@@ -154,8 +165,12 @@ def _replacing(target: Path, folder: Path) -> Iterator[_NewFile]:
             if new.is_wanted:
                 take_name(path, descriptor, target)
             else:
+                path.unlink()
                 target.unlink(missing_ok=True)  # of lines that have been answered since
-    except OSError as error:
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise _unwritten(target, error) from error
     sync_folder(target.parent)
 

@@ -285,6 +285,15 @@ def test_what_a_kill_leaves_of_an_unfinished_output_is_removed_by_the_next_to_wr
     assert set(out.parent.iterdir()) == {out, mine.parent, files.journal} and mine.read_text() == "mine"
 
 
+def test_where_files_belong_to_nobody_here_an_output_is_written_all_the_same(out, monkeypatch):
+    files = JobFiles.of(out)
+    journal = Journal.open(files.journal)
+    journal.append(packed(Answered(0, 1, 200, 1, 0, 1, b'"0"\n')))
+    journal.close()
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 2)  # as file systems of other machines have it
+    assert files.write().num_answers == 1 and set(out.parent.iterdir()) == {out, files.journal}
+
+
 @for_each("module", [journals, job_files], ids=["journal", "output"])
 def test_a_full_disk_ends_a_job_with_a_message_and_the_same_command_then_makes_the_same_bytes(
     batch, source, tmp_path, module, monkeypatch

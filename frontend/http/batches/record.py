@@ -92,7 +92,7 @@ class BatchFolder:
         return 0
 
     def journal_bytes(self) -> int:
-        with suppress(FileNotFoundError):
+        with suppress(OSError, PenstockError):
             return JobFiles.of(self.output).journal.stat().st_size
         return 0
 
