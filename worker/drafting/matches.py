@@ -11,8 +11,8 @@ from .proposer import Guess
 
 LONGEST = 24  # tokens of a match that are compared; before a text stand as many that are none
 WALK = 24  # occurrences that are compared
-VOTERS = 8
-_ENOUGH = 4  # matches of the greatest length: the walk begins with the latest ones, and no others are longer
+VOTERS = 6
+_ENOUGH = 3  # matches of the greatest length: the walk begins with the latest ones, and no others are longer
 # In the unit of votes. With it, guesses that were said to be right in so many of a hundred cases were right in about
 # as many, over prose, code and JSON.
 _DOUBT = 6.0
