@@ -135,7 +135,7 @@ def test_a_proposer_that_is_sure_and_wrong_costs_nearly_nothing(num_rows):
 
 def test_nothing_is_drafted_where_a_token_costs_as_much_in_any_step():
     in_proportion = Played(Drafter([Oracle(TEXT, 0.9, 0.9)]), TEXT, seconds=lambda num_tokens: 0.02 * num_tokens)
-    assert in_proportion.gain > 0.95  # what it took to learn it
+    assert in_proportion.gain > 0.93  # what it took to learn it
 
 
 @for_each("share", [0.3, 0.6, 1.0])
