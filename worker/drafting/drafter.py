@@ -17,9 +17,9 @@ from .worth import Plan, Worth
 _SHARE = 0.01  # of the time, that looks may take which don't pay
 _SELDOM = 16  # steps from one look to the next at most
 _SAVED_RATE = 0.2  # at which the drafts of a look that were right are averaged; of a new sequence one is hoped for
+_TIME_RATE = 0.1  # likewise the times of looks and of steps
 _LOOK_SECONDS = 5e-5  # what a look took where it was measured
 _SURPRISE_AT_MOST = 4.0  # times as long as the looks before
-_TIME_RATE = 0.1  # likewise the times of looks and of steps
 _CONVINCING = 0.5  # a chance for all drafts that may be had, at which no further proposer is asked
 
 
