@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol.messages import NewSlot
 from penstock.worker.drafting.drafter import Drafter
-from penstock.worker.drafting.proposer import Guess, Look
+from penstock.worker.drafting.proposer import Guess, Look, Proposer
 from penstock.worker.drafting.step_costs import StepCosts
 from penstock.worker.drafting.suffix import Suffix
 from penstock.worker.drafting.worth import Plan, Worth
@@ -40,6 +40,12 @@ class Oracle:
         coming = self.text[len(look.tokens) : len(look.tokens) + look.most]
         drafts = [token if self.source.random() < self.share else -2 for token in coming]
         return Guess(drafts, [self.said] * len(drafts))
+
+
+def drafting(proposers: list[Proposer], look: float = 0.0, always: bool = False) -> Drafter:
+    """A drafter on whose clock every look takes so many seconds."""
+    times = itertools.count(0.0, look)
+    return Drafter(proposers, always, clock=lambda: next(times))
 
 
 class Played:
@@ -118,7 +124,7 @@ def test_what_tokens_cost_is_learned_from_steps_of_a_noisy_machine_that_gets_slo
 @for_each("said", [0.2, 1.0])
 def test_what_a_proposer_says_is_corrected_by_how_often_it_is_right(share, said):
     oracle = Oracle(TEXT, share, said)
-    drafter = Drafter([oracle])
+    drafter = drafting([oracle])
     Played(drafter, TEXT)
     look = Look(0, numpy.array(TEXT[:5], numpy.int32), MOST)
     chances = drafter.worth.plan(look, oracle.name, Guess([1, 2], [said, said])).chances
@@ -128,31 +134,25 @@ def test_what_a_proposer_says_is_corrected_by_how_often_it_is_right(share, said)
 
 @for_each("num_rows", [1, 4, 16])
 def test_a_proposer_that_is_sure_and_wrong_costs_nearly_nothing(num_rows):
-    played = Played(Drafter([Oracle(TEXT, 0.0, 1.0)]), TEXT, num_rows=num_rows)
+    played = Played(drafting([Oracle(TEXT, 0.0, 1.0)]), TEXT, num_rows=num_rows)
     assert played.gain > 0.98
     assert played.num_drafts < 200 * num_rows
 
 
 def test_nothing_is_drafted_where_a_token_costs_as_much_in_any_step():
-    in_proportion = Played(Drafter([Oracle(TEXT, 0.9, 0.9)]), TEXT, seconds=lambda num_tokens: 0.02 * num_tokens)
+    in_proportion = Played(drafting([Oracle(TEXT, 0.9, 0.9)]), TEXT, seconds=lambda num_tokens: 0.02 * num_tokens)
     assert in_proportion.gain > 0.93  # what it took to learn it
 
 
 @for_each("share", [0.3, 0.6, 1.0])
 def test_what_is_often_right_makes_the_text_cheaper(share):
-    assert Played(Drafter([Oracle(TEXT, share, 0.9)]), TEXT).gain > {0.3: 1.2, 0.6: 1.7, 1.0: 8}[share]
+    assert Played(drafting([Oracle(TEXT, share, 0.9)]), TEXT).gain > {0.3: 1.2, 0.6: 1.7, 1.0: 8}[share]
 
 
 def test_of_several_proposers_the_one_that_is_right_is_believed():
     braggart, modest = Oracle(TEXT, 0.05, 1.0), Oracle(TEXT, 0.9, 0.4)
     braggart.name = "braggart"
-    assert Played(Drafter([braggart, modest]), TEXT).gain > 3
-
-
-def ticking(seconds: float):
-    """A clock on which every look takes so long."""
-    times = itertools.count(0.0, seconds)
-    return lambda: next(times)
+    assert Played(drafting([braggart, modest]), TEXT).gain > 3
 
 
 @for_each(
@@ -167,13 +167,13 @@ def ticking(seconds: float):
 )
 def test_looks_get_rare_where_they_take_more_than_they_save_and_a_hundredth_of_the_time(look, share, least, most):
     oracle = Oracle(TEXT, share, 0.5)
-    Played(Drafter([oracle], clock=ticking(look)), TEXT, seconds=lambda num_tokens: 0.02)
+    Played(drafting([oracle], look), TEXT, seconds=lambda num_tokens: 0.02)
     assert least <= oracle.num_looks <= most
 
 
 def test_a_right_guess_makes_looks_frequent_again_at_once():
     oracle = Oracle(TEXT, 0.0, 0.5)
-    drafter = Drafter([oracle], clock=ticking(5e-3))
+    drafter = drafting([oracle], 5e-3)
     Played(drafter, TEXT[:300], seconds=lambda num_tokens: 0.02)
     oracle.share = 1.0
     played = Played(drafter, TEXT, start=300, seconds=lambda num_tokens: 0.02)
@@ -182,12 +182,12 @@ def test_a_right_guess_makes_looks_frequent_again_at_once():
 
 def test_a_method_that_was_named_drafts_whatever_it_finds():
     oracle = Oracle(TEXT, 0.0, 0.1)
-    played = Played(Drafter([oracle], drafts_always=True), TEXT)
+    played = Played(drafting([oracle], always=True), TEXT)
     assert played.num_drafts > 580 * MOST
 
 
 def test_an_edited_text_costs_less_than_half_and_one_without_repetition_no_more_than_before():
     text = random_text(400)
     edited = [token if place % 50 else 7 for place, token in enumerate(text)]
-    assert Played(Drafter([Suffix()]), text + edited, start=400).gain > 3
-    assert Played(Drafter([Suffix()]), TEXT).gain > 0.99
+    assert Played(drafting([Suffix()]), text + edited, start=400).gain > 3
+    assert Played(drafting([Suffix()]), TEXT).gain > 0.99
