@@ -14,6 +14,7 @@ import torch
 from builders.cases import for_each
 from builders.hand_planned import new, plan, sampled
 from builders.runner_harness import no_mask
+from msgspec.structs import replace
 from torch import Tensor
 
 from penstock.kernels.torch.sampling import TensorSampling
@@ -86,7 +87,7 @@ def runner_on(decoder: GraphedDecoder) -> Runner:
 
 
 def captured() -> GraphedDecoder:
-    return GraphedDecoder(TableDecoder(), TensorDevice(HOST), True, (SIZE,))
+    return GraphedDecoder(TableDecoder(), TensorDevice(HOST), True, (SIZE,), captures_drafts=True)
 
 
 def allowing(step: int, rows: list[int], vocab_size: int) -> MaskFrame:
@@ -101,7 +102,8 @@ def found_by(runner: Runner, plans: list[StepPlan]) -> Found:
     runner.table.histories.fill_(-1)
     steps = []
     for each in plans:
-        masked = values(each.masked).tolist()[::-1]
+        counts = values(each.num_tokens)  # of the tokens that a masked row draws
+        masked = [row for row in values(each.masked).tolist()[::-1] for _ in range(counts[row])]
         result = runner.step(each, lambda number, rows=masked: allowing(number, rows, runner.table.vocab_size))
         steps.append((sampled(result), runner.table.histories.tolist()))
     assert all(token == -1 for token in steps[-1][1][SPARE])
@@ -155,6 +157,28 @@ def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(story)
         assert kinds(decoder) == {SamplingKind(False, True), SamplingKind(False, False), SamplingKind(True, True)}
         masked = (found[1][0][0], found[1][0][2], found[2][0][0], found[4][0][0])
         assert all(token in ALLOWED for (token,) in masked)
+
+
+def test_tokens_are_the_same_where_rows_draw_several_at_the_places_of_drafts():
+    kinds_of_rows = enumerate((GREEDY, TOP_P, TOP_K, PENALIZED))
+    entries = [
+        replace(new(slot, range(slot + 5, slot + 15), **params), num_prompt=6, num_drafted=4)
+        for slot, params in kinds_of_rows
+    ]
+    steps = [
+        plan(0, [(slot, 6, [slot]) for slot in range(4)], new=entries),
+        plan(1, [(2, 3, []), (0, 1, []), (1, 2, [])], masked=column([0, 1])),
+        plan(2, [(1, 2, []), (0, 2, []), (3, 3, [])]),
+        plan(3, [(0, 1, []), (2, 1, [])]),
+    ]
+    decoder = captured()
+    found = found_by(runner_on(decoder), steps)
+    assert found == found_by(runner_on(GraphedDecoder(TableDecoder(), TensorDevice(HOST), False)), steps)
+    assert [[len(tokens) for tokens in drawn] for drawn, _ in found[1:]] == [[3, 1, 2], [2, 2, 3], [1, 1]]
+    assert all(token in ALLOWED for tokens in found[1][0][:2] for token in tokens)
+    by_shape = {key.shape: set(graph.choices) for key, graph in decoder._graphs.items()}
+    # A penalized row keeps the choice of its step from being captured.
+    assert by_shape == {(4, 4): {SamplingKind(False, True)}, (SIZE, 1): {SamplingKind(False, False)}}
 
 
 def kinds(decoder: GraphedDecoder) -> set[SamplingKind]:

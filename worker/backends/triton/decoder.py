@@ -102,8 +102,8 @@ class GraphedDecoder:
     def forward(self, batch: DeviceBatch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
         self._last = None
-        graph = self._graph_for(batch)
-        if graph is None:
+        shape = self._shape_of(batch)
+        if shape is None or (graph := self._graph_for(shape, batch)) is None:
             return self._stream(batch.inputs(self.ops), batch)
         last = self._replay(graph, batch)
         self._last = last._replace(rows=batch.logit_rows) if batch.draws_everywhere else last
@@ -111,8 +111,8 @@ class GraphedDecoder:
 
     def replayed(self, batch: DeviceBatch) -> Tensor:
         """Replay a graph for a pure decode batch within `captured_end`; return its logits row by row."""
-        # The largest graph holds every such step.
-        self._last = self._replay(cast(Graph, self._graph_for(batch)), batch)
+        graph = self._graph_for(self._decode_shape(batch), batch)
+        self._last = self._replay(cast(Graph, graph), batch)  # the largest one holds every such step
         return self._last.logits
 
     def _replay(self, graph: Graph, batch: DeviceBatch) -> LastReplay:
@@ -184,30 +184,30 @@ class GraphedDecoder:
             rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, self.decoder.ropes.by_layer(rotations))
 
-    def _graph_for(self, batch: DeviceBatch) -> Graph | None:
-        """The smallest graph that holds the step; None if the step must be launched."""
-        key = self._key_of(batch)
-        if key is None:
+    def _shape_of(self, batch: DeviceBatch) -> tuple[int, int] | None:
+        """The rows and tokens of a row of the graphs for steps like this one; None if they aren't captured."""
+        if not self.captures_steps or batch.rotations_end > self.captured_end(batch.table):
             return None
+        if batch.only_decodes:
+            return self._decode_shape(batch)
+        if not self.captures_drafts or not batch.draws_everywhere:
+            return None
+        most, tokens = len(batch.table.is_taken), int(batch.step_rows.num_tokens.max())
+        return fitting_drafted(len(batch.step_rows), tokens, most)
+
+    def _decode_shape(self, batch: DeviceBatch) -> tuple[int, int]:
+        return fitting_size(batch.num_tokens, len(batch.table.is_taken), self.sizes), 1
+
+    def _graph_for(self, shape: tuple[int, int], batch: DeviceBatch) -> Graph | None:
+        """The smallest graph of at least this shape that holds the step; None if none does."""
+        context = fitting_context(max(batch.context_lengths), batch.table.max_model_len)
+        key = GraphKey(*shape, context, batch.adapters is not None)
         if self._serving is None or self._memory is not batch.memory:
             return self.captured(key, batch.table, batch.memory)
         if key not in self._serving:
             holding = [each for each in self._graphs if each.holds(key)]
             self._serving[key] = self._graphs[min(holding)] if holding else None
         return self._serving[key]
-
-    def _key_of(self, batch: DeviceBatch) -> GraphKey | None:
-        """The key of steps like this one; None if they aren't captured."""
-        if not self.captures_steps or batch.rotations_end > self.captured_end(batch.table):
-            return None
-        most, longest, shape = len(batch.table.is_taken), batch.table.max_model_len, None
-        if batch.only_decodes:
-            shape = fitting_size(batch.num_tokens, most, self.sizes), 1
-        elif self.captures_drafts and batch.draws_everywhere:
-            shape = fitting_drafted(len(batch.step_rows), int(batch.step_rows.num_tokens.max()), most)
-        if shape is None:
-            return None
-        return GraphKey(*shape, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
 
     def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         start, size, placement = time.perf_counter(), key.num_tokens, self.decoder.placement
