@@ -34,7 +34,6 @@ from penstock.protocol.wire import column
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton.backend import TritonBackend
-from penstock.worker.backends.triton.graph_keys import GraphKey
 from penstock.worker.convert.convert import convert
 from penstock.worker.drafting.copied_histories import CopiedHistories
 from penstock.worker.drafting.drafting import OwnHistories
@@ -169,15 +168,30 @@ class CopiedAndOwn:
         return found
 
 
-@pytest.mark.parametrize("captures_steps", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_whatever_is_drafted_answers_are_as_alone(tmp_path, captures_steps):
-    options = BackendOptions(deterministic=True, captures_steps=captures_steps, drafts=True)
-    model = on_triton(tiny_model(tmp_path, "qwen3", num_hidden_layers=1, **SMALL), options=options)
+# The family, how the model is loaded, and the format of keys and values. Steps are captured unless layers keep states.
+DRAFTED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "captured": ("qwen3", {}, "fp32"),
+    "int8": ("qwen3", {"dtype": "bfloat16", "quantization": "int8"}, "int8"),
+    "int4, experts": ("qwen3_moe", {"dtype": "bfloat16", "quantization": "int4"}, "bf16"),
+    "window": ("mistral", {}, "fp32"),
+    "states": ("lfm2", {}, "fp32"),
+    "launched": ("qwen3", {}, "fp32"),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [name if name == "captured" else pytest.param(name, marks=pytest.mark.long) for name in DRAFTED]
+)
+def test_whatever_is_drafted_answers_are_as_alone(tmp_path, case):
+    family, loaded, kv_kind = DRAFTED[case]
+    options = BackendOptions(deterministic=True, drafts=True, captures_steps=case != "launched")
+    model = on_triton(tiny_model(tmp_path, family, **FAMILIES[family]), options=options, **loaded)
+    model = replace(model, kv_default=kv_kind)
     alone = [answers(model, [each])[0] for each in requests(3, sampled=True, longer=6, logprobs=1)]
-    captured: set[GraphKey] = set()
+    captured: set[tuple[int, int]] = set()
     drafted = accepted = 0
     for seed, shape in enumerate(({}, {"num_blocks": 3})):
-        engine = engine_of(model, rooms=Rooms(each=9, all=64), **shape)
+        engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=40, **shape)
         draft_erratically(engine.runner, seed)
         engine.runner.drafting._histories = CopiedAndOwn(engine.runner)
         asked = requests(3, sampled=True, longer=6, logprobs=1)
@@ -187,9 +201,9 @@ def test_whatever_is_drafted_answers_are_as_alone(tmp_path, captures_steps):
         engine.scheduler.check()
         drafted += engine.scheduler.counters.draft_tokens
         accepted += engine.scheduler.counters.accepted_tokens
-        captured |= {graph.key for graph in model.forward_pass._graphs.values() if graph.key.tokens > 1}
+        captured |= {key.shape for key in model.forward_pass._graphs if key.tokens > 1}
     assert 0 < accepted < drafted
-    assert (len({key.shape for key in captured}) > 2) == captures_steps
+    assert (len(captured) > 2) == model.forward_pass.captures_steps
 
 
 def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path):
