@@ -62,18 +62,6 @@ def test_a_portable_start_says_so_and_plans_float32_keys_and_values(model_folder
     start.close()
 
 
-def test_where_drafts_could_change_an_answer_there_are_none_and_a_named_method_is_said_to_have_no_effect(
-    model_folder, tmp_path
-):
-    with forced("none"):
-        for deterministic in (False, True):
-            start = started(model_folder, tmp_path, deterministic=deterministic, speculative_config="suffix")
-            planned = start.plan()
-            assert start.drafts == planned.is_deterministic == deterministic
-            assert any("speculative_config has no effect" in note for note in planned.notes) == (not deterministic)
-            start.close()
-
-
 @for_each("family", ["llama", "gemma2", "qwen3_5_text", "deepseek_v2"])
 def test_a_start_takes_what_a_survey_says_beforehand(family, tmp_path):
     folder = tiny_model(tmp_path / "model", family)
@@ -157,3 +145,15 @@ def test_a_mask_may_come_before_its_plan_or_after_the_next_and_a_stop_ends_any_w
     finally:
         engine.close()
         plans.inbox.close()
+
+
+def test_where_drafts_could_change_an_answer_there_are_none_and_a_named_method_is_said_to_have_no_effect(
+    model_folder, tmp_path
+):
+    with forced("none"):
+        for deterministic in (False, True):
+            start = started(model_folder, tmp_path, deterministic=deterministic, speculative_config="suffix")
+            planned = start.plan()
+            assert start.drafts == planned.is_deterministic == deterministic
+            assert any("speculative_config has no effect" in note for note in planned.notes) == (not deterministic)
+            start.close()
