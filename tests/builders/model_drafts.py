@@ -1,5 +1,6 @@
 """Lets a model draft for a runner's rows, as a tree's workers do."""
 
+from functools import partial
 from pathlib import Path
 
 from builders.backends import load_on
@@ -7,8 +8,11 @@ from builders.runner_harness import SlottedRunner
 
 from penstock.worker.drafting.drafter import Drafter
 from penstock.worker.drafting.drafting import Drafting
+from penstock.worker.drafting.models.draft_model import DraftModel
 from penstock.worker.ranks.parallel import Parallel
+from penstock.worker.start.draft_heads import draft_heads_of, with_draft_heads
 from penstock.worker.start.draft_model import draft_model_of, with_draft_model
+from penstock.worker.start.load import opened_again
 from penstock.worker.start.model import Model
 
 
@@ -18,9 +22,17 @@ def with_draft(model: Model, folder: Path, **options) -> Model:
     return with_draft_model(model, folder, 0, lambda found: load_on(backend, found, **options))
 
 
-def draft_by_model(runner: SlottedRunner, most: int | None = None) -> None:
-    """Draft by the model's draft model alone, and check all that it says."""
+def with_heads(model: Model, folder: Path) -> Model:
+    """The model with its own heads to draft for it."""
+    return with_draft_heads(model, folder, partial(opened_again, folder, model, Parallel()))
+
+
+def draft_by_model(runner: SlottedRunner, most: int | None = None) -> DraftModel:
+    """Draft by the model's draft model or heads alone, and check all that these say."""
     model = runner.model
-    drafts = draft_model_of(model.draft, model.config.num_layers, runner, most)
+    drafts = (draft_heads_of if model.drafts_itself else draft_model_of)(
+        model.draft, model.config.num_layers, runner, most
+    )
     drafter = Drafter([drafts], drafts_always=True)
-    runner.drafting = Drafting(runner.table, Parallel(), drafter, lambda drafts: None, drafts.follow)
+    runner.drafting = Drafting(runner.table, Parallel(), drafter, lambda drafts: None, drafts)
+    return drafts

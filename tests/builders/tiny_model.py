@@ -89,7 +89,7 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     hidden = config["hidden_size"]
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
     for number in range(config["num_hidden_layers"]):
-        layer = _layer_shapes(family, config, number)
+        layer = layer_shapes(family, config, number)
         shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
     norm = "model.final_layernorm" if family == "phi" else "model.norm"
     shapes[f"{norm}.weight"] = (hidden,)
@@ -104,7 +104,7 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return {named_as_published(config, name): shape for name, shape in shapes.items()}
 
 
-def _layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str, tuple[int, ...]]:
+def layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str, tuple[int, ...]]:
     hidden = config["hidden_size"]
     layer = {f"{name}.weight": (hidden,) for name in layer_norms(family, config)}
     if family in BIASED:
@@ -197,7 +197,7 @@ def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
     return bool(config.get("mlp_bias") or config.get("use_bias"))
 
 
-def _values(name: str, shape: tuple[int, ...], seed: int, family: str) -> numpy.ndarray:
+def tensor_values(name: str, shape: tuple[int, ...], seed: int, family: str) -> numpy.ndarray:
     """Large enough that the logits differ clearly, and every norm and bias matters."""
     draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
     if "norm" in name and name.endswith(".weight"):
@@ -235,7 +235,7 @@ def _write_weights(
     weight_map = {}
     for number, file in enumerate(files):
         own = names[number::shards]
-        tensors = {name: _values(name, shapes[name], seed, family) for name in own}
+        tensors = {name: tensor_values(name, shapes[name], seed, family) for name in own}
         if poison is not None and "model.embed_tokens.weight" in tensors:
             tensors["model.embed_tokens.weight"][poison] = numpy.nan
         write_safetensors(folder / file, tensors, dtype)

@@ -1,6 +1,7 @@
 """A model that drafts for another one, in real trees; tests/worker/test_draft_models.py has how it keeps up."""
 
 import pytest
+from builders.tiny_heads import HeadFormula
 from builders.tiny_model import tiny_model
 
 from penstock import LLM, SamplingParams
@@ -28,9 +29,21 @@ def test_a_draft_model_gives_the_same_answers_in_fewer_steps(model_folder, ranks
     assert stats.accepted_tokens > 100 and stats.steps < num_steps / 2
 
 
+def test_a_models_own_heads_give_the_same_answers_in_fewer_steps(tmp_path):
+    folder = HeadFormula(tmp_path / "model", "ernie4_5", agreeing=True).folder
+    with LLM(folder, **OPTIONS, speculative_config=False) as llm:
+        alone, num_steps = answers(llm), llm.stats().steps
+    with LLM(folder, **OPTIONS, speculative_config={"method": "mtp", "num_speculative_tokens": 2}) as llm:
+        assert answers(llm) == alone
+        stats = llm.stats()
+    assert stats.accepted_tokens > 50 and stats.steps < num_steps
+
+
 def test_a_draft_model_with_other_tokens_is_refused_with_both_names(model_folder, tmp_path):
     with pytest.raises(ConfigError, match="draft model .*pocket has other tokens than .*tiny"):
         LLM(model_folder, **OPTIONS, speculative_config={"model": "pocket"})
+    with pytest.raises(ConfigError, match="tiny .* has no heads for further tokens"):
+        LLM(model_folder, **OPTIONS, speculative_config="mtp")
     hybrid = tiny_model(tmp_path / "hybrid", "qwen3_5_text")
     with pytest.raises(ConfigError, match="draft model hybrid .* keeps states"):
         LLM(model_folder, **OPTIONS, speculative_config={"model": str(hybrid)})

@@ -45,6 +45,16 @@ class OwnHistories:
         return [table.device.host_copy(table.histories[slot, : int(table.num_tokens[slot])])() for slot in slots]
 
 
+class Follower(Protocol):
+    """A model that drafts, and keeps up with the steps."""
+
+    def follow(self, plan: StepPlan) -> None:
+        """Compute what earlier steps have left. Nothing of the plan is done yet."""
+
+    def launch(self, plan: StepPlan, drafts: StepDrafts | None) -> None:
+        """The step is computed next, with these drafts."""
+
+
 class Drafting:
     def __init__(
         self,
@@ -52,25 +62,30 @@ class Drafting:
         ranks: Parallel,
         drafter: Drafter | None,
         send: Callable[[Drafts], None],
-        follow: Callable[[StepPlan], None] | None = None,
+        follower: Follower | None = None,
     ) -> None:
-        """`drafter`: on rank 0. `send` takes a message to the engine. `follow` gets each plan before anything of it is
-        done, for a model that drafts."""
+        """`drafter`: on rank 0. `send` takes a message to the engine. `follower`: the proposer that computes."""
         self._table = table
         self._ranks = ranks
         self._drafter = drafter
         self._send = send
-        self._follow_plan = follow
+        self._follower = follower
         self._entered: set[int] = set()  # slots that the drafter knows
         self._histories: Histories = CopiedHistories(table) if table.device.is_asynchronous else OwnHistories(table)
 
     def follow(self, plan: StepPlan) -> None:
         """Let a draft model fill the blocks of earlier steps, before this one moves any of them."""
-        if self._follow_plan is not None:
-            self._follow_plan(plan)
+        if self._follower is not None:
+            self._follower.follow(plan)
 
     def begin(self, plan: StepPlan) -> StepDrafts | None:
         """The drafts of a step that is about to be computed; None if no row has any."""
+        drafts = self._drafts(plan)
+        if self._follower is not None:
+            self._follower.launch(plan, drafts)
+        return drafts
+
+    def _drafts(self, plan: StepPlan) -> StepDrafts | None:
         if self._drafter is not None:
             self._follow(self._drafter, plan)
         if not plan.rooms:

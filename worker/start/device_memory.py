@@ -107,7 +107,8 @@ class DeviceMemory(ABC):
             kernels_digest=model.backend.kernels_digest,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             media=media_plan(model.config.vision, model.backend.activations.itemsize, self.config),
-            num_layers=model.config.num_layers,
+            # Heads read the hidden states of whole steps.
+            num_layers=0 if model.drafts_itself else model.config.num_layers,
             is_deterministic=model.backend.is_deterministic,
             layer_keys=layer_keys(model.config),
             stretches=model.stretches,

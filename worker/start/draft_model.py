@@ -13,6 +13,8 @@ from ...protocol.processes.trace import Trace
 from ..description.config import ModelConfig, read_config
 from ..description.groups import groups_of
 from ..drafting.models.draft_model import DraftModel
+from ..kv.model_memory import ModelMemory
+from ..plan_error import PlanError
 from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..steps.slots import SlotTable
@@ -46,8 +48,9 @@ def _check(model: Model, config: ModelConfig, folder: Path) -> None:
         )
 
 
-def draft_model_of(draft: Model, num_layers: int, runner: Runner, most: int | None) -> DraftModel:
-    """Let it draft for the runner's sequences, up to `most` tokens a step; the followed model has `num_layers`."""
+def own_table(config: ModelConfig, num_layers: int, runner: Runner) -> tuple[SlotTable, ModelMemory, list[int]]:
+    """A slot table for the model that drafts for a runner's model of `num_layers`, its part of the runner's memory,
+    and the numbers of its groups there."""
     followed, memory = runner.table, runner.memory.after(num_layers)
     numbers = sorted({runner.memory.places[layer][0] for layer in range(num_layers, len(runner.memory.places))})
     table = SlotTable(
@@ -55,11 +58,17 @@ def draft_model_of(draft: Model, num_layers: int, runner: Runner, most: int | No
         max_model_len=followed.max_model_len,
         num_blocks=[group.num_blocks for group in memory.groups],
         block_size=followed.block_size,
-        vocab_size=draft.vocab_size,
+        vocab_size=config.vocab_size,
         device=followed.device,
-        shifts_rotations=draft.shifts_rotations,
-        groups=groups_of(draft.config, draft.max_position, gives_back=False),
+        groups=groups_of(config, config.max_position, gives_back=False),
     )
+    return table, memory, numbers
+
+
+def draft_model_of(draft: Model, num_layers: int, runner: Runner, most: int | None) -> DraftModel:
+    """Let it draft for the sequences of the other model's runner, up to `most` tokens a step; that model has
+    `num_layers`."""
+    table, memory, numbers = own_table(draft.config, num_layers, runner)
     ranks, trace = Parallel(), Trace(None, "")
     own = Runner(
         draft.forward_pass,
@@ -72,8 +81,8 @@ def draft_model_of(draft: Model, num_layers: int, runner: Runner, most: int | No
         batch=draft.backend.batch,
         sample=draft.sample,
     )
-    return DraftModel(lambda plan: own.step(plan, _no_mask), table, numbers, followed, draft.max_position, most)
+    return DraftModel(lambda plan: own.step(plan, no_mask), table, numbers, runner.table, draft.max_position, most)
 
 
-def _no_mask(step: int) -> MaskFrame:
-    raise AssertionError("no row of a draft model is masked")
+def no_mask(step: int) -> MaskFrame:
+    raise PlanError("No row of a draft model is masked.")

@@ -196,6 +196,11 @@ def _opened(
     return source, with_head_as_stored(config, model_folder, source.names)
 
 
+def opened_again(model_folder: Path, model: Model, ranks: Parallel) -> Source:
+    """The checkpoint of a model that was loaded from it."""
+    return _opened(model_folder, model.config, ranks, expert_parallel=False)[0]
+
+
 def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Suffixes of optional tensors that this model does not have."""
     attention = ("q_proj", "k_proj", "v_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj")

@@ -50,6 +50,7 @@ class Model:
     kv_default: str = ""  # number format of keys and values for "auto"
     draft_config: ModelConfig | None = None  # of the model that drafts for it
     draft: "Model | None" = None  # that model, on rank 0
+    drafts_itself: bool = False  # it is this model's own heads
 
     @property
     def caches(self) -> list[PackedCache]:

@@ -6,6 +6,7 @@ The engine stands between the plan and the allocation, since all ranks have to a
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
@@ -31,9 +32,12 @@ from ..runner import Runner
 from ..sampler import LogitsProcessors
 from ..steps.slots import SlotTable
 from .device_memory import DeviceMemory, HostMemory
-from .load import load_model
+from .load import load_model, opened_again
 from .memory.media import media_plan
 from .model import Model
+
+if TYPE_CHECKING:
+    from ..drafting.models.draft_model import DraftModel
 
 
 class Start:
@@ -106,7 +110,14 @@ class Start:
             sees=self.config.enable_mm is not False,
             check_room=self.memory.check_room,
         )
-        if (speculation := self.config.speculative_config) is None or not launch.draft_folder:
+        if (speculation := self.config.speculative_config) is None:
+            return model
+        if speculation.method == "mtp":
+            from .draft_heads import with_draft_heads
+
+            folder = Path(launch.model_folder)
+            return with_draft_heads(model, folder, partial(opened_again, folder, model, self.ranks))
+        if not launch.draft_folder:
             return model
         from .draft_model import with_draft_model
 
@@ -193,16 +204,21 @@ class Start:
 
     def open_drafting(self, runner: Runner, send: Callable[[Drafts], None]) -> None:
         """Let the runner draft for its rows."""
-        speculation, drafter, follow = self.config.speculative_config, None, None
-        if self.rank == 0 and self.model.draft is not None and speculation is not None:
-            from .draft_model import draft_model_of
+        speculation, draft = self.config.speculative_config, self.model.draft
+        proposer = None if draft is None else self._proposer(draft, runner)
+        drafter = drafter_of(speculation, proposer) if self.rank == 0 else None
+        runner.drafting = Drafting(runner.table, self.ranks, drafter, send, proposer)
 
-            most = speculation.num_speculative_tokens
-            proposer = draft_model_of(self.model.draft, self.model.config.num_layers, runner, most)
-            drafter, follow = drafter_of(speculation, proposer), proposer.follow
-        elif self.rank == 0:
-            drafter = drafter_of(speculation)
-        runner.drafting = Drafting(runner.table, self.ranks, drafter, send, follow)
+    def _proposer(self, draft: Model, runner: Runner) -> "DraftModel":
+        speculation, num_layers = self.config.speculative_config, self.model.config.num_layers
+        most = None if speculation is None else speculation.num_speculative_tokens
+        if self.model.drafts_itself:
+            from .draft_heads import draft_heads_of
+
+            return draft_heads_of(draft, num_layers, runner, most)
+        from .draft_model import draft_model_of
+
+        return draft_model_of(draft, num_layers, runner, most)
 
     def close(self) -> None:
         if self.disk is not None:

@@ -107,6 +107,10 @@ class RecordedDecoder:
         self._steps.point_to_tables()  # a fast step expects them
         return self._layers.output.rows(tokens)
 
+    def last_hidden(self, num_tokens: int) -> DeviceArray:
+        """Return the stream after the last layer of the step before, which had so many tokens."""
+        return self._layers.output.rows(num_tokens)  # type: ignore[union-attr]
+
     def compute_layers(self, batch: Batch, first: int, end: int) -> None:
         if self._chunk is None:
             self._chunk = RecordedLayers(self.decoder, self.ops)

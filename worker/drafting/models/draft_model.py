@@ -21,6 +21,7 @@ from ....protocol.messages import NewSlot, StepPlan, StepResult
 from ....protocol.parameters.sampling import SamplingParams
 from ....protocol.wire import column, values
 from ...steps.block_tables import BlockTables
+from ...steps.drafts import StepDrafts
 from ...steps.slots import SlotTable
 from ...steps.step_rows import Ints
 from ...steps.step_rows import column as read_column
@@ -54,8 +55,14 @@ class DraftModel:
     def follow(self, plan: StepPlan) -> None:
         """Compute what the steps so far have left, then take in what this plan changes. The followed table is still
         that before the plan."""
+        self._catch_up([slot for slot in values(plan.freed) if self._table.is_taken[slot]])
+        self._take_in(plan)
+
+    def launch(self, plan: StepPlan, drafts: StepDrafts | None) -> None:
+        """Do nothing: what a step computes can be read later."""
+
+    def _take_in(self, plan: StepPlan) -> None:
         freed = [slot for slot in values(plan.freed) if self._table.is_taken[slot]]
-        self._catch_up(freed)
         if freed or plan.new:
             self._enter(freed, plan.new)
         self._append(read_column(plan.slots), plan.groups)
