@@ -215,7 +215,7 @@ def attention_of_one_shape(
 ) -> Tensor:
     shared, output = triton.next_power_of_2(query.shape[1] // kv.num_heads), torch.empty_like(query)
     choice = INVARIANT[kv.kind].choice((kv.head_dim,))
-    for tiles in tiles_of_invariant(kv.kind, shared, choice["ROWS"], rows):
+    for tiles in tiles_of_invariant(kv.kind, shared, choice["ROWS"], rows, kv.num_heads):
         _launch(output, query, kv, rows, Scoring(scale, window, sinks), tiles, choice)
     return output
 

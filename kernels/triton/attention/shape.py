@@ -75,15 +75,17 @@ def tiles_of_many(shared: int, num_rows: int, least_queries: int, rows: DeviceRo
     return tiles._replace(splits_at_most=SPLITS_OF_MANY, is_split=True) if is_idle else tiles
 
 
-def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows) -> list[Tiles]:
-    """One tile and one order of sums for every row; a row of one query has its splits computed side by side."""
+def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows, num_heads: int) -> list[Tiles]:
+    """One tile and one order of sums for every row; rows of one query, and few tiles of others, have their splits
+    computed side by side."""
     positions = max(1, num_rows // shared)
     tiles = Tiles(positions, shared, 1, rows.max_queries, SPLITS_AT_MOST, adds_splits=True)
     if rows.max_queries * shared <= FEW_ROWS[kind]:
         return [tiles._replace(is_split=True)]
+    others = tiles._replace(is_split=tiles.count(rows) * num_heads <= FEW_PROGRAMS)
     if rows.num_rows == 1 or not rows.may_have_answers:
-        return [tiles]
-    return [tiles._replace(most_queries=1, is_split=True), tiles._replace(least_queries=2)]
+        return [others]
+    return [tiles._replace(most_queries=1, is_split=True), others._replace(least_queries=2)]
 
 
 class ProgramShape(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor
 from penstock.kernels.paged import KV_DTYPES
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
 from penstock.kernels.triton import arrival
-from penstock.kernels.triton.attention import paged
+from penstock.kernels.triton.attention import paged, shape
 
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
 # Allowed errors as shares of the output's norm, against the formula on the stored numbers.
@@ -136,11 +136,18 @@ def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_ch
 
 
 @pytest.mark.long
-def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_not() -> None:
+def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     requests = Requests(Form("bf16", 2, 1, 32, window=400, has_sinks=True), [530, 300])
     prompt = attended(requests, [(0, 490, 530), (1, 299, 300)], "invariant")
     answers = [attended(requests, [(0, 529, 530)], "invariant"), attended(requests, [(1, 298, 300)], "invariant")[1:]]
     assert torch.equal(torch.cat(answers), prompt[-2:])
+    # So it is where several queries of a row, as of an answer with drafts, take more than one tile.
+    drafts = Requests(Form("bf16", 8, 1, 32), [530]), [(0, 522, 530)], "invariant"
+    split = attended(*drafts)
+    monkeypatch.setattr(shape, "FEW_PROGRAMS", 0)
+    assert torch.equal(attended(*drafts), split)
 
 
 @pytest.mark.long
