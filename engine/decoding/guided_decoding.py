@@ -21,7 +21,7 @@ from ..admission.queue import WaitingQueue
 from ..counters import Counters
 from ..grammar.calls import Guide
 from ..grammar.constraint import Busy, Constraint
-from ..grammar.constraints import Constraints
+from ..grammar.constraints import Constraints, allows_nothing
 from ..grammar.remote import RemoteConstraint
 from ..publisher import Publisher
 from ..request import Sequence
@@ -183,7 +183,7 @@ class GuidedDecoding(ActiveDecoding):
             self._hold(sequence)
         elif constraint.error is not None:
             self._fail(sequence, constraint.error)
-        elif constraint.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
+        elif allows_nothing(sequence, constraint, sequence.num_known):
             self.end(sequence, SequenceEnded(sequence.id, "stop"))  # without an end token
 
     def _set_free(self, sequence: Sequence) -> None:

@@ -70,7 +70,7 @@ class PlainDecoding(DecodingStrategy):
                 num_taken = take_drawn(sequence, counting, certainty_of(result, row), self._publisher)
                 if row in step.several and self.speculation is not None:
                     self.speculation.note_taken(sequence, len(drawn), num_taken)
-                if num_taken < len(drawn) and sequence.is_running:
+                if num_taken < len(drawn) and not sequence.has_ended:
                     self._restart(sequence)
                 continue
             if (take := sequence.decoding.take) is not None:

@@ -202,7 +202,7 @@ class Constraints:
                 masks.append(self._mask(sequence, constraint, len(step.forced.get(sequence, ()))))
                 if count > 1 and sequence.constraint is constraint and isinstance(constraint, Constraint):
                     ahead = constraint.fork()
-                    masks += self._masks_along(ahead, drafts)
+                    masks += self._masks_along(sequence, ahead, drafts)
                     if ahead.error is not None:
                         step.num_masks[row] = len(masks)
             rows += [row] * count
@@ -210,11 +210,12 @@ class Constraints:
             bits += self._anything * (count - len(masks))
         return MaskFrame(step.number, column(rows), bytes(bits))
 
-    def _masks_along(self, ahead: Constraint, drafts: "array[int]") -> Iterator[bytearray | None]:
-        """The masks after each of the drafts, up to one that sets the sequence free, or that the grammar fails at."""
-        for token in drafts:
+    def _masks_along(self, sequence: Sequence, ahead: Constraint, drafts: "array[int]") -> Iterator[bytearray | None]:
+        """The masks after each of the drafts, up to one that ends the sequence, sets it free, or that the grammar
+        fails at."""
+        for num_known, token in enumerate(drafts, start=sequence.num_known + 1):
             self._loop_budget.timed(ahead, ahead.take, token)
-            if ahead.is_over or ahead.error is not None:
+            if ahead.is_over or ahead.error is not None or allows_nothing(sequence, ahead, num_known):
                 return
             mask = self._loop_budget.timed(ahead, ahead.mask, 0)
             if ahead.error is not None:
@@ -263,6 +264,11 @@ class Constraints:
                     return
             if grammar is not None:
                 self._move_to_follower(sequence)
+
+
+def allows_nothing(sequence: Sequence, constraint: Constraint | RemoteConstraint, num_known: int) -> bool:
+    """Whether only an end token may follow so many known ones, and none can be sampled: the answer ends without."""
+    return constraint.is_complete and (not sequence.endings or num_known < sequence.request.min_total)
 
 
 def _guide(sequence: Sequence) -> Guide:

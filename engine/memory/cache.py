@@ -187,7 +187,9 @@ class Cache:
     ) -> tuple[int, list[tuple[int, Columns[int]]]]:
         """Let a sequence keep a state for each token of a row with drafts, if `num_needed` of each group stay free.
         Returns how many drafts its rows may have, and the states that are new to it, by group."""
-        given, most = [], count
+        # So a row ends one block at most, and the state after it isn't overwritten by that after another.
+        most = count = min(count, self.block_size)
+        given = []
         for number, (group, table) in enumerate(zip(self.groups, sequence.tables)):
             if isinstance(group, States):
                 if states := group.spare(table, count, num_needed):

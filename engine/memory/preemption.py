@@ -49,11 +49,13 @@ class Preemption:
         for step in self._in_flight:
             if sequence in step.rows:
                 step.dropped.add(sequence)
-        if sequence.is_running:
+        if sequence.is_waiting or sequence.is_held:
+            return
+        if sequence.is_running:  # it has left if its last token was in flight
             self._running.leave(sequence, sequence.num_findable_tokens if is_findable else 0)
-            sequence.num_computed = 0
-            sequence.was_preempted = sequence.has_news = True
-            sequence.decoding.give_way(sequence)
+        sequence.num_computed = 0
+        sequence.was_preempted = sequence.has_news = True
+        sequence.decoding.give_way(sequence)
 
     def relieve(self, overdue: Sequence) -> None:
         """Preempt a sequence of the client with the most for one that has waited long with nothing running."""

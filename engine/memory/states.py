@@ -171,17 +171,17 @@ class States(GroupMemory[StateTable]):
 
     def publish(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         # A row with drafts may have ended where a state is kept. Then the sequence's next row reads it, so it isn't
-        # free yet.
-        self._publish(sequence, table, min(num_tokens, sequence.num_computed - sequence.num_doubtful - 1))
+        # free before that. That row may be one of the step being planned.
+        num_read = sequence.num_computed - sequence.num_doubtful - 1
+        while table.unnamed and table.unnamed[0][0] <= min(num_tokens, num_read):
+            position, state = table.unnamed.pop(0)
+            self._kept.append(Kept(state, position, self._key_at(sequence, position), table, sequence))
 
-    def _publish(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
+    def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         while table.unnamed and table.unnamed[0][0] <= num_tokens:
             position, state = table.unnamed.pop(0)
             self._name(table, position, state, self._key_at(sequence, position))
             self.pool.release([state])
-
-    def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
-        self._publish(sequence, table, num_tokens)
         position = sequence.num_computed
         if sequence.num_begun:  # some layers have written beyond that position
             self._drop_unfinished(sequence)
