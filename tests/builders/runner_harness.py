@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from builders.erratic_drafts import draft_erratically
 from builders.erratic_pace import hold_back
 
 from penstock.engine.adapters import AdapterTable
-from penstock.engine.admission.limits import Limits
+from penstock.engine.admission.limits import Limits, Rooms
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
@@ -217,11 +218,24 @@ class TinyEngine:
             self.answers[ended.sequence_id].end(ended)
 
 
-def engine_of(model: Model, *, layered: int = 0, **options: Any) -> TinyEngine:
+def expecting(asked: list[Prompt], answers: list[Answer]) -> list[Prompt]:
+    """The prompts, each with its answers to draft from."""
+    found = iter(answers)
+    for each in asked:
+        each.expected = [column(next(found).tokens) for _ in range(each.params.n)]
+    return asked
+
+
+def engine_of(model: Model, *, layered: int = 0, drafts: int | None = None, **options: Any) -> TinyEngine:
     """On a runner of its own; options are those of `slotted_runner` and those of `TinyEngine`. With a seed `layered`,
-    chance decides how many layers of prompts a step computes."""
+    chance decides how many layers of prompts a step computes; with a seed `drafts`, rows draft what is expected, with
+    mistakes."""
     shape = {name: options.pop(name) for name in slotted_runner.__kwdefaults__ if name in options}
+    if drafts is not None:
+        options.setdefault("rooms", Rooms(each=9, all=64))
     engine = TinyEngine(slotted_runner(model, **shape), num_layers=model.config.num_layers, **options)
     if layered:
         hold_back(engine.scheduler, layered)
+    if drafts is not None:
+        draft_erratically(engine.runner, drafts)
     return engine

@@ -18,7 +18,7 @@ from builders.cases import for_each
 from builders.erratic_drafts import draft_erratically
 from builders.model_drafts import draft_by_model, with_draft
 from builders.mxfp4_model import mxfp4_model
-from builders.runner_harness import Answer, engine_of, prompt
+from builders.runner_harness import Answer, engine_of, expecting, prompt
 from builders.tiny_model import tiny_model
 
 from penstock.engine.admission.limits import Rooms
@@ -191,27 +191,40 @@ def test_claimed_answers_are_drawn_again_from_chunks_of_them(model, alone, room)
         assert sum(len(values(plan.slots)) for plan in engine.plans) < sum(len(answer.tokens) for answer in alone)
 
 
-def expecting(asked: list[Prompt], answers: list[Answer]) -> list[Prompt]:
-    """The prompts, each with its answers to draft from."""
-    found = iter(answers)
-    for each in asked:
-        each.expected = [column(next(found).tokens) for _ in range(each.params.n)]
-    return asked
+# Little room and much, as above, and prompts that wait for their layers.
+DRAFTING: list[dict[str, Any]] = [
+    {},
+    {"max_num_batched_tokens": 37},
+    {"num_blocks": 9, "max_num_batched_tokens": 40},
+    {"num_blocks": 8, "num_cells": 200, "max_num_batched_tokens": 40},
+    {"num_slots": 2, "max_num_batched_tokens": 20, "layered": 3},
+]
 
 
-@on(*MODELS)
-@for_each("room", [{}, {"max_num_batched_tokens": 37}, {"num_blocks": 9, "max_num_batched_tokens": 40}])
-def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
+def check_drafting(model: Model, alone: list[Answer], seeds: range, **room: Any) -> None:
+    room.setdefault("num_states", 300)
     drafted = accepted = 0
-    for seed in range(3):
-        engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=300, **room)
-        draft_erratically(engine.runner, seed)
+    for seed in seeds:
+        engine = engine_of(model, drafts=seed, **room)
         for first_id in (0, 100):  # then with prefixes found
-            assert engine.run(*expecting(requests(first_id, len(prompts(model))), alone)) == alone
+            assert engine.run(*expecting(requests(first_id, len(prompts(model))), alone)) == alone, seed
         engine.scheduler.check()
         drafted += engine.scheduler.counters.draft_tokens
         accepted += engine.scheduler.counters.accepted_tokens
     assert 0 < accepted < drafted
+
+
+@on(*MODELS)
+@for_each("room", DRAFTING)
+def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
+    check_drafting(model, alone, range(2), **room)
+
+
+@pytest.mark.long
+@on(*MODELS)
+@for_each("room", [*DRAFTING, {"num_states": 24}, {"rooms": Rooms(each=2, all=9)}, {"num_slots": 5, "layered": 1}])
+def test_whatever_is_drafted_answers_are_as_alone_in_many_sittings(model, alone, room):
+    check_drafting(model, alone, range(2, 12 if model.backend.library is not None else 4), **room)
 
 
 @on(*KINDS, "torch qwen3")
@@ -282,9 +295,10 @@ def test_among_samples_and_in_little_room_beams_are_as_alone(model):
     samples = [
         prompt(10 + number, [7 + number] * 20, seed=number, temperature=1.0, max_tokens=25) for number in range(4)
     ]
-    for shape in ({}, {"num_slots": 3}, {"num_blocks": 9, "num_slots": 5}):
+    drawn = engine_of(model).run(*samples)
+    for shape in ({}, {"num_slots": 3}, {"num_blocks": 9, "num_slots": 5}, {"num_blocks": 9, "drafts": 1}):
         engine = engine_of(model, **shape)
-        assert engine.run(*searches(), *samples)[: len(alone)] == alone, shape
+        assert engine.run(*searches(), *expecting(samples, drawn)) == alone + drawn, shape
         stats = engine.scheduler.stats()
         assert stats.free_blocks == stats.blocks, shape
         assert stats.preemptions > 0 or "num_blocks" not in shape
@@ -305,9 +319,9 @@ def decided(**early_stop: Any) -> list[Prompt]:
 def test_an_answer_without_doubt_ends_at_the_same_token_in_any_company(model):
     alone = [engine_of(model).run(asked)[0] for asked in decided()]
     assert len({len(answer.tokens) for answer in alone if answer.finish_reason == "stop"}) > 1
-    for shape in ({}, {"num_blocks": 14}, {"num_slots": 3}):
+    for shape in ({}, {"num_blocks": 14}, {"num_slots": 3}, {"drafts": 1}, {"drafts": 2, "num_slots": 3}):
         engine = engine_of(model, **shape)
-        assert engine.run(*decided()) == alone, shape
+        assert engine.run(*expecting(decided(), alone)) == alone, shape
         assert (engine.scheduler.stats().preemptions > 0) == ("num_blocks" in shape)
     never = engine_of(model).run(*decided(enable_early_stop=False))
     assert {answer.finish_reason for answer in never} == {"length"}
@@ -349,7 +363,7 @@ def test_nan_behind_a_draft_matters_only_where_a_token_is_drawn(tmp_path, backen
     assert 0 < len(failed) < len(alone) and any(len(answer.tokens) > 3 for answer in failed)
     assert all(len(answer.logprobs) == len(answer.tokens) for answer in alone)
     for seed in range(6):
-        engine = engine_of(model, rooms=Rooms(each=9, all=128))
+        engine = engine_of(model, drafts=seed)
         draft_erratically(engine.runner, seed, wrong=poison)
         assert engine.run(*expecting(dangerous(poison), alone)) == alone
         engine.scheduler.check()

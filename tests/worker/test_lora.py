@@ -13,7 +13,7 @@ from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
-from builders.runner_harness import Answer, engine_of
+from builders.runner_harness import Answer, engine_of, expecting
 from builders.runner_harness import prompt as request
 from builders.tiny_configs import FAMILIES
 from builders.tiny_model import tiny_model
@@ -181,7 +181,7 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, form):
         chosen = [[*names, None][number % 5] for number in range(7)]
         ids = [(PROMPTS[0] if number % 2 else []) + [11 * number + 7] * (3 + number) for number in range(7)]
         return [
-            request(number, ids[number], number, max_tokens=4, logprobs=2, lora_name=chosen[number], temperature=0.8)
+            request(number, ids[number], number, max_tokens=8, logprobs=2, lora_name=chosen[number], temperature=0.8)
             for number in range(7)
         ]
 
@@ -193,8 +193,8 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, form):
 
     alone = [answers([asked])[0] for asked in requests()]
     # In chunks, since steps have 48 tokens at most.
-    for surroundings in ({"num_blocks": 10}, {"num_slots": 3}, {"layered": 1}):
-        assert answers(requests(), **surroundings) == alone, surroundings
+    for surroundings in ({"num_blocks": 10}, {"num_slots": 3}, {"layered": 1}, {"drafts": 1}, {"drafts": 2}):
+        assert answers(expecting(requests(), alone), **surroundings) == alone, surroundings
 
 
 def test_a_fork_has_the_adapter_of_its_source():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.runner_harness import Answer, TinyEngine, engine_of
+from builders.runner_harness import Answer, TinyEngine, engine_of, expecting
 from builders.seeing_models import seeing_model
 from builders.seeing_scenes import Scene
 
@@ -91,9 +91,12 @@ def test_samples_and_beams_behind_pictures_are_as_alone(seeing):
     alone = [answer for each in asked(family, reference) for answer in engine(model).run(each)]
     assert len({tuple(answer.tokens) for answer in alone}) == 4 + 3 + 4 + 3
     assert not any(answer.error for answer in alone)
-    for shape in ({}, {"num_blocks": 20, "num_cells": 60}, {"num_slots": 5}, {"layered": 1}, {"layered": 2}):
+    for shape in (
+        {}, {"num_blocks": 20, "num_cells": 60}, {"num_slots": 5}, {"layered": 1}, {"layered": 2},
+        {"drafts": 1}, {"drafts": 2, "num_blocks": 20, "num_cells": 60},
+    ):  # fmt: skip
         together = engine(model, num_media_rows=20, **shape, max_num_batched_tokens=48)
-        assert together.run(*asked(family, reference)) == alone, shape
+        assert together.run(*expecting(asked(family, reference), alone)) == alone, shape
         assert together.num_layered > 0 or "layered" not in shape
         started = [encode.entry for plan in together.plans for encode in plan.encodes if encode.first == 0]
         assert "num_blocks" in shape or len(started) == 4, "one for all samples of a prompt"

@@ -22,7 +22,7 @@ from builders.cases import for_each
 from builders.erratic_drafts import draft_erratically
 from builders.hand_planned import new, step
 from builders.quantized_model import Form, mixed_model, quantization_config
-from builders.runner_harness import Answer, engine_of, prompt, slotted_runner
+from builders.runner_harness import Answer, engine_of, expecting, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
@@ -150,6 +150,7 @@ def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, family, kind
     assert answers(model, asked, budget=8) == alone, "in chunks"
     assert answers(model, asked, budget=8, layered=1) == alone, "layer by layer"
     assert answers(model, asked, num_blocks=3) == alone, "preempted"
+    assert answers(model, expecting(asked, alone), budget=16, drafts=1) == alone, "with drafts"
 
 
 class CopiedAndOwn:
