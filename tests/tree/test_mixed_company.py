@@ -19,97 +19,16 @@ import msgspec
 import pytest
 from builders.adapters import adapter
 from builders.cases import for_each
+from builders.mixed_requests import HELLO, OPTIONS, PERSON, REQUESTS, SEARCHES, SUM, params
 
-from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
+from penstock import LLM, RequestOutput, SamplingParams
 from penstock.frontend.models.model_files import find_model
+from penstock.frontend.requests import door
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
-from penstock.frontend.requests.prompts import RenderedPrompt
 from penstock.frontend.requests.receipt import Receipt, packed_ids
 from penstock.frontend.verify.verdict import Verdict
 from penstock.protocol.messages import Said
 from penstock.protocol.wire import column
-
-PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 10}, "age": {"type": "integer", "maximum": 150}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-LIST = 'root ::= item ("," item){2,5}\nitem ::= [a-f] [0-9]{2}\n'
-TEXT = "Ada is 36 years old and lives in Paris. " * 6
-OPTIONS = {
-    "max_model_len": 512,
-    "block_size": 16,
-    "enable_lora": True,
-    "max_loras": 2,
-    "max_lora_rank": 8,
-    "reasoning_parser": "qwen3",
-    "deterministic": True,
-    "quiet": True,
-}
-
-
-def asked(text: str) -> str:
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-
-
-SUM, COUNT, HELLO = asked("What is 348 + 275?"), asked("Count up from 3 to 9."), asked("Hello there!")
-LONG = asked(TEXT + "How old is Ada?")
-BOOK = {"type": "function", "function": {"name": "book", "parameters": PERSON}}
-# A name, the prompt, and what is asked of it.
-REQUESTS: dict[str, tuple[str | RenderedPrompt, dict[str, Any]]] = {
-    "greedy": (SUM, {"temperature": 0}),
-    "free": (TEXT, {"max_tokens": 60, "ignore_eos": True}),
-    "free, later in the same text": (TEXT + "Who", {"max_tokens": 60, "ignore_eos": True}),
-    "truncated": (HELLO, {"top_k": 30, "top_p": 0.9, "min_p": 0.01, "temperature": 1.4}),
-    "three samples": (HELLO, {"n": 3, "temperature": 1.7, "logprobs": 1}),
-    "json": (LONG, {"guided_json": PERSON}),
-    "json, three samples": (LONG, {"guided_json": PERSON, "n": 3, "logprobs": 2}),
-    "json behind a thought": (SUM, {"guided_json": PERSON, "temperature": 0}),
-    "json behind a short thought": (SUM, {"guided_json": PERSON, "temperature": 0, "reasoning_max_tokens": 6}),
-    "regex": (HELLO, {"guided_regex": "[a-z]{3,8}@[a-z]{2,9}\\.com"}),
-    "choice": (HELLO, {"guided_choice": ["quite sure", "not sure at all"]}),
-    "grammar": (COUNT, {"guided_grammar": LIST}),
-    "short thought": (SUM, {"temperature": 0, "reasoning_max_tokens": 5, "logprobs": 2}),
-    "sampled thought": (SUM, {"temperature": 0.8, "reasoning_max_tokens": 12}),
-    "calls": (RenderedPrompt(LONG + "<tool_call>", [BOOK]), {"n": 2, "ignore_eos": True}),
-    "adapter": (SUM, {"lora_name": "first"}),
-    "other adapter": (SUM, {"lora_name": "second", "logprobs": 3}),
-    "adapter and json": (LONG, {"lora_name": "second", "guided_json": PERSON}),
-    "scored": (LONG, {"temperature": 0, "logprobs": 4, "prompt_logprobs": 4}),
-    "scored under an adapter": (TEXT, {"lora_name": "first", "prompt_logprobs": 1, "max_tokens": 4}),
-    "whole vocabulary": (COUNT, {"logprobs": -1, "max_tokens": 5}),
-    "repetition": (TEXT, {"temperature": 0, "repetition_penalty": 1.4, "max_tokens": 40}),
-    "repetition in the answer": (
-        TEXT,
-        {"temperature": 0, "repetition_penalty": 1.4, "suppress_repetition_in_generation": True, "max_tokens": 40},
-    ),
-    "penalties": (TEXT, {"frequency_penalty": 0.7, "presence_penalty": 0.4, "max_tokens": 40}),
-    "n-grams": (TEXT, {"temperature": 0, "no_repeat_ngram_size": 2, "max_tokens": 40, "ignore_eos": True}),
-    "looping": (
-        "red, green,",
-        {"temperature": 0, "logit_bias": {40: 50}, "logprobs": 1, "early_stop": {"window_size": 10, "threshold": 0.6}},
-    ),
-    "cycle": (
-        "red, green,",
-        {"temperature": 0, "logit_bias": {40: 50}, "early_stop": {"strategy": "cycle", "window_size": 20}},
-    ),
-    "stop string": (COUNT, {"temperature": 0, "stop": ["7"]}),
-    "longer stop string": (COUNT, {"temperature": 0, "stop": ["6, 7"], "logprobs": 0}),
-    "bad words": (asked("What is the capital of France?"), {"temperature": 0, "bad_words": ["Paris"], "logprobs": 1}),
-    "biased": (COUNT, {"logit_bias": {40: 3.0, 60: -5.0}, "min_tokens": 12}),
-    "urgent": (LONG, {"priority": -1, "max_tokens": 30, "ignore_eos": True}),
-    "salted": (LONG, {"cache_salt": "mine", "temperature": 0}),
-}
-SEARCHES: dict[str, tuple[dict[str, Any], BeamSearchParams]] = {
-    "beams": ({"prompt": LONG}, BeamSearchParams(beam_width=4, max_tokens=30, ignore_eos=True)),
-    "ending beams": ({"prompt": SUM}, BeamSearchParams(beam_width=3, max_tokens=40, early_stopping=True)),
-    "beams under an adapter": ({"prompt": HELLO, "lora_name": "first"}, BeamSearchParams(beam_width=3, max_tokens=16)),
-}
-
-
-def params(number: int, own: dict[str, Any]) -> SamplingParams:
-    return SamplingParams(**{"temperature": 1.0, "seed": number, "max_tokens": 64, **own})
 
 
 def generated(llm: LLM, names: list[str], **salt: str) -> dict[str, tuple]:
@@ -212,6 +131,48 @@ def test_every_answer_goes_on_from_any_of_its_tokens_as_if_it_had_never_been_cut
     assert not different, "\n".join(f"{name}: {found[name]}\nalone: {whole[name]}" for name in different)
     num_tokens = sum(len(token_ids) for answers, _ in whole.values() for token_ids, *_ in answers)
     assert crowded.stats().generated_tokens - before < 0.7 * num_tokens, "what was said isn't sampled again"
+
+
+def mistaken(token_ids: list[int], choice: random.Random) -> list[int]:
+    """An answer as an earlier run might have given it: some tokens replaced, left out or inserted."""
+    said: list[int] = []
+    for token in token_ids:
+        kind = choice.randrange(10)
+        said += [] if kind == 0 else [choice.randrange(300)] if kind == 1 else [token, 40] if kind == 2 else [token]
+    return said
+
+
+@pytest.fixture(scope="module", params=[{"method": "suffix"}, pytest.param({"method": "off"}, marks=pytest.mark.long)])
+def speculating(request, pocket_adapters) -> Iterator[LLM]:
+    """With or without drafts, whatever they are worth; the same little room."""
+    small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
+    with LLM("pocket", **OPTIONS, **small, speculative_config=request.param) as llm:
+        for name, folder in pocket_adapters.items():
+            llm.load_lora(name, folder)
+        yield llm
+
+
+@pytest.mark.parametrize("order", [0, *(pytest.param(order, marks=pytest.mark.long) for order in range(1, 40))])
+def test_every_answer_is_what_it_is_alone_whatever_is_drafted(speculating, alone, order, monkeypatch):
+    choice, names = random.Random(order), list(REQUESTS)
+    expected = {
+        number: [column(mistaken(token_ids, choice)) for token_ids, *_ in alone[name][0]]
+        for number, name in enumerate(names)
+    }
+    monkeypatch.setattr(door, "_expected", lambda prompt, *_: [] if prompt.beams else expected[prompt.seed])
+    before = speculating.stats()
+    choice.shuffle(names)
+    half = len(names) // 2
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        waiting = [threads.submit(generated, speculating, part) for part in (names[:half], names[half:])]
+        waiting += [threads.submit(searched, speculating, name) for name in SEARCHES]
+        found = {name: answer for each in waiting for name, answer in each.result(timeout=600).items()}
+    different = [name for name in alone if found[name] != alone[name]]
+    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
+    stats = speculating.stats()
+    drafted, accepted = stats.draft_tokens - before.draft_tokens, stats.accepted_tokens - before.accepted_tokens
+    assert 0 < accepted < drafted or speculating.config.speculative_config.method == "off"
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
 
 
 @pytest.fixture(scope="module")

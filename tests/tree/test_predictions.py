@@ -1,4 +1,4 @@
-"""A prediction of an answer is its drafts: a right one is accepted, and neither a right nor a wrong one changes a bit."""
+"""A prediction of an answer is its drafts: a right one is accepted, and neither it nor a wrong one changes a bit."""
 
 import pytest
 
