@@ -107,6 +107,7 @@ class Sequence:
         "num_doubtful",
         "num_draft_tokens",
         "num_accepted_tokens",
+        "last_forced",
         "decoding",
         "free_decoding",
         "watch",
@@ -161,6 +162,7 @@ class Sequence:
         self.may_draft = True  # until a row of it with drafts has failed
         self.num_draft_tokens = 0  # checked so far
         self.num_accepted_tokens = 0  # of these
+        self.last_forced = -(1 << 30)  # the known tokens when its grammar last had some to force: never yet
         self.first_draft = 0  # the position of the first one when it entered its slot
         self.watch: CallWatch | None = None  # detects the beginning of a call
         self.guide: Guide | None = None  # the guide that holds it

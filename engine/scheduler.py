@@ -84,7 +84,7 @@ class Scheduler:
         self.speculation: list[Speculation] = []  # one, if rows may have drafts
         if limits.rooms is not None:
             self.plain.speculation = Speculation(
-                limits.rooms, self.cache, self.counters, self.running.slots, self.publisher, self.preemption
+                limits.rooms, self.cache, self.counters, self.running, self.waiting, self.publisher, self.preemption
             )
             self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)

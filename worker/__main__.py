@@ -146,7 +146,7 @@ def main(child: Child) -> None:
 
 def _num_tokens(plan: StepPlan, num_layers: int) -> int:
     layered = sum(each.num_tokens * (each.end_layer - each.first_layer) for each in plan.layered)
-    return sum(values(plan.num_tokens)) + layered // num_layers
+    return sum(values(plan.num_tokens)) + sum(values(plan.rooms)) + layered // num_layers
 
 
 def _report_capture(child: Child, number: int, total: int) -> None:

@@ -18,16 +18,21 @@ from ...protocol.layer_groups import SpareStates
 from ...protocol.messages import StepResult
 from ...protocol.wire import column, values
 from ..admission.limits import Rooms
+from ..admission.queue import WaitingQueue
 from ..counters import Counters
+from ..grammar.constraint import Constraint
+from ..grammar.remote import RemoteConstraint
 from ..memory.cache import Cache
 from ..memory.preemption import Preemption
 from ..publisher import Publisher
 from ..request import Sequence
-from ..running import SlotPool
+from ..running import RunningBatch
 from ..step import ScheduledStep
 from .participant import Participant
 
 _STATES = 8  # for the tokens of a row with drafts, where layers keep states
+_OPEN_TOKENS = 4  # since a grammar has forced some: within a longer text, say
+_SHARE_BESIDE_PROMPTS = 16  # of a step's tokens one in so many is for drafts
 
 
 class Speculation(Participant):
@@ -36,14 +41,16 @@ class Speculation(Participant):
         rooms: Rooms,
         cache: Cache,
         counters: Counters,
-        slots: SlotPool,
+        running: RunningBatch,
+        waiting: WaitingQueue,
         publisher: Publisher,
         preemption: Preemption,
     ) -> None:
         self._rooms = rooms
         self._cache = cache
         self._counters = counters
-        self._slots = slots
+        self._running = running
+        self._waiting = waiting
         self._publisher = publisher
         self._preemption = preemption
 
@@ -52,6 +59,8 @@ class Speculation(Participant):
         if not step.rows:
             return
         left = budget + len(step.rows) - sum(step.num_tokens)  # without what grammars force
+        if self._waiting or self._running.prefilling:
+            left //= _SHARE_BESIDE_PROMPTS
         each = min(self._rooms.each, min(self._rooms.all, left) // len(step.rows))
         if each < self._rooms.least:
             return
@@ -74,7 +83,7 @@ class Speculation(Participant):
 
     def _spare_states(self, sequence: Sequence, step: ScheduledStep) -> int:
         """How many drafts a sequence has states to go back to. Free slots keep a state each for who comes next."""
-        num_drafts, given = self._cache.spare_states(sequence, _STATES, self._slots.num_free)
+        num_drafts, given = self._cache.spare_states(sequence, _STATES, self._running.slots.num_free)
         step.spares += [SpareStates(sequence.slot, group, column(states)) for group, states in given]
         return num_drafts
 
@@ -135,4 +144,14 @@ def _may_draft(sequence: Sequence, step: ScheduledStep) -> bool:
         return False
     if sequence.decoding.num_candidates(sequence):
         return False
-    return sequence.constraint is None or not sequence.constraint.is_remote
+    return sequence.constraint is None or _is_loose(sequence, sequence.constraint)
+
+
+def _is_loose(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> bool:
+    """Whether a grammar leaves the next tokens open. A row with room in flight can't be forced, and forced tokens are
+    surer than drafts, so there is none where a grammar has forced tokens lately."""
+    if constraint.is_remote:
+        return False
+    if constraint.may_force and constraint.certain:
+        sequence.last_forced = sequence.num_known
+    return not constraint.may_force or sequence.num_known >= sequence.last_forced + _OPEN_TOKENS

@@ -19,6 +19,8 @@ from .group_memory import NOTHING, NOTHING_FOUND, Appended, Found, GroupMemory, 
 from .keys import key_of
 from .time_to_live import TimeToLive
 
+_SPARE_SHARE = 8  # one state in so many may be spare
+
 
 class Checkpoints:
     """The positions since its admission at which a sequence's state is kept, so that others, or itself later, can
@@ -102,6 +104,7 @@ class States(GroupMemory[StateTable]):
         super().__init__(plan, block_size, time_to_live)
         self._every = every
         self._kept: list[Kept] = []
+        self._num_spare = 0  # states that sequences have for drafts
         self._num_wanted = 0  # states that waiting sequences could be given
         # With a single state there is none left to continue in.
         self._keeps = plan.num_blocks > 1
@@ -188,13 +191,17 @@ class States(GroupMemory[StateTable]):
         elif self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
             self._name(table, position, table.write, self._key_at(sequence, position))
         self.pool.release(self.held_by(table))
+        self._num_spare -= len(table.spares)
         table.unnamed, table.spares = [], []
 
     def spare(self, table: StateTable, count: int, num_needed: int) -> Columns[int]:
-        """Give a sequence states for the tokens of rows with drafts, if it has none and `num_needed` stay free."""
-        if not self._keeps or table.spares or self.pool.num_free < count + num_needed:
+        """Give a sequence states for the tokens of rows with drafts, if it has none and `num_needed` stay free. All
+        together get a small part of the pool: free states are those in which others find their prefixes."""
+        is_too_much = (self._num_spare + count) * _SPARE_SHARE > self.plan.num_blocks
+        if not self._keeps or table.spares or is_too_much or self.pool.num_free < count + num_needed:
             return ()
         table.spares = self.pool.allocate(count)
+        self._num_spare += count
         return table.spares
 
     def begin_step(self, num_entering: int) -> None:

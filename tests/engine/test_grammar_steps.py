@@ -91,12 +91,13 @@ def test_an_answer_without_a_call_is_computed_like_one_without_tools():
     assert with_tools.plans == without.plans and not any(plan.masked for plan in with_tools.plans)
 
 
-def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step():
-    harness = GuidedHarness().add(asked := guided(0, [[token] for token in range(60, 80)])).run()
+@for_each("rooms", [None, Rooms(9, 64)])
+def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step(rooms):
+    harness = GuidedHarness(rooms=rooms).add(asked := guided(0, [[token] for token in range(60, 80)])).run()
     check(harness, asked)
     assert any(plan.forced for plan in harness.plans)
     assert len(harness.plans) < 10  # of 21 tokens: cut only where a block of 4 is full
-    harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16)
+    harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16, rooms=rooms)
     harness.add(*(asked := [guided(number, [[token] for token in range(60, 80)]) for number in range(3)])).run()
     check(harness, *asked)
     assert max(sum(values(plan.num_tokens)) for plan in harness.plans) <= 5

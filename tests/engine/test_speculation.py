@@ -59,3 +59,26 @@ def test_a_row_that_fails_with_drafts_is_computed_again_without(num_right):
     check(harness, asked)
     assert harness.scheduler.stats().free_blocks == 64
     assert not any(plan.rooms for plan in harness.plans[result.step + 2 :]), "but the one in flight"
+
+
+@for_each("budget", [32, 64, 512])
+@for_each("rooms", [Rooms(31, 128, 4), Rooms(64, 2**31)])
+def test_drafts_leave_prompts_the_tokens_of_a_step(rooms, budget):
+    harness = Harness(rooms=rooms, max_num_batched_tokens=budget, num_blocks=512)
+    first, second = requests(2, max_tokens=100)
+    harness.add(first)
+    for _ in range(6):
+        harness.plan()
+        harness.finish()
+    harness.add(second).plan()
+    assert len(harness.plans[-1].new) == 1
+    check(harness.run(), [first, second])
+    for plan in harness.plans:
+        assert sum(values(plan.num_tokens)) + sum(values(plan.rooms)) <= budget
+
+
+def test_rows_that_would_get_few_drafts_get_none():
+    harness = Harness(rooms=Rooms(9, 30, 4), num_blocks=512).add(*(asked := requests(12))).run()
+    check(harness, asked)
+    assert {bool(plan.rooms) for plan in harness.plans if len(values(plan.slots)) > 7} == {False}
+    assert any(plan.rooms for plan in harness.plans), "when fewer are left"
