@@ -163,9 +163,8 @@ class NewSlot(Part):
     # If not 0, the row samples nothing: its result has this many candidates, and its next token is sent as a forced
     # one.
     num_candidates: int = 0
-    num_drafted: int = (
-        0  # tokens at the history's end that are claimed: at the place of each, one is drawn all the same
-    )
+    # How many tokens at the history's end are claimed ones: at the place of each, one is drawn all the same.
+    num_drafted: int = 0
     store: bytes = b""  # sequences with the same key may draft from each other's answers; empty: from none
     expected: bytes = b""  # int32: what an earlier run answered here, from its first token on
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
@@ -222,7 +221,7 @@ class StepPlan(Message):
     new: list[NewSlot] = []
     forced: list[ForcedTokens] = []
     forks: list[Fork] = []
-    rooms: bytes = b""  # per row, how many drafts it may compute besides; empty: no row any
+    rooms: bytes = b""  # how many drafts each row may add; empty if no row may
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
     dropped_entries: bytes = b""  # whose rows may be dropped
     encodes: list[Encode] = []

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--commit-seconds", metavar="X", type=float, default=1.0, help="seconds of work that a crash may lose (1.0)"
     )
-    parser.add_argument("--replay", metavar="LAST", help="output of an earlier run, for sooner answers, not for others")
+    parser.add_argument("--replay", metavar="LAST", help="an earlier run's output: same answers, sooner")
     parser.add_argument("--price", metavar="P", type=float, help="price of a machine's hour, for the ledger")
     parser.add_argument("--json", action="store_true", help="print the status as JSON")
     add_verbose(parser)
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         chosen, arguments.raw, arguments.system, config.seed, config.served_model_name or name_of(config.model)
     )
     changes = {"accepts_change": arguments.accept_change, "retries_errors": arguments.retry_errors}
-    further = {"commit_seconds": arguments.commit_seconds, "replays": arguments.replay}
+    further = {"commit_seconds": arguments.commit_seconds, "replay": arguments.replay}
     with (
         orderly_termination(),
         Job(arguments.source, arguments.output, given, **changes, **further) as job,

@@ -44,8 +44,9 @@ def answer_file(
 ) -> JobResult:
     """Answer the lines of a file that are left, and write the output; raises what ends the run."""
     session.transport.check()
-    for name, path in (("input", source), ("output", output), ("replay", replay)):
-        if not isinstance(path, str | os.PathLike) and not (name == "replay" and path is None):
+    paths = {"input": source, "output": output} | ({} if replay is None else {"replay": replay})
+    for name, path in paths.items():
+        if not isinstance(path, str | os.PathLike):
             raise RequestError(f"{name}={shown(path)}: must be the path of a file.")
     is_shown = FLAG.checked("use_tqdm", shows_progress, RequestError) and not session.is_quiet
     checked = {
@@ -54,7 +55,7 @@ def answer_file(
         "commit_seconds": _seconds(commit_seconds),
     }
     options = _options(session, params, FLAG.checked("raw", raw, RequestError), system)
-    with Job(source, output, options, **checked, replays=replay) as job:
+    with Job(source, output, options, **checked, replay=replay) as job:
         if resumed := job.resumed():
             logs.say(resumed, quiet=session.is_quiet)
         if job.is_left:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError
+from ...protocol.options.config import hindrance_of_drafts
 from ..session.session import Session
 from .formats.formats import require_format
 from .head import (
@@ -30,7 +31,7 @@ from .records import Began, Forgotten, Head, JobState, Record, packed
 from .run import JobRun, OnAnswer
 
 if TYPE_CHECKING:
-    from ..replay.replay import Replay
+    from ..replay.finder import AnswerFinder
 
 _GROUP = 1024  # rows in a record
 
@@ -50,7 +51,7 @@ class JobOptions:
 class Job:
     """Open it, `begin` and `run` it with a model while rows are left, and `finish` it; then close it."""
 
-    replay: "Replay | None" = None  # of an earlier run, if one is named
+    replay: "AnswerFinder | None" = None  # of an earlier run, if one is named
 
     def __init__(
         self,
@@ -61,9 +62,9 @@ class Job:
         accepts_change: bool = False,
         retries_errors: bool = False,
         commit_seconds: float = 1.0,
-        replays: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Refuses what can be refused without the model. `replays` has the answers of an earlier run."""
+        """Refuses what can be refused without the model. `replay` is the output of an earlier run."""
         self.options = options
         self.files = JobFiles.of(output)
         require_format(self.files.output)
@@ -89,10 +90,10 @@ class Job:
             if self.state.head is not None:
                 earlier = {name: value for name, value in self.state.head.facts.items() if name in settings}
                 self._compare(earlier, settings)
-            if replays is not None and self.is_left:
-                from ..replay.replay import Replay  # few jobs have one
+            if replay is not None and self.is_left:
+                from ..replay.finder import AnswerFinder  # few jobs have one
 
-                self.replay = Replay(replays)
+                self.replay = AnswerFinder(replay)
         except BaseException:
             self.close()
             raise
@@ -132,10 +133,9 @@ class Job:
         """Compare the head with this model, or write it; refuses a model with other facts."""
         facts = self._settings | facts_of_model(session)
         if self.replay is not None and session.plan is not None:
-            if not session.tree_config.drafts:
+            if (why := hindrance_of_drafts(session.tree_config)) is not None:
                 raise ConfigError(
-                    f"{self.replay.name} can't be replayed: this model drafts no tokens, as speculative_config=False, "
-                    "record or logits_processors say. Leave that out, or --replay (replay=)."
+                    f"{self.replay.name} can't be replayed: {why}. Leave that out, or --replay (replay=)."
                 )
             self.replay.begin(session.plan.vocab_size, lambda: session.tokenizer)
         head = self.state.head

@@ -95,7 +95,7 @@ def keys_of_prompt(
     if text is not None:
         keys.add(_key(b"text", text.encode(errors="surrogatepass")))
     if token_ids is not None:
-        with suppress(TypeError, OverflowError):  # what is no id
+        with suppress(Exception):  # of what is no id, or of a caller's own list, which may raise anything
             keys.add(_key(b"ids", column(token_ids)))
     turns = list(_turns(messages))
     if len(turns) == 1 and turns[0][0] == "user":

@@ -78,7 +78,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class EarlierAnswers(Protocol):
-    """What an earlier run answered to the same prompts (`frontend/replay/replay.py`)."""
+    """What an earlier run answered to the same prompts (`frontend/replay/finder.py`)."""
 
     def begin(self, vocab_size: int, tokenizer: Callable[[], Any]) -> None: ...
     def expected(

@@ -12,7 +12,7 @@ from ...protocol.processes.descriptors import said_in_words
 from ..console.standard_error import fill_closed_descriptors
 
 if TYPE_CHECKING:
-    from ..replay.replay import Replay
+    from ..replay.finder import AnswerFinder
     from .session import Session
 
 
@@ -27,14 +27,14 @@ def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> "Sessi
         session = _opened(model, options)
         speculation = session.config.speculative_config
         if speculation is not None and speculation.method == "replay" and speculation.file is not None:
-            session.open_replay = partial(_replay, speculation.file)
+            session.open_replay = partial(_opened_replay, speculation.file)
         return session
 
 
-def _replay(file: str) -> "Replay":
-    from ..replay.replay import Replay
+def _opened_replay(file: str) -> "AnswerFinder":
+    from ..replay.finder import AnswerFinder
 
-    return Replay(file)
+    return AnswerFinder(file)
 
 
 def _opened(model: str | os.PathLike[str], options: dict[str, Any]) -> "Session[Any]":

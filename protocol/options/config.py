@@ -165,9 +165,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     @property
     def drafts(self) -> bool:
         """Whether tokens may be drafted."""
-        if self.speculative_config is not None:
-            return self.speculative_config.method != "off"
-        return _hindering_drafts(self) is None
+        return hindrance_of_drafts(self) is None
 
     @classmethod
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
@@ -198,13 +196,16 @@ def _fitting(config: EngineConfig) -> EngineConfig:
             "record=… records plans, which can be replayed only where nothing comes from a disk. Leave out "
             "prefix_cache_dir and prefix_cache_size."
         )
-    if config.speculative_config is not None and config.drafts and (why := _hindering_drafts(config)) is not None:
-        raise ConfigError(f"speculative_config={config.speculative_config.method!r}: {why}. Leave one of them out.")
+    method = None if config.speculative_config is None else config.speculative_config.method
+    if method not in (None, "off") and (why := hindrance_of_drafts(config)) is not None:
+        raise ConfigError(f"speculative_config={method!r}: {why}. Leave one of them out.")
     return config
 
 
-def _hindering_drafts(config: EngineConfig) -> str | None:
-    """Why nothing can be drafted, if so."""
+def hindrance_of_drafts(config: EngineConfig) -> str | None:
+    """Return why no tokens may be drafted; None if they may."""
+    if config.speculative_config is not None and config.speculative_config.method == "off":
+        return "speculative_config=False turns drafts off"
     if config.record is not None:
         return "record=… records plans, which fit only the drafts that were found then"
     if config.logits_processors:

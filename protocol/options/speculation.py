@@ -28,7 +28,7 @@ NAME = "speculative_config"
 METHODS = ("auto", "off", "suffix", "ngram", "replay", "draft_model", "mtp", "eagle3")
 SENTENCE = 'must be True, False, a method or a dict such as {"method": "suffix"}'
 _STEPS = "num_model_steps"  # FastDeploy's number of drafts that a model makes, part of all drafts
-_JOURNAL = ".journal"  # lies beside the output of a job, and before the end instead of it
+_JOURNAL = ".journal"  # next to a job's output; until the job ends there is only the journal
 
 
 def _method(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-import re
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.records import Answered, packed, unpacked
 from penstock.frontend.replay.answers import EarlierAnswer
+from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.replay.index import AnswerIndex
-from penstock.frontend.replay.replay import Replay
 from penstock.frontend.requests.prompts import Conversation, ParsedPrompt, RenderedPrompt, parse_prompt
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError
@@ -50,14 +50,14 @@ def file_of(folder: Path, lines: list[Any], name: str = "last.jsonl") -> Path:
     return path
 
 
-def replay_of(path: Path, vocab_size: int = VOCABULARY) -> Replay:
-    replay = Replay(path)
+def replay_of(path: Path, vocab_size: int = VOCABULARY) -> AnswerFinder:
+    replay = AnswerFinder(path)
     replay.begin(vocab_size, lambda: TOKENIZER)
     return replay
 
 
 def expected(
-    replay: Replay, prompt: Any, name: str | None = None, row: int | None = None, **of: Any
+    replay: AnswerFinder, prompt: Any, name: str | None = None, row: int | None = None, **of: Any
 ) -> list[list[int]]:
     parsed = parse_prompt(prompt, SamplingParams(n=of.get("n", 1)))
     return [list(values(each)) for each in replay.expected(parsed, name, row, of.get("num_rows"))]
@@ -104,6 +104,26 @@ def test_each_sample_has_its_own_and_further_ones_none(tmp_path):
     line = {"prompt": "one", "outputs": [{"token_ids": [1, 2]}, {"token_ids": [3]}]}
     replay = replay_of(file_of(tmp_path, [line]))
     assert [expected(replay, "one", n=n) for n in (1, 2, 3)] == [[[1, 2]], [[1, 2], [3]], [[1, 2], [3]]]
+
+
+def failing(kind: type, method: str) -> Any:
+    """A value of a type whose method fails."""
+
+    def fail(*of: Any) -> Any:
+        raise ZeroDivisionError
+
+    return type("Failing", (kind,), {method: fail})()
+
+
+@for_each("prompt", [failing(list, "__iter__"), Conversation([ONE, failing(UserDict, "__getitem__")])])
+def test_a_prompt_whose_own_values_fail_is_left_to_the_door_and_keeps_no_other_from_its_answer(tmp_path, prompt):
+    replay = AnswerFinder(file_of(tmp_path, [record([5], prompt="one")]))
+    parsed = [parse_prompt(each, SamplingParams()) for each in (prompt, "one")]
+    replay.prepare(parsed)
+    assert [each.expected for each in parsed] == [[], []]  # of which model it is isn't known yet
+    replay.begin(VOCABULARY, lambda: TOKENIZER)
+    replay.prepare(parsed)
+    assert [each.expected for each in parsed] == [[], [column([5])]]
 
 
 # --- what it has said -------------------------------------------------------------------------------------------------
@@ -165,7 +185,7 @@ def test_a_file_that_cannot_be_of_use_is_refused_in_a_sentence(tmp_path, lines, 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, make):
     make(tmp_path / "last.jsonl")
     with pytest.raises(ConfigError, match=r"last\.jsonl (cannot be read|is not a file)"):
-        Replay(tmp_path / "last.jsonl")
+        AnswerFinder(tmp_path / "last.jsonl")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -251,13 +271,13 @@ def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_line
     shell, shell_model, tmp_path, monkeypatch
 ):
     sent: dict[int, list[bytes]] = {}
-    own = Replay.expected
+    own = AnswerFinder.expected
 
-    def watched(self: Replay, prompt: ParsedPrompt, name: Any = None, row: int = -1, num_rows: Any = None):
+    def watched(self: AnswerFinder, prompt: ParsedPrompt, name: Any = None, row: int = -1, num_rows: Any = None):
         sent[row] = own(self, prompt, name, row, num_rows)
         return sent[row]
 
-    monkeypatch.setattr(Replay, "expected", watched)
+    monkeypatch.setattr(AnswerFinder, "expected", watched)
     source, first, again = (tmp_path / f"{name}.jsonl" for name in ("in", "first", "again"))
     source.write_text("\n".join(job_lines()))
     words = ("--model", shell_model, *STAND_IN)
@@ -273,8 +293,18 @@ def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_line
     source.write_text("\n".join([*job_lines()[:-1], job_lines()[-1].replace("one", "two")]))
     done = shell.run("batch", source, first, *words, "--accept-change", "--replay", first)
     assert done.returncode == 0 and "replay: 1 of 1 lines found" in done.stderr, done.stderr
-    without = shell.run("batch", source, again, *words, "--replay", first, "--speculative-config", "off")
-    assert without.returncode == 1 and "this model drafts no tokens" in without.stderr, without.stderr
-    refused = shell.run("batch", source, again, *words, "--replay", tmp_path / "missing.jsonl")
-    assert refused.returncode == 1 and re.search(r"missing\.jsonl cannot be read", refused.stderr)
-    assert not again.exists() and not JobFiles.of(again).journal.exists()
+
+
+def test_a_job_is_refused_before_it_begins_if_its_earlier_run_cannot_be_replayed(shell, shell_model, tmp_path):
+    source, last, out = (tmp_path / f"{name}.jsonl" for name in ("in", "last", "out"))
+    source.write_text("\n".join(job_lines()))
+    file_of(tmp_path, [record([5], prompt="one")])
+    words = ("batch", source, out, "--model", shell_model, *STAND_IN, "--replay")
+    for further, sentence in (
+        ([tmp_path / "missing.jsonl"], "missing.jsonl cannot be read"),
+        ([last, "--speculative-config", "off"], "can't be replayed: speculative_config=False turns drafts off."),
+        ([last, "--record", tmp_path / "plans"], "can't be replayed: record=… records plans"),
+    ):
+        done = shell.run(*words, *further)
+        assert done.returncode == 1 and sentence in done.stderr, done.stderr
+        assert not out.exists() and not JobFiles.of(out).journal.exists()

@@ -1,4 +1,4 @@
-"""`Replay`: finds what an earlier run answered to a prompt, as the tokens that this run is expected to say.
+"""Finds what an earlier run answered to a prompt: the tokens that this run is expected to say.
 
 They are drafts: each is checked as it is computed, so a wrong guess costs a little time, and never changes an answer.
 A prompt's answer is that of the same `custom_id` or `id`, else that of the same prompt, else the one in the same line
@@ -7,16 +7,17 @@ of a file with as many lines.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...protocol.errors import ConfigError, PenstockError, RequestError
+from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.wire import column
 from ..jobs.records import Bits
+from ..requests.plain_types import plain
 from ..requests.prompts import ParsedPrompt
 from .answers import EarlierAnswer, Spoken, key_of_name, keys_of_prompt
 from .earlier_run import opened
@@ -28,15 +29,16 @@ if TYPE_CHECKING:
 _TRIED = 64  # answers that are compared with the vocabulary before anything is computed
 
 
-class Replay:
+class AnswerFinder:
     """Open it before the model is loaded, and call `begin` with the model before the first prompt."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Read the file once; raises if it has no answers."""
+        """Read the file; raises if it has no answers."""
         self.name = os.fspath(path)
         self.num_lines = self.num_found = 0
         self._rows = Bits()  # whose answers were looked for
         self._has_names = False
+        self._vocabulary: _Vocabulary | None = None  # until `begin`; without one nothing is expected
         self._run = opened(Path(os.path.expanduser(path)))
         self._index = AnswerIndex()
         self._num_others = 0  # lines without an answer
@@ -65,10 +67,8 @@ class Replay:
         self._index.sort()
 
     def begin(self, vocab_size: int, tokenizer: "Callable[[], Tokenizer]") -> None:
-        """Take up a loaded model; raises if the answers are of one with another vocabulary."""
-        self._vocab_size = vocab_size
-        self._tokenizer = tokenizer  # which a client of the daemon reads only where it meets a text without tokens
-        self._special: frozenset[int] | None = None
+        """Take the vocabulary of the loaded model; raises if the answers are of a model with another one."""
+        self._vocabulary = _Vocabulary(vocab_size, tokenizer)
         for offset in islice(self._index.offsets(), _TRIED):
             answer = self._at(offset)
             for said in [] if answer is None else answer.samples():
@@ -80,19 +80,18 @@ class Replay:
                     )
 
     def prepare(self, prompts: Sequence[ParsedPrompt]) -> None:
-        """Give the prompts that have none what they are expected to be answered."""
+        """Give each prompt its expected answer, unless it has one."""
         for prompt in prompts:
-            with suppress(Exception):  # of a value whose own methods fail: the door refuses it
-                prompt.expected = prompt.expected or self.expected(prompt)
+            prompt.expected = prompt.expected or self.expected(prompt)
 
     def expected(
         self, prompt: ParsedPrompt, name: str | None = None, row: int | None = None, num_rows: int | None = None
     ) -> list[bytes]:
-        """What each sample is expected to say; empty if the earlier run has no answer for this prompt."""
-        if prompt.refusal is not None:
+        """Return what each sample is expected to say; nothing if the earlier run has no answer to this prompt."""
+        if prompt.refusal is not None or (vocabulary := self._vocabulary) is None:
             return []
         found = next(self._found(prompt, name, row, num_rows), None)
-        tokens = [] if found is None else [self._packed(said) for said in found.samples()[: prompt.params.n]]
+        tokens = [] if found is None else [vocabulary.packed(said) for said in found.samples()[: prompt.params.n]]
         if row is not None and not self._rows.put(row, True):
             self.num_lines += 1
             self.num_found += any(tokens)
@@ -102,8 +101,7 @@ class Replay:
         self, prompt: ParsedPrompt, name: str | None, row: int | None, num_rows: int | None
     ) -> Iterator[EarlierAnswer]:
         keys = [] if name is None else [key_of_name(name)]
-        messages = prompt.messages if prompt.conversation is None else prompt.conversation.messages
-        keys += keys_of_prompt(prompt.text, prompt.token_ids, messages)
+        keys += keys_of_prompt(prompt.text, prompt.token_ids, _plain_messages(prompt))
         for key in keys:
             for offset in self._index.find(key, row):
                 if (answer := self._at(offset)) is not None and key in answer.keys:
@@ -114,37 +112,58 @@ class Replay:
             yield answer
 
     def _at(self, offset: int) -> EarlierAnswer | None:
-        """The answer at an offset; None if the file has been changed or closed meanwhile."""
+        """Read the answer at an offset; None if the file has been changed or closed meanwhile."""
         try:
             return self._run.at(offset)
         except (OSError, ValueError, PenstockError, msgspec.MsgspecError):
             return None
 
-    def _packed(self, said: Spoken) -> bytes:
-        """The tokens of a sample; of a text those that it is likely to have had."""
+    def summary(self) -> str:
+        """Say how many lines of a job had an earlier answer."""
+        others = f", where {self._num_others:,} have no answer" if self._num_others else ""
+        return f"replay: {self.num_found:,} of {self.num_lines:,} lines found in {self.name}{others}"
+
+    def close(self) -> None:
+        self._run.close()
+
+
+class _Vocabulary:
+    """The tokens of the model that is to answer."""
+
+    def __init__(self, size: int, tokenizer: "Callable[[], Tokenizer]") -> None:
+        self.size = size
+        # Called only for an answer without tokens: a client of the daemon reads its tokenizer then.
+        self._tokenizer = tokenizer
+
+    def packed(self, said: Spoken) -> bytes:
+        """Pack the tokens of a sample; for a text, those that it is likely to have had."""
         tokens: list[int] = []
         for piece in said:
             if isinstance(piece, int):
                 tokens.append(piece)
             else:
                 tokens += self._encoded(piece)
-        return column(tokens) if all(0 <= token < self._vocab_size for token in tokens) else b""
+        return column(tokens) if all(0 <= token < self.size for token in tokens) else b""
 
     def _encoded(self, text: str) -> Sequence[int]:
-        tokenizer = self._tokenizer()
-        if self._special is None:
-            self._special = frozenset(filter(tokenizer.is_special, tokenizer.backend.get_added_tokens_decoder()))
+        """Tokenize a text; nothing if it, or the tokenizer, can't be read."""
         try:
-            tokens = tokenizer.encode(text, add_special_tokens=False)
-        except RequestError:
+            tokens = self._tokenizer().encode(text, add_special_tokens=False)
+        except (PenstockError, OSError):
             return []
         # A special token that is spelled out in a text was none in the answer.
         return [token for token in tokens if token not in self._special]
 
-    def summary(self) -> str:
-        """How many lines of a job had an earlier answer."""
-        others = f", where {self._num_others:,} have no answer" if self._num_others else ""
-        return f"replay: {self.num_found:,} of {self.num_lines:,} lines found in {self.name}{others}"
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        tokenizer = self._tokenizer()
+        return frozenset(filter(tokenizer.is_special, tokenizer.backend.get_added_tokens_decoder()))
 
-    def close(self) -> None:
-        self._run.close()
+
+def _plain_messages(prompt: ParsedPrompt) -> Sequence[Any]:
+    """Copy a prompt's messages into plain types; without those that can't be read, which the door refuses."""
+    messages = prompt.messages if prompt.conversation is None else prompt.conversation.messages
+    try:
+        return [plain(message) for message in messages]
+    except Exception:  # a caller's own types may raise anything
+        return []
