@@ -166,7 +166,7 @@ class ScheduledStep:
             new=self.new,
             forced=self.decided,
             forks=self.forks,
-            rooms=column(self.rooms.get(row, 0) for row in range(len(self.rows))) if self.rooms else b"",
+            rooms=self._packed_rooms() if self.rooms else b"",
             masked=column(self.masked),
             dropped_entries=column(dropped_entries),
             encodes=self.encodes,
@@ -175,6 +175,12 @@ class ScheduledStep:
             spares=self.spares,
             disk=self.disk,
         )
+
+    def _packed_rooms(self) -> bytes:
+        rooms = array("i", bytes(_INT * len(self.rows)))
+        for row, room in self.rooms.items():
+            rooms[row] = room
+        return rooms.tobytes()
 
     def _changes(self, group: int, moves: Moves) -> GroupChanges:
         if moves is NO_MOVES and not self._added and not self._forked:

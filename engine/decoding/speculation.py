@@ -25,7 +25,7 @@ from ..grammar.remote import RemoteConstraint
 from ..memory.cache import Cache
 from ..memory.preemption import Preemption
 from ..publisher import Publisher
-from ..request import Sequence
+from ..request import NO_SLOT, Sequence
 from ..running import RunningBatch
 from ..step import ScheduledStep
 from .participant import Participant
@@ -74,12 +74,12 @@ class Speculation(Participant):
         """The room for a row, for which its tables get what they lack if that is free."""
         if self._cache.keeps_states:
             most = min(most, self._spare_states(sequence, step))
-        end = min(sequence.num_computed + most, self._cache.bound(sequence))
-        if end > sequence.horizon:
-            if self._cache.has_room(sequence, end):
-                step.add_to(row, self._cache.extend(sequence, end))
-            end = min(end, sequence.horizon)
-        return max(0, end - sequence.num_computed)
+        if (end := sequence.num_computed + most) <= sequence.horizon:
+            return most
+        end = min(end, self._cache.bound(sequence))
+        if end > sequence.horizon and self._cache.has_room(sequence, end):
+            step.add_to(row, self._cache.extend(sequence, end))
+        return max(0, min(end, sequence.horizon) - sequence.num_computed)
 
     def _spare_states(self, sequence: Sequence, step: ScheduledStep) -> int:
         """How many drafts a sequence has states to go back to. Free slots keep a state each for who comes next."""
@@ -91,10 +91,10 @@ class Speculation(Participant):
         """Take back the room that rows didn't use, before their tokens are taken."""
         if not step.rooms:
             return
-        counts = values(result.num_sampled)
+        counts, rows, dropped = values(result.num_sampled), step.rows, step.dropped
         for row, room in step.rooms.items():
-            sequence, count = step.rows[row], counts[row]
-            if sequence.is_running and count and sequence not in step.dropped:
+            sequence, count = rows[row], counts[row]
+            if count and sequence.slot != NO_SLOT and sequence not in dropped:
                 sequence.num_computed -= room + 1 - count
                 sequence.num_doubtful -= room
             if count > 1:
@@ -140,11 +140,11 @@ class Speculation(Participant):
 
 
 def _may_draft(sequence: Sequence, step: ScheduledStep) -> bool:
-    if sequence.claim is not None or sequence in step.forced or not sequence.may_draft:
+    if not sequence.may_draft or sequence.claim is not None or sequence.decoding.num_candidates(sequence):
         return False
-    if sequence.decoding.num_candidates(sequence):
-        return False
-    return sequence.constraint is None or _is_loose(sequence, sequence.constraint)
+    if (constraint := sequence.constraint) is None:
+        return True
+    return sequence not in step.forced and _is_loose(sequence, constraint)
 
 
 def _is_loose(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> bool:
