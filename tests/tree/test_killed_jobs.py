@@ -1,4 +1,4 @@
-"""A job whose processes are killed at any moment makes the files that an uninterrupted one makes."""
+"""A job whose processes are killed at any moment makes the files that an uninterrupted one makes without drafts."""
 
 import json
 import os
@@ -23,6 +23,7 @@ from penstock.frontend.jobs.records import Died, JobState
 
 BOUND = 180
 OPTIONS = {"max-model-len": "512", "kv-cache-memory": "64MiB", "max-num-seqs": "6"}
+DRAFTING, DRAFTLESS = ({"speculative-config": json.dumps({"method": method})} for method in ("suffix", "off"))
 MODULES = {"worker": "penstock.worker", "engine": "penstock.engine"}
 ADD = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
 TOOLS = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
@@ -63,11 +64,11 @@ class Command:
     def __init__(self, source: Path, out: Path, model: str, address: Path | None = None) -> None:
         self.source, self.files, self.model, self.address = source, JobFiles.of(out), model, address
 
-    def start(self, num_threads: int, *, is_slow: bool = True) -> "subprocess.Popen[str]":
+    def start(self, num_threads: int, *, is_slow: bool = True, drafts: bool = True) -> "subprocess.Popen[str]":
         words = [sys.executable, "-m", "penstock", "batch", str(self.source), str(self.files.output), "--quiet"]
         words += ["--model", self.model, "--commit-seconds", "0.05"]
         if self.address is None:
-            options = {**OPTIONS, "num-threads": str(num_threads)}
+            options = {**OPTIONS, **(DRAFTING if drafts else DRAFTLESS), "num-threads": str(num_threads)}
             words += [word for name, value in options.items() for word in (f"--{name}", value)]
         else:
             words += ["--connect", str(self.address)]
@@ -91,7 +92,7 @@ SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.01"}
 
 @contextmanager
 def daemon_at(address: Path, model: str) -> Iterator[None]:
-    words = [model, *(word for name, value in OPTIONS.items() for word in (f"--{name}", value))]
+    words = [model, *(word for name, value in {**OPTIONS, **DRAFTING}.items() for word in (f"--{name}", value))]
     with pytest.MonkeyPatch.context() as environment:
         for name, value in SLOW.items():
             environment.setenv(name, value)
@@ -162,7 +163,7 @@ def check_kills(folder: Path, num_lines: int, count: int, seed: int, model: str 
     (folder / "own").mkdir(mode=0o700)
     whole = Command(source, folder / "whole", model)
     cut = Command(source, folder / "cut", model, folder / "own" / "socket" if daemon else None)
-    whole.finish(whole.start(2, is_slow=False))
+    whole.finish(whole.start(2, is_slow=False, drafts=False))
     interrupted = Interrupted(cut, count, seed)
     interrupted.run(num_lines)
     assert cut.made() == whole.made()

@@ -87,13 +87,15 @@ def given(llm: LLM, prompts: list[list[int]]) -> list[tuple[list[int], list[dict
 )
 def test_two_ranks_give_the_tokens_of_one_whatever_their_company_and_what_was_found(tmp_path, family):
     folder = tiny_model(tmp_path, family)
-    with LLM(folder, tensor_parallel_size=2, max_num_batched_tokens=37, **OPTIONS) as llm:
+    drafting = {"method": "suffix", "suffix_decoding_min_token_prob": 0.0}
+    with LLM(folder, tensor_parallel_size=2, max_num_batched_tokens=37, speculative_config=drafting, **OPTIONS) as llm:
         together = given(llm, BEGUN)
         assert [tokens for tokens, _ in together] == alone(folder)
         one_by_one = [answer for prompt in BEGUN for answer in given(llm, [prompt])]
         assert one_by_one == together
         [found] = llm.generate([BEGUN[-1]], DETAILED, use_tqdm=False)
         assert found.num_cached_tokens >= 64
+        assert llm.stats().draft_tokens > llm.stats().accepted_tokens > 0
 
 
 @pytest.mark.parametrize("family", ["Qwen3VL", pytest.param("Qwen3_5", marks=LONG)])
