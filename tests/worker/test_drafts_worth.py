@@ -8,12 +8,13 @@ from builders.cases import for_each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.protocol.messages import NewSlot
+from penstock.protocol.messages import NewSlot, SamplingParams
+from penstock.protocol.wire import column
 from penstock.worker.drafting.drafter import Drafter
 from penstock.worker.drafting.proposer import Guess, Look, Proposer
 from penstock.worker.drafting.step_costs import StepCosts
 from penstock.worker.drafting.suffix import Suffix
-from penstock.worker.drafting.worth import Plan, Worth
+from penstock.worker.drafting.worth import Candidate, Worth
 
 MOST = 15  # drafts of a row
 
@@ -56,7 +57,7 @@ class Played:
         tokens, ends = numpy.array(text, numpy.int32), dict.fromkeys(range(num_rows), start)
         self.num_steps = self.num_drafts = 0
         self.seconds = 0.0
-        while looks := [Look(row, tokens[:end], min(MOST, len(text) - end - 1)) for row, end in ends.items()]:
+        while looks := [Look(row, tokens[:end], max(1, min(MOST, len(text) - end - 1))) for row, end in ends.items()]:
             found = drafter.drafts(looks, len(looks))
             for look, drafts in zip(looks, found):
                 assert len(drafts) <= look.most
@@ -94,13 +95,13 @@ def test_no_number_of_drafts_would_give_more_tokens_for_its_cost(chances, times)
         worth.costs.learn(num_rows, num_rows, 1.0)
     for num_tokens, seconds in times:
         worth.costs.learn(num_rows, num_rows + num_tokens, seconds)
-    plans = [Plan(list(range(len(each))), each) for each in chances]
-    drafts = worth.cut(plans, num_rows)
+    candidates = [Candidate(list(range(len(each))), each) for each in chances]
+    drafts = worth.cut(candidates, num_rows)
     ranked = sorted((chance for each in chances for chance in each), reverse=True)
     costs = worth.costs.of(num_rows, len(ranked))
     rates = [(num_rows + sum(ranked[:count])) / costs[count] for count in range(len(ranked) + 1)]
     count = sum(map(len, drafts))
-    assert all(found == plan.tokens[: len(found)] for found, plan in zip(drafts, plans))
+    assert all(found == each.tokens[: len(found)] for found, each in zip(drafts, candidates))
     assert rates[count] >= max(rates) - 1e-9 or (not count and max(rates) <= rates[0] * 1.03)
     assert costs == sorted(costs)
 
@@ -127,7 +128,7 @@ def test_what_a_proposer_says_is_corrected_by_how_often_it_is_right(share, said)
     drafter = drafting([oracle])
     Played(drafter, TEXT)
     look = Look(0, numpy.array(TEXT[:5], numpy.int32), MOST)
-    chances = drafter.worth.plan(look, oracle.name, Guess([1, 2], [said, said])).chances
+    chances = drafter.worth.weigh(look, oracle.name, Guess([1, 2], [said, said])).chances
     assert abs(chances[0] - share) < 0.15
     assert abs(sum(chances) - share - share**2) < 0.3
 
@@ -189,5 +190,7 @@ def test_a_method_that_was_named_drafts_whatever_it_finds():
 def test_an_edited_text_costs_less_than_half_and_one_without_repetition_no_more_than_before():
     text = random_text(400)
     edited = [token if place % 50 else 7 for place, token in enumerate(text)]
-    assert Played(drafting([Suffix()]), text + edited, start=400).gain > 3
-    assert Played(drafting([Suffix()]), TEXT).gain > 0.99
+    for whole, start, least in ((text + edited, 400, 3), (TEXT, 1, 0.99)):
+        drafter = drafting([Suffix()])
+        drafter.enter(0, NewSlot(0, column(whole[:start]), start, 0, SamplingParams(), 7, 0))
+        assert Played(drafter, whole, start).gain > least

@@ -35,8 +35,7 @@ from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton.backend import TritonBackend
 from penstock.worker.convert.convert import convert
-from penstock.worker.drafting.copied_histories import CopiedHistories
-from penstock.worker.drafting.drafting import OwnHistories
+from penstock.worker.drafting.histories import CopiedHistories, OwnHistories
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
 from penstock.worker.start.model import Model

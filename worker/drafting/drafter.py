@@ -12,7 +12,7 @@ import numpy
 
 from ...protocol.messages import NewSlot
 from .proposer import Look, Proposer
-from .worth import Plan, Worth
+from .worth import Candidate, Worth
 
 _SHARE = 0.01  # of the time, that looks may take which don't pay
 _SELDOM = 16  # steps from one look to the next at most
@@ -30,7 +30,7 @@ class Drafter:
         drafts_always: bool = False,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """`proposers`: first those that know most. `drafts_always`: a named one, all of whose drafts are checked."""
+        """Ask these proposers, in order. `drafts_always`: check all that they guess, whether it pays or not."""
         self.proposers = proposers
         self.drafts_always = drafts_always
         self.worth = Worth()
@@ -57,16 +57,16 @@ class Drafter:
 
     def drafts(self, looks: list[Look], num_rows: int) -> list[list[int]]:
         """Return the drafts of each look, in a step of so many rows in all."""
-        due = [place for place, look in enumerate(looks) if self._is_due(look)]
+        due = [index for index, look in enumerate(looks) if self._is_due(look)]
         found: list[list[int]] = [[] for _ in looks]
         if not due:
             return found
         began = self._clock()
-        plans = self._plans([looks[place] for place in due], num_rows)
-        chosen = [plan.tokens for plan in plans] if self.drafts_always else self.worth.cut(plans, num_rows)
-        for place, drafts in zip(due, chosen):
-            found[place] = drafts
-            self._drafted[looks[place].slot] = len(drafts)
+        candidates = self._candidates([looks[index] for index in due], num_rows)
+        chosen = [each.tokens for each in candidates] if self.drafts_always else self.worth.cut(candidates, num_rows)
+        for index, drafts in zip(due, chosen):
+            found[index] = drafts
+            self._drafted[looks[index].slot] = len(drafts)
         # A look that reads a whole prompt says nothing about the next ones.
         took = min((self._clock() - began) / len(due), _SURPRISE_AT_MOST * self._look_seconds)
         self._look_seconds += _TIME_RATE * (took - self._look_seconds)
@@ -74,27 +74,27 @@ class Drafter:
 
     def _is_due(self, look: Look) -> bool:
         if self.drafts_always:
-            return look.most > 0
+            return True
         wait = self._waits.get(look.slot, 0)
         self._waits[look.slot] = max(0, wait - 1)
-        return look.most > 0 and not wait
+        return not wait
 
-    def _plans(self, looks: list[Look], num_rows: int) -> list[Plan]:
-        """Return the best plan for each look."""
+    def _candidates(self, looks: list[Look], num_rows: int) -> list[Candidate]:
+        """Return the best proposer's drafts for each look."""
         for look in looks:
             self._pace(look.slot, self.worth.settle(look), num_rows)
-        plans = [Plan([], [])] * len(looks)
+        best = [Candidate([], [])] * len(looks)
         asked = list(range(len(looks)))
         for proposer in self.proposers:
-            guesses = proposer.guess([looks[place] for place in asked])
-            for place, guess in zip(asked, guesses):
+            guesses = proposer.guess([looks[index] for index in asked])
+            for index, guess in zip(asked, guesses):
                 if guess.tokens:
-                    plan = self.worth.plan(looks[place], proposer.name, guess)
-                    plans[place] = plan if _gain(plan) >= _gain(plans[place]) else plans[place]
-            asked = [place for place in asked if not _is_convincing(plans[place], looks[place])]
+                    found = self.worth.weigh(looks[index], proposer.name, guess)
+                    best[index] = found if _gain(found) >= _gain(best[index]) else best[index]
+            asked = [index for index in asked if not _is_convincing(best[index], looks[index])]
             if not asked:
                 break
-        return plans
+        return best
 
     def _pace(self, slot: int, num_right: int, num_rows: int) -> None:
         """Decide when to look at a sequence next, given how many tokens of the guess before came."""
@@ -110,9 +110,9 @@ class Drafter:
             of_slot.pop(slot, None)
 
 
-def _gain(plan: Plan) -> float:
-    return sum(plan.chances)
+def _gain(candidate: Candidate) -> float:
+    return sum(candidate.chances)
 
 
-def _is_convincing(plan: Plan, look: Look) -> bool:
-    return len(plan.chances) == look.most and plan.chances[-1] >= _CONVINCING
+def _is_convincing(candidate: Candidate, look: Look) -> bool:
+    return len(candidate.chances) == look.most and candidate.chances[-1] >= _CONVINCING

@@ -4,7 +4,7 @@ Rank 0 guesses when it launches the step, since only then are all tokens before 
 the drafts of rows with masks, because each draft has a mask of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import repeat
 from typing import Protocol
 
@@ -16,33 +16,11 @@ from ..ranks.parallel import Parallel
 from ..steps.drafts import StepDrafts
 from ..steps.slots import SlotTable
 from ..steps.step_rows import Ints
-from .copied_histories import CopiedHistories
 from .drafter import Drafter
+from .histories import CopiedHistories, Histories, OwnHistories
 from .proposer import Look
 
 _ONE = column([1])
-
-
-class Histories(Protocol):
-    def enter(self, slot: int, token_ids: bytes) -> None:
-        """Take in a sequence that enters a slot with these tokens, packed as int32."""
-
-    def read(self, slots: Sequence[int]) -> list[Ints]:
-        """Return the known tokens of these slots, int32, valid until the next step."""
-
-
-class OwnHistories:
-    """Reads the table's own memory, on a CPU."""
-
-    def __init__(self, table: SlotTable) -> None:
-        self._table = table
-
-    def enter(self, slot: int, token_ids: bytes) -> None:
-        pass
-
-    def read(self, slots: Sequence[int]) -> list[Ints]:
-        table = self._table
-        return [table.device.host_copy(table.histories[slot, : int(table.num_tokens[slot])])() for slot in slots]
 
 
 class Follower(Protocol):
@@ -52,7 +30,7 @@ class Follower(Protocol):
         """Compute what earlier steps have left. Nothing of the plan is done yet."""
 
     def launch(self, plan: StepPlan, drafts: StepDrafts | None) -> None:
-        """The step is computed next, with these drafts."""
+        """Take in that the step is computed next, with these drafts."""
 
 
 class Drafting:
@@ -79,7 +57,7 @@ class Drafting:
             self._follower.follow(plan)
 
     def begin(self, plan: StepPlan) -> StepDrafts | None:
-        """The drafts of a step that is about to be computed; None if no row has any."""
+        """Return the drafts of a step that is about to be computed; None if no row has any."""
         drafts = self._drafts(plan)
         if self._follower is not None:
             self._follower.launch(plan, drafts)
@@ -117,7 +95,7 @@ class Drafting:
                 drafter.enter(new.slot, new)
 
     def _guessed(self, drafter: Drafter, plan: StepPlan, rooms: Ints) -> list[Ints]:
-        """The drafts of every row; empty for most."""
+        """Guess drafts for every row; most get none."""
         looking = numpy.flatnonzero(rooms).tolist()
         slots = values(plan.slots)
         histories = self._histories.read([slots[row] for row in looking])
@@ -128,7 +106,7 @@ class Drafting:
         return found
 
     def _shared(self, rooms: Ints, found: list[Ints]) -> list[Ints]:
-        """Rank 0's drafts, on every rank."""
+        """Share rank 0's drafts with every rank."""
         if self._ranks.size == 1:
             return found
         packed = numpy.full((len(rooms), int(rooms.max())), -1, numpy.int64)

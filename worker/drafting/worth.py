@@ -24,28 +24,28 @@ _OWN_DECAY = 0.95
 _LIKELIEST = 0.995
 _GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
 _TRIES = 8
-_HOPELESS = 0.03  # a chance below it isn't worth a place in any step
+_HOPELESS = 0.03  # a draft that is less likely isn't worth checking in any step
 
 
 class Calibration:
     """How often a proposer's guesses are right, by what it says of them.
 
-    `right` and `seen` count, in each of `_BINS` steps of likelihood, the guesses whose turn came: those before them
+    `right` and `seen` count, in each of `_BINS` bins of likelihood, the guesses whose turn came: those before them
     were right.
     """
 
     def __init__(self) -> None:
         self._right = [0.0] * (_BINS + 1)
         self._seen = [0.0] * (_BINS + 1)
-        self.found = [_BELIEF * place / _BINS for place in range(_BINS + 1)]
+        self.found = [_BELIEF * index / _BINS for index in range(_BINS + 1)]
         self._said = [_PRIOR * found for found in self.found]
 
-    def count(self, place: int, num_right: int, num_seen: int) -> None:
-        """Take in guesses of one step of likelihood."""
+    def count(self, index: int, num_right: int, num_seen: int) -> None:
+        """Take in guesses of one bin."""
         decay = _DECAY**num_seen
-        self._right[place] = right = self._right[place] * decay + num_right
-        self._seen[place] = seen = self._seen[place] * decay + num_seen
-        self.found[place] = (right + self._said[place]) / (seen + _PRIOR)
+        self._right[index] = right = self._right[index] * decay + num_right
+        self._seen[index] = seen = self._seen[index] * decay + num_seen
+        self.found[index] = (right + self._said[index]) / (seen + _PRIOR)
 
 
 class Record:
@@ -65,20 +65,20 @@ class Record:
         drafts, likelihoods = self.guess
         self.guess = NOTHING
         num_seen = min(len(came), len(drafts))
-        num_right = next((place for place in range(num_seen) if came[place] != drafts[place]), num_seen)
-        places = [int(likelihood * _BINS) for likelihood in likelihoods[: num_right + 1][:num_seen]]
-        decay = _OWN_DECAY ** len(places)
+        num_right = next((index for index in range(num_seen) if came[index] != drafts[index]), num_seen)
+        bins = [int(likelihood * _BINS) for likelihood in likelihoods[: num_right + 1][:num_seen]]
+        decay = _OWN_DECAY ** len(bins)
         self.right = self.right * decay + num_right
-        self.hoped = self.hoped * decay + sum(calibration.found[place] for place in places)
-        counts = Counter(places)
+        self.hoped = self.hoped * decay + sum(calibration.found[index] for index in bins)
+        counts = Counter(bins)
         if num_right < num_seen:
-            calibration.count(places[-1], counts[places[-1]] - 1, counts.pop(places[-1]))
-        for place, count in counts.items():
-            calibration.count(place, count, count)
+            calibration.count(bins[-1], counts[bins[-1]] - 1, counts.pop(bins[-1]))
+        for index, count in counts.items():
+            calibration.count(index, count, count)
         return num_right
 
 
-class Plan(NamedTuple):
+class Candidate(NamedTuple):
     """Drafts that a sequence could have, and how likely each is to be accepted along with those before it.
 
     There may be fewer chances than drafts: those beyond have none to speak of.
@@ -103,7 +103,7 @@ class Worth:
         records = self._records.setdefault(look.slot, {})
         return max((r.settle(look.tokens, self._calibrations[name]) for name, r in records.items()), default=0)
 
-    def plan(self, look: Look, name: str, guess: Guess) -> Plan:
+    def weigh(self, look: Look, name: str, guess: Guess) -> Candidate:
         """Note a proposer's guess, and turn what it says of its drafts into chances."""
         calibration = self._calibrations.setdefault(name, Calibration())
         record = self._records.setdefault(look.slot, {}).setdefault(name, Record())
@@ -115,23 +115,23 @@ class Worth:
             if chance < _HOPELESS:
                 break
             chances.append(chance)
-        return Plan(guess.tokens, chances)
+        return Candidate(guess.tokens, chances)
 
-    def cut(self, plans: list[Plan], num_rows: int) -> list[list[int]]:
+    def cut(self, candidates: list[Candidate], num_rows: int) -> list[list[int]]:
         """Return the drafts that a step should check, of all sequences together."""
-        ranked = sorted((-chance, number) for number, plan in enumerate(plans) for chance in plan.chances)
+        ranked = sorted((-chance, number) for number, each in enumerate(candidates) for chance in each.chances)
         if not ranked or self._lacks_comparison(num_rows):
-            return [[] for _ in plans]
+            return [[] for _ in candidates]
         costs = self.costs.of(num_rows, len(ranked))
         expected, best, num_best = float(num_rows), _GAIN_AT_LEAST * num_rows / costs[0], 0
         for num_drafts, (chance, _) in enumerate(ranked, start=1):
             expected -= chance
             if (rate := expected / costs[num_drafts]) > best:
                 best, num_best = rate, num_drafts
-        counts = [0] * len(plans)
+        counts = [0] * len(candidates)
         for _, number in ranked[:num_best]:
             counts[number] += 1
-        return [plan.tokens[:count] for plan, count in zip(plans, counts)]
+        return [each.tokens[:count] for each, count in zip(candidates, counts)]
 
     def _lacks_comparison(self, num_rows: int) -> bool:
         """Whether a step should go without drafts to learn what that costs; after a few it is left at that."""

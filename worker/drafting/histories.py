@@ -1,10 +1,7 @@
-"""The histories of a GPU's slots (`worker/backends/torch/device.py`), kept on the host for proposers to read.
-
-Only the tokens that are new since the last look are copied, those of all slots at once. The copy waits for the steps
-before it.
-"""
+"""The histories of the slots that may be drafted for, as numpy arrays on the host, whatever device computes."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy
 
@@ -12,8 +9,34 @@ from ..steps.slots import SlotTable
 from ..steps.step_rows import Ints
 
 
+class Histories(Protocol):
+    def enter(self, slot: int, token_ids: bytes) -> None:
+        """Take in a sequence that enters a slot with these tokens, packed as int32."""
+
+    def read(self, slots: Sequence[int]) -> list[Ints]:
+        """Return the known tokens of these slots, int32, valid until the next step."""
+
+
+class OwnHistories:
+    """Reads the table's own memory, on a CPU."""
+
+    def __init__(self, table: SlotTable) -> None:
+        self._table = table
+
+    def enter(self, slot: int, token_ids: bytes) -> None:
+        pass
+
+    def read(self, slots: Sequence[int]) -> list[Ints]:
+        table = self._table
+        return [table.device.host_copy(table.histories[slot, : int(table.num_tokens[slot])])() for slot in slots]
+
+
 class CopiedHistories:
-    """Keeps a copy of each history and extends it. A known token never changes: drafts aren't known."""
+    """Keeps copies of a GPU's histories (`worker/backends/torch/device.py`) on the host, and extends them.
+
+    Only the tokens that are new since the last look are copied, those of all slots at once. The copy waits for the
+    steps before it. A known token never changes: drafts aren't known.
+    """
 
     def __init__(self, table: SlotTable) -> None:
         self._table = table
