@@ -29,7 +29,7 @@ _ONE_WAY = "drafts are computed and checked in one way here"
 _AS_MODEL = "what drafts is loaded and split as the model is"
 _BY_COST = "how many drafts a step checks follows from what they cost and how many were accepted"
 _NOT_SPLIT = "prefill and decode are not split between servers"
-_MEMORY = "the memory plan counts the memory for drafts"
+_MEMORY = "the memory plan counts the keys and values of drafts"
 IDLE: Mapping[str, str] = {
     **dict.fromkeys(
         (

@@ -92,19 +92,22 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     suffix_decoding_max_cached_requests: Annotated[
         int | None, described("maximum finished answers to draft from; None: what memory holds", _STORED)
     ] = None
-    suffix_decoding_max_spec_factor: Annotated[float, described("maximum drafts per matching token", FINITE)] = 1.0
+    suffix_decoding_max_spec_factor: Annotated[
+        float | None, described("maximum drafts per matching token; None: any number", FINITE)
+    ] = None
     suffix_decoding_min_token_prob: Annotated[
         float, described("minimum share of a draft among what followed before", between(0, 1))
     ] = 0.1
 
 
+_BY_SUFFIX = ("auto", "suffix", "replay", "draft_model", "mtp")
 # The methods that read a field; every method reads the others.
 _READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "mtp", "eagle3"),
     "quantization": ("draft_model", "mtp", "eagle3"),
     "file": ("replay",),
     **{name: ("ngram",) for name in Speculation.__struct_fields__ if name.startswith("prompt_lookup")},
-    **{name: ("auto", "suffix") for name in Speculation.__struct_fields__ if name.startswith("suffix_decoding")},
+    **{name: _BY_SUFFIX for name in Speculation.__struct_fields__ if name.startswith("suffix_decoding")},
 }
 # The field that a method needs, with an example.
 _NEEDS = {

@@ -61,7 +61,8 @@ def test_a_number_is_taken_within_its_bounds_alone(key, number):
     is_number = not isinstance(number, bool) and (key in SHARES or isinstance(number, int))
     found, refusal = attempt({"method": "ngram", key: number})
     assert bool(refusal) is not (is_number and least <= number <= most)
-    assert f"{key}=" in refusal if refusal else getattr(found, key) == (None if number == -1 else number)
+    taken = float(number) if key in SHARES and not refusal else None if number == -1 else number
+    assert f"{key}=" in refusal if refusal else getattr(found, key) == taken
 
 
 @for_each("written, method", [
@@ -131,3 +132,5 @@ def test_what_has_no_effect_is_said():
         "speculative_config: revision, code_revision have no effect: what drafts is loaded and split as the model is.",
         "speculative_config: max_ngram_size has no effect: the method is suffix, and not ngram.",
     ]
+    asked_as_well = {"method": "draft_model", "model": "m", "suffix_decoding_max_spec_factor": 4.0}
+    assert notices({"speculative_config": asked_as_well}) == []

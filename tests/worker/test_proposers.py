@@ -1,5 +1,6 @@
 """Proposers by tokens alone: each guesses what its rule says, whatever the text, and forgets what has left."""
 
+import itertools
 import random
 import sys
 from collections.abc import Sequence
@@ -60,11 +61,6 @@ def test_a_history_that_is_another_one_is_read_anew(first, second):
     proposer.leave(0, array(first))
     proposer.enter(0, entering(PROMPT))
     assert guess(proposer, second) == guess(entered(Suffix()), second)
-    # Nor does it have to leave: its tokens may have been taken back.
-    if len(second) < len(first):
-        taken_back = entered(Suffix())
-        guess(taken_back, first)
-        assert guess(taken_back, second) == guess(entered(Suffix()), second)
 
 
 @given(texts, st.integers(0, 20))
@@ -92,6 +88,32 @@ def test_a_repeated_stretch_is_guessed_to_go_on():
     assert guess(entered(Suffix()), [4, 4, 4], most=5).tokens == [4] * 5
 
 
+def test_a_guess_ends_before_a_token_that_too_few_had_next():
+    text = [1, 2, 3, 4, 5, 9, 1, 2, 3, 6, 7, 8, 1, 2]  # 3 came both times, and then either
+    assert guess(entered(Suffix(min_token_prob=0.6)), text, most=3).tokens == [3]
+    assert guess(entered(Suffix(min_token_prob=0.4)), text, most=3).tokens == [3, 6, 7]
+    assert guess(entered(Suffix(min_token_prob=1.0)), [1, 2, 3, 4, 5, 1, 2], most=3).tokens == [3, 4, 5]
+
+
+def test_a_long_text_is_read_over_several_looks_and_no_further_back_than_its_end():
+    fresh = iter(range(100, 10**6))
+    text = [1, 2, 3, 4, *itertools.islice(fresh, 20_000), 5, 6, 7, 8, *itertools.islice(fresh, 20_000)]
+    proposer = Suffix()
+    finished(proposer, [50, 51, 52, 53, 54], MINE)
+    proposer.enter(0, entering(text, store=MINE))
+    assert guess(proposer, [*text, 5, 6, 7], most=1).tokens == []
+    assert guess(proposer, [*text, 50, 51, 52], most=1).tokens == [53], "others' answers needn't wait for the text"
+    for _ in range(20):
+        guess(proposer, [*text, 5, 6, 7])
+    assert guess(proposer, [*text, 5, 6, 7], most=1).tokens == [8]
+    assert guess(proposer, [*text, 5, 6, 7, 1, 2, 3], most=1).tokens == []
+    # As it grows, its beginning is forgotten.
+    grown = [*text, *itertools.islice(fresh, 30_000), 5, 6, 7]
+    for _ in range(40):
+        assert guess(proposer, grown).tokens == []
+    assert guess(proposer, [*grown, *grown[-9:-6]], most=1).tokens == [grown[-6]]
+
+
 @for_each("share", [0.25, 0.5, 0.75, 1.0])
 def test_likelihoods_are_about_as_often_right_as_they_say(share):
     """After 1, 2 comes 3 in so many of all cases; all other tokens are noise that never repeats."""
@@ -112,7 +134,8 @@ def test_likelihoods_are_about_as_often_right_as_they_say(share):
 @for_each("text", [[1] * 100_000, [1, 2, 3] * 33_000, [1, 1, 2] * 33_000, list(range(100_000))])
 def test_a_look_at_a_long_text_takes_a_bounded_number_of_calls_however_it_repeats_itself(text):
     proposer = entered(Suffix(), text)
-    guess(proposer, text)
+    for _ in range(100):  # until it is read
+        guess(proposer, text)
     look = Look(0, array([*text, text[0]]), 15)
     calls = 0
 
@@ -184,17 +207,27 @@ def test_the_oldest_answers_of_whoever_has_more_than_a_share_make_room_for_new_o
 
 
 @for_each("most", [0, 1, 3, 50])
-def test_no_more_finished_answers_are_kept_than_were_asked_for(most):
+def test_as_many_finished_answers_are_kept_as_were_asked_for_the_newest_ones(most):
     proposer = Suffix(max_cached_requests=most)
     source = random.Random(8)
     answers = [[source.randrange(10**6) for _ in range(source.choice([5, 300, 3_000]))] for _ in range(100)]
     for answer in answers:
         finished(proposer, answer, source.choice([MINE, YOURS]))
-    found = [
-        place for place, each in enumerate(answers) if any(drafted(proposer, each[:4], key) for key in (MINE, YOURS))
-    ]
-    assert len(found) <= most
-    assert found or most < 50
+    found = [n for n, each in enumerate(answers) if any(drafted(proposer, each[:4], key) for key in (MINE, YOURS))]
+    assert found == list(range(100 - most, 100))
+
+
+def test_what_a_sequence_said_before_it_was_preempted_is_kept_once():
+    proposer = Suffix(max_cached_requests=2)
+    finished(proposer, ANSWER, MINE)
+    answer = list(range(300, 340))
+    entry = entering(PROMPT, store=MINE)
+    for end in (0, 20, 20, 40):  # what it had said each time when it left
+        proposer.enter(0, entry)
+        proposer.leave(0, array(PROMPT + answer[:end]))
+        entry = replace(entry, token_ids=array(PROMPT + answer[:end]).tobytes())
+        assert drafted(proposer, ANSWER[4:9], MINE) == (ANSWER[9:17] if end < 40 else [])
+    assert all(drafted(proposer, answer[end - 4 : end], MINE)[:1] == [answer[end]] for end in range(4, 40))
 
 
 def test_an_answer_longer_than_a_page_is_found_throughout():

@@ -4,10 +4,10 @@ The memory is divided into pages. A page holds answers of one key only, and a ke
 all pages are taken, the oldest one of a key that has its share or more is overwritten: whoever floods the memory floods
 what is their own.
 
-An occurrence is found by a hash of the three tokens before a place. Each key's table has the latest place of each hash,
-and each place the one before it, so a chain's places get older from one to the next. An overwritten page leaves the
-chains without being looked for: a walk ends at the first place whose page is another's by now, or newer than the one
-before it.
+An occurrence is found by a hash of the three tokens before a position. Each key's table has the latest position of each
+hash, and each position the one before it, so a chain's positions get older from one to the next. An overwritten page
+leaves the chains without being looked for: a walk ends at the first position whose page is another's by now, or newer
+than the one before it.
 """
 
 from array import array
@@ -20,7 +20,7 @@ import numpy
 from .matches import LONGEST, WALK, longest
 
 _PAGE = 1024  # tokens
-_BYTES_PER_TOKEN = 15  # itself, the place before it, and its share of a table and of the one that replaces it
+_BYTES_PER_TOKEN = 15  # itself, the position before it, and its share of a table and of the one that replaces it
 _ORDER = 3
 _OVERLAP = 16  # tokens that an answer's next page repeats, so that what follows them is found there
 _NOTHING = -1  # what stands between two answers, before a page's first one and after its last one
@@ -40,8 +40,7 @@ class AnswerPages:
         self._num_begun = 0
         self._free = list(range(num_pages))[::-1]
         self._most_answers = most_answers
-        self._num_ended = [0] * num_pages  # answers, in each page
-        self._num_answers = 0
+        self._kept: deque[tuple[_Shelf, int, int]] = deque()  # of each answer, the age of its last page and its end
         self._shelves: dict[bytes, _Shelf] = {}  # those last that were added to last
 
     def add(self, key: bytes, answer: numpy.ndarray) -> None:
@@ -51,16 +50,23 @@ class AnswerPages:
         while len(answer) > _ORDER:
             if shelf.room < 2 * _OVERLAP:
                 self._begin_page(shelf)
-            place = shelf.end + 1  # one is left between two answers
+            start = shelf.end + 1  # one is left between two answers
             piece = answer[: shelf.room - 1]
-            shelf.end = place + len(piece)
-            self._tokens[place : shelf.end] = piece
-            self._link(shelf, place, piece)
+            shelf.end = start + len(piece)
+            self._tokens[start : shelf.end] = piece
+            self._link(shelf, start, piece)
             answer = answer[len(piece) - _OVERLAP :] if len(piece) < len(answer) else answer[:0]
-        self._num_ended[shelf.pages[-1]] += 1
-        self._num_answers += 1
-        while self._most_answers is not None and self._num_answers > self._most_answers:
-            self._free.append(self._taken_page())
+        if self._most_answers is not None:
+            self._kept.append((shelf, self._ages[shelf.pages[-1]], shelf.end))
+            if len(self._kept) > self._most_answers:
+                self._forget(*self._kept.popleft())
+
+    def _forget(self, shelf: "_Shelf", age: int, end: int) -> None:
+        """Forget a shelf's answers up to the one that ends there, in the page of that age."""
+        while shelf.pages and self._ages[shelf.pages[0]] < age:
+            self._free.append(self._oldest_page(shelf))
+        if shelf.pages and self._ages[shelf.pages[0]] == age:
+            shelf.forgotten = end
 
     def _begin_page(self, shelf: "_Shelf") -> None:
         page = self._free.pop() if self._free else self._taken_page()
@@ -76,9 +82,12 @@ class AnswerPages:
         """Take the oldest page of a key that has its share or more, of all those the one longest not added to."""
         num_taken, num_shelves = len(self._owners) - len(self._free), len(self._shelves)
         shelf = next(each for each in self._shelves.values() if len(each.pages) * num_shelves >= num_taken)
+        return self._oldest_page(shelf)
+
+    def _oldest_page(self, shelf: "_Shelf") -> int:
         page = shelf.pages.popleft()
-        self._num_answers -= self._num_ended[page]
-        self._num_ended[page], self._owners[page] = 0, None
+        self._owners[page] = None
+        shelf.forgotten = 0
         self._fit_table(shelf)
         if not shelf.pages:
             del self._shelves[shelf.key]
@@ -101,53 +110,56 @@ class AnswerPages:
             shelf.latest[start : start + _PAGE] = chains[numpy.arange(len(chains)), newest]
 
     def _link(self, shelf: "_Shelf", start: int, piece: numpy.ndarray) -> None:
-        """Put each place that three tokens of the piece precede at the head of its chain."""
+        """Put each position that three tokens of the piece precede at the head of its chain."""
         tokens = piece.astype(numpy.uint64)
         first, second, third = (numpy.uint64(factor) for factor in _FACTORS)
         mixed = tokens[:-3] * first + tokens[1:-2] * second + tokens[2:-1] * third
         hashes = (mixed >> numpy.uint64(shelf.shift)).astype(numpy.int64)
         order = numpy.argsort(hashes, kind="stable")
-        hashes, places = hashes[order], order + start + _ORDER
+        hashes, positions = hashes[order], order + start + _ORDER
         is_again = hashes[1:] == hashes[:-1]
         earlier = shelf.latest[hashes]
-        earlier[1:][is_again] = places[:-1][is_again]
-        self._earlier[places] = earlier
+        earlier[1:][is_again] = positions[:-1][is_again]
+        self._earlier[positions] = earlier
         is_last = numpy.append(~is_again, True)
-        shelf.latest[hashes[is_last]] = places[is_last]
+        shelf.latest[hashes[is_last]] = positions[is_last]
 
     def matches(self, key: bytes, last: "array[int]", end: int) -> list[tuple[int, int]]:
-        """Return the longest matches of a text's last tokens (`end`: as one number), with their places."""
+        """Return the longest matches of a text's last tokens (`end`: as one number), with their positions."""
         shelf = self._shelves.get(key)
         if shelf is None or last[-_ORDER] == _NOTHING:
             return []
-        return [each for each in longest(self._bytes, self._places(shelf, last), end) if each[0] >= _ORDER]
+        return [each for each in longest(self._bytes, self._positions(shelf, last), end) if each[0] >= _ORDER]
 
-    def _places(self, shelf: "_Shelf", last: "array[int]") -> Iterator[int]:
-        """Yield the places of a shelf whose hash is that of the last tokens, from the latest on."""
+    def _positions(self, shelf: "_Shelf", last: "array[int]") -> Iterator[int]:
+        """Yield the positions of a shelf whose hash is that of the last tokens, from the latest on."""
         first, second, third = _FACTORS
         mixed = (last[-3] * first + last[-2] * second + last[-1] * third) & _ALL_BITS
-        place, age = shelf.latest.item(mixed >> shelf.shift), self._num_begun
+        position, age = shelf.latest.item(mixed >> shelf.shift), self._num_begun
         for _ in range(WALK):
-            page = place // _PAGE
-            if not place or self._owners[page] is not shelf or self._ages[page] > age:
+            page = position // _PAGE
+            if not position or self._owners[page] is not shelf or self._ages[page] > age:
                 return
-            yield place
-            place, age = self._earlier.item(place), self._ages[page]
+            if position < shelf.forgotten and page == shelf.pages[0]:
+                return
+            yield position
+            position, age = self._earlier.item(position), self._ages[page]
 
-    def following(self, place: int, most: int) -> list[int]:
+    def following(self, position: int, most: int) -> list[int]:
         """Return the answer's next tokens, up to the end of its page."""
-        stop = min(place + most, (place // _PAGE + 1) * _PAGE)
-        following: list[int] = self._tokens[place:stop].tolist()
+        stop = min(position + most, (position // _PAGE + 1) * _PAGE)
+        following: list[int] = self._tokens[position:stop].tolist()
         return following[: following.index(_NOTHING)] if _NOTHING in following else following
 
 
 class _Shelf:
-    """The pages of one key, the oldest first, and the latest place of each hash."""
+    """The pages of one key, the oldest first, and the latest position of each hash."""
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.pages: deque[int] = deque()
         self.end = 0  # of what is written in the last page
+        self.forgotten = 0  # the end of what is forgotten in the first page; 0: nothing is
         self.latest = numpy.zeros(1, numpy.int32)
         self.shift = 64  # the highest bits of a hash are an index into it
 

@@ -18,16 +18,17 @@ _ENOUGH = 3  # matches of the greatest length: the walk begins with the latest o
 _DOUBT = 6.0
 
 
-def longest(tokens: memoryview, places: Iterable[int], end: int) -> list[tuple[int, int]]:
-    """Return how many of a text's last tokens stand before a place, and the place; the longest first, then the latest.
+def longest(tokens: memoryview, positions: Iterable[int], end: int) -> list[tuple[int, int]]:
+    """Return how many of a text's last tokens stand before a position, and the position; the longest first, of equal
+    ones the latest.
 
     `tokens` are bytes. So are the last tokens, read as the number `end`: with it the first token that differs is a bit.
     """
     found: list[tuple[int, int]] = []
     num_longest = 0
-    for place in places:
-        difference = int.from_bytes(tokens[(place - LONGEST) * 4 : place * 4], "little") ^ end
-        found.append((LONGEST - 1 - (difference.bit_length() - 1) // 32, place))
+    for position in positions:
+        difference = int.from_bytes(tokens[(position - LONGEST) * 4 : position * 4], "little") ^ end
+        found.append((LONGEST - 1 - (difference.bit_length() - 1) // 32, position))
         num_longest += not difference
         if num_longest == _ENOUGH:
             break
@@ -35,10 +36,10 @@ def longest(tokens: memoryview, places: Iterable[int], end: int) -> list[tuple[i
     return found[:VOTERS]
 
 
-def vote(matches: Iterable[tuple[int, list[int]]], most: int, least: float) -> Guess:
+def vote(matches: Iterable[tuple[int, list[int]]], most: int, least_share: float) -> Guess:
     """Guess what most had next, given the length of each match and what followed it; of equal ones that of the first.
 
-    While they disagree, the guess ends where it is less likely than `least` to be right as a whole.
+    The guess ends before a token that has less than `least_share` of the votes.
     """
     sides: dict[tuple[int, ...], _Side] = {}
     for length, following in matches:
@@ -48,22 +49,20 @@ def vote(matches: Iterable[tuple[int, list[int]]], most: int, least: float) -> G
     sides.pop((), None)
     tokens: list[int] = []
     likelihoods: list[float] = []
-    voting, whole = list(sides.values()), 1.0
+    voting = list(sides.values())
     while len(voting) > 1 and len(tokens) < most:
-        place = len(tokens)
+        index = len(tokens)
         weights: dict[int, int] = {}
         for side in voting:
-            token = side.following[place]
-            weights[token] = weights.get(token, 0) + side.weight(place)
-        best = max(weights, key=weights.__getitem__)
-        likelihood = weights[best] / (sum(weights.values()) + _DOUBT)
-        whole *= likelihood
-        if whole < least:
+            token = side.following[index]
+            weights[token] = weights.get(token, 0) + side.weight(index)
+        best, votes = max(weights, key=weights.__getitem__), sum(weights.values())
+        if weights[best] < least_share * votes:
             return Guess(tokens, likelihoods)
         tokens.append(best)
-        likelihoods.append(likelihood)
-        voting = [side for side in voting if side.following[place] == best and len(side.following) > place + 1]
-    for side in voting[:1]:
+        likelihoods.append(weights[best] / (votes + _DOUBT))
+        voting = [side for side in voting if side.following[index] == best and len(side.following) > index + 1]
+    for side in voting[:1]:  # all that still vote agree to the end
         likelihoods += side.likelihoods(len(tokens))
         tokens += side.following[len(tokens) :]
     return Guess(tokens, likelihoods)
@@ -81,12 +80,12 @@ class _Side:
         self.lengths += length
         self.squares += length * length
 
-    def weight(self, place: int) -> int:
-        """Return the sum of (length + place)²."""
-        return self.squares + 2 * place * self.lengths + self.number * place * place
+    def weight(self, index: int) -> int:
+        """Return the sum of (length + index)²."""
+        return self.squares + 2 * index * self.lengths + self.number * index * index
 
     def likelihoods(self, start: int) -> list[float]:
-        """Return how likely each of its tokens from a place on is, where no others vote."""
+        """Return how likely each of its tokens from an index on is, where no others vote."""
         number, double, squares = self.number, 2 * self.lengths, self.squares + _DOUBT
-        places = range(start, len(self.following))
-        return [1 - _DOUBT / (squares + double * place + number * place * place) for place in places]
+        indices = range(start, len(self.following))
+        return [1 - _DOUBT / (squares + double * index + number * index * index) for index in indices]

@@ -1,4 +1,10 @@
-"""The drafter that `speculative_config` asks for."""
+"""The proposers of each method of `speculative_config`, in the order in which they are asked.
+
+What a request is expected to answer comes first with any method. A model comes last, because its guesses cost most.
+Between them is the proposer by tokens alone that the method has in the table.
+"""
+
+from collections.abc import Callable, Mapping
 
 from ...protocol.errors import ConfigError
 from ...protocol.options.speculation import Speculation
@@ -10,25 +16,35 @@ from .suffix import Suffix
 
 
 def drafter_of(speculation: Speculation | None, model: Proposer | None = None) -> Drafter:
-    """Make the drafter; None: drafts where they pay. What a request is expected to answer comes first in any case, and
-    a `model` last, because its guesses cost most: unless their number is given, these are checked where they pay."""
-    if speculation is None:
-        return Drafter([Replay(), Suffix()])
-    if model is not None:
-        return Drafter([Replay(), Suffix(), model], drafts_always=speculation.num_speculative_tokens is not None)
-    return Drafter([Replay(), *_named(speculation)], drafts_always=speculation.method != "auto")
-
-
-def _named(speculation: Speculation) -> list[Proposer]:
-    if speculation.method in ("eagle3",):
+    """Make the drafter that a configuration asks for; None: the default. `model`: the one that drafts, if any does."""
+    speculation = speculation or Speculation(method="auto")
+    if (by_tokens := _BY_TOKENS.get(speculation.method)) is None:
         raise ConfigError(f'speculative_config: method {speculation.method} is not supported yet. Use "suffix".')
-    if speculation.method == "ngram":
-        return [Ngram(speculation.prompt_lookup_min, speculation.prompt_lookup_max)]
-    return [
-        Suffix(
-            speculation.suffix_decoding_max_tree_depth,
-            speculation.suffix_decoding_max_cached_requests,
-            speculation.suffix_decoding_max_spec_factor,
-            speculation.suffix_decoding_min_token_prob,
-        )
-    ]
+    proposers: list[Proposer] = [Replay(), by_tokens(speculation)]
+    if model is None:
+        return Drafter(proposers, drafts_always=speculation.method != "auto")
+    # Unless their number is given, a model's drafts are checked where they pay.
+    return Drafter([*proposers, model], drafts_always=speculation.num_speculative_tokens is not None)
+
+
+def _suffix(speculation: Speculation) -> Proposer:
+    return Suffix(
+        speculation.suffix_decoding_max_tree_depth,
+        speculation.suffix_decoding_max_cached_requests,
+        speculation.suffix_decoding_max_spec_factor,
+        speculation.suffix_decoding_min_token_prob,
+    )
+
+
+def _ngram(speculation: Speculation) -> Proposer:
+    return Ngram(speculation.prompt_lookup_min, speculation.prompt_lookup_max)
+
+
+_BY_TOKENS: Mapping[str, Callable[[Speculation], Proposer]] = {
+    "auto": _suffix,
+    "suffix": _suffix,
+    "ngram": _ngram,
+    "replay": _suffix,  # where the answer differs from the earlier one
+    "draft_model": _suffix,
+    "mtp": _suffix,
+}

@@ -1,8 +1,8 @@
 """Drafts from what an earlier run answered to the same request: the tokens that `NewSlot.expected` has.
 
 While the answer follows them, they are drafted one after another. Where it differs, tokens were replaced, inserted or
-left out, and nobody knows yet which. The last few answered tokens are looked for in the expected ones, near the place
-where both parted at first, and the longest match says where to go on. Until one is found, each token is taken as a
+left out, and nobody knows yet which. The last few answered tokens are looked for in the expected ones, near where
+both parted at first, and the longest match says where to go on. Until one is found, each token is taken as a
 replacement of the expected one.
 """
 
@@ -12,7 +12,7 @@ from operator import mul
 import numpy
 
 from ...protocol.messages import NewSlot
-from .proposer import Guess, Look
+from .proposer import NOTHING, Guess, Look
 
 # How likely the token after a match is to be right, by the number of tokens that match (none: replaced so far).
 _AFTER_MATCH = (0.3, 0.45, 0.7, 0.85, 0.93)
@@ -44,7 +44,7 @@ class Replay:
 
     def _guess(self, look: Look) -> Guess:
         follower = self._followers.get(look.slot)
-        return Guess([], []) if follower is None else follower.guess(look.tokens, look.most)
+        return NOTHING if follower is None else follower.guess(look.tokens, look.most)
 
 
 class _Follower:
@@ -54,38 +54,33 @@ class _Follower:
         self.expected = expected
         self.listed: list[int] = expected.tolist()
         self.num_prompt = num_prompt
-        self._restart()
-
-    def _restart(self) -> None:
-        self.num_seen = self.num_prompt  # of the history
+        self.num_seen = num_prompt  # of the history
         self.next = 0  # the expected token that is likely to come
         self.matched = _LONGEST_MATCH  # tokens before it that are known to match; a beginning is as good as a match
         self.differing = 0  # tokens since the last one that was as expected
-        self.parted = 0  # the expected token in whose place the first of them came
+        self.parted = 0  # the expected token instead of which the first of them came
         self.trust = 0.9  # the share of expected tokens that came, of late
 
     def guess(self, tokens: numpy.ndarray, most: int) -> Guess:
-        if len(tokens) < self.num_seen:
-            self._restart()
         self._follow(tokens)
         drafts = self.listed[self.next : self.next + most]
         likelihoods = [self.trust] * len(drafts)
-        for place in range(min(len(drafts), len(_AFTER_MATCH) - self.matched)):
-            likelihoods[place] *= _AFTER_MATCH[self.matched + place]
+        for index in range(min(len(drafts), len(_AFTER_MATCH) - self.matched)):
+            likelihoods[index] *= _AFTER_MATCH[self.matched + index]
         whole = accumulate(likelihoods, mul)
-        count = next((place for place, chance in enumerate(whole) if chance < _LEAST), len(drafts))
+        count = next((index for index, chance in enumerate(whole) if chance < _LEAST), len(drafts))
         return Guess(drafts[:count], likelihoods[:count])
 
     def _follow(self, tokens: numpy.ndarray) -> None:
-        for place, token in enumerate(tokens[self.num_seen :].tolist(), start=self.num_seen + 1):
+        for end, token in enumerate(tokens[self.num_seen :].tolist(), start=self.num_seen + 1):
             if self.next < len(self.listed) and self.listed[self.next] == token:
                 self.next += 1
                 self.matched = min(self.matched + 1, _LONGEST_MATCH)
                 self.differing = 0
                 self.trust += 0.1 * (1 - self.trust)
             else:
-                self._find(tokens[max(self.num_prompt, place - _LONGEST_MATCH) : place])
-        self.num_seen = max(self.num_seen, len(tokens))
+                self._find(tokens[max(self.num_prompt, end - _LONGEST_MATCH) : end])
+        self.num_seen = len(tokens)
 
     def _find(self, last: numpy.ndarray) -> None:
         """Go on after the longest match of the last answered tokens, and of several after the nearest one."""
