@@ -84,7 +84,14 @@ class Scheduler:
         self.speculation: list[Speculation] = []  # one, if rows may have drafts
         if limits.rooms is not None:
             self.plain.speculation = Speculation(
-                limits.rooms, self.cache, self.counters, self.running, self.waiting, self.publisher, self.preemption
+                limits,
+                limits.rooms,
+                self.cache,
+                self.counters,
+                self.running,
+                self.waiting,
+                self.publisher,
+                self.preemption,
             )
             self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)

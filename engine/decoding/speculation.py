@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from ...protocol.layer_groups import SpareStates
 from ...protocol.messages import StepResult
 from ...protocol.wire import column, values
-from ..admission.limits import Rooms
+from ..admission.limits import Limits, Rooms
 from ..admission.queue import WaitingQueue
 from ..counters import Counters
 from ..grammar.constraint import Constraint
@@ -38,6 +38,7 @@ _SHARE_BESIDE_PROMPTS = 16  # of a step's tokens one in so many is for drafts
 class Speculation(Participant):
     def __init__(
         self,
+        limits: Limits,
         rooms: Rooms,
         cache: Cache,
         counters: Counters,
@@ -46,6 +47,8 @@ class Speculation(Participant):
         publisher: Publisher,
         preemption: Preemption,
     ) -> None:
+        # What isn't split may need all of a step: such prompts, and the rows of a picture that see one another.
+        self._are_prompts_split = limits.enable_chunked_prefill and not limits.encoder.has_whole_spans
         self._rooms = rooms
         self._cache = cache
         self._counters = counters
@@ -60,7 +63,7 @@ class Speculation(Participant):
             return
         left = budget + len(step.rows) - sum(step.num_tokens)  # without what grammars force
         if self._waiting or self._running.prefilling:
-            left //= _SHARE_BESIDE_PROMPTS
+            left = left // _SHARE_BESIDE_PROMPTS if self._are_prompts_split else 0
         each = min(self._rooms.each, min(self._rooms.all, left) // len(step.rows))
         if each < self._rooms.least:
             return

@@ -1,14 +1,20 @@
 """What rows with drafts cost others: nothing that they would have without."""
 
 from builders.cases import for_each
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import Harness, answer, medium, prompt
 
 from penstock.engine.admission.limits import Rooms
 from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import FailedRow, Prompt
 from penstock.protocol.wire import column, values
 
 ROOMS = Rooms(9, 64)
+# Rows of a picture see one another, so that they are computed in one step.
+WHOLE_SPANS = MediaPlan(
+    num_rows=200, row_bytes=1, num_layers=1, most_patches=100_000, most_of_frame=100_000, num_full_layers=0,
+    patch_keys=1, has_whole_spans=True,
+)  # fmt: skip
 
 
 def requests(count: int, max_tokens: int = 60) -> list[Prompt]:
@@ -31,6 +37,17 @@ def test_a_sequence_alone_in_its_window_never_gives_way_to_its_own_drafts(num_bl
     check(harness, asked)
     counters = harness.scheduler.counters
     assert counters.preemptions == 0 and counters.accepted_tokens > 0
+
+
+@for_each("kind", [{"enable_chunked_prefill": False}, {"media": WHOLE_SPANS}])
+def test_what_needs_a_whole_step_gets_one_beside_an_answer_with_drafts(kind):
+    harness = Harness(rooms=ROOMS, num_blocks=128, max_num_seqs=2, max_num_batched_tokens=100, **kind)
+    [first] = requests(1, max_tokens=100)
+    harness.add(first).step(5)
+    shown = [medium(1, (1, 95))] if "media" in kind else []
+    harness.add(second := prompt(1, [5] * 97, media=shown, max_tokens=2)).step(4)
+    assert harness.ended(1) is not None and harness.ended(0) is None
+    check(harness.run(), [first, second])
 
 
 @for_each("drafts", range(4))
