@@ -156,8 +156,8 @@ class LLM(HelpfulNames):
     ) -> "JobResult":
         """Answer each line of a file, as `penstock batch` does: after any interruption the same call continues.
 
-        `replay` is the output of an earlier run, whose answers are drafts of this one's: it makes them sooner, not
-        otherwise.
+        `replay` is the output of an earlier run, whose answers are drafts of this one's: the answers are the same, and
+        come sooner.
         """
         from .jobs.call import answer_file  # few scripts need it
 

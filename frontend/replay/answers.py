@@ -1,8 +1,8 @@
-"""Reads an answer of an earlier run from its line: by which keys it is found, and what its samples have said.
+"""Reads an answer of an earlier run from its line: the keys that find it, and what its samples have said.
 
-A line has the answer in one of the forms that the commands and the server write: the record of a prompt with its
-outputs, `RequestOutput.to_dict`, a line of OpenAI's output files, or the bare body of one. Tokens are taken from the
-line, its receipt or the journal's record. Without any, there is only text.
+The line has one of the forms that the commands and the server write: the record of a prompt with its outputs,
+`RequestOutput.to_dict`, a line of OpenAI's output files, or the bare body of one. Tokens are taken from the line, its
+receipt or the journal's record. If none of them has tokens, there is only text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from ...protocol.errors import RequestError
 from ...protocol.wire import column, values
 from ..requests.receipt import SEPARATOR, Receipt
 
-# What a sample has said: its token ids, or the pieces of its text, of which a piece's tokens are not known.
+# What a sample has said: its token ids, or the pieces of its text if their tokens aren't known.
 Spoken = list[int] | list[str]
 
 _DECODER = msgspec.json.Decoder()
@@ -24,7 +24,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 class EarlierAnswer:
-    """An answer in its line; what it has is read when it is asked for."""
+    """An answer in its line, which is read only as far as it is asked for."""
 
     __slots__ = ("_body", "_line", "_packed")
 
@@ -35,7 +35,7 @@ class EarlierAnswer:
 
     @classmethod
     def of(cls, line: bytes, packed: Sequence[bytes] = ()) -> "EarlierAnswer | None":
-        """None if the line is damaged, or has no answer."""
+        """Read a line; None if it is damaged, or has no answer."""
         try:
             found = _DECODER.decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -48,7 +48,7 @@ class EarlierAnswer:
 
     @property
     def name(self) -> str | None:
-        """By which its line is known in the input."""
+        """The name of its line in the input."""
         name = self._line.get("custom_id", self._line.get("id") if "outputs" in self._line else None)
         return None if name is None else str(name)
 
@@ -65,7 +65,7 @@ class EarlierAnswer:
         )
 
     def samples(self) -> list[Spoken]:
-        """What each sample has said."""
+        """Return what each sample has said."""
         if self._packed:
             return [list(values(packed)) for packed in self._packed]
         if receipts := self._receipts():
@@ -89,8 +89,8 @@ def key_of_name(name: str) -> int:
 def keys_of_prompt(
     text: str | None = None, token_ids: Sequence[int] | None = None, messages: Sequence[Any] = ()
 ) -> set[int]:
-    """The keys of a prompt. That of a conversation doesn't depend on its system prompt; that of a single question is
-    the one of its text."""
+    """Return the keys of a prompt. The key of a conversation doesn't depend on its system prompt, and that of a single
+    question is the key of its text."""
     keys = set()
     if text is not None:
         keys.add(_key(b"text", text.encode(errors="surrogatepass")))
@@ -106,7 +106,7 @@ def keys_of_prompt(
 
 
 def _turns(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """The role and the text of each message that isn't the system's."""
+    """Yield the role and the text of each message, without system messages."""
     for message in messages:
         role = _mapping(message).get("role")
         if role not in ("system", "developer"):
@@ -114,7 +114,7 @@ def _turns(messages: Sequence[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(content: Any) -> str:
-    """The text of a message; of its parts, of those that are text."""
+    """Join the text of a message's parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list | tuple) else []
@@ -130,7 +130,7 @@ def _key(kind: bytes, content: bytes) -> int:
 
 
 def _samples_of(body: Mapping[str, Any]) -> list[Any]:
-    """The samples of a record, or of a body of one of the server's endpoints; a response has one."""
+    """Find the samples in a record, or in a body of one of the server's endpoints; a response has one."""
     for name in ("outputs", "choices"):
         if isinstance(samples := body.get(name), list):
             return samples
@@ -150,7 +150,7 @@ def _spoken(sample: Mapping[str, Any]) -> Spoken:
 
 
 def _parts(sample: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The parts of a sample that may have text, in the order in which they were said."""
+    """List the parts of a sample that may have text, in the order in which they were said."""
     items = sample.get("items")
     if isinstance(items, list):
         return [part for item in map(_mapping, items) for part in (item, *_mappings(item.get("content")))]

@@ -1,7 +1,7 @@
 """The files of an earlier run: a job's journal, or the lines of its output or of any other file of answers.
 
-Answers are read one by one, and again where they were found. Packed lines and tables are unpacked for that into a file
-without a name in the folder for temporary files.
+All answers are read once to index them, and one of them again when a prompt needs it. Packed lines and tables are
+unpacked for that into a file without a name in the folder for temporary files.
 """
 
 import gzip
@@ -44,8 +44,8 @@ class EarlierRun(Protocol):
 
 
 def opened(path: Path) -> EarlierRun:
-    """The journal if the file is one, or if it is an output whose journal has as many answers; raises if the file
-    can't be read."""
+    """Open the journal if the file is one, or if it is an output whose journal has as many answers; otherwise the file.
+    Raises if it can't be read."""
     journal = path if path.suffix == _JOURNAL else path.with_name(path.name + _JOURNAL)
     if journal == path or _num_answers(journal) >= max(1, _num_lines(path)):
         _require_file(journal)
@@ -117,7 +117,7 @@ def _require_file(path: Path) -> None:
 
 
 def _num_answers(journal: Path) -> int:
-    """The rows that a journal has an answer of; 0 if it can't be read to its end."""
+    """Count the rows that a journal has answers to; 0 if it can't be read to its end."""
     rows, count = Bits(), 0
     try:
         for found in read_journal(journal):
@@ -130,7 +130,7 @@ def _num_answers(journal: Path) -> int:
 
 
 def _num_lines(path: Path) -> int:
-    """The lines of a file that are easily counted."""
+    """Count the lines of a file; 0 if it is packed or isn't there."""
     if is_packed(path) or not path.is_file():
         return 0
     with open(path, "rb") as file:
@@ -138,7 +138,7 @@ def _num_lines(path: Path) -> int:
 
 
 def _unpacked(path: Path) -> BinaryIO:
-    """All lines of a packed file that can be read, in a file that is gone once it is closed."""
+    """Unpack the lines that can be read into a file that is gone once it is closed."""
     file: BinaryIO = tempfile.TemporaryFile()
     try:
         with open(path, "rb") as raw, suppress(EOFError, zlib.error, gzip.BadGzipFile):

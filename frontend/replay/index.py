@@ -1,7 +1,7 @@
-"""Finds the answers of an earlier run by their keys, in 8 bytes for each answer and for each key.
+"""Finds the answers of an earlier run by their keys, with 8 bytes for each answer and 8 for each key.
 
-A key is a hash of a name or of a prompt. Its upper half is kept together with the answer's number, so a few wrong
-answers are found among the right ones: whoever has read an answer compares its whole keys.
+A key is a hash of a name or of a prompt. Only its upper half is kept, together with the answer's number. So a wrong
+answer is found now and then, and whoever reads an answer compares its whole keys.
 """
 
 from array import array
@@ -39,15 +39,15 @@ class AnswerIndex:
         self._sorted.sort()  # without a copy
 
     def offset(self, number: int) -> int | None:
-        """Where the answer with this number is."""
+        """Return where the answer with this number is; None if there is none."""
         return self._offsets[number] - 1 if number < len(self._offsets) and self._offsets[number] else None
 
     def offsets(self) -> Iterable[int]:
-        """Where the answers are, in the order of their numbers."""
+        """Return where the answers are, in the order of their numbers."""
         return (offset - 1 for offset in self._offsets if offset)
 
     def find(self, key: int, number: int | None = None) -> list[int]:
-        """Where the first answers with this key are. If the one with this number is among them, it comes first."""
+        """Return where the first answers with this key are. If the one with this number has the key, it comes first."""
         start = key & ~_LOWER_HALF
         first, end = self._at(start), self._at(start | _LOWER_HALF, is_after=True)
         # Of a prompt that was asked a million times, only the beginning is looked at.

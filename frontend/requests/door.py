@@ -241,7 +241,7 @@ def _may_close(guide: CallGuide, params: SamplingParams) -> bool:
 
 
 def _expected(prompt: Prompt, parsed: ParsedPrompt, prediction: bytes, vocab_size: int) -> list[bytes]:
-    """What each sample is expected to say. An earlier answer goes before a prediction; a beam search has no drafts."""
+    """Return what each sample is expected to say: an earlier answer, else the prediction; nothing for a beam search."""
     if prompt.beams is not None or not (parsed.expected or prediction):
         return []
     most, num_samples = prompt.params.max_tokens or 0, prompt.params.n
@@ -251,7 +251,7 @@ def _expected(prompt: Prompt, parsed: ParsedPrompt, prediction: bytes, vocab_siz
 
 
 def _usable(packed: bytes, most: int, vocab_size: int) -> bytes:
-    """The first expected tokens, at most so many, up to one that isn't in the vocabulary."""
+    """Cut expected tokens at the most that the answer may have, and before one that isn't in the vocabulary."""
     tokens = values(packed[: 4 * min(most, len(packed) // 4)])
     end = next((place for place, token in enumerate(tokens) if not 0 <= token < vocab_size), len(tokens))
     return packed[: 4 * end]

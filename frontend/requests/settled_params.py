@@ -81,7 +81,7 @@ class ParamsSettler:
         )
 
     def _predicted(self, params: SamplingParams) -> bytes:
-        """The prediction's tokens; none if nothing is drafted."""
+        """Tokenize the prediction; nothing if no tokens are drafted."""
         if not params.prediction:
             return b""
         length, most = len(params.prediction), most_characters(self._config, self._plan)
@@ -125,7 +125,7 @@ class ParamsSettler:
 
 
 def most_characters(config: EngineConfig, plan: MemoryPlan) -> int:
-    """The most characters that a prompt, or the prediction of an answer, may have."""
+    """Return the most characters that a prompt, or the prediction of an answer, may have."""
     return config.limit_prompt_chars or 16 * plan.max_model_len
 
 

@@ -78,7 +78,7 @@ def test_usage_has_the_counts_of_drafts_only_for_a_request_with_a_prediction():
     for prompt in range(2):
         tally.add(prompt, RequestOutput("", None, [1], Samples([answer]), metrics=metrics))
     assert tally.usage.completion_tokens_details is msgspec.UNSET
-    tally.tells_of_drafts = True
+    tally.reports_drafts = True
     assert tally.usage.completion_tokens_details == CompletionDetails(
         accepted_prediction_tokens=4, rejected_prediction_tokens=6
     )

@@ -2,7 +2,7 @@
 same bits."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,37 +34,42 @@ def told(outputs: Iterable[RequestOutput]) -> list[list[int]]:
     return [answer.token_ids for output in outputs for answer in output.outputs]
 
 
-def accepted(outputs: Iterable[RequestOutput]) -> list[float]:
-    """The share of drafts that were right; 0 if there were none."""
-    metrics = [output.metrics for output in outputs if output.metrics]
-    return [each.num_accepted_tokens / max(1, each.num_draft_tokens) for each in metrics]
+def accepted(outputs: Iterable[RequestOutput]) -> list[int]:
+    return [output.metrics.num_accepted_tokens for output in outputs if output.metrics]
 
 
-def test_a_job_with_an_earlier_one_has_its_drafts_and_the_bytes_of_a_job_without(pocket_llm, tmp_path):
+@pytest.fixture(scope="module")
+def plain() -> Iterator[LLM]:
+    """A model that drafts nothing."""
+    with LLM("pocket", **OPTIONS, speculative_config=False) as llm:
+        yield llm
+
+
+def test_a_job_with_an_earlier_one_has_its_drafts_and_the_bytes_of_a_job_without(plain, tmp_path):
     source, last, edited, new = (tmp_path / f"{name}.jsonl" for name in ("in", "last", "edited", "new"))
     write_lines(source, set())
-    pocket_llm.batch(source, last, PARAMS, use_tqdm=False)
+    plain.batch(source, last, PARAMS, use_tqdm=False)
     write_lines(source, {3, 8})
-    pocket_llm.batch(source, new, PARAMS, use_tqdm=False)
+    plain.batch(source, new, PARAMS, use_tqdm=False)
     with LLM("pocket", **OPTIONS, speculative_config={"method": "replay", "file": last}) as llm:
         llm.batch(source, edited, PARAMS, use_tqdm=False)  # with the model's own
         stats, state = llm.stats(), JobFiles.of(edited).state()
-        assert 0.5 < stats.acceptance < 1
+        # Of 18 samples with 40 tokens, 15 are asked as before. Without the earlier run, 274 are accepted.
+        assert stats.accepted_tokens > 500 and 0.7 < stats.acceptance < 1
         assert (state.num_draft_tokens, state.num_accepted_tokens) == (stats.draft_tokens, stats.accepted_tokens)
         assert "% accepted)" in ledger(state)
     assert edited.read_bytes() == new.read_bytes() != last.read_bytes()
 
 
-def test_calls_find_their_prompts_answers_in_the_lines_that_outputs_were_written_to(pocket_llm, tmp_path):
+def test_calls_find_their_prompts_answers_in_the_lines_that_outputs_were_written_to(plain, tmp_path):
     texts, talks = [f"Count from {number}:" for number in range(4)], [question(number) for number in range(4)]
-    first = [*pocket_llm.generate(texts, PARAMS, use_tqdm=False), *pocket_llm.chat(talks, PARAMS, use_tqdm=False)]
+    first = [*plain.generate(texts, PARAMS, use_tqdm=False), *plain.chat(talks, PARAMS, use_tqdm=False)]
     last = tmp_path / "last.jsonl"
     last.write_text("".join(output.to_json() + "\n" for output in first))
     with LLM("pocket", **OPTIONS, speculative_config={"method": "replay", "file": last}) as llm:
+        *_, streamed = llm.stream(talks[1], PARAMS)  # first: answers that are finished are drafts, too
         again = [*llm.generate(texts, PARAMS, use_tqdm=False), *llm.chat(talks, PARAMS, use_tqdm=False)]
-        assert told(again) == told(first) and min(accepted(again)) > 0.9
-        *_, streamed = llm.stream(talks[1], PARAMS)
-        assert accepted([streamed])[0] > 0.9
+        assert told(again) == told(first) and min(accepted([streamed, *again])) > 30
         assert llm.generate("Something else", PARAMS, use_tqdm=False)[0].error_code == 200
 
 

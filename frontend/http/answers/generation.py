@@ -34,7 +34,7 @@ class Tally:
     """Tokens of a request so far. A prompt counts once, however many samples it has."""
 
     def __init__(self) -> None:
-        self.tells_of_drafts = False  # how many there are is chance, unless the request has a prediction
+        self.reports_drafts = False  # how many there are is chance, unless the request has a prediction
         self._prompts: dict[int, tuple[int, PromptDetails]] = {}  # tokens, and their details
         self.completion_tokens = 0
         self._draft_tokens = self._accepted_tokens = 0
@@ -80,7 +80,7 @@ class Tally:
     @property
     def _completion_details(self) -> CompletionDetails | UnsetType:
         accepted, rejected = self._accepted_tokens, self._draft_tokens - self._accepted_tokens
-        if not (self.tells_of_drafts and self._draft_tokens):
+        if not (self.reports_drafts and self._draft_tokens):
             return UNSET
         return CompletionDetails(accepted_prediction_tokens=accepted, rejected_prediction_tokens=rejected)
 
@@ -106,7 +106,7 @@ class Generation:
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self) -> None:
-        self.tally.tells_of_drafts = self.params.prediction is not None
+        self.tally.reports_drafts = self.params.prediction is not None
 
 
 async def pieces(generation: Generation, *, is_streamed: bool) -> AsyncGenerator[AnswerPiece]:

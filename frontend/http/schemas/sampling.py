@@ -168,8 +168,8 @@ class PromptDetails(msgspec.Struct, kw_only=True):
 
 
 class CompletionDetails(msgspec.Struct, kw_only=True):
-    """How many drafts came true, in a request with a `prediction`; the server may have found some of them itself. Only
-    accepted ones are part of the answer, and of `completion_tokens`."""
+    """How many drafts of a request with a `prediction` were accepted; the server may have found some of them itself.
+    Only accepted ones are part of the answer, and of `completion_tokens`."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int

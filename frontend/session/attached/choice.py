@@ -91,7 +91,7 @@ def _attached(connection: DaemonConnection, config: EngineConfig, options: dict[
 
 
 def _is_own(name: str, value: Any) -> bool:
-    """Whether an option concerns this client alone, as a run does whose answers it replays."""
+    """Whether an option concerns this client alone, such as a run to replay."""
     return name in _OWN or (isinstance(value, Speculation) and value.method == "replay")
 
 
