@@ -103,7 +103,7 @@ def test_no_number_of_drafts_would_give_more_tokens_for_its_cost(chances, times)
     count = sum(map(len, drafts))
     assert all(found == each.tokens[: len(found)] for found, each in zip(drafts, candidates))
     assert rates[count] >= max(rates) - 1e-9 or (not count and max(rates) <= rates[0] * 1.03)
-    assert costs == sorted(costs)
+    assert all(later >= earlier * (1 - 1e-9) for earlier, later in itertools.pairwise(costs))
 
 
 @for_each("num_rows", [1, 16])

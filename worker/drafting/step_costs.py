@@ -15,13 +15,16 @@ import numpy
 _TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 # Before anything is known: what steps of a 0.6B model cost on a CPU (docs/benchmarks.md), and beyond it in proportion.
 _COSTS = (1.0, 1.03, 1.1, 1.3, 1.7, 2.6, 5.0, 9.5, 18.5, 36.5)
+# Rates of learning from a step that was quicker than thought, and from a slower one. Other work on the machine makes
+# steps slower and never quicker, so the quick ones say what a step costs.
+_CURVE_RATES = (0.2, 0.03)
+_SHAPE_RATES = (0.05, 0.01)
+_FIRST_RATES = (0.7, 0.35)
 _KNOWN = 4.0  # steps after which a number of tokens is known
 _MEMORY, _SHORT_MEMORY = 0.999, 0.998  # of a number's steps with each further step: of a known one, and of others
-_CURVE_RATE = 0.15
-_SHAPE_RATE = 0.02
-# In logarithms, at a known number and at others: a step that took ten times as long says little about its tokens. Were
-# it believed, nothing of that length would be tried again.
-_SURPRISE_AT_MOST, _FIRST_SURPRISE_AT_MOST = 0.3, 1.2
+# In logarithms: a step that took ten times as long says little about its tokens. Were it believed, nothing of that
+# length would be tried again.
+_SURPRISE_AT_MOST = 1.2
 
 
 class StepCosts:
@@ -71,17 +74,18 @@ class _Curve:
 
     def learn(self, num_tokens: int, seconds: float) -> None:
         surprise = log(seconds / self.costs(num_tokens, num_tokens)[0])
-        usual = _within(_SURPRISE_AT_MOST, surprise)
         if any(self._seen):
-            surprise = _within(_FIRST_SURPRISE_AT_MOST, surprise)
+            surprise = _within(_SURPRISE_AT_MOST, surprise)
+        is_slow = surprise > 0
         self._seen = [seen * (_MEMORY if seen >= _KNOWN else _SHORT_MEMORY) for seen in self._seen]
         left, share = _between(num_tokens)
         for knot, part in ((left, 1 - share), (left + 1, share)):
             seen = self._seen[knot]
-            self._factors[knot] += part * (_SHAPE_RATE * usual if seen >= _KNOWN else surprise / (1 + seen))
+            rate = _SHAPE_RATES[is_slow] if seen >= _KNOWN else max(_FIRST_RATES[is_slow], float(seen < 0.5))
+            self._factors[knot] += part * rate * surprise
             self._seen[knot] += part
         if min(self._seen[left], self._seen[left + 1] if share else _KNOWN) >= _KNOWN:
-            self._factors = [factor + _CURVE_RATE * usual for factor in self._factors]
+            self._factors = [factor + _CURVE_RATES[is_slow] * surprise for factor in self._factors]
         self._fill_in()
 
     def _fill_in(self) -> None:
