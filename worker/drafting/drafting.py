@@ -32,6 +32,9 @@ class Follower(Protocol):
     def launch(self, plan: StepPlan, drafts: StepDrafts | None) -> None:
         """Take in that the step is computed next, with these drafts."""
 
+    def learn(self, seconds: float) -> None:
+        """A step took so long in which each row computed one token, and drafts."""
+
 
 class Drafting:
     def __init__(
@@ -80,6 +83,8 @@ class Drafting:
         num_rows = len(plan.slots) // len(_ONE)
         if self._drafter is None or not plan.rooms or plan.num_tokens != _ONE * num_rows or plan.layered:
             return
+        if self._follower is not None:
+            self._follower.learn(result.forward_time)
         self._drafter.learn(num_rows, num_rows + sum(values(result.num_drafted)), result.forward_time)
 
     def _follow(self, drafter: Drafter, plan: StepPlan) -> None:

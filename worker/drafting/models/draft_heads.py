@@ -67,7 +67,11 @@ class DraftHeads(DraftModel):
         self._rows = (slots, numpy.array(starts, numpy.int64), counts) if len(slots) else None
 
     def guess(self, looks: list[Look]) -> list[Guess]:
-        rooms = {look.slot: room for look in looks if (room := self._room(look)) > 0 and look.slot in self._first}
+        rooms = {
+            look.slot: room
+            for look in looks
+            if (room := self._room(look, self._most or 1)) > 0 and look.slot in self._first
+        }
         drafts = {slot: [self._first[slot]] for slot in rooms}
         slots = [slot for slot in rooms if rooms[slot] > 1]
         while slots:

@@ -11,6 +11,7 @@ before: then it guesses from keys that aren't there yet, which costs a draft and
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy
 from msgspec.structs import replace
@@ -27,7 +28,10 @@ from ...steps.step_rows import Ints
 from ...steps.step_rows import column as read_column
 from ..proposer import NOTHING, Guess, Look
 
-_DRAFTS = 4  # where no number is given
+# Where no number of drafts is given.
+_DRAFTS = 8  # at most
+_ACCEPTANCE = 0.7  # before any is known
+_RATE = 0.03  # at which acceptance and times are learned
 
 
 class DraftModel:
@@ -49,7 +53,9 @@ class DraftModel:
         self._groups = groups
         self._followed = followed
         self._context = context
-        self._most = most or _DRAFTS
+        self._most = most
+        self._acceptance = _ACCEPTANCE  # the share of drafts that were right, of those whose turn came
+        self._seconds: dict[str, float] = {}  # of a step, of the followed model and of this one
         self._guesses: dict[int, tuple[int, list[int]]] = {}  # by slot, since it was last settled: position and drafts
 
     def follow(self, plan: StepPlan) -> None:
@@ -60,6 +66,10 @@ class DraftModel:
 
     def launch(self, plan: StepPlan, drafts: StepDrafts | None) -> None:
         """Do nothing: what a step computes can be read later."""
+
+    def learn(self, seconds: float) -> None:
+        """Take in how long a step of the followed model took."""
+        self._learn_time("followed", seconds)
 
     def _take_in(self, plan: StepPlan) -> None:
         freed = [slot for slot in values(plan.freed) if self._table.is_taken[slot]]
@@ -77,7 +87,8 @@ class DraftModel:
         """Do nothing, likewise."""
 
     def guess(self, looks: list[Look]) -> list[Guess]:
-        rooms = {look.slot: room for look in looks if (room := self._room(look)) > 0}
+        most = self._most or self._worth()
+        rooms = {look.slot: room for look in looks if (room := self._room(look, most)) > 0}
         slots = list(rooms)
         drafts: dict[int, list[int]] = {slot: [] for slot in slots}
         for slot in slots:
@@ -91,15 +102,30 @@ class DraftModel:
         found = (drafts.get(look.slot, []) for look in looks)
         return [Guess(tokens, [1.0] * len(tokens)) if tokens else NOTHING for tokens in found]
 
-    def _room(self, look: Look) -> int:
+    def _room(self, look: Look, most: int) -> int:
         if not self._table.is_taken[look.slot]:
             return 0
-        return min(look.most, self._most, self._context - len(look.tokens))
+        return min(look.most, most, self._context - len(look.tokens))
+
+    def _worth(self) -> int:
+        """How many drafts a step give the most tokens in their time; one at least, to learn from."""
+        if len(self._seconds) < 2:
+            return 1
+        cost = self._seconds["own"] / self._seconds["followed"]
+        # With k drafts a step gives 1 + a + a² + … + aᵏ tokens, where a is the acceptance.
+        tokens = accumulate(self._acceptance**number for number in range(_DRAFTS + 1))
+        rates = [each / (1 + cost * number) for number, each in enumerate(tokens)]
+        return max(1, rates.index(max(rates)))
+
+    def _learn_time(self, name: str, seconds: float) -> None:
+        before = self._seconds.get(name, seconds)
+        self._seconds[name] = before + _RATE * (seconds - before)
 
     def _drawn(self, slots: list[int]) -> list[tuple[int, int]]:
         """Compute these slots' tokens, and return the next one of each that has any."""
         counts = self._table.num_tokens[slots] - self._table.num_computed[slots]
         result = self._compute(self._plan(slots, counts))
+        self._learn_time("own", result.forward_time)
         rows = (slot for slot, count in zip(slots, values(result.num_sampled)) if count)
         return list(zip(rows, values(result.sampled)))
 
@@ -123,6 +149,8 @@ class DraftModel:
         came = self._followed.device.host_copy(self._followed.histories[slot, start:end])()
         is_wrong = came != drafts[: len(came)]
         right = int(is_wrong.argmax()) if is_wrong.any() else len(came)
+        for place in range(min(right + 1, len(came))):
+            self._acceptance += _RATE * ((place < right) - self._acceptance)
         # The last known token is computed again if need be, for what is drawn after it.
         last = self._followed.num_tokens[slot] - 1
         self._table.num_computed[slot] = min(self._table.num_computed[slot], start + right, last)
