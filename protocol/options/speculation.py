@@ -93,7 +93,7 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         int | None, described("maximum finished answers to draft from; None: what memory holds", _STORED)
     ] = None
     suffix_decoding_max_spec_factor: Annotated[
-        float | None, described("maximum drafts per matching token; None: any number", FINITE)
+        float | None, described("maximum drafts per matching token; None: any number that pays, or 1.0", FINITE)
     ] = None
     suffix_decoding_min_token_prob: Annotated[
         float, described("minimum share of a draft among what followed before", between(0, 1))

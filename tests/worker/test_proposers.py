@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.protocol.messages import NewSlot, SamplingParams
+from penstock.protocol.options.speculation import Speculation
+from penstock.worker.drafting.methods import drafter_of
 from penstock.worker.drafting.ngram import Ngram
 from penstock.worker.drafting.proposer import Guess, Look, Proposer
 from penstock.worker.drafting.replay import Replay
@@ -81,6 +83,17 @@ def test_a_guess_is_bounded_by_the_length_of_the_match():
     assert guess(entered(Suffix(max_spec_factor=0.5)), text, most=15).tokens == [60, 61, 62, 63, 64]
     assert guess(entered(Suffix(max_tree_depth=12)), text, most=15).tokens == [60, 61]
     assert guess(entered(Suffix(max_tree_depth=5)), text, most=15).tokens == []
+
+
+@for_each("config, most", [
+    ({"method": "auto"}, 15), ({"method": "auto", "num_speculative_tokens": 31}, 15), ({"method": "suffix"}, 10),
+    ({"method": "auto", "suffix_decoding_max_spec_factor": 0.5}, 5),
+    ({"method": "suffix", "suffix_decoding_max_spec_factor": 1e300}, 15),
+])  # fmt: skip
+def test_drafts_are_bounded_by_the_match_where_all_are_checked_or_a_bound_is_given(config, most):
+    text = [*range(100), *range(50, 60)]
+    _, suffix = drafter_of(Speculation(**config)).proposers
+    assert guess(entered(suffix), text, most=15).tokens == list(range(60, 60 + most))
 
 
 def test_a_repeated_stretch_is_guessed_to_go_on():

@@ -6,6 +6,8 @@ Between them is the proposer by tokens alone that the method has in the table.
 
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from ...protocol.errors import ConfigError
 from ...protocol.options.speculation import Speculation
 from .drafter import Drafter
@@ -20,11 +22,12 @@ def drafter_of(speculation: Speculation | None, model: Proposer | None = None) -
     speculation = speculation or Speculation(method="auto")
     if (by_tokens := _BY_TOKENS.get(speculation.method)) is None:
         raise ConfigError(f'speculative_config: method {speculation.method} is not supported yet. Use "suffix".')
-    proposers: list[Proposer] = [Replay(), by_tokens(speculation)]
-    if model is None:
-        return Drafter(proposers, drafts_always=speculation.method != "auto")
     # Unless their number is given, a model's drafts are checked where they pay.
-    return Drafter([*proposers, model], drafts_always=speculation.num_speculative_tokens is not None)
+    drafts_always = speculation.method != "auto" if model is None else speculation.num_speculative_tokens is not None
+    if drafts_always and speculation.suffix_decoding_max_spec_factor is None:
+        # vLLM's default. Where drafts have to pay, their cost is the bound.
+        speculation = replace(speculation, suffix_decoding_max_spec_factor=1.0)
+    return Drafter([Replay(), by_tokens(speculation), *([] if model is None else [model])], drafts_always)
 
 
 def _suffix(speculation: Speculation) -> Proposer:
