@@ -19,7 +19,7 @@ from .proposer import NOTHING, Guess, Look
 
 _LEAD = 16  # tokens before an answer that are kept with it, so that its beginning is found as well
 _SURE = 3  # matches of the greatest length in the own text, at which others' answers aren't searched
-# Tokens that a step waits for while texts are read. All looks share them evenly, but for what a step may have added.
+# Tokens that a step waits for while texts are read. All looks share them evenly, but each reads what a step may add.
 _READ_AT_MOST, _SHARE_AT_LEAST = 4_096, 32
 _TEXT_AT_MOST = 32_768  # tokens at the end of a history that are read
 _FURTHER_AT_MOST = 4_096  # tokens that come after these before the end is read anew
@@ -53,9 +53,9 @@ class Suffix:
         self._texts[slot] = _Text(new.store, num_entered, num_entered)
 
     def leave(self, slot: int, tokens: numpy.ndarray) -> None:
-        text = self._texts.pop(slot, None)
+        text = self._texts.pop(slot)
         # What a sequence brings along was kept when it left before, or is its prompt.
-        if self._answers is not None and text is not None and text.store and len(tokens) > text.num_entered:
+        if self._answers is not None and text.store and len(tokens) > text.num_entered:
             self._answers.add(text.store, tokens[max(0, text.num_entered - _LEAD) :])
 
     def guess(self, looks: list[Look]) -> list[Guess]:
