@@ -35,6 +35,8 @@ Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
 
+# Hardly any text has as many on average: a longer one has more tokens than are counted for it.
+CHARACTERS_PER_TOKEN = 16
 _MISSING: Any = object()
 NO_SIGHT = "This model sees no pictures and no videos: a prompt for it is text."
 

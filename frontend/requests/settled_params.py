@@ -18,6 +18,7 @@ from ..parsing import Parsing, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
 from .door_checks import CHECKS, check_logprobs
+from .prompts import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
@@ -81,15 +82,15 @@ class ParamsSettler:
         )
 
     def _predicted(self, params: SamplingParams) -> bytes:
-        """Tokenize the prediction; nothing if no tokens are drafted."""
-        if not params.prediction:
+        """Tokenize as much of the prediction as the answer may have; nothing if no tokens are drafted."""
+        if not params.prediction or not self._config.drafts:
             return b""
-        length, most = len(params.prediction), most_characters(self._config, self._plan)
-        if length > most:
-            raise LimitError(
-                f"prediction has {length:,} characters, and the limit is {most:,} (option limit_prompt_chars)."
-            )
-        return column(self.spelled(params.prediction)) if self._config.drafts else b""
+        most = min(params.max_tokens or self._plan.max_model_len, self._plan.max_model_len)
+        length = min(CHARACTERS_PER_TOKEN * most, most_characters(self._config, self._plan))
+        try:
+            return column(self.spelled(params.prediction[:length])[:most])
+        except RequestError:  # it can't be tokenized
+            return b""
 
     def spelled(self, text: str) -> list[int]:
         """A text in the model's tokens; empty if the tokenizer has some that the model lacks, and so never writes."""
@@ -125,8 +126,8 @@ class ParamsSettler:
 
 
 def most_characters(config: EngineConfig, plan: MemoryPlan) -> int:
-    """Return the most characters that a prompt, or the prediction of an answer, may have."""
-    return config.limit_prompt_chars or 16 * plan.max_model_len
+    """Return the most characters that a prompt may have."""
+    return config.limit_prompt_chars or CHARACTERS_PER_TOKEN * plan.max_model_len
 
 
 def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | None:

@@ -129,13 +129,20 @@ def test_a_prediction_is_sent_as_tokens_for_each_sample_and_changes_nothing_else
     assert asked(door, prediction=written, max_tokens=3).prompt.expected == [column(ids[:3])]
 
 
-def test_a_prediction_is_not_sent_if_nothing_drafts_and_refused_if_it_is_too_long(door):
-    assert asked(door_of_pocket(speculative_config=False), prediction=PREDICTED).prompt.expected == []
+def test_a_prediction_is_not_sent_where_nothing_drafts_it(door):
+    assert asked(door_of_pocket(speculative_config=False), prediction=PREDICTED * 9000).prompt.expected == []
     beams = BeamSearchParams(beam_width=2, max_tokens=4)
     [searched] = door.admit(list(door.parse([PROMPT], beams)), notify=lambda request: None)
     assert searched.prompt.expected == []
-    output = asked(door_of_pocket(limit_prompt_chars=9), prediction=PREDICTED).output
-    assert output.error_code == 400 and "limit is 9 (option limit_prompt_chars)" in output.error_msg
+
+
+def test_a_prediction_is_cut_to_what_the_answer_may_have_and_never_refused_for_its_length(door):
+    ids = door.tokenizer.encode(PREDICTED * 9, add_special_tokens=False)
+    assert asked(door, prediction=PREDICTED * 90_000, max_tokens=9).prompt.expected == [column(ids[:9])]
+    found = asked(door, prediction=PREDICTED * 90_000).prompt
+    assert len(found.expected[0]) == 4 * found.params.max_tokens
+    [cut] = asked(door_of_pocket(limit_prompt_chars=len(PROMPT)), prediction=PREDICTED).prompt.expected
+    assert 0 < len(cut) <= 4 * len(PROMPT)
 
 
 @for_each("written", [
