@@ -68,7 +68,8 @@ def _folders_in_use() -> set[Path]:
             with suppress(OSError, msgspec.DecodeError):
                 if is_locked(tree / MARK, fcntl.LOCK_SH):
                     launch = msgspec.msgpack.decode((tree / "launch").read_bytes(), type=Launch)
-                    found |= {Path(launch.model_folder).resolve(), Path(launch.tokenizer_folder).resolve()}
+                    read = filter(None, (launch.model_folder, launch.tokenizer_folder, launch.draft_folder))
+                    found |= {Path(each).resolve() for each in read}
     return found
 
 
