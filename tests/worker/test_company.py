@@ -211,7 +211,7 @@ def check_drafting(model: Model, alone: list[Answer], seeds: range, **room: Any)
         engine.scheduler.check()
         drafted += engine.scheduler.counters.draft_tokens
         accepted += engine.scheduler.counters.accepted_tokens
-    assert 0 < accepted <= drafted  # few have spare states where these are few
+    assert 0 < accepted < drafted
 
 
 @on(*MODELS)
@@ -222,7 +222,7 @@ def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
 
 @pytest.mark.long
 @on(*MODELS)
-@for_each("room", [*DRAFTING, {"num_states": 60}, {"rooms": Rooms(each=2, all=9)}, {"num_slots": 5, "layered": 1}])
+@for_each("room", [*DRAFTING, {"rooms": Rooms(each=2, all=9)}, {"num_slots": 5, "layered": 1}])
 def test_whatever_is_drafted_answers_are_as_alone_in_many_sittings(model, alone, room):
     check_drafting(model, alone, range(2, 12 if model.backend.library is not None else 4), **room)
 
