@@ -41,6 +41,21 @@ def guess(proposer: Proposer, tokens, most: int = 8) -> Guess:
     return found
 
 
+def num_calls(proposer: Proposer, tokens, most: int = 8) -> int:
+    """Make one guess; return how many calls it takes."""
+    look = Look(0, array(tokens), most)
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    proposer.guess([look])
+    sys.setprofile(None)
+    return calls
+
+
 def entered(proposer: Proposer, prompt: Sequence[int] = PROMPT, expected: Sequence[int] = ()) -> Proposer:
     proposer.enter(0, entering(prompt, expected))
     return proposer
@@ -149,17 +164,7 @@ def test_a_look_at_a_long_text_takes_a_bounded_number_of_calls_however_it_repeat
     proposer = entered(Suffix(), text)
     for _ in range(100):  # until it is read
         guess(proposer, text)
-    look = Look(0, array([*text, text[0]]), 15)
-    calls = 0
-
-    def count(frame, event, argument):
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    proposer.guess([look])
-    sys.setprofile(None)
-    assert calls < 500
+    assert num_calls(proposer, [*text, text[0]], most=15) < 500
 
 
 # --- others' answers --------------------------------------------------------------------------------------------------
@@ -288,6 +293,27 @@ def test_a_sequence_that_comes_back_into_a_slot_with_half_of_its_answer_goes_on_
     answered = array(PROMPT + EXPECTED[:99]).tobytes()
     proposer.enter(0, replace(entering(PROMPT, EXPECTED), token_ids=answered))
     assert guess(proposer, PROMPT + EXPECTED[:99]).tokens == EXPECTED[99:107]
+
+
+@for_each("others", [[], [500], [500] * 60])
+def test_an_answer_that_comes_back_after_it_differed_is_found_in_one_look(others):
+    expected = random.Random(9).choices(range(10**6), k=20_000)
+    proposer = entered(Replay(), expected=expected)
+    assert guess(proposer, PROMPT + expected[:100] + others + expected[100:9_000]).tokens == expected[9_000:9_008]
+
+
+@for_each("expected", [[7, 9], [8] * 9 + [7] * 8])
+def test_a_look_takes_a_bounded_number_of_calls_however_many_tokens_are_new_and_differ(expected):
+    proposer = entered(Replay(), expected=expected * (100_000 // len(expected)))
+    assert num_calls(proposer, PROMPT + [7] * 50_000) < 200
+
+
+def test_a_part_that_moved_is_found_further_away_the_longer_the_answer_differs():
+    expected = random.Random(9).choices(range(10**6), k=20_000)
+    proposer = entered(Replay(), expected=expected)
+    moved = expected[3_000:]
+    found = [guess(proposer, PROMPT + moved[:end]).tokens == moved[end : end + 8] for end in range(100)]
+    assert found.index(True) < 60 and all(found[60:])
 
 
 @for_each("change", ["replaced", "inserted", "left out"])
