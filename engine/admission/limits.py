@@ -33,6 +33,7 @@ class Rooms:
     each: int  # a row
     all: int  # a step: drafts must not delay prompts
     least: int = 1  # a row; less isn't worth looking for
+    rests: bool = False  # in every other step, while nothing is drafted
 
     @classmethod
     def of(cls, config: EngineConfig, plan: MemoryPlan) -> "Rooms | None":
@@ -42,7 +43,7 @@ class Rooms:
         own, speculation = _ROOMS[plan.device.split(":")[0]], config.speculative_config
         if speculation is None or speculation.method == "auto":
             most = own.each if speculation is None else speculation.num_speculative_tokens or own.each
-            return cls(most, own.all, min(own.least, most))
+            return cls(most, own.all, min(own.least, most), rests=True)
         most = _MOST_NGRAM_DRAFTS if speculation.method == "ngram" else own.each
         return cls(speculation.num_speculative_tokens or most, _ANY)
 

@@ -31,6 +31,7 @@ from ..step import ScheduledStep
 from .participant import Participant
 
 _STATES = 8  # for the tokens of a row with drafts, where layers keep states
+_PATIENCE = 16
 _OPEN_TOKENS = 4  # since a grammar has forced some: within a longer text, say
 _SHARE_BESIDE_PROMPTS = 16  # of a step's tokens one in so many is for drafts
 
@@ -50,6 +51,7 @@ class Speculation(Participant):
         # What isn't split may need all of a step: such prompts, and the rows of a picture that see one another.
         self._are_prompts_split = limits.enable_chunked_prefill and not limits.encoder.has_whole_spans
         self._rooms = rooms
+        self._num_fruitless = 0  # steps with room since one had drafts
         self._cache = cache
         self._counters = counters
         self._running = running
@@ -59,7 +61,7 @@ class Speculation(Participant):
 
     def after_decodes(self, step: ScheduledStep, budget: int) -> None:
         """Give room to the step's rows. They share it evenly, for what each will find isn't known yet."""
-        if not step.rows:
+        if not step.rows or (self._rooms.rests and self._num_fruitless > _PATIENCE and step.number % 2):
             return
         left = budget + len(step.rows) - sum(step.num_tokens)  # without what grammars force
         if self._waiting or self._running.prefilling:
@@ -102,6 +104,7 @@ class Speculation(Participant):
                 sequence.num_doubtful -= room
             if count > 1:
                 step.several.add(row)
+        self._num_fruitless = 0 if result.num_drafted else self._num_fruitless + 1
         if result.num_drafted:
             self._count_drafts(step, values(result.num_drafted))
 

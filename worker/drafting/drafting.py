@@ -21,6 +21,7 @@ from .histories import CopiedHistories, Histories, OwnHistories
 from .proposer import Look
 
 _ONE = column([1])
+_LEARN_EVERY = 4  # steps without drafts
 
 
 class Follower(Protocol):
@@ -85,6 +86,8 @@ class Drafting:
             return
         if self._follower is not None:
             self._follower.learn(result.forward_time)
+        if not result.num_drafted and plan.step % _LEARN_EVERY:  # there are many of these
+            return
         self._drafter.learn(num_rows, num_rows + sum(values(result.num_drafted)), result.forward_time)
 
     def _follow(self, drafter: Drafter, plan: StepPlan) -> None:
