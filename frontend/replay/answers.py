@@ -5,6 +5,7 @@ The line has one of the forms that the commands and the server write: the record
 receipt or the journal's record. If none of them has tokens, there is only text.
 """
 
+import codecs
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -15,6 +16,7 @@ import msgspec
 from ...protocol.errors import RequestError
 from ...protocol.wire import column, values
 from ..requests.receipt import SEPARATOR, Receipt
+from ..rows.lines import LONGEST_LINE
 
 # What a sample has said: its token ids, or the pieces of its text if their tokens aren't known.
 Spoken = list[int] | list[str]
@@ -35,9 +37,12 @@ class EarlierAnswer:
 
     @classmethod
     def of(cls, line: bytes, packed: Sequence[bytes] = ()) -> "EarlierAnswer | None":
-        """Read a line; None if it is damaged, or has no answer."""
+        """Read a line; None if it is damaged or too long, or has no answer."""
+        if len(line) > LONGEST_LINE:
+            return None
         try:
-            found = _DECODER.decode(line)
+            # Files that begin with a byte order mark may have been concatenated.
+            found = _DECODER.decode(line.removeprefix(codecs.BOM_UTF8))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
         if not isinstance(found, dict):

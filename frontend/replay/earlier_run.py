@@ -21,7 +21,7 @@ from ...protocol.errors import ConfigError, PenstockError
 from ..jobs.formats.formats import answer_lines_of, is_packed, require_format
 from ..jobs.journal import read_journal, record_at
 from ..jobs.records import Answered, Bits, Head, unpacked
-from ..rows.lines import LONGEST_LINE, count_prompts
+from ..rows.lines import LONGEST_LINE, count_prompts, lines_as_bytes, refuse_utf_16
 from .answers import EarlierAnswer
 
 _JOURNAL = ".journal"
@@ -46,11 +46,9 @@ class EarlierRun(Protocol):
 def opened(path: Path) -> EarlierRun:
     """Open the journal if the file is one, or if it is an output whose journal has as many answers; otherwise the file.
     Raises if it can't be read."""
-    journal = path if path.suffix == _JOURNAL else path.with_name(path.name + _JOURNAL)
+    journal = path if path.suffix == _JOURNAL else Path(f"{path}{_JOURNAL}")
     if journal == path or _num_answers(journal) >= max(1, _num_lines(path)):
-        _require_file(journal)
         return JournalAnswers(journal)
-    _require_file(path)
     require_format(path)
     return FileAnswers(path)
 
@@ -61,7 +59,7 @@ class JournalAnswers:
     def __init__(self, path: Path) -> None:
         self.num_rows = 0
         self._path = path
-        self._file = open(path, "rb")
+        self._file = _opened_file(path)
         self._lock = threading.Lock()
 
     def answers(self) -> Iterator[Found]:
@@ -84,42 +82,51 @@ class JournalAnswers:
 class FileAnswers:
     def __init__(self, path: Path) -> None:
         self.num_rows = 0
-        self._file = _unpacked(path) if is_packed(path) else open(path, "rb")
+        self._path = path
+        self._file = _unpacked(path) if is_packed(path) else _opened_file(path)
         self._lock = threading.Lock()
 
     def answers(self) -> Iterator[Found]:
         offset = 0
         self._file.seek(0)
-        while line := self._file.readline(LONGEST_LINE):
+        for line in lines_as_bytes(self._file, str(self._path)):
+            if not offset:
+                refuse_utf_16(line, str(self._path))
             if line.strip():
                 yield Found(self.num_rows, offset, EarlierAnswer.of(line))
                 self.num_rows += 1
-            offset += len(line)
+            offset = self._file.tell()
 
     def at(self, offset: int) -> EarlierAnswer | None:
         with self._lock:
             self._file.seek(offset)
-            line = self._file.readline(LONGEST_LINE)
+            line = self._file.readline(LONGEST_LINE + 1)
         return EarlierAnswer.of(line)
 
     def close(self) -> None:
         self._file.close()
 
 
-def _require_file(path: Path) -> None:
+def _opened_file(path: Path) -> BinaryIO:
+    """Open a file; raises for anything else: reading a pipe or a device would take forever, and be no second time."""
     try:
-        is_file = stat.S_ISREG(os.stat(path).st_mode)
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
-    if not is_file:
-        raise ConfigError(f"{path} is not a file. A run is replayed from the file of its answers.")
+    status = os.fstat(descriptor)
+    # Files of the system, some of which are endless, have no length.
+    if stat.S_ISREG(status.st_mode) and status.st_size:
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    what = "empty, so it has no answers" if stat.S_ISREG(status.st_mode) else "not a file"
+    raise ConfigError(f"{path} is {what}. A run is replayed from its output or its journal: give one of these.")
 
 
 def _num_answers(journal: Path) -> int:
     """Count the rows that a journal has answers to; 0 if it can't be read to its end."""
     rows, count = Bits(), 0
     try:
+        _opened_file(journal).close()
         for found in read_journal(journal):
             record = unpacked(found.record)
             if isinstance(record, Answered) and not record.has_failed:
@@ -131,18 +138,22 @@ def _num_answers(journal: Path) -> int:
 
 def _num_lines(path: Path) -> int:
     """Count the lines of a file; 0 if it is packed or isn't there."""
-    if is_packed(path) or not path.is_file():
+    if is_packed(path):
         return 0
-    with open(path, "rb") as file:
-        return count_prompts(file, is_json=True) or 0
+    try:
+        with _opened_file(path) as file:
+            return count_prompts(file, is_json=True) or 0
+    except (OSError, ConfigError):
+        return 0
 
 
 def _unpacked(path: Path) -> BinaryIO:
     """Unpack the lines that can be read into a file that is gone once it is closed."""
     file: BinaryIO = tempfile.TemporaryFile()
     try:
-        with open(path, "rb") as raw, suppress(EOFError, zlib.error, gzip.BadGzipFile):
-            file.writelines(answer_lines_of(path, raw))
+        with _opened_file(path) as raw, suppress(EOFError, zlib.error, gzip.BadGzipFile):
+            lines = answer_lines_of(path, raw)
+            file.writelines(line if line.endswith(b"\n") else line + b"\n" for line in lines)  # some are cut
         file.flush()
     except BaseException as error:
         file.close()

@@ -20,9 +20,9 @@ Line = str | RequestError
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
     """Read the lines. `name` is the file's, for errors about the file as a whole."""
-    for number, line in enumerate(_lines(file, name), start=1):
+    for number, line in enumerate(lines_as_bytes(file, name), start=1):
         if number == 1:
-            _refuse_utf_16(line, name)
+            refuse_utf_16(line, name)
         if len(line) > LONGEST_LINE:
             yield RequestError(f"Line {number} has more than {LONGEST_LINE >> 20} MiB, which no prompt needs.")
             continue
@@ -51,18 +51,24 @@ def count_prompts(file: BinaryIO, *, is_json: bool) -> int | None:
     return count
 
 
-def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Lines as bytes; for a line that is too long, only its beginning, which shows that."""
+def lines_as_bytes(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """As `bounded_lines`. Raises in a sentence if the file can't be read any further."""
     try:
-        while line := file.readline(LONGEST_LINE + 1):
-            yield line
-            while not line.endswith(b"\n") and len(line) >= _PIECE:
-                line = file.readline(_PIECE)
+        yield from bounded_lines(file)
     except OSError as error:
         raise PenstockError(f"{name} cannot be read any further: {error.strerror or error}.") from error
 
 
-def _refuse_utf_16(first: bytes, name: str) -> None:
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines as bytes; for a line that is too long, only its beginning, which shows that."""
+    while line := file.readline(LONGEST_LINE + 1):
+        rest = line
+        while not rest.endswith(b"\n") and len(rest) >= _PIECE:
+            rest = file.readline(_PIECE)
+        yield line
+
+
+def refuse_utf_16(first: bytes, name: str) -> None:
     """UTF-16 text has zero bytes; a line that merely begins like its byte order mark has none."""
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in first:
         raise ConfigError(f"{name} is written in UTF-16, and UTF-8 is read here. Convert it: iconv -f UTF-16 -t UTF-8.")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections import UserDict
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from penstock.frontend.jobs.formats.formats import sink_of
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.records import Answered, packed, unpacked
+from penstock.frontend.replay import answers, earlier_run
 from penstock.frontend.replay.answers import EarlierAnswer
 from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.replay.index import AnswerIndex
 from penstock.frontend.requests.prompts import Conversation, ParsedPrompt, RenderedPrompt, parse_prompt
+from penstock.frontend.rows import lines as lines_of_files
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -181,11 +184,24 @@ def test_a_file_that_cannot_be_of_use_is_refused_in_a_sentence(tmp_path, lines, 
         replay_of(file_of(tmp_path, lines), vocab_size)
 
 
-@for_each("make", [lambda path: None, Path.mkdir], ids=["missing", "a folder"])
-def test_a_file_that_cannot_be_read_is_refused(tmp_path, make):
-    make(tmp_path / "last.jsonl")
-    with pytest.raises(ConfigError, match=r"last\.jsonl (cannot be read|is not a file)"):
-        AnswerFinder(tmp_path / "last.jsonl")
+@for_each("make, name", [
+    (lambda path: None, "last.jsonl"), (Path.mkdir, "last.jsonl"), (os.mkfifo, "last.jsonl"), (os.mkfifo, "x.journal"),
+    (os.mkfifo, "last.jsonl.gz"), (Path.touch, "last.jsonl"),
+    (lambda path: path.symlink_to("/proc/self/mem"), "last.jsonl"),
+    (lambda path: path.symlink_to("/proc/kmsg"), "last.jsonl.gz"),
+    (lambda path: path.write_text(json.dumps(record([1], prompt="one")), "utf-16"), "last.jsonl"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_read_is_refused_at_once(tmp_path, make, name):
+    make(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"{name} (cannot be read|is not a file|is empty|is written in UTF-16)"):
+        AnswerFinder(tmp_path / name)
+
+
+@for_each("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/proc/kmsg")])
+def test_what_is_no_journal_next_to_an_output_is_left_alone(tmp_path, make):
+    out = file_of(tmp_path, [record([5], prompt="one")])
+    make(JobFiles.of(out).journal)
+    assert expected(replay_of(out), "one") == [[5]]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -200,6 +216,20 @@ def test_every_format_of_a_jobs_output_can_be_replayed(tmp_path, name):
         line["outputs"][0]["finish_reason"] = "stop"
     replay = replay_of(file_of(tmp_path, lines, name))
     assert [expected(replay, f"prompt {number}") for number in range(9)] == [[[number]] for number in range(9)]
+
+
+@for_each("name", ["last.jsonl", "last.jsonl.gz"])
+def test_files_with_byte_order_marks_and_lines_that_are_too_long_are_read_as_files_of_prompts_are(
+    tmp_path, name, monkeypatch
+):
+    for module in (answers, earlier_run, lines_of_files):
+        monkeypatch.setattr(module, "LONGEST_LINE", 2 << 20)
+    lines = [json.dumps(record([number], prompt=f"prompt {number}")) for number in range(3)]
+    too_long = json.dumps(record([7], prompt="long", padding="a" * (9 << 20)))
+    replay = replay_of(file_of(tmp_path, ["\ufeff" + lines[0], too_long, "\ufeff" + lines[1], lines[2]], name))
+    assert [expected(replay, f"prompt {number}") for number in range(3)] == [[[0]], [[1]], [[2]]]
+    assert expected(replay, "another", row=3, num_rows=4) == [[2]]
+    assert expected(replay, "long", row=1, num_rows=4) == [] and ", where 1 have no answer" in replay.summary()
 
 
 def test_of_a_packed_file_that_was_cut_off_what_can_be_read_is_replayed(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from ....protocol.errors import ConfigError
-from ...rows.lines import Line, read_lines
+from ...rows.lines import Line, bounded_lines, read_lines
 
 
 class Sink(Protocol):
@@ -41,11 +41,11 @@ def is_packed(path: Path) -> bool:
 
 
 def answer_lines_of(path: Path, raw: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file of answers, of which `raw` has the bytes."""
+    """The lines of a file of answers, of which `raw` has the bytes. Lines that are too long are cut."""
     if path.suffix == ".parquet":
         answers: Iterator[bytes] = _parquet().answer_lines_of(path, raw)
         return answers
-    return iter(_unpacked(path, raw))
+    return bounded_lines(_unpacked(path, raw))
 
 
 def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
