@@ -268,11 +268,23 @@ def looked_up(text: list[int], shortest: int, longest: int, most: int) -> list[i
     return []
 
 
-@given(texts, st.integers(1, 4), st.integers(0, 4), st.integers(1, 9))
+@given(texts, st.integers(1, 4), st.sampled_from([0, 1, 4, 22]), st.integers(1, 9))
 def test_the_first_occurrence_of_the_longest_ngram_is_looked_up(text, shortest, further, most):
     found = guess(Ngram(shortest, shortest + further), text, most)
     assert found.tokens == looked_up(text, shortest, shortest + further, most)
     assert found.likelihoods == [1.0] * len(found.tokens)
+
+
+@for_each("text", [[7] * 100_000, [7, 8] * 50_000])
+def test_a_long_text_is_looked_up_in_a_bounded_number_of_calls_however_it_repeats_itself(text):
+    assert guess(Ngram(1, 1_024), text).tokens == (text * 2)[:8]
+    assert num_calls(Ngram(1, 1_024), text) < 300
+
+
+def test_no_ngram_is_looked_up_far_before_the_end():
+    fresh = range(100, 40_100)
+    assert guess(Ngram(1, 3), [*fresh, *fresh[10_000:10_003]], most=1).tokens == [fresh[10_003]]
+    assert guess(Ngram(1, 3), [*fresh, *fresh[5_000:5_003]], most=1).tokens == []
 
 
 # --- an earlier run ---------------------------------------------------------------------------------------------------
