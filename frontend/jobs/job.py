@@ -137,7 +137,7 @@ class Job:
                 raise ConfigError(
                     f"{self.replay.name} can't be replayed: {why}. Leave that out, or --replay (replay=)."
                 )
-            self.replay.begin(session.plan.vocab_size, lambda: session.tokenizer)
+            self.replay.begin(session.plan.vocab_size, session.plan.max_model_len, lambda: session.tokenizer)
         head = self.state.head
         phrases = [] if head is None else self._compare(head.facts, facts)
         if head is not None and phrases and head.facts["input"] != facts["input"]:

@@ -9,12 +9,14 @@ import codecs
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from ...protocol.errors import RequestError
 from ...protocol.wire import column, values
+from ..requests.prompts import CHARACTERS_PER_TOKEN
 from ..requests.receipt import SEPARATOR, Receipt
 from ..rows.lines import LONGEST_LINE
 
@@ -69,13 +71,15 @@ class EarlierAnswer:
             messages if isinstance(messages, list) else (),
         )
 
-    def samples(self) -> list[Spoken]:
-        """Return what each sample has said."""
+    def samples(self, num_samples: int, num_tokens: int) -> list[Spoken]:
+        """Return what each of the first samples has said, read up to about as many tokens."""
         if self._packed:
-            return [list(values(packed)) for packed in self._packed]
+            ids = ((packed, 4 * min(num_tokens, len(packed) // 4)) for packed in self._packed[:num_samples])
+            return [list(values(packed[:length])) for packed, length in ids]
         if receipts := self._receipts():
-            return [sample.ids for receipt in receipts for sample in receipt.samples]
-        return [_spoken(_mapping(each)) for each in _samples_of(self._body)]
+            said = (sample for receipt in receipts for sample in receipt.samples)
+            return [sample.ids[:num_tokens] for sample in islice(said, num_samples)]
+        return [_spoken(_mapping(each), num_tokens) for each in _samples_of(self._body)[:num_samples]]
 
     def _receipts(self) -> list[Receipt]:
         text = self._body.get("receipt")
@@ -146,12 +150,17 @@ def _has_ids(body: Mapping[str, Any]) -> bool:
     return any("token_ids" in _mapping(each) for each in _samples_of(body))
 
 
-def _spoken(sample: Mapping[str, Any]) -> Spoken:
+def _spoken(sample: Mapping[str, Any], num_tokens: int) -> Spoken:
     ids = sample.get("token_ids")
-    if isinstance(ids, list) and all(type(token) is int for token in ids):
-        return ids
-    pieces = (piece for part in _parts(sample) for piece in _pieces(part))
-    return [piece for piece in pieces if isinstance(piece, str) and piece]
+    if isinstance(ids, list) and all(type(token) is int for token in ids[:num_tokens]):
+        return ids[:num_tokens]
+    said: list[str] = []
+    left = CHARACTERS_PER_TOKEN * num_tokens
+    for piece in (piece for part in _parts(sample) for piece in _pieces(part)):
+        if isinstance(piece, str) and piece[:left]:
+            said.append(piece[:left])
+            left -= len(said[-1])
+    return said
 
 
 def _parts(sample: Mapping[str, Any]) -> list[Mapping[str, Any]]:

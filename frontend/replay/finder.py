@@ -26,7 +26,7 @@ from .index import AnswerIndex
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
-_TRIED = 64  # answers that are compared with the vocabulary before anything is computed
+_TRIED = 64  # answers, and samples of each, that are compared with the vocabulary before anything is computed
 
 
 class AnswerFinder:
@@ -39,6 +39,7 @@ class AnswerFinder:
         self._rows = Bits()  # whose answers were looked for
         self._has_names = False
         self._vocabulary: _Vocabulary | None = None  # until `begin`; without one nothing is expected
+        self._max_model_len = 0
         self._run = opened(Path(os.path.expanduser(path)))
         self._index = AnswerIndex()
         self._num_others = 0  # lines without an answer
@@ -66,12 +67,13 @@ class AnswerFinder:
             )
         self._index.sort()
 
-    def begin(self, vocab_size: int, tokenizer: "Callable[[], Tokenizer]") -> None:
+    def begin(self, vocab_size: int, max_model_len: int, tokenizer: "Callable[[], Tokenizer]") -> None:
         """Take the vocabulary of the loaded model; raises if the answers are of a model with another one."""
         self._vocabulary = _Vocabulary(vocab_size, tokenizer)
+        self._max_model_len = max_model_len
         for offset in islice(self._index.offsets(), _TRIED):
             answer = self._at(offset)
-            for said in [] if answer is None else answer.samples():
+            for said in [] if answer is None else answer.samples(_TRIED, max_model_len):
                 tokens = [token for token in said if isinstance(token, int)]
                 if wrong := [token for token in tokens if not 0 <= token < vocab_size]:
                     raise ConfigError(
@@ -91,7 +93,9 @@ class AnswerFinder:
         if prompt.refusal is not None or (vocabulary := self._vocabulary) is None:
             return []
         found = next(self._found(prompt, name, row, num_rows), None)
-        tokens = [] if found is None else [vocabulary.packed(said) for said in found.samples()[: prompt.params.n]]
+        most = min(prompt.params.max_tokens or self._max_model_len, self._max_model_len)
+        samples = [] if found is None else found.samples(prompt.params.n, most)
+        tokens = [vocabulary.packed(said)[: 4 * most] for said in samples]
         if row is not None and not self._rows.put(row, True):
             self.num_lines += 1
             self.num_found += any(tokens)

@@ -145,7 +145,7 @@ class Session(ABC, Generic[RequestT]):
     def _take_up_replay(self) -> None:
         """Let the door find earlier answers; raises if they are of another vocabulary."""
         if self.replay is not None and self.plan is not None:
-            self.replay.begin(self.plan.vocab_size, lambda: self.tokenizer)
+            self.replay.begin(self.plan.vocab_size, self.plan.max_model_len, lambda: self.tokenizer)
             self.door.replay = self.replay
 
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:

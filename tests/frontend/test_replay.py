@@ -23,6 +23,7 @@ from penstock.frontend.replay.answers import EarlierAnswer
 from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.replay.index import AnswerIndex
 from penstock.frontend.requests.prompts import Conversation, ParsedPrompt, RenderedPrompt, parse_prompt
+from penstock.frontend.requests.receipt import ClaimedSample, Receipt, packed_ids
 from penstock.frontend.rows import lines as lines_of_files
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError
@@ -31,6 +32,7 @@ from penstock.protocol.wire import column, values
 
 TOKENIZER = Tokenizer(FOLDER)
 VOCABULARY = len(TOKENIZER)
+LENGTH = 512
 SYSTEM = {"role": "system", "content": "Be brief."}
 ONE = {"role": "user", "content": "one"}
 TALK = [ONE, {"role": "assistant", "content": "two"}, {"role": "user", "content": "?"}]
@@ -55,14 +57,14 @@ def file_of(folder: Path, lines: list[Any], name: str = "last.jsonl") -> Path:
 
 def replay_of(path: Path, vocab_size: int = VOCABULARY) -> AnswerFinder:
     replay = AnswerFinder(path)
-    replay.begin(vocab_size, lambda: TOKENIZER)
+    replay.begin(vocab_size, LENGTH, lambda: TOKENIZER)
     return replay
 
 
 def expected(
     replay: AnswerFinder, prompt: Any, name: str | None = None, row: int | None = None, **of: Any
 ) -> list[list[int]]:
-    parsed = parse_prompt(prompt, SamplingParams(n=of.get("n", 1)))
+    parsed = parse_prompt(prompt, SamplingParams(n=of.get("n", 1), max_tokens=of.get("max_tokens")))
     return [list(values(each)) for each in replay.expected(parsed, name, row, of.get("num_rows"))]
 
 
@@ -124,7 +126,7 @@ def test_a_prompt_whose_own_values_fail_is_left_to_the_door_and_keeps_no_other_f
     parsed = [parse_prompt(each, SamplingParams()) for each in (prompt, "one")]
     replay.prepare(parsed)
     assert [each.expected for each in parsed] == [[], []]  # of which model it is isn't known yet
-    replay.begin(VOCABULARY, lambda: TOKENIZER)
+    replay.begin(VOCABULARY, LENGTH, lambda: TOKENIZER)
     replay.prepare(parsed)
     assert [each.expected for each in parsed] == [[], [column([5])]]
 
@@ -144,6 +146,17 @@ def test_a_prompt_whose_own_values_fail_is_left_to_the_door_and_keeps_no_other_f
 def test_a_body_without_ids_gives_the_tokens_of_its_texts_and_no_special_ones(tmp_path, body, pieces):
     ids = [token for piece in pieces for token in TOKENIZER.encode(piece, add_special_tokens=False)]
     assert expected(replay_of(file_of(tmp_path, [batch("mine", **body)])), "", "mine") == [ids]
+
+
+def test_an_answer_is_read_as_far_as_the_request_may_answer(tmp_path):
+    text = "two and two " * 50_000
+    ids = TOKENIZER.encode(text[:5000], add_special_tokens=False)
+    receipt = Receipt({}, {}, b"", [ClaimedSample(packed_ids(ids), "stop", None)]).text()
+    lines = [record(ids, prompt="ids"), {"prompt": "text", "outputs": [{"text": text}]}]
+    replay = replay_of(file_of(tmp_path, [*lines, {"prompt": "receipt", "outputs": [{}], "receipt": receipt}]))
+    for prompt in ("ids", "text", "receipt"):
+        assert expected(replay, prompt, max_tokens=9) == [ids[:9]]
+        assert expected(replay, prompt) == expected(replay, prompt, max_tokens=LENGTH + 1) == [ids[:LENGTH]]
 
 
 def test_damaged_and_failed_lines_are_left_out_and_counted(tmp_path):
@@ -171,7 +184,7 @@ ANYTHING = st.recursive(
 def test_whatever_stands_in_a_line_it_is_an_answer_or_none(line):
     if (answer := EarlierAnswer.of(json.dumps(line).encode())) is not None:
         assert all(0 <= key < 2**64 for key in answer.keys)
-        assert all(isinstance(piece, int | str) for said in answer.samples() for piece in said)
+        assert all(isinstance(piece, int | str) for said in answer.samples(2, 4) for piece in said)
 
 
 @for_each("lines, vocab_size, sentence", [
@@ -243,11 +256,11 @@ def test_the_journal_next_to_an_output_has_the_tokens_unless_it_has_fewer_answer
     lines = [batch(name, choices=[{"text": name}]) for name in "ab"]
     out = file_of(tmp_path, lines)
 
-    def journal(*rows: int) -> None:
+    def journal(*rows: int) -> None:  # with ids of which the last is cut off
         with_ids = Journal.open(JobFiles.of(out).journal)
         for row in rows:
             line = json.dumps(lines[row]).encode()
-            with_ids.append(packed(Answered(row, 0, 200, 1, 0, 2, line, [column([7, row])])))
+            with_ids.append(packed(Answered(row, 0, 200, 1, 0, 2, line, [column([7, row]) + b"7"])))
         with_ids.close()
 
     journal(1)
