@@ -111,7 +111,8 @@ at once; an unknown name raises `TypeError` with the nearest known one. On the c
 OTHERS = """\
 ## Options of other engines
 
-These are accepted without an effect, so that scripts for other engines run:
+They are for Python and the daemon's file, not for the command line. These are accepted without an effect, so that
+scripts for other engines run:
 {accepted}
 
 These have their meaning in FastDeploy, or in vLLM:

@@ -221,22 +221,26 @@ def _checked_own(told: dict[str, Any], where: str) -> dict[str, Any]:
 def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
     """A sentence that names every option that differs; empty if all agree.
 
-    `written` is what the model's owner gave, `config` what the model's files have made of it. `watchdog_timeout` isn't
-    compared, since each client may wait as long as it likes.
+    `written` is what the model's owner gave, `config` what the model's files have made of it; `given` has structs as
+    dicts, as they are sent. `watchdog_timeout` isn't compared, since each client may wait as long as it likes.
     """
     if unknown := [name for name in given if name not in EngineConfig.__struct_fields__]:
         hint = suggestion(unknown[0], EngineConfig.__struct_fields__)
         return f"The daemon's models have no option {', '.join(map(repr, unknown))}.{hint}"
     different = [
-        f"{name}={value!r} (here {has(config, plan, name)!r})"
+        f"{name}={value!r} (here {_as_sent(has(config, plan, name))!r})"
         for name, value in given.items()
         if name != "watchdog_timeout"
-        and value not in (getattr(written, name), getattr(config, name), has(config, plan, name))
+        and value not in map(_as_sent, (getattr(written, name), getattr(config, name), has(config, plan, name)))
     ]
     if not different:
         return ""
     advice = f"Leave {'that' if len(different) == 1 else 'those'} out to share it."
     return f"The daemon's model was loaded with other options than {', '.join(different)}. {advice}"
+
+
+def _as_sent(value: Any) -> Any:
+    return msgspec.to_builtins(value)
 
 
 def has(config: EngineConfig, plan: MemoryPlan, name: str) -> Any:

@@ -25,6 +25,8 @@ ACCEPTED: dict[str, str] = {
     "cache_queue_port": _PRIVATE,
     "max_waiting_time": _PRIVATE,
     "max_concurrency": _PRIVATE,
+    "use_v2_block_manager": "KV blocks are managed in one way here",
+    "disable_log_stats": "figures are shown on demand (`LLM.stats()`, `penstock ps`, /metrics)",
     "guided_decoding_backend": "one library, llguidance, compiles every shape of an answer",
 }
 

@@ -17,9 +17,9 @@ import msgspec
 
 from ..errors import ConfigError
 from ..fields.described import described, rules_of
-from ..fields.rules import FINITE, Rule, at_least, between, shown, whole
+from ..fields.rules import Rule, at_least, between, integer, ranged, real, shown
 from ..fields.suggestion import suggestion
-from .foreign_speculation import IDLE, METHOD_NAMES, MODELS_THAT_ARE_METHODS, REFUSED, RENAMED, under_own_keys
+from .foreign_speculation import FOREIGN_KEYS, IDLE, METHOD_NAMES, MODELS_THAT_ARE_METHODS, RENAMED, under_own_keys
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
@@ -64,13 +64,19 @@ def _or_no_limit(value: Any) -> int | None:
     return None if value == -1 and not isinstance(value, bool) else _AMOUNT.convert(value)
 
 
+def _tokens(least: int) -> Rule:
+    return ranged(integer, f"must be a whole number from {least} to 1024", ge=least, le=1024)
+
+
 _AMOUNT = at_least(0)
-_DRAFTS = whole(1, 1024)
+_DRAFTS = _tokens(1)
 _METHOD = Rule(_method, METHODS.__contains__, f"must be one of {', '.join(METHODS)}", METHODS)
 _QUANTIZATION = Rule(as_quantization, lambda value: True, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
 _MODEL = Rule(_model, lambda value: True, "must be a folder or a hub id")
 _FILE = Rule(_file, lambda value: True, "must be the path of an earlier run's output")
-_SIZE = whole(1, 1024)
+_SIZE = _tokens(1)
+_DEPTH = _tokens(2)  # one token of match and one draft
+_FACTOR = ranged(real, "must be a finite number above 0", gt=0)
 _STORED = Rule(
     _or_no_limit, lambda value: value is None or _AMOUNT.holds(value), "must be a whole number, 0 or more; -1: no limit"
 )
@@ -88,12 +94,12 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     file: Annotated[str | None, described("output of an earlier run, whose answers are the drafts", _FILE)] = None
     prompt_lookup_min: Annotated[int, described("minimum tokens that must match", _SIZE)] = 2
     prompt_lookup_max: Annotated[int, described("maximum tokens that are compared", _SIZE)] = 5
-    suffix_decoding_max_tree_depth: Annotated[int, described("maximum tokens of match and drafts", _SIZE)] = 64
+    suffix_decoding_max_tree_depth: Annotated[int, described("maximum tokens of match and drafts", _DEPTH)] = 64
     suffix_decoding_max_cached_requests: Annotated[
         int | None, described("maximum finished answers to draft from; None: what memory holds", _STORED)
     ] = None
     suffix_decoding_max_spec_factor: Annotated[
-        float | None, described("maximum drafts per matching token; None: any number that pays, or 1.0", FINITE)
+        float | None, described("maximum drafts per matching token; None: any number that pays, or 1.0", _FACTOR)
     ] = None
     suffix_decoding_min_token_prob: Annotated[
         float, described("minimum share of a draft among what followed before", between(0, 1))
@@ -101,7 +107,7 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _BY_SUFFIX = ("auto", "suffix", "replay", "draft_model", "mtp")
-# The methods that read a field; every method reads the others.
+# The methods that read a field; every method reads the others. A field that isn't read keeps its default.
 _READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "mtp", "eagle3"),
     "quantization": ("draft_model", "mtp", "eagle3"),
@@ -116,7 +122,7 @@ _NEEDS = {
     "eagle3": ("model", "path/to/heads"),
 }
 _RULES = rules_of(Speculation)
-_KEYS = (*_RULES, _STEPS, *RENAMED, *IDLE, *REFUSED)
+_KEYS = (*_RULES, _STEPS, *FOREIGN_KEYS)
 
 
 def as_speculation(value: Any) -> Speculation | None:
@@ -130,7 +136,8 @@ def as_speculation(value: Any) -> Speculation | None:
         fields["num_speculative_tokens"] = max(least, fields.get("num_speculative_tokens", 0))
     if fields["method"] == "off":
         return Speculation(method="off")
-    speculation = _fitting(Speculation(**_ordered(fields)))
+    speculation = Speculation(**_read_by(fields["method"], _ordered(fields)))
+    _check_needs(speculation)
     return None if speculation == Speculation(method="auto") else speculation
 
 
@@ -143,7 +150,7 @@ def notices_of(value: Any) -> list[str]:
     for key in given:
         readers = _READ_BY.get(RENAMED.get(key, key), ())
         if key in IDLE:
-            reasons.setdefault(IDLE[key], []).append(key)
+            reasons.setdefault(IDLE[key][0], []).append(key)
         elif readers and method not in readers:
             reasons.setdefault(f"the method is {method}, and not {_either(readers)}", []).append(key)
     return [
@@ -155,11 +162,11 @@ def notices_of(value: Any) -> list[str]:
 def _as_mapping(value: Any) -> dict[str, Any]:
     """What is given, by key. None counts as not given, and a method that its other keys imply is filled in."""
     if isinstance(value, Speculation):
-        value = msgspec.structs.asdict(value)
+        value = msgspec.to_builtins(value)
     elif isinstance(value, bool):
         value = {"method": "auto" if value else "off"}
     elif isinstance(value, str):
-        value = json.loads(value) if value.lstrip().startswith("{") else {"method": value}
+        value = _from_json(value) if value.lstrip().startswith("{") else {"method": value}
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise TypeError
     given = {key: each for key, each in value.items() if each is not None}
@@ -174,6 +181,13 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     return {"method": implied, **given}
 
 
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{NAME}={shown(text)} is not JSON: {error}.") from None
+
+
 def _own_keys(given: Mapping[str, Any]) -> dict[str, Any]:
     for key in given:
         if key not in _KEYS:
@@ -184,30 +198,21 @@ def _own_keys(given: Mapping[str, Any]) -> dict[str, Any]:
 def _ordered(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields; if only one bound of what is looked up is given, the other one gives way to it."""
     least, most = fields.get("prompt_lookup_min"), fields.get("prompt_lookup_max")
-    return {
-        **fields,
-        "prompt_lookup_min": min(2, most or 2) if least is None else least,
-        "prompt_lookup_max": max(5, least or 5) if most is None else most,
-    }
+    least, most = min(2, most or 2) if least is None else least, max(5, least or 5) if most is None else most
+    if least > most:
+        raise ConfigError(f"{NAME}: prompt_lookup_min={least} is more than prompt_lookup_max={most}.")
+    return {**fields, "prompt_lookup_min": least, "prompt_lookup_max": most}
 
 
-def _fitting(speculation: Speculation) -> Speculation:
+def _read_by(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if method in _READ_BY.get(name, METHODS)}
+
+
+def _check_needs(speculation: Speculation) -> None:
     method = speculation.method
-    for name in ("model", "file"):
-        if (value := getattr(speculation, name)) is not None and method not in _READ_BY[name]:
-            raise ConfigError(
-                f"{NAME}: {name}={shown(value)} is for {_either(_READ_BY[name])}, and the method is {method}. "
-                "Leave one of them out."
-            )
     if method in _NEEDS and getattr(speculation, (needed := _NEEDS[method])[0]) is None:
         example = json.dumps({"method": method, needed[0]: needed[1]})
         raise ConfigError(f"{NAME}: method {method} needs a {needed[0]}, such as {example}.")
-    if speculation.prompt_lookup_min > speculation.prompt_lookup_max:
-        raise ConfigError(
-            f"{NAME}: prompt_lookup_min={speculation.prompt_lookup_min} is more than "
-            f"prompt_lookup_max={speculation.prompt_lookup_max}."
-        )
-    return speculation
 
 
 def _either(methods: Sequence[str]) -> str:

@@ -26,9 +26,11 @@ from ..fields.rules import (
     integer,
     ranged,
     real,
+    shown,
     text,
     whole,
 )
+from ..fields.suggestion import suggestion
 from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from .early_stop import EarlyStop, as_early_stop
 from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
@@ -67,14 +69,20 @@ def _as_it_arrives(value: Any) -> dict[str, Any]:
 def _prediction(value: Any) -> str:
     """The text, alone or in OpenAI's form: as an object, with the text in one piece or several."""
     if isinstance(value, Mapping):
-        if value.get("type") != "content":
-            raise ValueError
-        value = value.get("content")
+        value = _only_entry(value, "content", "content")
     if isinstance(value, str):
         return text(value)
-    if any(part.get("type") != "text" for part in _items(value)):
+    return "".join(text(_only_entry(part, "text", "text")) for part in _items(value))
+
+
+def _only_entry(value: Mapping[str, Any], kind: str, key: str) -> Any:
+    """The entry of a mapping that has nothing else than it and its type."""
+    if value.get("type") != kind:
         raise ValueError
-    return "".join(text(part.get("text")) for part in value)
+    for name in value:
+        if name not in ("type", key):
+            raise RequestError(f"prediction has no field {shown(name)}.{suggestion(name, ('type', key))}")
+    return value.get(key)
 
 
 FACTOR = ranged(real, "must be a finite number above 0", gt=0)

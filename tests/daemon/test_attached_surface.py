@@ -277,12 +277,20 @@ CHOSEN = {
     "reasoning_parser": "auto",
     "quantization": {"*": "int4", "lm_head": None},
     "prefix_cache_ttl": 60,
+    "speculative_config": {"method": "ngram", "num_speculative_tokens": 4},
+    "early_stop_config": {"window_size": 300},
     "quiet": True,
 }
-AGREE = [{}, {"reasoning_parser": "qwen3"}]
+AGREE = [
+    {"reasoning_parser": "qwen3"},
+    {"speculative_config": {"method": "ngram_match", "num_speculative_tokens": 4, "max_ngram_size": 5}},
+]
 DIFFER = {
     r"reasoning_parser='none' .* Leave that out to share it": {"reasoning_parser": "none"},
     "prefix_cache_ttl=61.* Leave that out to share it": {"prefix_cache_ttl": 61},
+    r"speculative_config={'method': 'off'} \(here {'method': 'ngram', 'num_.*': 4}\)\. Leave that out": {
+        "speculative_config": False
+    },
     "quantization=.* Leave that out to share it": {"quantization": {"lm_head": None, "*": "int4"}},
 }
 

@@ -80,6 +80,7 @@ for word in ("--help", "--version"):
         (["generate", "/nowhere", "--temperature", "nan"], "temperature=nan: must be a finite number"),
         (["generate", "/nowhere", "--max-model-len", "long"], "max_model_len='long': must be a whole number"),
         (["generate", "/nowhere", "--logit-bias", "{5"], "'{5' is not JSON"),
+        (["generate", "/nowhere", "--speculative-config", '{"method" 5}'], "JSON (Expecting ':' delimiter: line 1"),
         (["generate", "/nowhere", "--input", "/nowhere/prompts"], "/nowhere/prompts: No such file"),
         (["generate", "/nowhere", "a prompt", "--input", "-"], "not both"),
         (["generate", "/nowhere", "--chaperone"], "unrecognized arguments: --chaperone"),
@@ -144,6 +145,10 @@ def test_every_field_that_describes_itself_is_an_option(struct, parser):
         (["--deterministic=portable"], {}, {"deterministic": "portable"}),
         (["--deterministic", "portable"], {}, {"deterministic": "portable"}),
         (["--gpu-memory-utilization", "0.5"], {}, {"gpu_memory_utilization": 0.5}),
+        (["--speculative-config", "None"], {}, {"speculative_config": None}),
+        (["--speculative-config", "false"], {}, {"speculative_config": False}),
+        (["--speculative-config", "ngram"], {}, {"speculative_config": "ngram"}),
+        (["--speculative-config", '{"method": "ngram"}'], {}, {"speculative_config": {"method": "ngram"}}),
     ],
 )
 def test_options_are_read_by_their_types_and_only_those_given(words, sampling, engine, parser):

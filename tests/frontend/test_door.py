@@ -152,3 +152,12 @@ def test_a_prediction_is_cut_to_what_the_answer_may_have_and_never_refused_for_i
 def test_a_prediction_in_another_form_is_refused(written):
     with pytest.raises(RequestError, match="prediction=.*must be text"):
         SamplingParams(prediction=written)
+
+
+@for_each("written", [
+    {"type": "content", "content": PREDICTED, "txt": 1},
+    {"type": "content", "content": [{"type": "text", "text": PREDICTED, "txt": 1}]},
+])  # fmt: skip
+def test_an_unknown_field_of_a_prediction_is_named(written):
+    with pytest.raises(RequestError, match="prediction has no field 'txt'"):
+        SamplingParams(prediction=written)

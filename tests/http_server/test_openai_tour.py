@@ -73,7 +73,11 @@ def test_a_prediction_changes_no_answer_and_only_drafts_that_came_true_are_part_
 
 
 def test_usage_has_the_counts_of_drafts_only_for_a_request_with_a_prediction():
-    tally = Tally()
+    tally, unanswered = Tally(), Tally()
+    unanswered.reports_drafts = True
+    assert unanswered.usage.completion_tokens_details == CompletionDetails(
+        accepted_prediction_tokens=0, rejected_prediction_tokens=0
+    )
     answer, metrics = CompletionOutput(token_ids=[1]), RequestMetrics(0.0, num_draft_tokens=5, num_accepted_tokens=2)
     for prompt in range(2):
         tally.add(prompt, RequestOutput("", None, [1], Samples([answer]), metrics=metrics))

@@ -1,6 +1,7 @@
 """`speculative_config`: what may be written for it, what it means, and that what would change answers is refused."""
 
 import json
+import math
 import os
 
 import msgspec
@@ -12,15 +13,15 @@ from hypothesis import strategies as some
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.options.foreign_options import notices
-from penstock.protocol.options.foreign_speculation import IDLE, REFUSED, RENAMED
+from penstock.protocol.options.foreign_speculation import FOREIGN_KEYS
 from penstock.protocol.options.speculation import METHODS, Speculation
 
 NUMBERS = {
     "num_speculative_tokens": (1, 1024), "prompt_lookup_min": (1, 1024), "prompt_lookup_max": (1, 1024),
-    "suffix_decoding_max_tree_depth": (1, 1024), "suffix_decoding_max_cached_requests": (-1, 2**31 - 1),
+    "suffix_decoding_max_tree_depth": (2, 1024), "suffix_decoding_max_cached_requests": (-1, 2**31 - 1),
 }  # fmt: skip
-SHARES = {"suffix_decoding_max_spec_factor": (0.0, 1e300), "suffix_decoding_min_token_prob": (0.0, 1.0)}
-KEYS = sorted({*Speculation.__struct_fields__, *RENAMED, *IDLE, *REFUSED, "num_model_steps"})
+SHARES = {"suffix_decoding_max_spec_factor": (5e-324, 1e300), "suffix_decoding_min_token_prob": (0.0, 1.0)}
+KEYS = sorted({*Speculation.__struct_fields__, *FOREIGN_KEYS, "num_model_steps"})
 
 numbers = some.integers() | some.floats() | some.booleans()
 anything = some.recursive(
@@ -55,14 +56,18 @@ def test_any_value_is_refused_in_a_sentence_or_reads_the_same_after_each_way(val
     assert all(" no effect: " in each for each in notices({"speculative_config": value}))
 
 
-@given(some.sampled_from(sorted({**NUMBERS, **SHARES})), numbers)
-def test_a_number_is_taken_within_its_bounds_alone(key, number):
+@given(some.sampled_from(sorted({**NUMBERS, **SHARES})), numbers, some.sampled_from(["ngram", "suffix", "off"]))
+def test_a_number_is_taken_within_its_bounds_alone_and_kept_by_the_methods_that_read_it(key, number, method):
     least, most = (NUMBERS | SHARES)[key]
     is_number = not isinstance(number, bool) and (key in SHARES or isinstance(number, int))
-    found, refusal = attempt({"method": "ngram", key: number})
+    found, refusal = attempt({"method": method, key: number})
     assert bool(refusal) is not (is_number and least <= number <= most)
-    taken = float(number) if key in SHARES and not refusal else None if number == -1 else number
-    assert f"{key}=" in refusal if refusal else getattr(found, key) == taken
+    if refusal:
+        assert f"{key}=" in refusal
+    elif method == "suffix" and key.startswith("suffix"):
+        assert getattr(found, key) == (float(number) if key in SHARES else None if number == -1 else number)
+    elif method == "off" or key.startswith("suffix"):
+        assert found == Speculation(method=method)
 
 
 @for_each("written, method", [
@@ -95,8 +100,9 @@ def test_earlier_options_of_vllm_and_fastdeploys_keys_mean_ours():
 
 @for_each("key, value", [
     ("verify_strategy", "topp"), ("verify_strategy", "greedy"), ("accept_policy", "accept_all"),
-    ("acceptance_method", "typical_acceptance_sampler"), ("rejection_sample_method", "synthetic"),
-    ("rejection_sample_method", "fly"), ("posterior_threshold", 0.09), ("benchmark_mode", True),
+    ("acceptance_method", "typical_acceptance_sampler"), ("verify_strategy", "TopP"),
+    ("rejection_sample_method", "synthetic"), ("rejection_sample_method", "fly"),
+    ("posterior_threshold", 0.09), ("benchmark_mode", True),
 ])  # fmt: skip
 def test_any_other_rule_of_acceptance_is_refused_because_it_would_change_answers(key, value):
     with pytest.raises(ConfigError, match=f"{key}=.*would change answers"):
@@ -105,9 +111,16 @@ def test_any_other_rule_of_acceptance_is_refused_because_it_would_change_answers
 
 @for_each("written, words", [
     ({}, "says nothing"), ({"method": "replay"}, "needs a file"), ({"method": "draft_model"}, "needs a model"),
-    ({"method": "suffix", "model": "m"}, "is for draft_model, mtp or eagle3"), ({"methd": "suffix"}, "mean method?"),
+    ({"methd": "suffix"}, "mean method?"), ("{method: suffix}", "not JSON: .*line 1 column 2"),
     ({"method": "eagle"}, "mean eagle3?"), ({"prompt_lookup_min": 4, "prompt_lookup_max": 3}, "is more than"),
-    ({"prompt_lookup_max": 3, "max_ngram_size": 4}, "another name"),
+    ({"prompt_lookup_max": 3, "max_ngram_size": 4}, "max_ngram_size is another name of prompt_lookup_max"),
+    ({"max_ngram_size": math.nan}, "must be a whole number from 1 to 1024"),
+    ({"suffix_decoding_max_spec_factor": math.nan}, "must be a finite number above 0"),
+    ({"accept_policy": "reject_all"}, "speculative_config=False"), ({"accept_policy": "norml"}, "Did you mean normal?"),
+    ({"verify_strategy": "greddy"}, "must be target_match"), ({"verify_strategy": 3}, "must be target_match"),
+    ({"benchmark_mode": "yes"}, "must be False"), ({"parallel_drafting": "maybe"}, "must be True or False"),
+    ({"draft_tensor_parallel_size": -3}, "must be a whole number, 1 or more"), ({"revision": 3}, "must be a string"),
+    ({"method": "suffix", "model": 5}, "must be a folder"), ({"method": "mtp", "file": 5}, "must be the path"),
 ])  # fmt: skip
 def test_a_wrong_combination_says_what_is_wrong(written, words):
     with pytest.raises(ConfigError, match=words):
@@ -134,3 +147,9 @@ def test_what_has_no_effect_is_said():
     ]
     asked_as_well = {"method": "draft_model", "model": "m", "suffix_decoding_max_spec_factor": 4.0}
     assert notices({"speculative_config": asked_as_well}) == []
+    given = {"method": "suffix", "model": "some/draft", "num_speculative_tokens_per_batch_size": [[1, 4, 5]]}
+    given |= {"suffix_decoding_corpus_tokens": 1000, "spec_token_tree": "[(0,), (0, 0)]"}
+    assert speculation(given) == speculation("suffix")
+    idle = ["model", "num_speculative_tokens_per_batch_size", "suffix_decoding_corpus_tokens", "spec_token_tree"]
+    assert [each.split()[1] for each in notices({"speculative_config": given})] == idle
+    assert notices({"speculative_config": Speculation(method="suffix")}) == []

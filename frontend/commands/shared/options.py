@@ -60,11 +60,11 @@ def _json(word: str) -> Any:
         raise argparse.ArgumentTypeError(f"{word!r} is not JSON ({error})") from None
 
 
-def _json_or_word(word: str) -> Any:
-    try:
-        return json.loads(word)
-    except ValueError:
-        return word
+_CONSTANTS = {"none": None, "null": None, "true": True, "false": False}
+
+
+def _json_or_name(word: str) -> Any:
+    return _json(word) if word.lstrip().startswith("{") else _CONSTANTS.get(word.casefold(), word)
 
 
 KINDS: dict[Any, Kind] = {
@@ -78,7 +78,7 @@ KINDS: dict[Any, Kind] = {
     dict[str, Any]: Kind("JSON", _json),
     EarlyStop: Kind("JSON", _json),
     GuidedDecodingParams: Kind("JSON", _json),
-    Speculation: Kind("JSON", _json_or_word),
+    Speculation: Kind("NAME|JSON", _json_or_name),
 }
 
 

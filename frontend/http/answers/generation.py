@@ -79,9 +79,9 @@ class Tally:
 
     @property
     def _completion_details(self) -> CompletionDetails | UnsetType:
-        accepted, rejected = self._accepted_tokens, self._draft_tokens - self._accepted_tokens
-        if not (self.reports_drafts and self._draft_tokens):
+        if not self.reports_drafts:
             return UNSET
+        accepted, rejected = self._accepted_tokens, self._draft_tokens - self._accepted_tokens
         return CompletionDetails(accepted_prediction_tokens=accepted, rejected_prediction_tokens=rejected)
 
 

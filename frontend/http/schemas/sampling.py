@@ -168,8 +168,8 @@ class PromptDetails(msgspec.Struct, kw_only=True):
 
 
 class CompletionDetails(msgspec.Struct, kw_only=True):
-    """How many drafts of a request with a `prediction` were accepted; the server may have found some of them itself.
-    Only accepted ones are part of the answer, and of `completion_tokens`."""
+    """How many drafts were accepted, and how many not, in a request with a `prediction`. Drafts that the server has
+    found itself count, too. Only accepted ones are part of the answer, and of `completion_tokens`."""
 
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
@@ -180,7 +180,7 @@ class Usage(msgspec.Struct, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptDetails
-    completion_tokens_details: CompletionDetails | UnsetType = UNSET  # if a prediction was given and there were drafts
+    completion_tokens_details: CompletionDetails | UnsetType = UNSET  # if there is a prediction
 
 
 class PromptLogprob(msgspec.Struct, kw_only=True):
