@@ -149,6 +149,8 @@ class Job:
             self._append(Head(facts, self.num_rows))
         self._append(Began(session.daemon is not None, asked_of(session)))
         self.journal.commit()
+        if self.replay is not None:
+            JobRun(self, session).warn_of_useless_replay()
 
     def compare(self, session: Session[Any]) -> None:
         """Refuse a model with other facts where no row is left for it. It need not be loaded for that: what its run

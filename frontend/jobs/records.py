@@ -34,6 +34,7 @@ class Answered(msgspec.Struct, tag="answered", array_like=True):
     token_ids: list[bytes] = []  # int32, of each sample, if the line doesn't have them
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0  # of these
+    prompt_keys: list[int] = []  # by which a replay finds the answer, if the line doesn't have the prompt
 
     @property
     def has_failed(self) -> bool:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,12 +19,14 @@ import msgspec
 from ...protocol.errors import ClosedError, EngineDeadError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...protocol.wire import column
+from ..console import logs
+from ..replay.answers import keys_of_line
 from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
 from ..requests.request import Request
 from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit
-from ..rows.records import record_of
+from ..rows.records import prompt_of, record_of
 from ..rows.rendering import Rendering
 from ..session.session import Session
 from ..session.window import Window
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 _DEATHS_IN_COMPANY = 2
 _REFUSED = 400
 _DELTA_TOKENS = 32  # between two looks at an unfinished answer
+_TRIED_ROWS = 64  # whose earlier answers are looked for before anything is computed
 _JSON = msgspec.json.Encoder()
 _NOT_ANSWERED = (499, 503)  # aborted, or shutting down: to be asked again
 
@@ -45,7 +49,13 @@ OnAnswer = Callable[[Row, RequestOutput], None]
 
 
 class JobRun:
-    def __init__(self, job: "Job", session: Session[Any], on_answer: OnAnswer, check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        job: "Job",
+        session: Session[Any],
+        on_answer: OnAnswer = lambda row, output: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.job = job
         self.session = session
         self.on_answer = on_answer
@@ -73,6 +83,18 @@ class JobRun:
         self._progressed()  # a record behind the synced ones, by which damage to any of them is known
         if (num_left := self.job.num_rows - self.job.state.num_done) > 0:
             raise ClosedError(f"{num_left:,} lines were aborted. The same command continues the job.")
+
+    def warn_of_useless_replay(self) -> None:
+        """Warn if none of the first lines has an answer in the job's earlier run, and say why."""
+        if (replay := self.job.replay) is None:
+            return
+        for line, row in islice(self._rows_in_company(), _TRIED_ROWS):
+            self._prompt(line, row)  # which looks for its answer
+            if replay.num_found:
+                return
+        if replay.num_lines:
+            found = f"none of the first {replay.num_lines:,} lines is found in {replay.name}"
+            logs.say(f"penstock: {found}: {replay.reason()}.", quiet=self.session.is_quiet)
 
     def _rows_in_company(self) -> Iterator[tuple[InputLine, Row]]:
         state = self.job.state
@@ -143,16 +165,19 @@ class JobRun:
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
         for position, (line, row) in enumerate(rows):
             self._in_flight[position] = line, row
-            prompt = self._rendering.prompt(row)
-            if isinstance(prompt, RequestError):
-                self.session.transport.check()  # it may be refused because the model has just died
-            if line.row in self.job.state.said and line.row not in self._refused:
-                prompt = Continuation(prompt, self.job.state.said[line.row])
-            parsed = parse_checked(prompt, row.params)
-            parsed.seed, parsed.delta_tokens = self._seeded(line, row), _DELTA_TOKENS
-            if self._replay is not None:
-                parsed.expected = self._replay.expected(parsed, _name(row), line.row, self.job.num_rows)
-            yield parsed
+            yield self._prompt(line, row)
+
+    def _prompt(self, line: InputLine, row: Row) -> ParsedPrompt:
+        prompt = self._rendering.prompt(row)
+        if isinstance(prompt, RequestError):
+            self.session.transport.check()  # it may be refused because the model has just died
+        if line.row in self.job.state.said and line.row not in self._refused:
+            prompt = Continuation(prompt, self.job.state.said[line.row])
+        parsed = parse_checked(prompt, row.params)
+        parsed.seed, parsed.delta_tokens = self._seeded(line, row), _DELTA_TOKENS
+        if self._replay is not None:
+            parsed.expected = self._replay.expected(parsed, _name(row), line.row, self.job.num_rows)
+        return parsed
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
 
@@ -167,6 +192,7 @@ class JobRun:
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
         if row.batch is not None and not record.has_failed:
             record.token_ids = [column(answer.token_ids) for answer in output.outputs]
+            record.prompt_keys = sorted(keys_of_line(prompt_of(row)))
         if (metrics := output.metrics) is not None:
             record.num_draft_tokens, record.num_accepted_tokens = metrics.num_draft_tokens, metrics.num_accepted_tokens
         self.job._append(record)

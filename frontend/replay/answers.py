@@ -24,21 +24,23 @@ from ..rows.lines import LONGEST_LINE
 Spoken = list[int] | list[str]
 
 _DECODER = msgspec.json.Decoder()
-_ENCODER = msgspec.json.Encoder()
 
 
 class EarlierAnswer:
     """An answer in its line, which is read only as far as it is asked for."""
 
-    __slots__ = ("_body", "_line", "_packed")
+    __slots__ = ("_body", "_line", "_packed", "_prompt_keys")
 
-    def __init__(self, line: Mapping[str, Any], body: Mapping[str, Any], packed: Sequence[bytes]) -> None:
+    def __init__(
+        self, line: Mapping[str, Any], body: Mapping[str, Any], packed: Sequence[bytes], prompt_keys: Sequence[int]
+    ) -> None:
         self._line = line
         self._body = body
         self._packed = packed  # ids of its samples, from a journal
+        self._prompt_keys = prompt_keys  # likewise
 
     @classmethod
-    def of(cls, line: bytes, packed: Sequence[bytes] = ()) -> "EarlierAnswer | None":
+    def of(cls, line: bytes, packed: Sequence[bytes] = (), prompt_keys: Sequence[int] = ()) -> "EarlierAnswer | None":
         """Read a line; None if it is damaged or too long, or has no answer."""
         if len(line) > LONGEST_LINE:
             return None
@@ -51,7 +53,7 @@ class EarlierAnswer:
             return None
         body = _mapping(_mapping(found.get("response")).get("body")) if "custom_id" in found else found
         has_failed = body.get("error") or body.get("error_code", 200) != 200
-        return cls(found, body, packed) if _samples_of(body) and not has_failed else None
+        return cls(found, body, packed, prompt_keys) if _samples_of(body) and not has_failed else None
 
     @property
     def name(self) -> str | None:
@@ -61,15 +63,20 @@ class EarlierAnswer:
 
     @property
     def keys(self) -> set[int]:
-        keys = set() if self.name is None else {key_of_name(self.name)}
-        prompt, ids, messages = (self._line.get(name) for name in ("prompt", "prompt_token_ids", "messages"))
-        if isinstance(prompt, list):
-            prompt, ids = None, prompt
-        return keys | keys_of_prompt(
-            prompt if isinstance(prompt, str) else None,
-            ids if isinstance(ids, list) else None,
-            messages if isinstance(messages, list) else (),
-        )
+        return self.prompt_keys | (set() if self.name is None else {key_of_name(self.name)})
+
+    @property
+    def prompt_keys(self) -> set[int]:
+        if not self.has_prompt_in_receipt:
+            return set(self._prompt_keys) or keys_of_line(self._line)
+        receipts = self._receipts()
+        # A body with several has answers to several prompts.
+        return keys_of_prompt(token_ids=receipts[0].prompt_ids) if len(receipts) == 1 else set()
+
+    @property
+    def has_prompt_in_receipt(self) -> bool:
+        """Whether its prompt can stand in its receipt alone."""
+        return "receipt" in self._body and not self._prompt_keys and not keys_of_line(self._line)
 
     def samples(self, num_samples: int, num_tokens: int) -> list[Spoken]:
         """Return what each of the first samples has said, read up to about as many tokens."""
@@ -93,6 +100,18 @@ class EarlierAnswer:
 
 def key_of_name(name: str) -> int:
     return _key(b"name", name.encode(errors="surrogatepass"))
+
+
+def keys_of_line(line: Mapping[str, Any]) -> set[int]:
+    """The keys of the prompt in a line, be it of an input or of answers."""
+    prompt, ids, messages = (line.get(name) for name in ("prompt", "prompt_token_ids", "messages"))
+    if isinstance(prompt, list):
+        prompt, ids = None, prompt
+    return keys_of_prompt(
+        prompt if isinstance(prompt, str) else None,
+        ids if isinstance(ids, list) else None,
+        messages if isinstance(messages, list) else (),
+    )
 
 
 def keys_of_prompt(

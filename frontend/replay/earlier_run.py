@@ -37,6 +37,7 @@ class Found(NamedTuple):
 
 class EarlierRun(Protocol):
     num_rows: int  # once all answers have been read
+    without_prompts: str  # why its answers may have none
 
     def answers(self) -> Iterator[Found]: ...
     def at(self, offset: int) -> EarlierAnswer | None: ...
@@ -56,6 +57,8 @@ def opened(path: Path) -> EarlierRun:
 class JournalAnswers:
     """Answers in a journal, where they have their tokens. Another process may be appending to it."""
 
+    without_prompts = "its journal, of an earlier version, has no prompts"
+
     def __init__(self, path: Path) -> None:
         self.num_rows = 0
         self._path = path
@@ -66,20 +69,22 @@ class JournalAnswers:
         for found in read_journal(self._path):
             record = unpacked(found.record)
             if isinstance(record, Answered) and not record.has_failed:
-                yield Found(record.row, found.offset, EarlierAnswer.of(record.line, record.token_ids))
+                yield Found(record.row, found.offset, _answer_in(record))
             elif isinstance(record, Head):
                 self.num_rows = record.num_rows
 
     def at(self, offset: int) -> EarlierAnswer | None:
         with self._lock:
             record = unpacked(record_at(self._file, offset))
-        return EarlierAnswer.of(record.line, record.token_ids) if isinstance(record, Answered) else None
+        return _answer_in(record) if isinstance(record, Answered) else None
 
     def close(self) -> None:
         self._file.close()
 
 
 class FileAnswers:
+    without_prompts = "its lines have no prompts (the journal next to a run's output knows them)"
+
     def __init__(self, path: Path) -> None:
         self.num_rows = 0
         self._path = path
@@ -105,6 +110,10 @@ class FileAnswers:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _answer_in(record: Answered) -> EarlierAnswer | None:
+    return EarlierAnswer.of(record.line, record.token_ids, record.prompt_keys)
 
 
 def _opened_file(path: Path) -> BinaryIO:

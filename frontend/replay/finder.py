@@ -26,6 +26,7 @@ from .index import AnswerIndex
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
+_GIVE_NAMES = "Give each line the custom_id or id that it had"
 _TRIED = 64  # answers, and samples of each, that are compared with the vocabulary before anything is computed
 
 
@@ -37,7 +38,7 @@ class AnswerFinder:
         self.name = os.fspath(path)
         self.num_lines = self.num_found = 0
         self._rows = Bits()  # whose answers were looked for
-        self._has_names = False
+        self._has_names = self._has_prompts = self._has_receipts = False
         self._vocabulary: _Vocabulary | None = None  # until `begin`; without one nothing is expected
         self._max_model_len = 0
         self._run = opened(Path(os.path.expanduser(path)))
@@ -55,15 +56,20 @@ class AnswerFinder:
                 if answer is None:
                     self._num_others += 1
                     continue
+                keys = answer.keys
                 self._has_names |= answer.name is not None
-                self._index.add(row, offset, answer.keys)
+                self._has_prompts |= len(keys) > (answer.name is not None)
+                self._has_receipts |= answer.has_prompt_in_receipt
+                self._index.add(row, offset, keys)
         except PenstockError:  # a damaged end; what stands before it can be used
             if not self._index.num_answers:
                 raise
         if not self._index.num_answers:
             raise ConfigError(
                 f"{self.name} has no answers that could be replayed. Give the output of `penstock batch` or its "
-                "journal, or lines of `penstock generate --format jsonl --output`."
+                "journal, or lines of `penstock generate --format jsonl --output`. A line of your own has "
+                '"outputs": [{"token_ids": […]}] or [{"text": "…"}], and is found by its "prompt", "prompt_token_ids", '
+                '"messages" or "id".'
             )
         self._index.sort()
 
@@ -104,9 +110,7 @@ class AnswerFinder:
     def _found(
         self, prompt: ParsedPrompt, name: str | None, row: int | None, num_rows: int | None
     ) -> Iterator[EarlierAnswer]:
-        keys = [] if name is None else [key_of_name(name)]
-        keys += keys_of_prompt(prompt.text, prompt.token_ids, _plain_messages(prompt))
-        for key in keys:
+        for key in self._keys(prompt, name):
             for offset in self._index.find(key, row):
                 if (answer := self._at(offset)) is not None and key in answer.keys:
                     yield answer
@@ -114,6 +118,13 @@ class AnswerFinder:
         same_row = self._index.offset(row) if row is not None and may_pair else None
         if same_row is not None and (answer := self._at(same_row)) is not None:
             yield answer
+
+    def _keys(self, prompt: ParsedPrompt, name: str | None) -> Iterator[int]:
+        if name is not None:
+            yield key_of_name(name)
+        yield from keys_of_prompt(prompt.text, prompt.token_ids, _plain_messages(prompt))
+        if self._has_receipts and self._vocabulary is not None and prompt.text is not None:
+            yield from keys_of_prompt(token_ids=self._vocabulary.ids_of(prompt.text, adds=not prompt.is_chat))
 
     def _at(self, offset: int) -> EarlierAnswer | None:
         """Read the answer at an offset; None if the file has been changed or closed meanwhile."""
@@ -123,9 +134,22 @@ class AnswerFinder:
             return None
 
     def summary(self) -> str:
-        """Say how many lines of a job had an earlier answer."""
+        """Say how many lines of a job had an earlier answer; if few had, also why."""
         others = f", where {self._num_others:,} have no answer" if self._num_others else ""
-        return f"replay: {self.num_found:,} of {self.num_lines:,} lines found in {self.name}{others}"
+        reason = f": {self.reason()}" if 2 * self.num_found < self.num_lines else ""
+        return f"replay: {self.num_found:,} of {self.num_lines:,} lines found in {self.name}{others}{reason}"
+
+    def reason(self) -> str:
+        """Say why lines aren't found, and what would help."""
+        if self._has_prompts:
+            prompts = "prompts (of a receipt, the system prompt counts)" if self._has_receipts else "prompts"
+            return f"it has other {prompts} and other names. {_GIVE_NAMES}"
+        if self._has_names:
+            return f"it has other names, and {self._run.without_prompts}. {_GIVE_NAMES}"
+        return (
+            "it has neither names nor prompts, so its lines are found by their places alone, and only by a job of as "
+            f"many ({self._run.num_rows:,})"
+        )
 
     def close(self) -> None:
         self._run.close()
@@ -149,12 +173,16 @@ class _Vocabulary:
                 tokens += self._encoded(piece)
         return column(tokens) if all(0 <= token < self.size for token in tokens) else b""
 
-    def _encoded(self, text: str) -> Sequence[int]:
-        """Tokenize a text; nothing if it, or the tokenizer, can't be read."""
+    def ids_of(self, text: str, *, adds: bool) -> Sequence[int]:
+        """Tokenize a prompt; nothing if that fails. `adds` is whether it gets the special tokens of a plain text."""
         try:
-            tokens = self._tokenizer().encode(text, add_special_tokens=False)
+            return self._tokenizer().encode(text, add_special_tokens=adds)
         except (PenstockError, OSError):
             return []
+
+    def _encoded(self, text: str) -> Sequence[int]:
+        """Tokenize a text; nothing if it, or the tokenizer, can't be read."""
+        tokens = self.ids_of(text, adds=False)
         # A special token that is spelled out in a text was none in the answer.
         return [token for token in tokens if token not in self._special]
 

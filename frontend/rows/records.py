@@ -24,7 +24,7 @@ def record_of(number: int, row: Row, output: RequestOutput) -> dict[str, Any]:
         record["id"] = row.name
     if output.error_code != 200:
         record |= {"error_code": output.error_code, "error_msg": output.error_msg}
-    record |= _given(row) or {"prompt": output.prompt if output.prompt is not None else output.prompt_token_ids}
+    record |= prompt_of(row) or {"prompt": output.prompt if output.prompt is not None else output.prompt_token_ids}
     record["outputs"] = [_sample(answer) for answer in output.outputs]
     record["usage"] = {
         "prompt_tokens": len(output.prompt_token_ids),
@@ -38,8 +38,8 @@ def record_of(number: int, row: Row, output: RequestOutput) -> dict[str, Any]:
     return record
 
 
-def _given(row: Row) -> dict[str, Any]:
-    """The prompt as the row has it; empty if the row was refused."""
+def prompt_of(row: Row) -> dict[str, Any]:
+    """The prompt as the row has it, under the name that a line has for it; empty if the row was refused."""
     match row.prompt:
         case Conversation():
             return {"messages": row.prompt.messages}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from itertools import groupby
 
+import msgspec
 from builders.cases import for_each
 
 from penstock.frontend.jobs.job_input import InputLine
@@ -19,6 +20,7 @@ from penstock.frontend.jobs.records import (
     JobState,
     Progressed,
     packed,
+    unpacked,
 )
 from penstock.frontend.jobs.run import seed_of
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
@@ -47,6 +49,12 @@ def test_what_unfinished_answers_have_said_counts_among_the_tokens_until_it_is_d
     for record, num_output in ((Answered(1, 1, 200, 5, 0, 30, b"x"), 42), (Forgotten([2]), 30)):
         state.take(record)
         assert state.num_output == num_output
+
+
+def test_a_record_of_an_earlier_version_is_read_without_its_later_fields():
+    assert unpacked(msgspec.msgpack.encode(["answered", 3, 1, 200, 5, 0, 2, b"x"])) == Answered(
+        3, 1, 200, 5, 0, 2, b"x"
+    )
 
 
 def test_a_set_of_rows_takes_a_bit_a_row():

@@ -188,7 +188,8 @@ def test_whatever_stands_in_a_line_it_is_an_answer_or_none(line):
 
 
 @for_each("lines, vocab_size, sentence", [
-    (["nonsense", '"one"', '{"prompt": "one"}'], VOCABULARY, "has no answers that could be replayed.*penstock batch"),
+    (["nonsense", '"one"', '{"prompt": "one"}'], VOCABULARY,
+     'has no answers that could be replayed.*penstock batch.*"outputs".*"prompt"'),
     ([], VOCABULARY, "has no answers"),
     ([record([1, VOCABULARY], prompt="one")], VOCABULARY, f"token id {VOCABULARY}, and .* 0 to {VOCABULARY - 1}"),
 ])  # fmt: skip
@@ -336,6 +337,43 @@ def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_line
     source.write_text("\n".join([*job_lines()[:-1], job_lines()[-1].replace("one", "two")]))
     done = shell.run("batch", source, first, *words, "--accept-change", "--replay", first)
     assert done.returncode == 0 and "replay: 1 of 1 lines found" in done.stderr, done.stderr
+
+
+def write_batch(path: Path, name: str, *before: Any) -> Path:
+    """Three conversations and a text under names that begin with this one."""
+    chats = [{"messages": [*before, {"role": "user", "content": f"What is {number}?"}]} for number in range(3)]
+    asked = [("/v1/completions", {"prompt": "Once"}), *(("/v1/chat/completions", chat) for chat in chats)]
+    if name != "a":
+        asked.reverse()
+    lines = [
+        {"custom_id": f"{name}{row}", "url": url, "body": {**body, "max_tokens": 4}}
+        for row, (url, body) in enumerate(asked)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_lines_of_a_batch_are_found_by_prompt_whatever_their_names_where_journal_or_receipts_know_the_prompts(
+    shell, shell_model, tmp_path
+):
+    words = ("--model", shell_model, *STAND_IN)
+    source, first, certified = write_batch(tmp_path / "in.jsonl", "a"), tmp_path / "first", tmp_path / "certified"
+    for out, further in ((first, ()), (certified, ("--receipt",))):
+        assert shell.run("batch", source, out, *words, *further).returncode == 0
+    renamed = write_batch(tmp_path / "renamed.jsonl", "b")
+    briefly = write_batch(tmp_path / "briefly.jsonl", "c", SYSTEM)
+    for last in (first, certified):
+        JobFiles.of(last).journal.rename(tmp_path / f"{last.name}-moved.journal")
+    for number, (lines, last, found) in enumerate((
+        (renamed, tmp_path / "first-moved.journal", "4 of 4"),
+        (briefly, tmp_path / "first-moved.journal", "4 of 4"),
+        (renamed, certified, "4 of 4"),
+        (briefly, certified, "1 of 4"),
+        (renamed, first, "0 of 4"),
+    )):  # fmt: skip
+        done = shell.run("batch", lines, tmp_path / f"again{number}", *words, "--replay", last)
+        assert done.returncode == 0 and f"replay: {found} lines found in {last}" in done.stderr, done.stderr
+    assert f"none of the first 4 lines is found in {first}: it has other names, and its lines have no" in done.stderr
 
 
 def test_a_job_is_refused_before_it_begins_if_its_earlier_run_cannot_be_replayed(shell, shell_model, tmp_path):
