@@ -15,6 +15,7 @@ _TEXT_AT_MOST = 32_768  # tokens at the end of a history that are searched
 _PAIRS_AT_MOST = 1_024  # occurrences of the last two tokens that are compared further
 _NARROWED = 16  # tokens that all of those are compared by; only so many of them are compared by more
 
+
 class Ngram:
     name = "ngram"
 
