@@ -33,6 +33,6 @@ def draft_by_model(runner: SlottedRunner, most: int | None = None) -> DraftModel
     drafts = (draft_heads_of if model.drafts_itself else draft_model_of)(
         model.draft, model.config.num_layers, runner, most
     )
-    drafter = Drafter([drafts], drafts_always=True)
+    drafter = Drafter([drafts], always=drafts.name)
     runner.drafting = Drafting(runner.table, Parallel(), drafter, lambda drafts: None, drafts)
     return drafts

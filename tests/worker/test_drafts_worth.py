@@ -43,7 +43,7 @@ class Oracle:
         return Guess(drafts, [self.said] * len(drafts))
 
 
-def drafting(proposers: list[Proposer], look: float = 0.0, always: bool = False) -> Drafter:
+def drafting(proposers: list[Proposer], look: float = 0.0, always: str | None = None) -> Drafter:
     """A drafter on whose clock every look takes so many seconds."""
     times = itertools.count(0.0, look)
     return Drafter(proposers, always, clock=lambda: next(times))
@@ -183,8 +183,15 @@ def test_a_right_guess_makes_looks_frequent_again_at_once():
 
 def test_a_method_that_was_named_drafts_whatever_it_finds():
     oracle = Oracle(TEXT, 0.0, 0.1)
-    played = Played(drafting([oracle], always=True), TEXT)
+    played = Played(drafting([oracle], always=oracle.name), TEXT)
     assert played.num_drafts > 580 * MOST
+
+
+def test_what_another_proposer_finds_has_to_pay_where_a_method_was_named():
+    wrong, named = Oracle(TEXT, 0.0, 1.0), Oracle([], 0.0, 0.5)
+    wrong.name = "replay"
+    played = Played(drafting([wrong, named], always=named.name), TEXT)
+    assert played.gain > 0.98 and played.num_drafts < 200
 
 
 def test_an_edited_text_costs_less_than_half_and_one_without_repetition_no_more_than_before():

@@ -12,7 +12,7 @@ import numpy
 
 from ...protocol.messages import NewSlot
 from .proposer import Look, Proposer
-from .worth import Candidate, Worth
+from .worth import NONE, Candidate, Worth
 
 _SHARE = 0.01  # of the time, that looks may take which don't pay
 _SELDOM = 16  # steps from one look to the next at most
@@ -27,12 +27,12 @@ class Drafter:
     def __init__(
         self,
         proposers: Sequence[Proposer],
-        drafts_always: bool = False,
+        always: str | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Ask these proposers, in order. `drafts_always`: check all that they guess, whether it pays or not."""
+        """Ask these proposers, in order. `always`: the name of one whose drafts are checked, whether it pays or not."""
         self.proposers = proposers
-        self.drafts_always = drafts_always
+        self.always = always
         self.worth = Worth()
         self._clock = clock
         self._look_seconds, self._step_seconds = _LOOK_SECONDS, 0.0  # of one look, and of one step; 0: not known
@@ -63,8 +63,7 @@ class Drafter:
             return found
         began = self._clock()
         candidates = self._candidates([looks[index] for index in due], num_rows)
-        chosen = [each.tokens for each in candidates] if self.drafts_always else self.worth.cut(candidates, num_rows)
-        for index, drafts in zip(due, chosen):
+        for index, drafts in zip(due, self._chosen(candidates, num_rows)):
             found[index] = drafts
             self._drafted[looks[index].slot] = len(drafts)
         # A look that reads a whole prompt says nothing about the next ones.
@@ -73,7 +72,7 @@ class Drafter:
         return found
 
     def _is_due(self, look: Look) -> bool:
-        if self.drafts_always:
+        if self.always is not None:
             return True
         wait = self._waits.get(look.slot, 0)
         self._waits[look.slot] = max(0, wait - 1)
@@ -83,7 +82,7 @@ class Drafter:
         """Return the best proposer's drafts for each look."""
         for look in looks:
             self._pace(look.slot, self.worth.settle(look), num_rows)
-        best = [Candidate([], [])] * len(looks)
+        best = [NONE] * len(looks)
         asked = list(range(len(looks)))
         for proposer in self.proposers:
             guesses = proposer.guess([looks[index] for index in asked])
@@ -95,6 +94,13 @@ class Drafter:
             if not asked:
                 break
         return best
+
+    def _chosen(self, candidates: list[Candidate], num_rows: int) -> list[list[int]]:
+        """Return the drafts of each candidate that are checked."""
+        is_weighed = [self.always is None or each.proposer != self.always for each in candidates]
+        weighed = [each if weighs else NONE for each, weighs in zip(candidates, is_weighed)]
+        cut = self.worth.cut(weighed, num_rows)
+        return [drafts if weighs else each.tokens for each, drafts, weighs in zip(candidates, cut, is_weighed)]
 
     def _pace(self, slot: int, num_right: int, num_rows: int) -> None:
         """Decide when to look at a sequence next, given how many tokens of the guess before came."""

@@ -22,12 +22,13 @@ def drafter_of(speculation: Speculation | None, model: Proposer | None = None) -
     speculation = speculation or Speculation(method="auto")
     if (by_tokens := _BY_TOKENS.get(speculation.method)) is None:
         raise ConfigError(f'speculative_config: method {speculation.method} is not supported yet. Use "suffix".')
-    # Unless their number is given, a model's drafts are checked where they pay.
-    drafts_always = speculation.method != "auto" if model is None else speculation.num_speculative_tokens is not None
-    if drafts_always and speculation.suffix_decoding_max_spec_factor is None:
+    # What is named drafts always. Unless their number is given, a model's drafts are checked where they pay.
+    is_weighed = speculation.method == "auto" if model is None else speculation.num_speculative_tokens is None
+    always = None if is_weighed else speculation.method
+    if always == Suffix.name and speculation.suffix_decoding_max_spec_factor is None:
         # vLLM's default. Where drafts have to pay, their cost is the bound.
         speculation = replace(speculation, suffix_decoding_max_spec_factor=1.0)
-    return Drafter([Replay(), by_tokens(speculation), *([] if model is None else [model])], drafts_always)
+    return Drafter([Replay(), by_tokens(speculation), *([] if model is None else [model])], always)
 
 
 def _suffix(speculation: Speculation) -> Proposer:

@@ -86,6 +86,10 @@ class Candidate(NamedTuple):
 
     tokens: list[int]
     chances: list[float]
+    proposer: str = ""
+
+
+NONE = Candidate([], [])
 
 
 class Worth:
@@ -115,7 +119,7 @@ class Worth:
             if chance < _HOPELESS:
                 break
             chances.append(chance)
-        return Candidate(guess.tokens, chances)
+        return Candidate(guess.tokens, chances, name)
 
     def cut(self, candidates: list[Candidate], num_rows: int) -> list[list[int]]:
         """Return the drafts that a step should check, of all sequences together."""
