@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from builders.adapters import adapter
 from builders.cases import for_each
+from builders.expecting import drafting_whatever_is_expected
 from builders.mixed_requests import HELLO, OPTIONS, PERSON, REQUESTS, SEARCHES, SUM, params
 
 from penstock import LLM, RequestOutput, SamplingParams
@@ -142,11 +143,13 @@ def mistaken(token_ids: list[int], choice: random.Random) -> list[int]:
     return said
 
 
-@pytest.fixture(scope="module", params=[{"method": "suffix"}, pytest.param({"method": "off"}, marks=pytest.mark.long)])
-def speculating(request, pocket_adapters) -> Iterator[LLM]:
+@pytest.fixture(scope="module", params=["expected", pytest.param("off", marks=pytest.mark.long)])
+def speculating(request, pocket_adapters, tmp_path_factory) -> Iterator[LLM]:
     """With or without drafts, whatever they are worth; the same little room."""
+    is_off = request.param == "off"
+    method = {"method": "off"} if is_off else drafting_whatever_is_expected(tmp_path_factory.mktemp("run"))
     small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
-    with LLM("pocket", **OPTIONS, **small, speculative_config=request.param) as llm:
+    with LLM("pocket", **OPTIONS, **small, speculative_config=method) as llm:
         for name, folder in pocket_adapters.items():
             llm.load_lora(name, folder)
         yield llm
@@ -171,7 +174,7 @@ def test_every_answer_is_what_it_is_alone_whatever_is_drafted(speculating, alone
     assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
     stats = speculating.stats()
     drafted, accepted = stats.draft_tokens - before.draft_tokens, stats.accepted_tokens - before.accepted_tokens
-    is_off = request.node.callspec.params["speculating"]["method"] == "off"
+    is_off = request.node.callspec.params["speculating"] == "off"
     assert drafted == 0 if is_off else 0 < accepted < drafted
     assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from builders.expecting import drafting_whatever_is_expected
 
 from penstock import LLM, RequestOutput, SamplingParams
 
@@ -19,9 +20,10 @@ def plain() -> RequestOutput:
 
 
 @pytest.fixture(scope="module")
-def drafting() -> Iterator[LLM]:
-    """A model that finds next to nothing to draft but predictions: so many tokens rarely come again in an answer."""
-    method = {"method": "ngram", "prompt_lookup_min": 16, "prompt_lookup_max": 16}
+def drafting(tmp_path_factory) -> Iterator[LLM]:
+    """A model that drafts predictions, whether they pay or not, and nothing else."""
+    method = drafting_whatever_is_expected(tmp_path_factory.mktemp("run"))
+    method |= {"suffix_decoding_max_spec_factor": 0.01}
     with LLM("pocket", **OPTIONS, speculative_config=method) as llm:
         yield llm
 
