@@ -5,6 +5,7 @@
 A rule converts a value to the field's type and checks its bounds.
 """
 
+import json
 import operator
 import re
 import sys
@@ -42,7 +43,7 @@ class Rule(NamedTuple):
                 return converted
         except PenstockError:  # it has its own message
             raise
-        except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
+        except Exception:  # a caller's own type may raise anything
             pass
         hint = suggestion(value, self.choices) if self.choices else written_out(value, self.accepts)
         raise error(f"{name}={shown(value)}: {self.sentence}.{hint}")
@@ -103,6 +104,20 @@ def text(value: Any) -> str:
     plain = str.__str__(value)  # raises unless it is a string, and bypasses a subclass's own method
     plain.encode()  # raises for half a surrogate pair, which can't be sent
     return plain
+
+
+def json_value(text: str) -> Any:
+    """What JSON text says. Raises ValueError if it is no JSON, or has a key twice: it is unclear which was meant."""
+    return json.loads(text, object_pairs_hook=_once_each)
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {shown(key)} twice in one object")
+        found[key] = value
+    return found
 
 
 def ranged(

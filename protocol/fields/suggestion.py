@@ -65,4 +65,4 @@ def _known(letters: str, by_letters: dict[str, str]) -> str | None:
 
 def _letters(name: str) -> str:
     """The name without capitals and separators, which don't distinguish names."""
-    return name.casefold().replace("-", "_").strip("_ ")
+    return str.casefold(name).replace("-", "_").strip("_ ")  # a caller's own kind of text may have another method

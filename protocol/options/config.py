@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..fields.described import described, rules_of
-from ..fields.rules import FLAG
+from ..fields.rules import FLAG, Rule
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import EarlyStop
 from ..parameters.sampling import SamplingParams
@@ -222,8 +222,7 @@ def _unknown(name: str, known: set[str]) -> str:
 
 def _refuse(name: str, value: Any) -> None:
     harmless, sentence = REFUSED[name]
-    if value not in harmless:
-        raise ConfigError(f"{name}={value!r}: {sentence}.")
+    Rule(lambda value: value, harmless.__contains__, sentence).checked(name, value, ConfigError)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..fields.described import described, rules_of
-from ..fields.rules import Rule, at_least, between, integer, ranged, real, shown
+from ..fields.rules import MOST, Rule, at_least, between, integer, json_value, ranged, real, shown, text
 from ..fields.suggestion import suggestion
 from .foreign_speculation import FOREIGN_KEYS, IDLE, METHOD_NAMES, MODELS_THAT_ARE_METHODS, RENAMED, under_own_keys
 from .quantization import KINDS as QUANTIZATION_KINDS
@@ -28,34 +28,31 @@ NAME = "speculative_config"
 METHODS = ("auto", "off", "suffix", "ngram", "replay", "draft_model", "mtp", "eagle3")
 SENTENCE = 'must be True, False, a method or a dict such as {"method": "suffix"}'
 _STEPS = "num_model_steps"  # FastDeploy's number of drafts that a model makes, part of all drafts
+# Python's and JSON's words for values, as text.
+_CONSTANTS = {"none": "auto", "null": "auto", "true": "auto", "false": "off"}
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
 _JOURNAL = ".journal"  # next to a job's output; until the job ends there is only the journal
 
 
 def _method(value: Any) -> str:
-    name: str = value.casefold()
+    name = text(value).casefold()
     return "mtp" if name.endswith("_mtp") else METHOD_NAMES.get(name, name)
 
 
 def _model(value: Any) -> str:
-    text: str = os.fspath(value)
-    text.encode()  # raises for text that can't be sent as UTF-8
-    if not text or "\0" in text:
-        raise ValueError
-    path = os.path.expanduser(text)
-    return os.path.abspath(path) if os.path.exists(path) else text
+    name = _path(value)
+    path = os.path.expanduser(name)
+    return os.path.abspath(path) if os.path.exists(path) else name
 
 
 def _file(value: Any) -> str:
-    """The absolute path of a file that can be read, or whose journal can."""
-    path = os.path.abspath(os.path.expanduser(_model(value)))
-    read = path if os.path.exists(path) or not os.path.exists(path + _JOURNAL) else path + _JOURNAL
-    try:
-        if not stat.S_ISREG(os.stat(read).st_mode):
-            raise ConfigError(f"{NAME}: file={shown(value)} is not a file. Give the output of an earlier run.")
-        os.close(os.open(read, os.O_RDONLY))
-    except OSError as error:
-        why = f"can't be read ({error.strerror}). Give the output of an earlier run"
-        raise ConfigError(f"{NAME}: file={shown(value)} {why}.") from error
+    return os.path.abspath(os.path.expanduser(_path(value)))
+
+
+def _path(value: Any) -> str:
+    path = text(os.fspath(value))
+    if not path or "\0" in path:
+        raise ValueError
     return path
 
 
@@ -78,7 +75,9 @@ _SIZE = _tokens(1)
 _DEPTH = _tokens(2)  # one token of match and one draft
 _FACTOR = ranged(real, "must be a finite number above 0", gt=0)
 _STORED = Rule(
-    _or_no_limit, lambda value: value is None or _AMOUNT.holds(value), "must be a whole number, 0 or more; -1: no limit"
+    _or_no_limit,
+    lambda value: value is None or _AMOUNT.holds(value),
+    f"must be a whole number from 0 to {MOST}, or -1 for no limit",
 )
 
 
@@ -166,7 +165,7 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     elif isinstance(value, bool):
         value = {"method": "auto" if value else "off"}
     elif isinstance(value, str):
-        value = _from_json(value) if value.lstrip().startswith("{") else {"method": value}
+        value = _from_text(text(value))
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise TypeError
     given = {key: each for key, each in value.items() if each is not None}
@@ -175,17 +174,19 @@ def _as_mapping(value: Any) -> dict[str, Any]:
             f'{NAME}={shown(value)} says nothing. Give a method, such as {{"method": "suffix"}}, or False for none, or '
             "leave the option out."
         )
-    if given.get("model") in MODELS_THAT_ARE_METHODS:
+    if isinstance(model := given.get("model"), str) and model in MODELS_THAT_ARE_METHODS:
         given.setdefault("method", given.pop("model"))
     implied = "replay" if "file" in given else "draft_model" if "model" in given else "auto"
     return {"method": implied, **given}
 
 
-def _from_json(text: str) -> Any:
+def _from_text(words: str) -> Any:
+    if not words.lstrip().startswith("{"):
+        return {"method": _CONSTANTS.get(words.casefold(), words)}
     try:
-        return json.loads(text)
+        return json_value(words)
     except ValueError as error:
-        raise ConfigError(f"{NAME}={shown(text)} is not JSON: {error}.") from None
+        raise ConfigError(f"{NAME}={shown(words)} is not JSON: {error}.") from None
 
 
 def _own_keys(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,6 +214,22 @@ def _check_needs(speculation: Speculation) -> None:
     if method in _NEEDS and getattr(speculation, (needed := _NEEDS[method])[0]) is None:
         example = json.dumps({"method": method, needed[0]: needed[1]})
         raise ConfigError(f"{NAME}: method {method} needs a {needed[0]}, such as {example}.")
+    if speculation.file is not None:
+        _require_file(speculation.file)
+
+
+def _require_file(path: str) -> None:
+    """Raise unless it is a file that can be read, or its journal is."""
+    journal = path + _JOURNAL
+    try:
+        file = os.open(journal if os.path.exists(journal) and not os.path.exists(path) else path, _FLAGS)
+    except OSError as error:
+        why = f"can't be read ({error.strerror}). Give the output of an earlier run"
+        raise ConfigError(f"{NAME}: file={shown(path)} {why}.") from error
+    is_file = stat.S_ISREG(os.fstat(file).st_mode)
+    os.close(file)
+    if not is_file:
+        raise ConfigError(f"{NAME}: file={shown(path)} is not a file. Give the output of an earlier run.")
 
 
 def _either(methods: Sequence[str]) -> str:

@@ -127,12 +127,39 @@ def test_a_wrong_combination_says_what_is_wrong(written, words):
         speculation(written)
 
 
+class Failing:
+    """A caller's object of which nothing can be asked."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _fail(self, *of: object) -> bool:
+        raise ZeroDivisionError
+
+    __eq__ = __bool__ = __str__ = __repr__ = __fspath__ = __len__ = __iter__ = _fail  # type: ignore[assignment]
+
+
+@for_each("key", [key for key in KEYS if key != "sharing_model"])
+def test_an_object_whose_methods_fail_is_refused_in_a_sentence(key):
+    for written in (Failing(), {key: Failing()}):
+        with pytest.raises(ConfigError, match="^speculative_config.*<(Failing|dict)>"):
+            speculation(written)
+
+
+def test_text_means_what_the_value_of_that_name_means():
+    for word, value in (("true", True), ("True", True), ("false", False), ("null", None), ("None", None)):
+        assert speculation(word) == speculation(value)
+    with pytest.raises(ConfigError, match="is not JSON: key 'method' twice"):
+        speculation('{"method": "suffix", "method": "off"}')
+
+
 def test_an_earlier_run_must_be_there_to_be_replayed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     for missing, why in (("none.jsonl", "can't be read"), (".", "is not a file"), ("pipe", "is not a file")):
         with pytest.raises(ConfigError, match=why):
             speculation({"file": missing})
+        for method in ("off", "suffix"):  # which read none
+            assert speculation({"method": method, "file": missing}) == Speculation(method=method)
     (tmp_path / "last.jsonl").touch()
     (tmp_path / "half.jsonl.journal").touch()  # of a job that isn't done
     for name in ("last.jsonl", "half.jsonl"):

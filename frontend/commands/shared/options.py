@@ -5,7 +5,6 @@ them; the struct checks them itself, with the same error messages as in a script
 """
 
 import argparse
-import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -14,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 
 from ....protocol.attach import daemon_socket
+from ....protocol.fields.rules import json_value
 from ....protocol.options.speculation import Speculation
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
@@ -55,7 +55,7 @@ def _numbers(word: str) -> list[int | float | str]:
 
 def _json(word: str) -> Any:
     try:
-        return json.loads(word)
+        return json_value(word)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{word!r} is not JSON ({error})") from None
 
