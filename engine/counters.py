@@ -13,6 +13,7 @@ class Counters:
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
+    drafts: int = 0  # rows that had draft tokens
     draft_tokens: int = 0
     accepted_tokens: int = 0  # drafts that were the tokens drawn
     step_seconds: float = 0.0  # the workers' forward time
@@ -36,6 +37,7 @@ class Counters:
             stored_blocks=0 if cache.disk is None else cache.disk.stores.num_stored,
             fetched_blocks=0 if cache.disk is None else cache.disk.fetches.num_fetched,
             encoded_media=encoder.num_encoded,
+            drafts=self.drafts,
             draft_tokens=self.draft_tokens,
             accepted_tokens=self.accepted_tokens,
             kv_bytes=sum(group.pool.num_blocks * group.plan.block_bytes for group in cache.groups),

@@ -101,8 +101,8 @@ class Sequence:
         "possible_ends",
         "media",
         "claim",
-        "first_draft",
-        "num_drafted",
+        "first_claimed",
+        "num_claimed",
         "may_draft",
         "num_doubtful",
         "num_draft_tokens",
@@ -157,13 +157,13 @@ class Sequence:
         self.media = request.media  # None for text alone
         claims = request.prompt.claims
         self.claim = values(claims[sample]) if sample < len(claims) else None  # the tokens that it is claimed to say
-        self.num_drafted = 0  # claimed tokens that the workers have with its history, and that are not drawn yet
+        self.num_claimed = 0  # claimed tokens that the workers have with its history, and that are not drawn yet
         self.num_doubtful = 0  # drafts in flight: `num_computed` counts them, and some may turn out to be wrong
         self.may_draft = True  # until a row of it with drafts has failed
         self.num_draft_tokens = 0  # checked so far
         self.num_accepted_tokens = 0  # of these
         self.last_forced = -(1 << 30)  # the known tokens when its grammar last had some to force: never yet
-        self.first_draft = 0  # the position of the first one when it entered its slot
+        self.first_claimed = 0  # the position of the first one when it entered its slot
         self.watch: CallWatch | None = None  # detects the beginning of a call
         self.guide: Guide | None = None  # the guide that holds it
         self.constraint: Constraint | RemoteConstraint | None = None  # decides which tokens may come next
@@ -195,7 +195,7 @@ class Sequence:
     @property
     def num_given(self) -> int:
         """Tokens to compute before the next one is sampled: the known ones, and drafts."""
-        return self.num_known + self.num_drafted
+        return self.num_known + self.num_claimed
 
     @property
     def num_findable_tokens(self) -> int:
@@ -239,18 +239,18 @@ class Sequence:
             return params
         return msgspec.structs.replace(params, prompt_logprobs=None)
 
-    def draft(self, most: int) -> None:
-        """Draft the rest of its claim before it enters a slot, with at most so many tokens together. The last one is
+    def claim_ahead(self, most: int) -> None:
+        """Send the rest of its claim ahead when it enters a slot, with at most so many tokens together. The last one is
         drawn after them. A grammar in another process is asked token by token."""
         if self.claim is not None:
             is_remote = self.constraint is not None and self.constraint.is_remote
             end = min(self.num_prompt + len(self.claim), self.max_total) - 1
-            self.first_draft = self.num_known
-            self.num_drafted = 0 if is_remote else max(0, min(end, most) - self.num_known)
+            self.first_claimed = self.num_known
+            self.num_claimed = 0 if is_remote else max(0, min(end, most) - self.num_known)
 
-    def packed_drafts(self) -> bytes:
+    def packed_claims(self) -> bytes:
         start = self.num_known - self.num_prompt
-        return b"" if self.claim is None else self.claim[start : start + self.num_drafted].tobytes()
+        return b"" if self.claim is None else self.claim[start : start + self.num_claimed].tobytes()
 
     def packed_tokens(self, start: int, end: int) -> bytes:
         """Known tokens as a packed int32 column."""

@@ -89,8 +89,8 @@ class RunningBatch:
         """Plan the next chunk of a prefilling sequence. Returns its number of tokens, 0 if no block is free for it.
         One that has just `entered` gets its row nevertheless, with the content of its tables."""
         start, media = sequence.num_computed, sequence.media
-        if sequence.num_drafted and sequence.constraint is not None:
-            budget = min(budget, max(0, sequence.first_draft - 1 - start) + _MOST_MASKED)
+        if sequence.num_claimed and sequence.constraint is not None:
+            budget = min(budget, max(0, sequence.first_claimed - 1 - start) + _MOST_MASKED)
         num_tokens = max(0, self.reach(sequence, start + min(budget, sequence.num_left)) - start)
         if not num_tokens and entered is None:
             return 0
@@ -100,7 +100,7 @@ class RunningBatch:
             self.advance_to(sequence, start + num_tokens)
         step.add(sequence, num_tokens, together(entered or (), additions))
         if sequence.claim is not None:
-            first = max(start, sequence.first_draft - 1)  # the first position that samples
+            first = max(start, sequence.first_claimed - 1)  # the first position that samples
             step.claimed[len(step.rows) - 1] = max(0, sequence.num_computed - first)
         if media is not None:
             step.media += self.encoder.rows_of(sequence, media, start, sequence.num_computed, len(step.rows) - 1)

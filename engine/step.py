@@ -143,7 +143,7 @@ class ScheduledStep:
     def drafts_of(self, row: int) -> "array[int]":
         """The tokens at whose places the row draws before it samples."""
         if (count := self.claimed.get(row)) is not None:
-            return values(self.rows[row].packed_drafts())[: max(0, count - 1)]
+            return values(self.rows[row].packed_claims())[: max(0, count - 1)]
         return (self.drafts or {}).get(row, array("i"))
 
     @property
@@ -219,13 +219,13 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
     prompt = sequence.request.prompt
     return NewSlot(
         slot=sequence.slot,
-        token_ids=sequence.packed_tokens(0, sequence.num_known) + sequence.packed_drafts(),
+        token_ids=sequence.packed_tokens(0, sequence.num_known) + sequence.packed_claims(),
         num_prompt=sequence.num_prompt,
         num_computed=sequence.num_computed,
         params=sequence.params,
         seed=prompt.seed,
         sample=sequence.sample,
-        num_drafted=sequence.num_drafted,
+        num_claimed=sequence.num_claimed,
         adapter=sequence.request.adapter,
         rotation_start=rotation_start,
         num_candidates=sequence.decoding.num_candidates(sequence),

@@ -164,7 +164,7 @@ class NewSlot(Part):
     # one.
     num_candidates: int = 0
     # How many tokens at the history's end are claimed ones: at the place of each, one is drawn all the same.
-    num_drafted: int = 0
+    num_claimed: int = 0
     store: bytes = b""  # sequences with the same key may draft from each other's answers; empty: from none
     expected: bytes = b""  # int32: what an earlier run answered here, from its first token on
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory

@@ -36,6 +36,7 @@ class Stats(Message):
     stored_blocks: int = 0  # on disk
     fetched_blocks: int = 0  # from disk, instead of computing them again
     encoded_media: int = 0  # pictures and videos
+    drafts: int = 0  # rows of steps that had draft tokens
     draft_tokens: int = 0
     accepted_tokens: int = 0  # drafts that were the tokens drawn
     query: int = 0  # the query that this answers

@@ -30,7 +30,7 @@ def take_drawn(sequence: Sequence, tokens: "array[int]", certain: Iterator[bool]
 def _take(sequence: Sequence, token: int, certain: Iterator[bool]) -> bool:
     """Take one token; whether the next one of its row counts."""
     guide, index, claim = sequence.guide, len(sequence.output), sequence.claim
-    sequence.num_drafted = max(0, sequence.num_drafted - 1)
+    sequence.num_claimed = max(0, sequence.num_claimed - 1)
     sequence.decoding.follow(sequence, array("i", (token,)))
     is_repetitive = _counts_as_repetition(sequence, certain)
     if sequence.has_ended:

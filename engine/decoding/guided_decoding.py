@@ -210,7 +210,7 @@ class GuidedDecoding(ActiveDecoding):
     def _hold(self, sequence: Sequence) -> None:
         """Wait for its mask. It keeps its slot and blocks if no step in flight has a row of it, and the workers have no
         further tokens of it."""
-        has_more = sequence.num_drafted or sequence.num_computed >= sequence.num_known
+        has_more = sequence.num_claimed or sequence.num_computed >= sequence.num_known
         if not sequence.is_running or has_more or self._planned(sequence):
             self._withdraw(sequence)
             sequence.is_held = True

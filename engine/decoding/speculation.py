@@ -113,6 +113,7 @@ class Speculation(Participant):
             if counts[row]:
                 step.drafted.add(row)
                 step.rows[row].num_draft_tokens += counts[row]
+                self._counters.drafts += 1
                 self._counters.draft_tokens += counts[row]
                 self._publisher.note_drafts(step.rows[row])
 

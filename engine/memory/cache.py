@@ -110,7 +110,7 @@ class Cache:
     def match(self, sequence: Sequence) -> Match:
         """Find its longest computed prefix; takes no reference yet."""
         self._stretch(sequence)
-        sequence.draft(min([self.capacity, *self.stretches[sequence.stretch : sequence.stretch + 1]]))
+        sequence.claim_ahead(min([self.capacity, *self.stretches[sequence.stretch : sequence.stretch + 1]]))
         # Only computing a prompt gives its log-probabilities.
         most = 0 if sequence.wants_prompt_logprobs else (sequence.num_known - 1) // self.block_size
         found, longest = self._agreed(sequence, self._attention, [], most)

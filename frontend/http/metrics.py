@@ -37,6 +37,7 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
 )
 # The same under the names that vLLM's dashboards read.
 _OF_VLLM: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
+    ("spec_decode_num_drafts_total", "Drafts checked, of one token or more", lambda s: s.drafts),
     ("spec_decode_num_draft_tokens_total", "Tokens drafted", lambda s: s.draft_tokens),
     ("spec_decode_num_accepted_tokens_total", "Drafts that were the tokens sampled", lambda s: s.accepted_tokens),
 )

@@ -162,7 +162,7 @@ def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(story)
 def test_tokens_are_the_same_where_rows_draw_several_at_the_places_of_drafts():
     kinds_of_rows = enumerate((GREEDY, TOP_P, TOP_K, PENALIZED))
     entries = [
-        replace(new(slot, range(slot + 5, slot + 15), **params), num_prompt=6, num_drafted=4)
+        replace(new(slot, range(slot + 5, slot + 15), **params), num_prompt=6, num_claimed=4)
         for slot, params in kinds_of_rows
     ]
     steps = [

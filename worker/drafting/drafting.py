@@ -98,7 +98,7 @@ class Drafting:
                 drafter.leave(slot, history)
         for new in plan.new:
             self._histories.enter(new.slot, new.token_ids)
-            if not (new.num_candidates or new.num_drafted):
+            if not (new.num_candidates or new.num_claimed):
                 self._entered.add(new.slot)
                 drafter.enter(new.slot, new)
 

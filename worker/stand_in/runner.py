@@ -65,7 +65,7 @@ class Slot:
         params = new.params
         self.tokens = values(new.token_ids)
         self.num_prompt = new.num_prompt
-        self.first_draft = len(self.tokens) - new.num_drafted if new.num_drafted else _PRIME  # a position
+        self.first_draft = len(self.tokens) - new.num_claimed if new.num_claimed else _PRIME  # a position
         self.num_computed = new.num_computed
         self.params = params
         self.salt = _salt(params, new.seed, new.sample)

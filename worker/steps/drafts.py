@@ -5,7 +5,7 @@ as well: such a row is a piece of a prompt that wants its logits. Each row of lo
 counts of its own position, so the token is the one that would have been drawn there one by one.
 
 Drafts come with a sequence that enters its slot, which claims to have said them and whose sender compares
-(`NewSlot.num_drafted`), or are guessed here (`worker/drafting/`): then those count that were drawn as well, with the
+(`NewSlot.num_claimed`), or are guessed here (`worker/drafting/`): then those count that were drawn as well, with the
 token drawn after them.
 """
 

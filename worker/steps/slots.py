@@ -138,15 +138,15 @@ class SlotTable:
         )
         self._check_tokens(tokens, new.slot)
         require(
-            0 <= new.num_drafted <= len(tokens) - new.num_prompt and not (new.num_drafted and new.num_candidates),
-            f"gives slot {new.slot} {len(tokens)} tokens, {new.num_prompt} of them prompt and {new.num_drafted} drafts",
+            0 <= new.num_claimed <= len(tokens) - new.num_prompt and not (new.num_claimed and new.num_candidates),
+            f"gives slot {new.slot} {len(tokens)} tokens, {new.num_prompt} of them prompt and {new.num_claimed} drafts",
         )
         self.is_taken[new.slot] = True
         self.num_tokens[new.slot] = len(tokens)
         self.num_prompt[new.slot] = new.num_prompt
         self.num_computed[new.slot] = new.num_computed
         self.num_candidates[new.slot] = new.num_candidates
-        self.first_draft[new.slot] = len(tokens) - new.num_drafted if new.num_drafted else _NEVER
+        self.first_draft[new.slot] = len(tokens) - new.num_claimed if new.num_claimed else _NEVER
         self.adapters[new.slot] = new.adapter
         is_shifted = self._rotate(new)
         self._empty_tables(new.slot)
@@ -156,7 +156,7 @@ class SlotTable:
             self.parameters.is_plain(new.slot)
             and is_shifted
             and self._ends_with_text(tokens[new.num_prompt - 1])
-            and not (new.num_candidates or new.num_drafted)
+            and not (new.num_candidates or new.num_claimed)
             and new.adapter == NO_ADAPTER
         )
 

@@ -163,7 +163,7 @@ class DraftModel:
         table.num_tokens[slot] = end
 
     def _enter(self, freed: list[int], entering: list[NewSlot]) -> None:
-        new = [self._own(each) for each in entering if not (each.num_candidates or each.num_drafted)]
+        new = [self._own(each) for each in entering if not (each.num_candidates or each.num_claimed)]
         for slot in freed:
             self._guesses.pop(slot, None)
         self._table.apply(replace(self._plan([], []), freed=column(freed), new=new))
