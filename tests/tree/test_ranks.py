@@ -95,7 +95,7 @@ def test_two_ranks_give_the_tokens_of_one_whatever_their_company_and_what_was_fo
         assert one_by_one == together
         [found] = llm.generate([BEGUN[-1]], DETAILED, use_tqdm=False)
         assert found.num_cached_tokens >= 64
-        assert llm.stats().draft_tokens > llm.stats().accepted_tokens > 0
+        assert llm.stats().draft_tokens >= llm.stats().accepted_tokens > 0
 
 
 @pytest.mark.parametrize("family", ["Qwen3VL", pytest.param("Qwen3_5", marks=LONG)])
