@@ -224,6 +224,20 @@ def test_the_oldest_answers_of_whoever_has_more_than_a_share_make_room_for_new_o
     assert drafted(proposer, flood[-1][:5], MINE) == flood[-1][5:13]
 
 
+def test_few_tokens_under_many_keys_push_out_no_key_that_has_more():
+    proposer = Suffix(most_bytes=10 * 1024 * 15)  # 10 pages
+    source = random.Random(5)
+    answers = [[source.randrange(10**6) for _ in range(300)] for _ in range(12)]
+    for number in range(200):
+        finished(proposer, [number] * 3, b"before %d" % number)
+    for answer in answers:
+        finished(proposer, answer, MINE)
+    for number in range(200):
+        finished(proposer, [number] * 3, b"after %d" % number)
+    assert all(drafted(proposer, answer[4:9], MINE) == answer[9:17] for answer in answers)
+    assert drafted(proposer, PROMPT, b"after 199")[:1] == [199], "the newest small key has its answer"
+
+
 @for_each("most", [0, 1, 3, 50])
 def test_as_many_finished_answers_are_kept_as_were_asked_for_the_newest_ones(most):
     proposer = Suffix(max_cached_requests=most)

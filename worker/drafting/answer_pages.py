@@ -2,7 +2,8 @@
 
 The memory is divided into pages. A page holds answers of one key only, and a key finds nothing but its own pages. When
 all pages are taken, the oldest one of a key that has its share or more is overwritten: whoever floods the memory floods
-what is their own.
+what is their own. A key is small while it has few tokens, all in one page. Small keys have a quarter of the pages at
+most, and a further one overwrites the oldest of them: whoever asks little under many keys pushes out no large key.
 
 An occurrence is found by a hash of the three tokens before a position. Each key's table has the latest position of each
 hash, and each position the one before it, so a chain's positions get older from one to the next. An overwritten page
@@ -23,6 +24,7 @@ _PAGE = 1024  # tokens
 _BYTES_PER_TOKEN = 15  # itself, the position before it, and its share of a table and of the one that replaces it
 _ORDER = 3
 _OVERLAP = 16  # tokens that an answer's next page repeats, so that what follows them is found there
+_SMALL = _PAGE // 4  # tokens, below which a key is small
 _NOTHING = -1  # what stands between two answers, before a page's first one and after its last one
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _ALL_BITS = 2**64 - 1
@@ -42,6 +44,8 @@ class AnswerPages:
         self._most_answers = most_answers
         self._kept: deque[tuple[_Shelf, int, int]] = deque()  # of each answer, the age of its last page and its end
         self._shelves: dict[bytes, _Shelf] = {}  # those last that were added to last
+        self._small: dict[bytes, _Shelf] = {}  # of these the small keys', likewise
+        self._most_small = max(1, num_pages // 4)
 
     def add(self, key: bytes, answer: numpy.ndarray) -> None:
         if len(answer) <= _ORDER:
@@ -55,6 +59,9 @@ class AnswerPages:
             shelf.end = start + len(piece)
             self._tokens[start : shelf.end] = piece
             self._link(shelf, start, piece)
+            self._small.pop(key, None)
+            if shelf.is_small:
+                self._small[key] = shelf
             answer = answer[len(piece) - _OVERLAP :] if len(piece) < len(answer) else answer[:0]
         if self._most_answers is not None:
             self._kept.append((shelf, self._ages[shelf.pages[-1]], shelf.end))
@@ -69,7 +76,10 @@ class AnswerPages:
             shelf.forgotten = end
 
     def _begin_page(self, shelf: "_Shelf") -> None:
-        page = self._free.pop() if self._free else self._taken_page()
+        if not shelf.pages and len(self._small) >= self._most_small:
+            page = self._oldest_page(next(iter(self._small.values())))
+        else:
+            page = self._free.pop() if self._free else self._taken_page()
         self._num_begun += 1
         self._owners[page], self._ages[page] = shelf, self._num_begun
         self._tokens[page * _PAGE : (page + 1) * _PAGE] = _NOTHING
@@ -79,10 +89,13 @@ class AnswerPages:
         self._fit_table(shelf)
 
     def _taken_page(self) -> int:
-        """Take the oldest page of a key that has its share or more, of all those the one longest not added to."""
-        num_taken, num_shelves = len(self._owners) - len(self._free), len(self._shelves)
-        shelf = next(each for each in self._shelves.values() if len(each.pages) * num_shelves >= num_taken)
-        return self._oldest_page(shelf)
+        """Take the oldest page of a key that has its share or more, of all those the one longest not added to.
+
+        Small keys don't count. The key that needs the page does, as it has none yet or has filled one.
+        """
+        num_taken, num_shelves = len(self._owners) - len(self._small), len(self._shelves) - len(self._small)
+        have_share = (each for each in self._shelves.values() if len(each.pages) * num_shelves >= num_taken)
+        return self._oldest_page(next(each for each in have_share if each.key not in self._small))
 
     def _oldest_page(self, shelf: "_Shelf") -> int:
         page = shelf.pages.popleft()
@@ -91,6 +104,7 @@ class AnswerPages:
         self._fit_table(shelf)
         if not shelf.pages:
             del self._shelves[shelf.key]
+            self._small.pop(shelf.key, None)
         return page
 
     def _fit_table(self, shelf: "_Shelf") -> None:
@@ -162,6 +176,10 @@ class _Shelf:
         self.forgotten = 0  # the end of what is forgotten in the first page; 0: nothing is
         self.latest = numpy.zeros(1, numpy.int32)
         self.shift = 64  # the highest bits of a hash are an index into it
+
+    @property
+    def is_small(self) -> bool:
+        return len(self.pages) == 1 and self.room > _PAGE - _SMALL
 
     @property
     def room(self) -> int:
