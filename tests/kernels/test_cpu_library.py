@@ -219,7 +219,9 @@ ARM_COMPILER, ARM_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 def check_lanes(folder: Path, compiler: str, flags: Sequence[str], before: Sequence[str] = ()) -> None:
     program = folder / "lanes"
-    given = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", f"-I{build.SOURCE}"]
+    # GCC 12 takes its own intrinsics for uninitialized (its bug 105593).
+    warnings = ["-Wall", "-Wextra", "-Werror", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
+    given = ["-std=c++17", "-O2", *warnings, "-ffp-contract=off", f"-I{build.SOURCE}"]
     subprocess.run([compiler, *given, *flags, LANES, "-o", program], check=True, timeout=600)
     done = subprocess.run([*before, program], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
