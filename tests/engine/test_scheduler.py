@@ -37,7 +37,7 @@ def test_drafts_get_the_room_that_pays_on_the_device_and_none_where_they_could_c
         plan = replace(memory_plan(device), is_deterministic=is_deterministic)
         return Limits.settled(EngineConfig.from_options("m", **options), plan).rooms
 
-    assert (rooms("cpu"), rooms("cuda:0")) == (Rooms(31, 128, 4), Rooms(7, 56, 7))
+    assert (rooms("cpu"), rooms("cuda:0")) == (Rooms(31, 128, 4, rests=True), Rooms(7, 56, 7, rests=True))
     assert rooms("cuda:0", speculative_config={"method": "suffix", "num_speculative_tokens": 5}).each == 5
     for options in ({}, {"speculative_config": "suffix"}):
         assert rooms("cuda:0", is_deterministic=False, **options) is None

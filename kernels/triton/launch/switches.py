@@ -24,7 +24,7 @@ class Switch:
         return value == "1" if value else self.is_on_unasked
 
 
-GRAPHS = Switch("PENSTOCK_GRAPHS", True, "pure decode steps are captured once and replayed")
+GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps of answers are captured once and replayed")
 FUSED_PRODUCTS = Switch(
     "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows include the norm before them and the operation after them"
 )
