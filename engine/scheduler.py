@@ -81,7 +81,6 @@ class Scheduler:
         self.guided = GuidedDecoding(
             self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
         )
-        self.speculation: list[Speculation] = []  # one, if rows may have drafts
         if limits.rooms is not None:
             self.plain.speculation = Speculation(
                 limits,
@@ -93,7 +92,6 @@ class Scheduler:
                 self.publisher,
                 self.preemption,
             )
-            self.speculation.append(self.plain.speculation)
         self.calls = CallDecoding(*plain, self.guided, self.counters)
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self.arrivals = Arrivals(
@@ -191,8 +189,9 @@ class Scheduler:
         return step
 
     def _active_strategies(self) -> list[Participant]:
-        """What takes part in a step: strategies that have sequences, and speculation."""
-        return [*(strategy for strategy in (self.beams, self.guided) if strategy.members), *self.speculation]
+        """Return what takes part in a step: strategies that have sequences, and speculation if there is any."""
+        active: list[Participant] = [strategy for strategy in (self.beams, self.guided) if strategy.members]
+        return active if self.plain.speculation is None else [*active, self.plain.speculation]
 
     def _unblock(self) -> bool:
         """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""
@@ -310,8 +309,8 @@ class Scheduler:
         self.running.check(running)
         self.cache.check(running)
         self.encoder.check(running)
-        for speculation in self.speculation:
-            speculation.check(running, self.in_flight)
+        if self.plain.speculation is not None:
+            self.plain.speculation.check(running, self.in_flight)
         for strategy in (self.beams, self.guided):
             if strategy.members != {each for each in self.sequences.values() if each.decoding is strategy}:
                 raise RuntimeError(f"{type(strategy).__name__} has other members than the sequences that it decodes.")

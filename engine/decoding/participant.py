@@ -1,4 +1,4 @@
-"""What takes part in planning a step besides the scheduler: strategies while they have sequences, and speculation."""
+"""The interface through which strategies with sequences, and speculation, take part in planning a step."""
 
 from ...protocol.messages import StepResult
 from ..request import DecodingStrategy, Sequence
