@@ -88,7 +88,6 @@ class Scheduler:
                 self.cache,
                 self.counters,
                 self.running,
-                self.waiting,
                 self.publisher,
                 self.preemption,
             )
@@ -189,9 +188,10 @@ class Scheduler:
         return step
 
     def _active_strategies(self) -> list[Participant]:
-        """Return what takes part in a step: strategies that have sequences, and speculation if there is any."""
+        """Return what takes part in a step: speculation, if there is any, and the strategies that have sequences."""
         active: list[Participant] = [strategy for strategy in (self.beams, self.guided) if strategy.members]
-        return active if self.plain.speculation is None else [*active, self.plain.speculation]
+        # First, as masks are for all the tokens that a row may draw.
+        return active if self.plain.speculation is None else [self.plain.speculation, *active]
 
     def _unblock(self) -> bool:
         """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""

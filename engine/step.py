@@ -59,9 +59,9 @@ class Allowance:
 class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "decided", "forced", "masked", "dropped",
-        "claimed", "rooms", "several", "drafted", "drafts", "num_masks", "is_paced", "has_pause", "num_decodes",
-        "encodes", "media", "encoder_work", "layered", "layered_sequences", "layer_work", "spares", "disk", "_added",
-        "_forked",
+        "claimed", "num_reserved", "rooms", "several", "drafted", "drafts", "num_masks", "is_paced", "has_pause",
+        "num_decodes", "encodes", "media", "encoder_work", "layered", "layered_sequences", "layer_work", "spares",
+        "disk", "_added", "_forked",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -76,6 +76,7 @@ class ScheduledStep:
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # sequences whose results don't count because their masks came too late
         self.claimed: dict[int, int] = {}  # how many tokens a row samples, if it has claimed ones
+        self.num_reserved = 0  # tokens that prompts must leave to drafts
         self.rooms: dict[int, int] = {}  # how many drafts a row may compute besides, if any
         self.several: set[int] = set()  # rows with room that have drawn several tokens, once the result is here
         self.drafted: set[int] = set()  # likewise that had drafts

@@ -45,7 +45,7 @@ class Admission:
 
     def load(self, step: ScheduledStep) -> StepLoad:
         prompts = self._running.prefilling
-        tokens_left = self._max_num_batched_tokens - sum(step.num_tokens) - sum(step.rooms.values())
+        tokens_left = self._max_num_batched_tokens - sum(step.num_tokens) - step.num_reserved
         return StepLoad(
             num_running=len(self._running),
             allowance=Allowance(tokens_left, tokens_left),

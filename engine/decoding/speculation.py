@@ -18,7 +18,6 @@ from ...protocol.layer_groups import SpareStates
 from ...protocol.messages import StepResult
 from ...protocol.wire import column, values
 from ..admission.limits import Limits, Rooms
-from ..admission.queue import WaitingQueue
 from ..counters import Counters
 from ..grammar.constraint import Constraint
 from ..grammar.remote import RemoteConstraint
@@ -33,7 +32,7 @@ from .participant import Participant
 _STATES = 8  # for the tokens of a row with drafts, where layers keep states
 _PATIENCE = 16
 _OPEN_TOKENS = 4  # since a grammar has forced some: within a longer text, say
-_SHARE_BESIDE_PROMPTS = 16  # of a step's tokens one in so many is for drafts
+_SHARE_BESIDE_PROMPTS = 16  # of a step's tokens one in so many is for drafts, however many prompts there are
 
 
 class Speculation(Participant):
@@ -44,36 +43,47 @@ class Speculation(Participant):
         cache: Cache,
         counters: Counters,
         running: RunningBatch,
-        waiting: WaitingQueue,
         publisher: Publisher,
         preemption: Preemption,
     ) -> None:
         # What isn't split may need all of a step: such prompts, and the rows of a picture that see one another.
         self._are_prompts_split = limits.enable_chunked_prefill and not limits.encoder.has_whole_spans
+        self._most_tokens = limits.max_num_batched_tokens
         self._rooms = rooms
         self._num_fruitless = 0  # steps with room since one had drafts
         self._cache = cache
         self._counters = counters
         self._running = running
-        self._waiting = waiting
         self._publisher = publisher
         self._preemption = preemption
 
     def after_decodes(self, step: ScheduledStep, budget: int) -> None:
-        """Give room to the step's rows. They share it evenly, for what each will find isn't known yet."""
-        if not step.rows or (self._rooms.rests and self._num_fruitless > _PATIENCE and step.number % 2):
+        """Keep a share of the step from prompts. It is small: prompts get the tokens that they need before drafts do.
+
+        None is kept if prompts can't be split, or if it would be too little for each row.
+        """
+        share = budget // _SHARE_BESIDE_PROMPTS
+        if self._are_prompts_split and self._room_of_each(step, len(step.rows), share):
+            step.num_reserved = share
+
+    def after_admission(self, step: ScheduledStep) -> None:
+        """Give what is left of the step to its decoding rows as room. They share it evenly, for what each will find
+        isn't known yet."""
+        each = self._room_of_each(step, step.num_decodes, self._most_tokens - sum(step.num_tokens))
+        if not each:
             return
-        left = budget + len(step.rows) - sum(step.num_tokens)  # without what grammars force
-        if self._waiting or self._running.prefilling:
-            left = left // _SHARE_BESIDE_PROMPTS if self._are_prompts_split else 0
-        each = min(self._rooms.each, min(self._rooms.all, left) // len(step.rows))
-        if each < self._rooms.least:
-            return
-        for row, sequence in enumerate(step.rows):
+        for row, sequence in enumerate(step.rows[: step.num_decodes]):
             if _may_draft(sequence, step) and (room := self._room(sequence, step, row, each)):
                 step.rooms[row] = room
                 sequence.num_computed += room
                 sequence.num_doubtful += room
+
+    def _room_of_each(self, step: ScheduledStep, num_rows: int, left: int) -> int:
+        """The room of each row if they share so many tokens; 0 if drafts rest in this step."""
+        if not num_rows or (self._rooms.rests and self._num_fruitless > _PATIENCE and step.number % 2):
+            return 0
+        each = min(self._rooms.each, min(self._rooms.all, left) // num_rows)
+        return each if each >= self._rooms.least else 0
 
     def _room(self, sequence: Sequence, step: ScheduledStep, row: int, most: int) -> int:
         """The room for a row, for which its tables get what they lack if that is free."""

@@ -94,6 +94,14 @@ def test_drafts_leave_prompts_the_tokens_of_a_step(rooms, budget):
         assert sum(values(plan.num_tokens)) + sum(values(plan.rooms)) <= budget
 
 
+def test_requests_that_wait_take_no_drafts_from_those_that_run():
+    shape = {"rooms": Rooms(31, 128, 4), "max_num_seqs": 16, "max_num_batched_tokens": 512, "num_blocks": 512}
+    harness = Harness(**shape).add(*(asked := requests(64))).run()
+    check(harness, asked)
+    counters = harness.scheduler.counters
+    assert counters.accepted_tokens > 0.5 * counters.generated_tokens
+
+
 def test_rows_that_would_get_few_drafts_get_none():
     harness = Harness(rooms=Rooms(9, 30, 4), num_blocks=512).add(*(asked := requests(12))).run()
     check(harness, asked)
