@@ -1,22 +1,27 @@
 """A converted model, in GGUF too, answers as its original does when that is quantized while it loads."""
 
+import fcntl
 import shutil
 import signal
+import sys
+import termios
 import threading
 from pathlib import Path
+from typing import IO, Any
 
-import psutil
 import pytest
 from builders.bundled_model import FOLDER
 from builders.cases import for_each
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
-from builders.watching import is_running, wait_until
+from builders.watching import wait_until
 
 from penstock import LLM, ConfigError, ModelNotFoundError, SamplingParams
+from penstock.frontend.models import conversion
 from penstock.frontend.models.conversion import convert_model
 from penstock.frontend.session.private import PrivateSession
 from penstock.protocol.conversion import Conversion
+from penstock.protocol.processes.process import ChildProcess, start_process, wait_for_ends
 from penstock.worker.convert.convert import convert
 
 MIXED = {"*": "int4", "*.down_proj": None, "lm_head": "int8"}
@@ -76,23 +81,34 @@ def test_what_cannot_be_made_raises_and_leaves_nothing(original, tmp_path, optio
         convert_model(original, tmp_path, quantization="int8")
 
 
-def test_an_interrupt_ends_the_process_that_converts(original, tmp_path):
-    """It comes while this process waits for a word of the other one."""
-    before = {child.pid for child in psutil.Process().children()}
-    found: list[int] = []
+def test_an_interrupt_ends_the_process_that_converts(original, tmp_path, monkeypatch):
+    """It comes while this process waits for a word of the other one, which is stopped until it can't say any."""
+    started: list[ChildProcess] = []
+
+    def start_stopped(*arguments: Any, **options: Any) -> ChildProcess:
+        started.append(start_process(*arguments, **options))
+        started[0].send(signal.SIGSTOP)
+        threading.Thread(target=interrupt).start()
+        return started[0]
 
     def interrupt() -> None:
-        wait_until(lambda: {child.pid for child in psutil.Process().children()} - before, 60, "it has been started")
-        found.extend({child.pid for child in psutil.Process().children()} - before)
-        signal.raise_signal(signal.SIGINT)
+        wait_until(lambda: unread_bytes(started[0].popen.stdin) > 0, 60, "it has been told what to convert")
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
+    def wait_for_the_end(workers: list[ChildProcess], seconds: float) -> bool:
+        workers[0].send(signal.SIGCONT)
+        return wait_for_ends(workers, 6 * seconds)
+
+    monkeypatch.setattr(conversion, "start_process", start_stopped)
+    monkeypatch.setattr(conversion, "wait_for_ends", wait_for_the_end)
     with pytest.raises(KeyboardInterrupt):
         convert_model(original, tmp_path / "made", quantization="int8")
-    thread.join()
-    wait_until(lambda: not any(map(is_running, found)), 60, "it has ended")
+    assert started[0].has_ended and not started[0].was_killed
     assert list(tmp_path.iterdir()) == []
+
+
+def unread_bytes(pipe: IO[bytes]) -> int:
+    return int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 # --- the bundled model in one GGUF file: found, translated and read in place ------------------------------------------
