@@ -37,10 +37,12 @@ def loop_face(llm: LLM) -> AsyncLLM:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+    """Look again and again, the less often the longer it has lasted: what takes seconds is seen a twentieth later."""
+    began = time.monotonic()
     while not holds():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.005)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds} s: {what}"
+        time.sleep(min(0.1, max(0.005, waited / 20)))
 
 
 def bounded(call: Callable[[], Any], seconds: float = BOUND_SECONDS) -> Any:

@@ -28,7 +28,7 @@ from penstock.protocol.processes.bounded_process import Bounds
 
 HI = [{"role": "user", "content": "hi"}]
 # Their time on the clock is no matter here: on a machine at work they may have to wait for their processor time.
-ONE_SECOND = Bounds(cpu_seconds=1, wall_seconds=600.0)
+ONE_SECOND = Bounds(cpu_seconds=1, memory_bytes=128 << 20, wall_seconds=600.0)
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 SHOWN = "{{ bos_token }}{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools }}{{ x }}"
 

@@ -279,7 +279,7 @@ def test_everyone_who_uses_such_a_process_works_under_hard_limits_of_any_kind(tm
 
 
 @for_each("limits, job, says", [
-    ({"RLIMIT_CPU": 4}, "sum(iter(int, 1))", "processor time (or than .* leave it: ulimit -t 4)"),
+    ({"RLIMIT_CPU": 2}, "sum(iter(int, 1))", "processor time (or than .* leave it: ulimit -t 2)"),
     ({"RLIMIT_AS": 400 << 20}, "b'x' * 2**28", r"512 MiB (or than .*: ulimit -v 409600), or breaks"),
     ({"RLIMIT_DATA": 200 << 20}, "b'x' * 2**28", r"512 MiB (or than .*: ulimit -d 204800), or breaks"),
     ({"RLIMIT_AS": 10 << 20}, "b'begun'", "ulimit -v 10240"),
@@ -301,7 +301,7 @@ def test_jobs_whose_process_would_run_out_of_a_limit_of_time_go_to_another(tmp_p
         "(lambda clock, end: next(b'done' for _ in iter(int, 1) if clock() > end))"
         "(*(lambda clock: (clock, clock() + 0.5))(__import__('time').process_time))"
     )
-    assert under_limits(tmp_path, {"RLIMIT_CPU": 3}, *[job] * 6) == ["done"] * 6
+    assert under_limits(tmp_path, {"RLIMIT_CPU": 2}, *[job] * 4) == ["done"] * 4
 
 
 def test_processes_run_their_parents_package_or_none(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from builders.cases import for_each
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
@@ -22,6 +21,8 @@ TREES = {
     "latents": ("deepseek_v3", {"kv_cache_dtype": "bf16"}),
     "two ranks, int8": ("qwen3", {"tensor_parallel_size": 2, "kv_cache_dtype": "int8", "swap_space": 0.01}),
 }
+# Tests of the worker have each kind of memory; here one of blocks and one of states are enough.
+RARER = ("windows, uint4", "latents")
 
 
 class Answer:
@@ -45,7 +46,7 @@ def wait_for_files(llm: LLM) -> None:
     wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, SECONDS, "all are written")
 
 
-@for_each("tree", TREES)
+@pytest.mark.parametrize("tree", [pytest.param(tree, marks=[pytest.mark.long] * (tree in RARER)) for tree in TREES])
 def test_a_restarted_tree_says_the_same_from_disk_and_computes_what_is_damaged_there(tree, tmp_path):
     family, options = TREES[tree]
     model, folder = tiny_model(tmp_path / "model", family), tmp_path / "kept"
