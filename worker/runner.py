@@ -94,7 +94,8 @@ class Runner:
         try:
             return self._begin(plan, await_mask)
         finally:
-            self._last_launch = time.perf_counter()
+            if plan.slots or plan.encodes or plan.layered:  # else it only moved blocks
+                self._last_launch = time.perf_counter()
             self._is_launching = False
 
     def is_busy(self) -> bool:

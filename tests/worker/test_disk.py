@@ -29,10 +29,12 @@ from penstock.protocol.layer_groups import (
     keys_in,
 )
 from penstock.protocol.wire import column
+from penstock.worker.disk import block_reader
 from penstock.worker.disk import segment as segments
-from penstock.worker.disk.disk import Staging, WorkerDisk
+from penstock.worker.disk.disk import WorkerDisk
 from penstock.worker.disk.segment import SegmentWriter, checksum
 from penstock.worker.disk.segment_folder import SegmentFolder
+from penstock.worker.disk.staging import Staging
 from penstock.worker.kv.second_tier import HostTier
 
 BLOCKS = 12
@@ -64,7 +66,7 @@ class Rank:
         self.failures: list[BaseException] = []
         self.known: set[tuple[int, bytes]] = set()  # that it has told of
         self.folder = SegmentFolder(folder, most_bytes, time_to_live)
-        reading, writing = (self._staging() for _ in range(2))
+        writing, *reading = (self._staging() for _ in range(3))
         self.disk = WorkerDisk(
             self.folder, reading, writing, 0, self.answers.put, lambda: False, lambda error: self._failed(error)
         )
@@ -209,7 +211,8 @@ ACTIONS = st.one_of(
 @given(st.lists(ACTIONS, min_size=4, max_size=30), st.sampled_from([1 << 40, 60_000, 20_000]))
 @settings(max_examples=60, deadline=None)
 def test_a_fetch_gives_what_was_stored_or_nothing(actions, most_bytes):
-    with TemporaryDirectory() as parent, mock.patch.object(SegmentFolder, "LEAST_FREE", 0):
+    in_threads = mock.patch.object(block_reader, "_RUN_BYTES", 5000)  # a file's blocks are read by several
+    with TemporaryDirectory() as parent, in_threads, mock.patch.object(SegmentFolder, "LEAST_FREE", 0):
         folder = kind_in(Path(parent, "prefixes"))
         ranks = [Rank(folder, most_bytes)]  # the one that acts is the last
         try:

@@ -1,9 +1,9 @@
-"""Carries out the engine's orders for the disk of one rank, in two threads beside the steps.
+"""Carries out the engine's orders for the disk of one rank, in threads beside the steps.
 
-Each thread copies blocks through cells of its own, as `swap_space` does. Fetches begin at once and take what they need.
-The writer has the lowest priority, and while steps run it works a small part of the time; the engine drops what it
-can't keep up with. Nothing here fails a step: a folder that can't be read or written is logged, and what isn't there
-is computed.
+Each thread copies blocks through cells of its own, as `swap_space` does. Fetches begin at once (`block_reader.py`). The
+writer has the lowest priority, and while steps run it works a small part of the time; the engine drops what it can't
+keep up with. Nothing here fails a step: a folder that can't be read or written is logged, and what isn't there is
+computed.
 """
 
 import logging
@@ -12,11 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 
-import numpy
-
-from ...kernels.arrays import Array
 from ...protocol.layer_groups import (
     KEYS_SENT,
     AboutDisk,
@@ -31,65 +27,34 @@ from ...protocol.layer_groups import (
 )
 from ...protocol.processes.faults import point
 from ...protocol.wire import values
-from ..kv.second_tier import SecondTier
-from .segment import DamagedSegment, Segment, SegmentWriter
-from .segment_folder import Location, SegmentFolder, keys_by_group
+from .block_reader import BlockReader
+from .segment import Segment, SegmentWriter
+from .segment_folder import SegmentFolder, keys_by_group
+from .staging import Staging
 
 _LOG = logging.getLogger(__name__)
 _NICENESS = 19
 _REST = 31  # times as long as writing took, while steps are running
 _LOOK_EVERY = 5.0  # seconds, for what others have written
 _ANSWER_BYTES = 16 << 20  # fetched between two answers
-_NO_PAIRS = numpy.empty((0, 2), numpy.int64)
-_ONLY_CELL = 0
-
-
-class Staging:
-    """A thread's own cells: one for each group of layers."""
-
-    def __init__(self, tiers: Sequence[SecondTier], computing: Callable[[], AbstractContextManager[object]]) -> None:
-        self._tiers = tiers
-        self._computing = computing
-        self._parts = [[cells[_ONLY_CELL] for cells in tier.cells] for tier in tiers]
-
-    @property
-    def num_groups(self) -> int:
-        return len(self._tiers)
-
-    def block_bytes(self, group: int) -> int:
-        return sum(part.nbytes for part in self._parts[group])
-
-    def saved(self, group: int, block: int) -> list[Array]:
-        """The content of a block."""
-        with self._computing():
-            self._tiers[group].move(numpy.array([[block, _ONLY_CELL]]), _NO_PAIRS)
-            self._tiers[group].settle()
-        return self._parts[group]
-
-    def cell(self, group: int) -> list[Array]:
-        return self._parts[group]
-
-    def load(self, group: int, block: int) -> None:
-        """Copy the cell into a block."""
-        with self._computing():
-            self._tiers[group].move(_NO_PAIRS, numpy.array([[_ONLY_CELL, block]]))
-            self._tiers[group].settle()
 
 
 class WorkerDisk:
     def __init__(
         self,
         folder: SegmentFolder,
-        reading: Staging,
+        reading: Sequence[Staging],
         writing: Staging,
         rank: int,
         answer: Callable[[AboutDisk], None],
         is_busy: Callable[[], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """`is_busy` tells whether steps are running; `fail` gets the error of a thread that can't go on."""
+        """`reading`: one for each thread that may read; `is_busy` tells whether steps are running; `fail` gets the
+        error of a thread that can't go on."""
         self._folder = folder
-        self._reading, self._writing = reading, writing
+        self._reader = BlockReader(folder, reading, is_busy, self._drop)
+        self._writing = writing
         self._rank = rank
         self._answer = answer
         self._is_busy = is_busy
@@ -159,39 +124,15 @@ class WorkerDisk:
 
     def _fetch(self, fetch: FetchBlocks) -> None:
         point("worker.fetch")
-        groups, keys, block_ids = values(fetch.groups), keys_in(fetch.keys), values(fetch.block_ids)
-        locations = [self._folder.find(group, key) for group, key in zip(groups, keys, strict=True)]
-        are_there, num_bytes = bytearray(), 0
-        for first, end in _runs(locations):
-            for is_there in self._read_run(locations[first:end], block_ids[first:end]):
-                are_there.append(is_there)
-                num_bytes += self._reading.block_bytes(groups[first])
-                if num_bytes >= _ANSWER_BYTES:
-                    self._answer(BlocksFetched(self._rank, fetch.number, bytes(are_there)))
-                    are_there, num_bytes = bytearray(), 0
-        if are_there:
-            self._answer(BlocksFetched(self._rank, fetch.number, bytes(are_there)))
-
-    def _read_run(self, locations: Sequence[Location | None], block_ids: Sequence[int]) -> Iterable[bool]:
-        """Read blocks of one segment; yields for each whether it was there and intact."""
-        if (location := locations[0]) is None:
-            yield from (False for _ in locations)
-            return
-        segment, num_read = location[0], 0
-        cell = self._reading.cell(segment.group)
-        try:
-            with segment.opened() as file:
-                for (_, index), block in zip(filter(None, locations), block_ids, strict=True):
-                    is_intact = segment.read_block(file, index, cell)
-                    if is_intact:
-                        self._reading.load(segment.group, block)
-                    else:
-                        self._drop(segment, "a block isn't as it was written")
-                    num_read += 1
-                    yield is_intact
-        except (DamagedSegment, OSError) as error:
-            self._drop(segment, str(error))
-            yield from (False for _ in range(num_read, len(block_ids)))
+        groups, answered = values(fetch.groups), 0
+        are_there, num_bytes = b"", 0
+        for part in self._reader.read(fetch):
+            are_there += part
+            num_bytes += sum(map(self._reader.block_bytes, groups[answered : answered + len(part)]))
+            answered += len(part)
+            if num_bytes >= _ANSWER_BYTES or answered == len(groups):
+                self._answer(BlocksFetched(self._rank, fetch.number, are_there))
+                are_there, num_bytes = b"", 0
 
     def _drop(self, segment: Segment, why: str) -> None:
         if os.path.exists(segment.path):  # else another process has removed it, to make room
@@ -261,16 +202,3 @@ class WorkerDisk:
             for start in range(0, len(keys), KEYS_SENT):
                 part = joined(keys[start : start + KEYS_SENT])
                 self._answer(KeysOnDisk(self._rank, group, part, gone))
-
-
-def _runs(locations: Sequence[Location | None]) -> Iterable[tuple[int, int]]:
-    """Stretches of blocks in one segment, or in none: their first index and their end."""
-    first = 0
-    for index in range(1, len(locations) + 1):
-        if index == len(locations) or _segment(locations[index]) is not _segment(locations[first]):
-            yield first, index
-            first = index
-
-
-def _segment(location: Location | None) -> Segment | None:
-    return None if location is None else location[0]

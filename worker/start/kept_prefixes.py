@@ -18,8 +18,9 @@ from ...protocol.files.prefix_folder import About, PrefixKind, prefix_folder, si
 from ...protocol.layer_groups import AboutDisk
 from ...protocol.processes.launch import Launch
 from ..description.groups import LayerGroup
-from ..disk.disk import Staging, WorkerDisk
+from ..disk.disk import WorkerDisk
 from ..disk.segment_folder import SegmentFolder
+from ..disk.staging import Staging
 from ..runner import Runner
 from ..weights.files.weight_files import identity
 from .model import Model
@@ -27,6 +28,7 @@ from .model import Model
 _PACKAGE = Path(__file__).parents[2]
 _CODE = ("kernels", "worker")  # rooms whose code decides about bits
 _FORMAT = 1  # of keys and of what a block holds
+_MOST_READERS = 8  # threads: more would wait for the memory
 _FIRST_LOOK = 1.0  # seconds of the start for what is in the folder; the rest is found during the first requests
 # Options that change the bits of keys, values and states, or that may.
 _OPTIONS = (
@@ -46,8 +48,10 @@ def open_disk(
 ) -> WorkerDisk:
     """The disk of this rank. `fail` gets the error of a thread that can't go on."""
     config, kv_kind = launch.config, model.kv_kind(launch.config.kv_cache_dtype)
-    reading, writing = (_staging(model, runner) for _ in range(2))
-    sizes = [reading.block_bytes(number) for number in range(len(groups))]
+    # A card copies for one thread at a time.
+    num_readers = min(launch.threads_per_rank, _MOST_READERS) if model.backend.device.kind == "cpu" else 1
+    writing, *reading = (_staging(model, runner) for _ in range(1 + num_readers))
+    sizes = [writing.block_bytes(number) for number in range(len(groups))]
     if size_of_folder(config) < max(sizes):
         raise too_small(config, max(sizes))
     kind = PrefixKind(prefix_folder(config) / _name(launch, model, rank, kv_kind, groups, sizes))
