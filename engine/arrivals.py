@@ -96,13 +96,13 @@ class Arrivals:
     def let_in_late(self) -> None:
         """Let sequences join the queue that have waited too long for the disk."""
         if self._cache.disk is not None:
-            for sequence in self._cache.disk.fetches.let_in_late():
+            for sequence in self._cache.disk.let_in_late():
                 self._waiting.push(sequence)
 
     @property
     def patience(self) -> float | None:
         """Seconds until a sequence may have waited too long for the disk; None if none waits."""
-        return None if self._cache.disk is None else self._cache.disk.fetches.patience
+        return None if self._cache.disk is None else self._cache.disk.patience
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """The sequences of a request: one for each sample, or the first beam of a search."""

@@ -37,6 +37,8 @@ class Counters:
             stored_blocks=0 if cache.disk is None else cache.disk.stores.num_stored,
             fetched_blocks=0 if cache.disk is None else cache.disk.fetches.num_fetched,
             encoded_media=encoder.num_encoded,
+            kept_media=0 if encoder.kept is None else encoder.kept.num_kept,
+            fetched_media=0 if encoder.kept is None else encoder.kept.num_fetched,
             drafts=self.drafts,
             draft_tokens=self.draft_tokens,
             accepted_tokens=self.accepted_tokens,

@@ -63,6 +63,8 @@ class Scheduler:
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
         self.encoder = Encoder(limits.media, limits.max_num_batched_tokens)
+        if limits.media is not None and self.cache.disk is not None:
+            self.encoder.kept = self.cache.disk.keep_rows(self.encoder.entries)
         self.running = RunningBatch(self.cache, limits.num_slots, self.encoder)
         self.in_flight: deque[ScheduledStep] = deque()
         self.publisher = Publisher()
@@ -194,8 +196,9 @@ class Scheduler:
         return active if self.plain.speculation is None else [self.plain.speculation, *active]
 
     def _unblock(self) -> bool:
-        """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""
-        return len(self.running) > 0 and not self.in_flight and self.preemption.unblock()
+        """Preempt a sequence if none of the running ones can be planned and nothing on its way will change that."""
+        is_awaited = bool(self.in_flight) or self.encoder.awaits_rows
+        return len(self.running) > 0 and not is_awaited and self.preemption.unblock()
 
     def _grow(self) -> dict[Sequence, Additions]:
         """Give blocks to each sequence whose tables are full, preempting others if need be.

@@ -45,8 +45,8 @@ class GroupChanges(Part):
 
 
 # --- blocks on the workers' disks -------------------------------------------------------------------------------------
-# A block is identified by its group and its key (`engine/memory/keys.py`). A list of keys is sent as their bytes, one
-# after another.
+# A block is identified by its group and its key (`engine/memory/keys.py`), the rows of a medium by a key alone. A list
+# of keys is sent as their bytes, one after another.
 
 KEY_BYTES = 32
 KEYS_SENT = 4096  # in one message, at most
@@ -79,6 +79,23 @@ class FetchBlocks(Part):
     block_ids: bytes  # int32
 
 
+class StoreRows(Part):
+    """Write the rows of an encoded medium, unless its entry is dropped before that."""
+
+    entry: int
+    key: bytes
+
+
+class FetchRows(Part):
+    """Read the rows of a medium into a new entry. No plan uses them until all ranks have answered; one that begins to
+    encode the entry instead ends the fetch."""
+
+    number: int
+    entry: int
+    num_rows: int
+    key: bytes
+
+
 class SpareStates(Part):
     """States of one group for the tokens of a slot's rows with drafts."""
 
@@ -88,12 +105,20 @@ class SpareStates(Part):
 
 
 class DiskOrders(Part):
-    """What a plan asks of the disk; a worker begins with it after the plan's saves and loads."""
+    """What a plan asks of the disk; a worker begins with it after the plan's saves and loads, with rows of media after
+    its encodes."""
 
     stores: list[StoreBlocks] = []
     fetches: list[FetchBlocks] = []
     used: list[tuple[int, bytes]] = []  # group and key of the last block of each chain that counts as used now
     forgotten: bytes = b""  # keys, of all groups
+    stored_rows: list[StoreRows] = []
+    fetched_rows: list[FetchRows] = []
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is about rows of media."""
+        return bool(self.stored_rows or self.fetched_rows)
 
 
 class BlocksStored(Message):
@@ -111,13 +136,21 @@ class BlocksFetched(Message):
     are_there: bytes
 
 
+class RowsFetched(Message):
+    """Worker → engine: the rows of an order's medium; whether they were there and intact."""
+
+    rank: int
+    number: int
+    is_there: bool
+
+
 class KeysOnDisk(Message):
     """Worker → engine: blocks that can be fetched from now on, or, if they are `gone`, no longer."""
 
     rank: int
-    group: int
+    group: int  # after all groups of layers, one of media
     keys: bytes
     gone: bool = False
 
 
-AboutDisk = BlocksStored | BlocksFetched | KeysOnDisk  # received by the engine
+AboutDisk = BlocksStored | BlocksFetched | RowsFetched | KeysOnDisk  # received by the engine

@@ -209,8 +209,9 @@ class StepPlan(Message):
     """Engine → all workers: the plan of one step. Row r of every column belongs to the same slot.
 
     A worker applies, in this order: freed, new, forks, forced, spares, block ids, saves, loads, orders for the disk,
-    copies, dropped entries, encodes; then it computes layers of a chunk, then the rows. A row whose computed tokens
-    reach the end of its known history samples the next one, and before that at the place of each draft that it passed.
+    copies, dropped entries, encodes, orders about rows of media; then it computes layers of a chunk, then the rows. A
+    row whose computed tokens reach the end of its known history samples the next one, and before that at the place of
+    each draft that it passed.
     """
 
     step: int
@@ -239,7 +240,9 @@ class StepPlan(Message):
         no media and no layers of a chunk."""
         if self.new or self.freed or self.forced or self.forks or self.masked or self.dropped_entries or self.spares:
             return False
-        return not (self.encodes or self.media or self.layered or any(group.copies for group in self.groups))
+        if self.encodes or self.media or self.layered or (self.disk is not None and self.disk.has_rows):
+            return False
+        return not any(group.copies for group in self.groups)
 
 
 class Drafts(Message):

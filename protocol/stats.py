@@ -36,6 +36,8 @@ class Stats(Message):
     stored_blocks: int = 0  # on disk
     fetched_blocks: int = 0  # from disk, instead of computing them again
     encoded_media: int = 0  # pictures and videos
+    kept_media: int = 0  # whose rows are on disk
+    fetched_media: int = 0  # from disk, instead of encoding them again
     drafts: int = 0  # rows of steps that had draft tokens
     draft_tokens: int = 0
     accepted_tokens: int = 0  # drafts that were the tokens drawn

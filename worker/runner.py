@@ -190,13 +190,16 @@ class Runner:
 
     def _encode(self, plan: StepPlan) -> None:
         """Apply the plan's media."""
-        if not (plan.dropped_entries or plan.encodes or plan.media):
+        keeps_rows = plan.disk is not None and plan.disk.has_rows
+        if not (plan.dropped_entries or plan.encodes or plan.media or keeps_rows):
             return
         if self.media is None:
             raise PlanError("The plan has media, and this model doesn't see.")
         work = sum(encode.count for encode in plan.encodes)
         with self.trace.span("encode", step=plan.step, media=len(plan.encodes), work=work):
             self.media.apply(plan)
+        if keeps_rows:
+            self.disk.take_rows(plan.disk)  # type: ignore[union-attr, arg-type]  # as `_launch` has required
 
     def _search(self, outcome: Outcome, hidden: DeviceArray, batch: Batch) -> None:
         """Find candidates for the rows that sample nothing."""

@@ -11,6 +11,7 @@ time. Each step has a budget, which may run out anywhere in a layer.
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...protocol.media import Encode, MediaPlan, MediaRows, Medium
 from ..request import Sequence
@@ -18,6 +19,9 @@ from ..step import Allowance, ScheduledStep
 from .entries import Entries, Entry, Key
 from .request_media import RequestMedia
 from .work import LEAST_WORK, work_of
+
+if TYPE_CHECKING:
+    from .kept_rows import KeptRows
 
 NO_ENCODER = MediaPlan(num_rows=0, row_bytes=0, num_layers=0, most_patches=0, most_of_frame=0)
 
@@ -28,10 +32,16 @@ class Encoder:
         self.plan = plan or NO_ENCODER
         self.most_tokens = most_tokens
         self.entries = Entries(self.plan.num_rows)
+        self.kept: KeptRows | None = None  # on disk
         self.num_encoded = 0  # media planned to their end
         self._held: dict[Sequence, deque[tuple[int, Entry]]] = {}  # with the index of each medium, ascending
         self._encoding_for: Sequence | None = None  # the sequence for which an entry is half encoded
         self._budget = 0
+
+    @property
+    def awaits_rows(self) -> bool:
+        """Whether rows are on their way from the disk."""
+        return self.kept is not None and self.kept.is_awaited
 
     def begin_step(self, budget: int) -> None:
         """Begin a step with this budget of work."""
@@ -95,6 +105,8 @@ class Encoder:
             entry = held.popleft()[1]
             entry.used_in = step.number
             self.entries.release(entry)
+            if self.kept is not None:
+                self.kept.note_used(entry)
         if not held:
             self._held.pop(sequence, None)
 
@@ -105,8 +117,11 @@ class Encoder:
 
     def forget(self, sequence: Sequence) -> None:
         """Forget the media of a failed sequence, so that no other sequence reads their rows."""
-        for medium in sequence.request.prompt.media:
-            self.entries.forget(_key_of(sequence, medium))
+        keys = [_key_of(sequence, medium) for medium in sequence.request.prompt.media]
+        for key in keys:
+            self.entries.forget(key)
+        if self.kept is not None:
+            self.kept.forget(keys)
 
     def _hold(self, sequence: Sequence, media: RequestMedia, index: int, step: ScheduledStep) -> Entry | None:
         held = self._held.get(sequence)
@@ -117,6 +132,8 @@ class Encoder:
         entry = self.entries.hold(_key_of(sequence, medium), media.num_rows[index], work, step.number)
         if entry is not None:
             self._held.setdefault(sequence, deque()).append((index, entry))
+            if self.kept is not None:
+                self.kept.look_for(entry, step.number)
         return entry
 
     def _encode(self, sequence: Sequence, index: int, entry: Entry, step: ScheduledStep) -> bool:
@@ -124,7 +141,7 @@ class Encoder:
         left = entry.work - entry.done
         if left == 0:
             return True
-        if self._budget <= 0 or not self.entries.may_advance(entry, step.number):
+        if entry.is_coming or self._budget <= 0 or not self.entries.may_advance(entry, step.number):
             return False
         count = min(left, self._budget)
         encode = Encode(entry.number, entry.done, count)
@@ -137,8 +154,12 @@ class Encoder:
         self._budget -= count
         self._encoding_for = sequence
         self.entries.advance(entry, count, step.number)
-        self.num_encoded += count == left
-        return count == left
+        if count < left:
+            return False
+        self.num_encoded += 1
+        if self.kept is not None:
+            self.kept.note_encoded(entry)
+        return True
 
     def check(self, running: list[Sequence]) -> None:
         """Raise unless only running sequences hold entries, and each entry has as many holders as counted."""

@@ -17,7 +17,7 @@ Key = tuple[bytes, str | None]
 
 
 class Entry:
-    __slots__ = ("number", "key", "num_rows", "work", "done", "num_holders", "used_in")
+    __slots__ = ("number", "key", "num_rows", "work", "done", "num_holders", "used_in", "looks_on_disk", "is_coming")
 
     def __init__(self, number: int, key: Key, num_rows: int, work: int) -> None:
         self.number = number
@@ -26,7 +26,9 @@ class Entry:
         self.work = work  # total work of encoding it
         self.done = 0  # the planned part of it
         self.num_holders = 0
-        self.used_in = NEVER  # the newest step that encodes it or uses its rows
+        self.used_in = NEVER  # the newest step that encodes or fetches it, or uses its rows
+        self.looks_on_disk = True  # for its rows, until that has been tried
+        self.is_coming = False  # its rows are on their way from the disk
 
     @property
     def is_half_encoded(self) -> bool:
@@ -61,7 +63,7 @@ class Entries:
         entry.num_holders -= 1
         if entry.num_holders == 0:
             self._idle[entry.number] = entry
-            if not self._is_findable(entry):
+            if not self.is_findable(entry):
                 self._idle.move_to_end(entry.number, last=False)
 
     def advance(self, entry: Entry, count: int, step: int) -> None:
@@ -91,6 +93,9 @@ class Entries:
         if entry is not None and entry.number in self._idle:
             self._idle.move_to_end(entry.number, last=False)
 
+    def is_findable(self, entry: Entry) -> bool:
+        return self._by_key.get(entry.key) is entry
+
     @property
     def has_dropped(self) -> bool:
         return bool(self._dropped)
@@ -99,9 +104,6 @@ class Entries:
         """Return the entries dropped since the last plan, for the next one."""
         dropped, self._dropped = self._dropped, []
         return dropped
-
-    def _is_findable(self, entry: Entry) -> bool:
-        return self._by_key.get(entry.key) is entry
 
     def _make_room(self, num_rows: int, step: int) -> bool:
         """Drop idle entries until this many rows fit; drop none if they would not fit even then."""
@@ -116,12 +118,12 @@ class Entries:
 
     def _drop(self, entry: Entry) -> None:
         del self._idle[entry.number]
-        if self._is_findable(entry):
+        if self.is_findable(entry):
             del self._by_key[entry.key]
         self.num_taken -= entry.num_rows
         if entry is self.half_encoded:
             self.half_encoded = None
-        if entry.done:  # otherwise no worker knows it
+        if entry.used_in != NEVER:  # otherwise no worker knows it
             self._dropped.append(entry.number)
 
     def check(self, holders: Mapping[Entry, int]) -> None:

@@ -34,6 +34,8 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("kv_blocks_fetched_total", "counter", "KV blocks found on disk and read", lambda s: s.fetched_blocks),
     ("media_usage_ratio", "gauge", "Share of the memory of encoded pictures in use", lambda s: s.media_usage),
     ("media_encoded_total", "counter", "Pictures and videos encoded", lambda s: s.encoded_media),
+    ("media_kept", "gauge", "Pictures and videos whose rows are on disk", lambda s: s.kept_media),
+    ("media_fetched_total", "counter", "Pictures and videos found on disk and read", lambda s: s.fetched_media),
 )
 # The same under the names that vLLM's dashboards read.
 _OF_VLLM: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (

@@ -14,8 +14,11 @@ from penstock.protocol.layer_groups import (
     BlocksStored,
     DiskOrders,
     FetchBlocks,
+    FetchRows,
     KeysOnDisk,
+    RowsFetched,
     StoreBlocks,
+    StoreRows,
     joined,
     keys_in,
 )
@@ -23,6 +26,7 @@ from penstock.protocol.wire import values
 from penstock.worker.stand_in.runner import StandInWorker
 
 Contents = dict[tuple[int, bytes], list[Any]]  # by group and key
+Order = StoreBlocks | FetchBlocks | StoreRows | FetchRows
 
 
 class DiskModel:
@@ -30,24 +34,30 @@ class DiskModel:
 
     def __init__(self, num_ranks: int, worker: StandInWorker, chance: random.Random) -> None:
         self.kept: Contents = {}
+        self.kept_rows: dict[bytes, int] = {}  # what they stand for
         self.num_orders = 0
         self._num_ranks = num_ranks
         self._worker = worker
         self._chance = chance
-        self._work: deque[tuple[int, StoreBlocks | FetchBlocks]] = deque()  # a rank, and what it has to do
+        self._work: deque[tuple[int, Order]] = deque()  # a rank, and what it has to do
 
     def begin_with(self, other: "DiskModel", scheduler: Scheduler) -> None:
         """Begin with what another has, and report it, as ranks do at the start."""
-        self.kept = dict(other.kept)
+        self.kept, self.kept_rows = dict(other.kept), dict(other.kept_rows)
         for rank in range(self._num_ranks):
-            for group, key in self.kept:
+            for group, key in [*self.kept, *((self._group_of_rows, key) for key in self.kept_rows)]:
                 scheduler.arrivals.take_from_disk(KeysOnDisk(rank, group, key))
 
+    @property
+    def _group_of_rows(self) -> int:
+        return len(self._worker.groups)
+
     def take(self, orders: DiskOrders) -> None:
-        for order in (*orders.stores, *orders.fetches):
+        for order in (*orders.stores, *orders.fetches, *orders.stored_rows, *orders.fetched_rows):
             self.num_orders += 1
             self._work += [(rank, order) for rank in range(self._num_ranks)]
         for key in keys_in(orders.forgotten):
+            self.kept_rows.pop(key, None)
             for group in range(len(self._worker.groups)):
                 self.kept.pop((group, key), None)
 
@@ -60,11 +70,28 @@ class DiskModel:
         if not self._work:
             return False
         rank, order = self._work.popleft()
-        if isinstance(order, StoreBlocks):
-            self._store(rank, order, scheduler)
-        else:
-            self._fetch(rank, order, scheduler)
+        match order:
+            case StoreBlocks():
+                self._store(rank, order, scheduler)
+            case FetchBlocks():
+                self._fetch(rank, order, scheduler)
+            case StoreRows():
+                self._store_rows(rank, order, scheduler)
+            case FetchRows():
+                self._fetch_rows(rank, order, scheduler)
         return True
+
+    def _store_rows(self, rank: int, order: StoreRows, scheduler: Scheduler) -> None:
+        content = self._worker.media.content(order.entry)
+        if content is not None:  # else it was dropped before
+            self.kept_rows[order.key] = content
+            scheduler.arrivals.take_from_disk(KeysOnDisk(rank, self._group_of_rows, order.key))
+
+    def _fetch_rows(self, rank: int, order: FetchRows, scheduler: Scheduler) -> None:
+        is_there = order.key in self.kept_rows and self._chance.random() >= self.losses
+        if is_there:
+            self._worker.media.fill(order.entry, self.kept_rows[order.key])
+        scheduler.arrivals.take_from_disk(RowsFetched(rank, order.number, is_there))
 
     def _store(self, rank: int, order: StoreBlocks, scheduler: Scheduler) -> None:
         keys = keys_in(order.keys)

@@ -5,11 +5,12 @@ anything but its own history. `test_engine_properties.py` does the same with wha
 """
 
 from builders.cases import for_each
-from builders.engine_harness import Harness, prompt
+from builders.engine_harness import Harness, medium, prompt
 
 from penstock.engine.memory.disk_fetches import PATIENCE
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import FailedRow
+from penstock.protocol.media import MediaPlan
+from penstock.protocol.messages import FailedRow, Prompt
 from penstock.protocol.wire import column
 
 BLOCK = 4
@@ -145,3 +146,80 @@ def test_a_last_plan_has_all_written_that_is_left():
         pass
     assert not plan.slots and len(harness.disk.kept) == 50
     assert harness_of().scheduler.last_plan() is None
+
+
+def shown(request_id: int, picture: int, **params) -> Prompt:
+    """A question about a picture, whose rows are the first tokens."""
+    return prompt(request_id, [500] * 6 + [8] * 5, media=[medium(picture, (0, 6), num_patches=10)], **params)
+
+
+def seeing(**options) -> Harness:
+    return harness_of(media=MediaPlan(20, 1, 4, 1000, 500), **options)
+
+
+def seeing_again(before: Harness, **options) -> Harness:
+    fresh = seeing(**options)
+    fresh.disk.losses = 0.0
+    fresh.disk.begin_with(before.disk, fresh.scheduler)
+    return fresh
+
+
+@for_each("num_disks", [1, 2])
+def test_a_picture_of_an_earlier_run_is_not_encoded_again_and_only_its_own_salt_finds_it(num_disks):
+    before = seeing(num_disks=num_disks)
+    before.add(shown(1, 1, cache_salt="a"), shown(2, 2)).run()
+    assert before.scheduler.stats().kept_media == 2
+    harness = seeing_again(before, num_disks=num_disks)
+    harness.add(shown(1, 1, cache_salt="a"), shown(2, 2), shown(3, 2)).run()
+    stats = harness.scheduler.stats()
+    assert (stats.encoded_media, stats.fetched_media) == (0, 2)
+    harness.add(shown(4, 1, cache_salt="b"), shown(5, 1)).run()
+    stats = harness.scheduler.stats()
+    assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (2, 2, 4)
+
+
+def test_a_picture_that_is_gone_or_comes_too_late_from_the_disk_is_encoded():
+    before = seeing()
+    before.add(shown(1, 1), shown(2, 2)).run()
+    harness = seeing_again(before)
+    harness.disk.losses = 1.0
+    harness.add(shown(1, 1)).run()
+    harness.disk.losses = 0.0
+    harness.disk.answer_some = lambda scheduler: None
+    harness.add(shown(2, 2))
+    harness.step()
+    assert harness.plan() is None and harness.scheduler.arrivals.patience == PATIENCE
+    harness.now += PATIENCE
+    harness.scheduler.arrivals.let_in_late()
+    step_while_possible(harness)
+    assert harness.ended(2) is not None and harness.scheduler.arrivals.patience is None
+    harness.run()
+    stats = harness.scheduler.stats()
+    assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (2, 0, 2)
+
+
+def test_a_running_prompt_whose_picture_is_on_its_way_is_not_preempted_for_others():
+    before = seeing()
+    before.add(shown(1, 1)).run()
+    harness = seeing_again(before, max_num_seqs=1)
+    asked = prompt(2, [3] * 5 + [500] * 6, media=[medium(1, (5, 6), num_patches=10)])
+    harness.disk.answer_some = lambda scheduler: None
+    harness.add(asked, prompt(3, [1, 2, 3]))
+    harness.step()
+    assert harness.plan() is None and harness.scheduler.stats().running == 1
+    harness.run()
+    stats = harness.scheduler.stats()
+    assert (stats.preemptions, stats.encoded_media, stats.fetched_media) == (0, 0, 1)
+
+
+def test_rows_of_a_failed_request_are_removed_from_the_disk():
+    harness = seeing()
+    harness.add(shown(1, 1)).plan()
+    while harness.disk.answer(harness.scheduler):
+        pass
+    assert harness.scheduler.stats().kept_media == 1
+    result = harness.results[-1]
+    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
+    harness.finish()
+    harness.run()
+    assert harness.scheduler.stats().kept_media == 0 and not harness.disk.kept_rows

@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from builders.cases import for_each
+from builders.seeing_model import answering_model, noise
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
@@ -13,6 +15,7 @@ from penstock import LLM, ConfigError, EngineDeadError, SamplingParams
 
 OPTIONS = {"max_model_len": 512, "block_size": 16, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 PROMPT = [(7 * place) % 90 + 5 for place in range(300)]
+SEEING = {**OPTIONS, "mm_cache": "4MiB"}
 SECONDS = 60
 # A model and options: each format and kind of layer whose memory is kept.
 TREES = {
@@ -75,6 +78,46 @@ def flip(path: Path) -> None:
     path.write_bytes(octets)
 
 
+def test_a_restarted_tree_answers_about_a_picture_without_encoding_it_and_encodes_it_if_its_rows_are_damaged(tmp_path):
+    model, options = answering_model(tmp_path / "model"), {**SEEING, "prefix_cache_dir": tmp_path / "kept"}
+    with LLM(model, **options) as llm:
+        cold = [about_picture(llm, text) for text in ("What is it?", "Which colour?")]
+        stats = llm.stats()
+        assert (stats.encoded_media, stats.fetched_media) == (1, 0)
+        wait_until(lambda: llm.stats().kept_media == 1, SECONDS, "its rows are written")
+    with LLM(model, **options) as llm:
+        assert [about_picture(llm, text) for text in ("What is it?", "Which colour?")] == cold
+        stats = llm.stats()
+        assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (0, 1, 1)
+        salted = about_picture(llm, "What is it?", cache_salt="a")
+        assert salted == cold[0] and llm.stats().encoded_media == 1
+        wait_until(lambda: llm.stats().kept_media == 2, SECONDS, "they are written for the salt")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(tmp_path / "kept")} == {0o600}
+    for path in files_in(tmp_path / "kept"):
+        flip(path)
+    with LLM(model, **options) as llm:
+        assert about_picture(llm, "What is it?") == cold[0]
+        stats = llm.stats()
+        assert (stats.encoded_media, stats.fetched_media) == (1, 0)
+
+
+def about_picture(llm: LLM, text: str, **params) -> str:
+    return said_about(llm, [question(text)], **params)[0]
+
+
+def question(text: str, picture: int = 1) -> list[dict]:
+    """A conversation about a picture, which stands behind the text."""
+    shown = {"type": "image", "image": noise(picture, (256, 224))}
+    return [{"role": "user", "content": [{"type": "text", "text": text}, shown]}]
+
+
+def said_about(llm: LLM, conversations: list[list[dict]], **params) -> list[str]:
+    wanted = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, **params)
+    outputs = llm.chat(conversations, wanted, use_tqdm=False)
+    assert all(output.error_code == 200 for output in outputs)
+    return [f"{output.outputs.token_ids} {output.outputs.logprobs}" for output in outputs]
+
+
 def test_another_model_or_adapter_or_number_format_finds_nothing(model_folder, adapters, tmp_path):
     room = {"enable_lora": True, "max_lora_rank": 16}
     options = {**OPTIONS, "prefix_cache_dir": tmp_path / "kept"}
@@ -96,26 +139,37 @@ def test_another_model_or_adapter_or_number_format_finds_nothing(model_folder, a
 
 
 @pytest.mark.long
-def test_twenty_kills_while_blocks_are_written_leave_no_wrong_answer(model_folder, tmp_path, monkeypatch):
-    options = {**OPTIONS, "prefix_cache_dir": tmp_path / "kept", "prefix_cache_size": "4MiB"}
-    asked = [[number, *PROMPT[: 200 + 9 * number]] for number in range(8)]
-    greedy = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=1)
-
-    def said(llm: LLM) -> list[str]:
-        outputs = llm.generate(asked, greedy, use_tqdm=False)
-        return [f"{output.outputs.token_ids} {output.outputs.logprobs}" for output in outputs]
-
-    with LLM(model_folder, **OPTIONS) as llm:
-        expected = said(llm)
+@for_each("has_pictures", [False, True], ids=["text", "pictures"])
+def test_twenty_kills_while_blocks_and_rows_are_written_leave_no_wrong_answer(has_pictures, tmp_path, monkeypatch):
+    model = answering_model(tmp_path / "model") if has_pictures else tiny_model(tmp_path / "model", "qwen3")
+    plain = SEEING if has_pictures else OPTIONS
+    size = "400KiB" if has_pictures else "4MiB"  # so little that each run has to write something again
+    options = {**plain, "prefix_cache_dir": tmp_path / "kept", "prefix_cache_size": size}
+    say = about_pictures if has_pictures else about_texts
+    with LLM(model, **plain) as llm:
+        expected = say(llm)
     num_deaths = num_found = 0
     for number in range(20):
-        monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.store=die@{3 + 7 * number % 60}")
-        with suppress(EngineDeadError), LLM(model_folder, **options) as llm:
-            assert said(llm) == expected
-            num_found += llm.stats().fetched_blocks
+        monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.store=die@{3 + 7 * number % 30}")
+        with suppress(EngineDeadError), LLM(model, **options) as llm:
+            assert say(llm) == expected
+            num_found += llm.stats().fetched_media if has_pictures else llm.stats().fetched_blocks
             wait_until(lambda: llm.stats().free_kv_bytes == llm.stats().kv_bytes, SECONDS, "all are written")
         num_deaths += len(list(tmp_path.glob("kept/*/*.writing"))) > 0
     assert num_deaths > 5 and num_found > 0
+
+
+def about_texts(llm: LLM) -> list[str]:
+    asked = [[number, *PROMPT[: 200 + 9 * number]] for number in range(8)]
+    greedy = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=1)
+    outputs = llm.generate(asked, greedy, use_tqdm=False)
+    return [f"{output.outputs.token_ids} {output.outputs.logprobs}" for output in outputs]
+
+
+def about_pictures(llm: LLM) -> list[str]:
+    """What is said about some pictures, behind texts that are long enough to be kept."""
+    asked = [(f"{number} " + "What is it? " * 20, number % 4) for number in range(8)]
+    return said_about(llm, [question(*each) for each in asked])
 
 
 def test_options_that_contradict_it_or_a_folder_of_somebody_else_are_refused(model_folder, tmp_path):

@@ -1,11 +1,8 @@
 """Blocks on disk: a fetch gives the bytes that were stored under its key or nothing, whatever has happened to files."""
 
-import errno
 import os
-import queue
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -13,190 +10,31 @@ from unittest import mock
 import numpy
 import pytest
 from builders.cases import for_each
+from builders.rank_disk import MEDIA, Rank, damage, faults, files_in, kept_media, key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.files.own_folder import make_own
 from penstock.protocol.files.prefix_folder import SEGMENT, UNFINISHED, WHAT, PrefixKind
 from penstock.protocol.layer_groups import (
-    BlocksFetched,
-    BlocksStored,
     DiskOrders,
-    FetchBlocks,
-    KeysOnDisk,
-    StoreBlocks,
-    joined,
-    keys_in,
+    FetchRows,
+    StoreRows,
 )
+from penstock.protocol.messages import StepPlan
 from penstock.protocol.wire import column
-from penstock.worker.disk import block_reader
-from penstock.worker.disk import segment as segments
-from penstock.worker.disk.disk import WorkerDisk
+from penstock.worker.disk import block_reader, rows_on_disk
+from penstock.worker.disk.rows_on_disk import RowsOnDisk
 from penstock.worker.disk.segment import SegmentWriter, checksum
 from penstock.worker.disk.segment_folder import SegmentFolder
-from penstock.worker.disk.staging import Staging
-from penstock.worker.kv.second_tier import HostTier
-
-BLOCKS = 12
-# Of two groups of layers: parts of odd and of even sizes, larger and smaller than a page.
-SHAPES = [[(3, BLOCKS, 700), (3, BLOCKS, 33)], [(1, BLOCKS, 5000)]]
-SECONDS = 30
-
-
-def key(number: int) -> bytes:
-    return number.to_bytes(32)
-
-
-def content(group: int, number: int, shape: tuple[int, ...]) -> numpy.ndarray:
-    """What the block of this key holds in a part of this shape."""
-    chance = numpy.random.default_rng([group, number, shape[2]])
-    return chance.integers(0, 256, (shape[0], shape[2]), numpy.uint8)
-
-
-class Killed(BaseException):
-    """The process ended here."""
-
-
-class Rank:
-    """A rank's memory and disk, as one process has them."""
-
-    def __init__(self, folder: Path, most_bytes: int = 1 << 40, time_to_live: float | None = None) -> None:
-        self.memory = [[numpy.zeros(shape, numpy.uint8) for shape in shapes] for shapes in SHAPES]
-        self.answers: queue.SimpleQueue = queue.SimpleQueue()
-        self.failures: list[BaseException] = []
-        self.known: set[tuple[int, bytes]] = set()  # that it has told of
-        self.folder = SegmentFolder(folder, most_bytes, time_to_live)
-        writing, *reading = (self._staging() for _ in range(3))
-        self.disk = WorkerDisk(
-            self.folder, reading, writing, 0, self.answers.put, lambda: False, lambda error: self._failed(error)
-        )
-        self.disk.start(SECONDS)
-        self.number = 0
-
-    def _staging(self) -> Staging:
-        return Staging([HostTier(parts, 1) for parts in self.memory], nullcontext)
-
-    def _failed(self, error: BaseException) -> None:
-        self.failures.append(error)
-        self.answers.put(error)
-
-    def store(self, group: int, numbers: list[int], previous: bytes = b"") -> bool:
-        """Store blocks with their content; False if the process was killed."""
-        self.number += 1
-        block_ids = list(range(len(numbers)))
-        for block, number in zip(block_ids, numbers, strict=True):
-            for part in self.memory[group]:
-                part[:, block] = content(group, number, part.shape)
-        order = StoreBlocks(self.number, group, previous, joined(map(key, numbers)), column(block_ids))
-        self.disk.take(DiskOrders(stores=[order]))
-        return isinstance(self.answer(BlocksStored), BlocksStored)
-
-    def fetch(self, wanted: list[tuple[int, int]]) -> list[bool]:
-        """Fetch blocks by group and number; check those that are there, and tell which."""
-        self.number += 1
-        block_ids = [block % BLOCKS for block in range(len(wanted))]
-        groups, numbers = zip(*wanted, strict=True)
-        keys = joined(map(key, numbers))
-        self.disk.take(DiskOrders(fetches=[FetchBlocks(self.number, column(groups), keys, column(block_ids))]))
-        are_there = b""
-        while len(are_there) < len(wanted):
-            are_there += self.answer(BlocksFetched).are_there
-        for (group, number), block, is_there in zip(wanted, block_ids, are_there, strict=True):
-            for part in self.memory[group] if is_there else ():
-                assert numpy.array_equal(part[:, block], content(group, number, part.shape)), "wrong bytes"
-        return list(map(bool, are_there))
-
-    def answer(self, kind: type) -> object:
-        while True:
-            message = self.answers.get(timeout=SECONDS)
-            if isinstance(message, KeysOnDisk):
-                change = self.known.difference_update if message.gone else self.known.update
-                change((message.group, each) for each in keys_in(message.keys))
-            elif isinstance(message, (kind, Killed)):
-                return message
-
-    def close(self) -> None:
-        self.disk.close(SECONDS)
-
-
-@contextmanager
-def faults(plan: list[str]) -> Iterator[None]:
-    """Let the next calls that change files pass, be refused, be cut short, or end the process before or after them."""
-    coming = iter(plan)
-    own = mock.MagicMock(wraps=os)
-    for name in dir(os):
-        if name.startswith(("O_", "POSIX_")):
-            setattr(own, name, getattr(os, name))
-
-    def passing(name: str):
-        def call(*arguments):
-            fault = next(coming, "")
-            if fault == "refused":
-                raise OSError(errno.EIO, "refused")
-            if fault == "kill before":
-                raise Killed
-            if fault == "short" and name == "pwritev":
-                return os.pwritev(arguments[0], [arguments[1][0][:50]], arguments[2])
-            result = getattr(os, name)(*arguments)
-            if fault == "kill after":
-                raise Killed
-            return result
-
-        return call
-
-    for name in ("pwritev", "pwrite", "rename", "posix_fallocate", "ftruncate"):
-        setattr(own, name, passing(name))
-
-    def forget(writer: SegmentWriter) -> None:
-        os.close(writer._file)  # as the system does
-
-    real = SegmentWriter.forget
-    is_killed = any(fault.startswith("kill") for fault in plan)
-    with (
-        mock.patch.object(segments, "os", own),
-        mock.patch.object(SegmentWriter, "forget", forget if is_killed else real),
-    ):
-        yield
-
-
-def files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in (SEGMENT, UNFINISHED))
-
-
-def damage(folder: Path, how: str, number: int) -> None:
-    """Do to some file what bad disks, crashes of machines and people do."""
-    if not (files := files_in(folder)):
-        return
-    path = files[number % len(files)]
-    octets = bytearray(path.read_bytes())
-    at = number * 7919 % max(1, len(octets))
-    match how:
-        case "flip" if octets:
-            octets[at] ^= 1 << number % 8
-            path.write_bytes(octets)
-        case "tear":
-            octets[at : at + 4096] = bytes(len(octets[at : at + 4096]))
-            path.write_bytes(octets)
-        case "cut":
-            path.write_bytes(octets[:at])
-        case "grow":
-            path.write_bytes(octets + b"more")
-        case "remove":
-            path.unlink()
-        case "swap":
-            other = files[(number // 3) % len(files)]
-            other_octets = other.read_bytes()
-            other.write_bytes(octets)
-            path.write_bytes(other_octets)
-        case "rename":
-            path.rename(path.with_suffix(SEGMENT if path.suffix == UNFINISHED else UNFINISHED))
-
 
 NUMBERS = st.lists(st.integers(0, 7), min_size=1, max_size=6, unique=True)
 FAULT_PLANS = st.lists(st.sampled_from(["", "", "", "refused", "short", "kill before", "kill after"]), max_size=9)
 ACTIONS = st.one_of(
     st.tuples(st.just("store"), st.integers(0, 1), NUMBERS, st.just([]) | FAULT_PLANS),
     st.tuples(st.just("fetch"), st.lists(st.tuples(st.integers(0, 1), st.integers(0, 7)), min_size=1, max_size=12)),
+    st.tuples(st.just("store rows"), st.integers(0, 7), st.just([]) | FAULT_PLANS),
+    st.tuples(st.just("fetch rows"), st.integers(0, 7)),
     st.tuples(
         st.just("damage"),
         st.sampled_from(["flip", "flip", "tear", "cut", "grow", "remove", "swap", "rename"]),
@@ -212,7 +50,8 @@ ACTIONS = st.one_of(
 @settings(max_examples=60, deadline=None)
 def test_a_fetch_gives_what_was_stored_or_nothing(actions, most_bytes):
     in_threads = mock.patch.object(block_reader, "_RUN_BYTES", 5000)  # a file's blocks are read by several
-    with TemporaryDirectory() as parent, in_threads, mock.patch.object(SegmentFolder, "LEAST_FREE", 0):
+    in_pieces = mock.patch.object(rows_on_disk, "_PIECE", 3000)
+    with TemporaryDirectory() as parent, in_threads, in_pieces, mock.patch.object(SegmentFolder, "LEAST_FREE", 0):
         folder = kind_in(Path(parent, "prefixes"))
         ranks = [Rank(folder, most_bytes)]  # the one that acts is the last
         try:
@@ -226,14 +65,16 @@ def test_a_fetch_gives_what_was_stored_or_nothing(actions, most_bytes):
 
 def act(action: tuple, ranks: list[Rank], folder: Path, most_bytes: int) -> None:
     match action:
-        case "store", group, numbers, plan:
+        case ("store", *order, plan) | ("store rows", *order, plan):
             with faults(plan):
-                lives = ranks[-1].store(group, numbers)
+                lives = ranks[-1].store(*order) if action[0] == "store" else ranks[-1].store_rows(*order)
             if not lives:
                 ranks.pop().close()
                 ranks.append(Rank(folder, most_bytes))
         case "fetch", wanted:
             ranks[-1].fetch(wanted)
+        case "fetch rows", number:
+            ranks[-1].fetch_rows(number)
         case "damage", how, number:
             damage(folder, how, number)
         case ("restart",):
@@ -268,6 +109,41 @@ def test_what_was_stored_is_there_after_a_restart_in_files_for_this_user_only(fo
     assert later.known == {(0, key(1)), (0, key(2)), (0, key(3)), (1, key(3))}
     assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(folder)} == {0o600}
     later.close()
+
+
+def test_rows_are_there_after_a_restart_in_as_many_pieces_as_they_take(folder, monkeypatch):
+    monkeypatch.setattr(rows_on_disk, "_PIECE", 1500)
+    rank = Rank(folder)
+    assert all(rank.store_rows(number) for number in range(4))
+    rank.close()
+    later = Rank(folder)
+    assert [later.fetch_rows(number) for number in (3, 0, 4, 2, 1)] == [True, True, False, True, True]
+    assert later.known == {(MEDIA, key(number)) for number in range(4)}
+    later.close()
+
+
+def test_rows_whose_entry_is_dropped_meanwhile_are_neither_written_nor_overwritten(folder, monkeypatch):
+    monkeypatch.setattr(rows_on_disk, "_PIECE", 1500)
+    media = kept_media()
+    tested = RowsOnDisk(SegmentFolder(folder, 1 << 40), MEDIA, media, media.rows)
+
+    def reuse() -> None:
+        if media.rows_of(1) is not None:
+            media.apply(StepPlan(0, b"", b"", [], dropped_entries=column([1])))
+            media.rows[:] = 5.0
+
+    media.reserve(1, 30)
+    assert tested.written(StoreRows(1, key(1)), reuse) is None and not files_in(folder)
+    media.reserve(2, 30)
+    tested._folder.add(tested.written(StoreRows(2, key(1)), lambda: None))
+    media.apply(StepPlan(0, b"", b"", [], dropped_entries=column([2])))
+    media.rows[:] = 0.0
+    media.reserve(1, 30)
+    with monkeypatch.context() as patch:
+        fill = media.fill
+        patch.setattr(media, "fill", lambda *given: (fill(*given), reuse())[0])
+        assert not tested.fetched(FetchRows(1, 1, 30, key(1)), lambda segment, why: pytest.fail(why))
+    assert (media.rows == 5.0).all()
 
 
 def test_one_flipped_bit_anywhere_in_a_block_is_a_miss_and_removes_the_file(folder):

@@ -12,6 +12,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ...protocol.layer_groups import (
     KEYS_SENT,
@@ -20,8 +22,11 @@ from ...protocol.layer_groups import (
     BlocksStored,
     DiskOrders,
     FetchBlocks,
+    FetchRows,
     KeysOnDisk,
+    RowsFetched,
     StoreBlocks,
+    StoreRows,
     joined,
     keys_in,
 )
@@ -31,6 +36,9 @@ from .block_reader import BlockReader
 from .segment import Segment, SegmentWriter
 from .segment_folder import SegmentFolder, keys_by_group
 from .staging import Staging
+
+if TYPE_CHECKING:
+    from .rows_on_disk import RowsOnDisk
 
 _LOG = logging.getLogger(__name__)
 _NICENESS = 19
@@ -49,9 +57,10 @@ class WorkerDisk:
         answer: Callable[[AboutDisk], None],
         is_busy: Callable[[], bool],
         fail: Callable[[BaseException], None],
+        rows: "RowsOnDisk | None" = None,
     ) -> None:
         """`reading`: one for each thread that may read; `is_busy` tells whether steps are running; `fail` gets the
-        error of a thread that can't go on."""
+        error of a thread that can't go on; `rows`: of a model that sees, on a CPU."""
         self._folder = folder
         self._reader = BlockReader(folder, reading, is_busy, self._drop)
         self._writing = writing
@@ -59,8 +68,10 @@ class WorkerDisk:
         self._answer = answer
         self._is_busy = is_busy
         self._fail = fail
-        self._fetches: queue.SimpleQueue[FetchBlocks | None] = queue.SimpleQueue()
-        self._orders: queue.SimpleQueue[DiskOrders | None] = queue.SimpleQueue()
+        self._rows = rows
+        # What each thread has to do next; None: no more.
+        self._to_fetch: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._to_write: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_closing = threading.Event()
         self._is_known = threading.Event()  # what was there at the start
         self._has_failed = False  # and said so
@@ -76,17 +87,27 @@ class WorkerDisk:
         self._is_known.wait(patience)
 
     def take(self, orders: DiskOrders) -> None:
-        """Take the orders of a plan, whose moves have been made."""
+        """Take the orders of a plan about blocks, whose moves have been made."""
         for fetch in orders.fetches:
-            self._fetches.put(fetch)
+            self._to_fetch.put(partial(self._fetch, fetch))
         if orders.stores or orders.used or orders.forgotten:
-            self._orders.put(orders)
+            self._to_write.put(partial(self._carry_out, orders))
+
+    def take_rows(self, orders: DiskOrders) -> None:
+        """Take the orders about rows of media of a plan whose media have been encoded."""
+        if (rows := self._rows) is None:  # on a card: none are written, so none are fetched
+            return
+        for fetch in orders.fetched_rows:
+            rows.reserve(fetch)
+            self._to_fetch.put(partial(self._fetch_rows, rows, fetch))
+        for store in orders.stored_rows:
+            self._to_write.put(partial(self._store_rows, rows, store))
 
     def close(self, patience: float) -> None:
         """Write what is left, but only so long."""
         self._is_closing.set()
-        self._fetches.put(None)
-        self._orders.put(None)
+        self._to_fetch.put(None)
+        self._to_write.put(None)
         deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -105,13 +126,13 @@ class WorkerDisk:
         self._is_known.set()
         while True:
             try:
-                fetch = self._fetches.get(timeout=_LOOK_EVERY)
+                fetch = self._to_fetch.get(timeout=_LOOK_EVERY)
             except queue.Empty:
                 self._look()
                 continue
             if fetch is None:
                 return
-            self._fetch(fetch)
+            fetch()
 
     def _look(self) -> None:
         try:
@@ -134,6 +155,11 @@ class WorkerDisk:
                 self._answer(BlocksFetched(self._rank, fetch.number, are_there))
                 are_there, num_bytes = b"", 0
 
+    def _fetch_rows(self, rows: "RowsOnDisk", fetch: FetchRows) -> None:
+        point("worker.fetch")
+        is_there = rows.fetched(fetch, self._drop)
+        self._answer(RowsFetched(self._rank, fetch.number, is_there))
+
     def _drop(self, segment: Segment, why: str) -> None:
         if os.path.exists(segment.path):  # else another process has removed it, to make room
             _LOG.warning("Kept prefixes in %s are not used any more, %s; they are computed again", segment.path, why)
@@ -144,13 +170,16 @@ class WorkerDisk:
 
     def _write(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # only this thread, on Linux
-        while (orders := self._orders.get()) is not None:
-            for store in orders.stores:
-                self._store(store)
-            for group, key in orders.used:
-                self._folder.use(group, key)
-            if orders.forgotten:
-                self._forget(keys_in(orders.forgotten))
+        while (work := self._to_write.get()) is not None:
+            work()
+
+    def _carry_out(self, orders: DiskOrders) -> None:
+        for store in orders.stores:
+            self._store(store)
+        for group, key in orders.used:
+            self._folder.use(group, key)
+        if orders.forgotten:
+            self._forget(keys_in(orders.forgotten))
 
     def _store(self, store: StoreBlocks) -> None:
         try:
@@ -171,20 +200,36 @@ class WorkerDisk:
                 point("worker.store")
                 began = time.thread_time()
                 writer.add(self._writing.saved(store.group, block))
-                self._rest(_REST * (time.thread_time() - began))
+                self._rest_since(began)
             return writer.complete()
         except BaseException:
             writer.forget()
             raise
 
-    def _rest(self, seconds: float) -> None:
-        """Leave the processor to steps for so long, while there are any."""
-        end = time.monotonic() + seconds
+    def _store_rows(self, rows: "RowsOnDisk", store: StoreRows) -> None:
+        began = time.thread_time()
+
+        def pause() -> None:
+            nonlocal began
+            point("worker.store")
+            self._rest_since(began)
+            began = time.thread_time()
+
+        try:
+            if (segment := rows.written(store, pause)) is not None:
+                self._folder.add(segment)
+                self._tell([segment])
+        except OSError as error:
+            self._note(error)
+
+    def _rest_since(self, began: float) -> None:
+        """Leave the processor to steps in proportion to the time worked since then, while there are any."""
+        end = time.monotonic() + _REST * (time.thread_time() - began)
         while self._is_busy() and (left := end - time.monotonic()) > 0 and not self._is_closing.is_set():
             self._is_closing.wait(min(left, 0.05))
 
     def _forget(self, keys: Iterable[bytes]) -> None:
-        for group in range(self._writing.num_groups):
+        for group in range(self._writing.num_groups + 1):  # the last one is of media
             for key in keys:
                 if (found := self._folder.find(group, key)) is not None:
                     self._folder.drop(found[0])

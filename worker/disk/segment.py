@@ -1,4 +1,5 @@
-"""A file with some blocks of one chain: a head with their keys and checksums, then their bytes.
+"""A file with some blocks of one chain, or with all rows of a medium as its only block: a head with their keys and
+checksums, then their bytes.
 
     mark · length of the head · digest of the head · head (msgpack) · zeros up to a page · block · block · …
 
@@ -12,7 +13,7 @@ import hashlib
 import os
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -87,11 +88,10 @@ class Segment:
         finally:
             os.close(file)
 
-    def read_block(self, file: int, index: int, parts: Sequence[Array]) -> bool:
-        """Read a block into these parts; False if it isn't as it was written."""
-        buffers = [part.reshape(-1).view(numpy.uint8).data for part in parts]
-        length = os.preadv(file, buffers, self.start + index * self.block_bytes)
-        return length == self.block_bytes and checksum(self.keys[index], parts) == self.checksums[index]
+    def read_block(self, file: int, index: int, parts: Iterable[Array]) -> bool:
+        """Read a block into these parts, each before the next is asked for; False if it isn't as it was written."""
+        found = checksum(self.keys[index], _filled(file, self.start + index * self.block_bytes, parts))
+        return found == self.checksums[index]
 
 
 class SegmentWriter:
@@ -118,14 +118,19 @@ class SegmentWriter:
             self.forget()
             raise
 
-    def add(self, parts: Sequence[Array]) -> None:
-        """Write the next block."""
+    def add(self, parts: Iterable[Array]) -> None:
+        """Write the next block, each part of it before the next is asked for."""
         index = len(self._checksums) // _DIGEST_BYTES
-        buffers = [part.reshape(-1).view(numpy.uint8).data for part in parts]
         at = self._start + index * self._head.block_bytes
-        if os.pwritev(self._file, buffers, at) != self._head.block_bytes:
-            raise OSError(f"{self._unfinished} took a part of a block only")
-        self._checksums += checksum(self._keys[index], parts)
+        self._checksums += checksum(self._keys[index], self._written(at, parts))
+
+    def _written(self, at: int, parts: Iterable[Array]) -> Iterator[Array]:
+        for part in parts:
+            octets = part.reshape(-1).view(numpy.uint8)
+            if os.pwritev(self._file, [octets.data], at) != len(octets):
+                raise OSError(f"{self._unfinished} took a part of a block only")
+            at += len(octets)
+            yield part
 
     def complete(self) -> Segment:
         """Give the file its name."""
@@ -149,7 +154,7 @@ def segment_name(group: int, keys: Sequence[bytes]) -> str:
     return digest.hexdigest() + SEGMENT
 
 
-def checksum(key: bytes, parts: Sequence[Array]) -> bytes:
+def checksum(key: bytes, parts: Iterable[Array]) -> bytes:
     """A digest of the key and of sums over all bytes, about as fast as memory is read.
 
     Words are summed up along rows and columns of a page's width, so that a changed, moved or missing piece shows.
@@ -163,6 +168,16 @@ def checksum(key: bytes, parts: Sequence[Array]) -> bytes:
         digest.update(words.sum(axis=1).data)
         digest.update(octets[whole:].data)
     return digest.digest()
+
+
+def _filled(file: int, at: int, parts: Iterable[Array]) -> Iterator[Array]:
+    """Read each part from the file."""
+    for part in parts:
+        octets = part.reshape(-1).view(numpy.uint8)
+        if os.preadv(file, [octets.data], at) != len(octets):
+            raise DamagedSegment("it ends within a block")
+        at += len(octets)
+        yield part
 
 
 def _opened(path: Path) -> int:

@@ -1,10 +1,11 @@
 """The encoded rows of media, kept by entry number, and the application of a plan to them.
 
 A plan schedules a part of the work on an entry in each step. Only the engine decides what begins, continues or is
-dropped.
+dropped. An entry may also be filled from the disk, by another thread (`../disk/rows_on_disk.py`).
 """
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 import numpy
 
@@ -29,17 +30,48 @@ class KeptMedia:
         self.rows = encoding.device.zeros((num_rows, config.row_parts * config.out_size), placement.activations)
         self._free = list(range(num_rows))[::-1]
         self._of_entries: dict[int, Array] = {}  # int64: rows by entry
+        # Of these, those that a thread may still fill from the disk: neither dropped nor begun to be encoded.
+        self._coming: set[int] = set()
+        self._filling = threading.Lock()
         self._begun: MediumEncoding | None = None
 
     def apply(self, plan: StepPlan) -> None:
         """Drop and encode entries as planned."""
         for entry in values(plan.dropped_entries):
             require(entry in self._of_entries, f"drops entry {entry}, which isn't there")
+            self._end_coming(entry)
             self._free += self._of_entries.pop(entry).tolist()
             if self._begun is not None and self._begun.entry == entry:
                 self._end()
         for encode in plan.encodes:
             self._encode(encode)
+
+    def reserve(self, entry: int, num_rows: int) -> None:
+        """Take rows for an entry that `fill` fills from another thread."""
+        require(entry not in self._of_entries, f"fetches entry {entry}, which is there")
+        self._of_entries[entry] = self._taken(num_rows)
+        self._coming.add(entry)
+
+    def rows_of(self, entry: int) -> Array | None:
+        """The numbers of an entry's rows; None if it was dropped. Callable from any thread."""
+        return self._of_entries.get(entry)
+
+    def fill(self, entry: int, copy: Callable[[], None]) -> bool:
+        """Copy something into a coming entry's rows; False if it is no longer wanted. Callable from any thread."""
+        with self._filling:
+            if entry not in self._coming:
+                return False
+            copy()
+            return True
+
+    def _end_coming(self, entry: int) -> None:
+        if entry in self._coming:
+            with self._filling:
+                self._coming.remove(entry)
+
+    def _taken(self, num_rows: int) -> Array:
+        require(0 < num_rows <= len(self._free), f"takes {num_rows} rows, with {len(self._free)} free")
+        return numpy.array([self._free.pop() for _ in range(num_rows)], numpy.int64)
 
     def placed(self, media: Sequence[MediaRows], query_starts: Sequence[int]) -> PlacedRows | None:
         """Which tokens of the step get which rows."""
@@ -99,14 +131,16 @@ class KeptMedia:
     def _begin(self, encode: Encode) -> None:
         arrangement = arrangement_of(encode.shape, self.config)
         num_rows, num_pixels = arrangement.num_rows, int(numpy.prod(encode.shape))
-        require(encode.entry not in self._of_entries, f"encodes entry {encode.entry}, which is there")
+        is_there = encode.entry in self._of_entries
+        require(not is_there or encode.entry in self._coming, f"encodes entry {encode.entry}, which is there")
         require(self._begun is None, f"begins entry {encode.entry} amid another")
         require(
-            num_rows == encode.num_rows <= len(self._free) and 3 * num_pixels == len(encode.pixels) and encode.work > 0,
-            f"encodes {len(encode.pixels)} bytes as {encode.num_rows} rows, which make {num_rows}, with "
-            f"{len(self._free)} free",
+            num_rows == encode.num_rows and 3 * num_pixels == len(encode.pixels) and encode.work > 0,
+            f"encodes {len(encode.pixels)} bytes as {encode.num_rows} rows, which make {num_rows}",
         )
-        own = numpy.array([self._free.pop() for _ in range(num_rows)], numpy.int64)
+        self._end_coming(encode.entry)
+        own = self._of_entries[encode.entry] if is_there else self._taken(num_rows)
+        require(len(own) == num_rows, f"encodes {num_rows} rows into entry {encode.entry}, which has {len(own)}")
         self._of_entries[encode.entry] = own
         width = self.config.out_size
 

@@ -7,6 +7,7 @@ represented by the hash of its medium and the row's number.
 
 from collections.abc import Iterator, Sequence
 
+from ...protocol.layer_groups import FetchRows
 from ...protocol.media import Encode, MediaPlan, MediaRows
 from ...protocol.messages import StepPlan
 from ...protocol.wire import values
@@ -22,6 +23,11 @@ class StoredEntry:
     num_rows: int
     work: int
     done: int = 0
+    is_coming: bool = False  # from the disk; it may be encoded instead
+
+    @property
+    def is_encoded(self) -> bool:
+        return self.done == self.work
 
 
 class MediaMemory:
@@ -35,33 +41,56 @@ class MediaMemory:
         return self._plan is not None and self._plan.has_whole_spans
 
     def apply(self, plan: StepPlan) -> None:
-        """Drop entries, then encode."""
+        """Drop entries, encode, then make room for those that are fetched."""
         for number in values(plan.dropped_entries):
             if self._entries.pop(number, None) is None:
                 raise PlanError(f"The plan drops entry {number}, which is not there.")
         for encode in plan.encodes:
             self._encode(encode)
+        for fetch in plan.disk.fetched_rows if plan.disk is not None else ():
+            self._reserve(fetch)
+
+    def _reserve(self, fetch: FetchRows) -> None:
+        if fetch.entry in self._entries:
+            raise PlanError(f"The plan fetches entry {fetch.entry}, which is there.")
+        self._keep(fetch.entry, StoredEntry(0, fetch.num_rows, 1, is_coming=True))
+
+    def content(self, entry: int) -> int | None:
+        """What the rows of an encoded entry stand for."""
+        found = self._entries.get(entry)
+        return found.content if found is not None and found.is_encoded else None
+
+    def fill(self, entry: int, content: int) -> None:
+        """Fill an entry from the disk, unless it was dropped or is encoded."""
+        found = self._entries.get(entry)
+        if found is not None and found.is_coming:
+            found.content, found.done = content, found.work
 
     def _encode(self, encode: Encode) -> None:
-        if self._plan is None:
-            raise PlanError("The plan encodes a medium, and the model sees none.")
         if encode.first == 0:
-            self._begin(encode, self._plan.num_rows)
+            self._begin(encode)
         entry, end = self._entries.get(encode.entry), encode.first + encode.count
         if entry is None or not entry.done == encode.first < end <= entry.work:
             raise PlanError(f"The plan does {encode.first} to {end} of the work on entry {encode.entry}: {entry}.")
         entry.done = end
         self.num_encoded += end == entry.work
 
-    def _begin(self, encode: Encode, capacity: int) -> None:
-        if encode.entry in self._entries:
+    def _begin(self, encode: Encode) -> None:
+        before = self._entries.get(encode.entry)
+        if before is not None and not (before.is_coming and before.num_rows == encode.num_rows):
             raise PlanError(f"The plan begins entry {encode.entry} twice.")
-        if others := [number for number, entry in self._entries.items() if entry.done < entry.work]:
+        begun = {number: entry for number, entry in self._entries.items() if not entry.is_coming}
+        if others := [number for number, entry in begun.items() if not entry.is_encoded]:
             raise PlanError(f"The plan begins entry {encode.entry} amid {others}.")
         content = content_of(encode.kind, encode.pixels)
-        self._entries[encode.entry] = StoredEntry(content, encode.num_rows, encode.work)
-        num_rows = sum(entry.num_rows for entry in self._entries.values())
-        if encode.num_rows < 1 or num_rows > capacity:
+        self._keep(encode.entry, StoredEntry(content, encode.num_rows, encode.work))
+
+    def _keep(self, number: int, entry: StoredEntry) -> None:
+        if self._plan is None:
+            raise PlanError("The plan keeps rows of a medium, and the model sees none.")
+        self._entries[number] = entry
+        num_rows, capacity = sum(each.num_rows for each in self._entries.values()), self._plan.num_rows
+        if entry.num_rows < 1 or num_rows > capacity:
             raise PlanError(f"The plan keeps {num_rows} rows of media, and {capacity} fit.")
 
     def rows(self, media: Sequence[MediaRows], num_tokens: Sequence[int]) -> Iterator[tuple[int, int, Row]]:
@@ -69,7 +98,7 @@ class MediaMemory:
         ends = (-1, 0)  # the previous row, and the end of its tokens
         for each in media:
             entry = self._entries.get(each.entry)
-            if entry is None or entry.done < entry.work:
+            if entry is None or not entry.is_encoded:
                 raise PlanError(f"The plan uses rows of entry {each.entry}, which is not encoded: {entry}.")
             end = each.offset + each.count
             is_behind = (each.row, each.offset) >= ends and each.count > 0 <= each.offset

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,6 +24,9 @@ from ..disk.staging import Staging
 from ..runner import Runner
 from ..weights.files.weight_files import identity
 from .model import Model
+
+if TYPE_CHECKING:
+    from ..disk.rows_on_disk import RowsOnDisk
 
 _PACKAGE = Path(__file__).parents[2]
 _CODE = ("kernels", "worker")  # rooms whose code decides about bits
@@ -57,7 +60,8 @@ def open_disk(
     kind = PrefixKind(prefix_folder(config) / _name(launch, model, rank, kv_kind, groups, sizes))
     kind.hold(About(config.model, rank, config.tensor_parallel_size, model.backend.kernels, kv_kind))
     folder = SegmentFolder(kind.folder, size_of_folder(config), config.prefix_cache_ttl)
-    disk = WorkerDisk(folder, reading, writing, rank, answer, runner.is_busy, fail)
+    rows = _rows_on_disk(model, runner, folder, len(groups))
+    disk = WorkerDisk(folder, reading, writing, rank, answer, runner.is_busy, fail, rows)
     disk.start(_FIRST_LOOK)
     return disk
 
@@ -65,6 +69,15 @@ def open_disk(
 def _staging(model: Model, runner: Runner) -> Staging:
     tiers = [model.backend.second_tier(memory, 1) for memory in runner.memory.groups]
     return Staging(tiers, model.backend.device.computing)
+
+
+def _rows_on_disk(model: Model, runner: Runner, folder: SegmentFolder, group: int) -> "RowsOnDisk | None":
+    if runner.media is None or model.backend.device.kind != "cpu":
+        return None
+    from ..disk.rows_on_disk import RowsOnDisk
+
+    [rows] = model.backend.on_host([runner.media.rows])
+    return RowsOnDisk(folder, group, runner.media, rows)
 
 
 def _name(
@@ -75,7 +88,7 @@ def _name(
         *(_FORMAT, _code(), identity(Path(launch.model_folder)), rank),
         *(backend.kernels, backend.kernels_digest, backend.device.name),
         *(model.dtype.name, kv_kind, model.stretches),
-        *(repr(groups), block_bytes),
+        *(repr(groups), block_bytes, repr(model.config.vision)),
         {name: getattr(config, name) for name in _OPTIONS},
         *([identity(Path(launch.draft_folder))] if launch.draft_folder else []),
     ]
