@@ -2,8 +2,8 @@
 `penstock generate --input`, OpenAI's batch lines among them; either file may be compressed (.gz, .zst) or a table
 (.parquet). What is done is kept in OUT.journal: after a crash, a kill or a full disk, the same command continues, and
 OUT is what a single run would have made. Lines that fail are in OUT.errors.jsonl. `penstock batch status OUT` shows how
-far a job is, also while it runs; `penstock batch export OUT` writes the answers that are there. Exit status: 0, or 3 if
-lines have failed.
+far a job is, also while it runs; `penstock batch export OUT` writes the answers that are there, with --receipt so that
+each can be verified. Exit status: 0, or 3 if lines have failed.
 
 Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """
@@ -37,7 +37,7 @@ from .shared.model_options import add_model_options, checked_options, require_mo
 from .shared.options import add_verbose, obey_verbose
 from .shared.termination import orderly_termination
 
-USAGE = "IN OUT [--model MODEL] [options] | status OUT [--json] | export OUT"
+USAGE = "IN OUT [--model MODEL] [options] | status OUT [--json] | export OUT [--receipt]"
 _SOME_FAILED = 3
 _MOST_DEATHS = 3  # of the model, one after another, without any answer between them
 
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.source == "status":
         return _show_status(JobFiles.of(arguments.output), as_json=arguments.json)
     if arguments.source == "export":
-        return _export(JobFiles.of(arguments.output))
+        return _export(JobFiles.of(arguments.output), with_receipts=getattr(arguments, "receipt", False))
     if arguments.json:
         parser.error("--json goes with `penstock batch status OUT`")
     if not arguments.commit_seconds > 0:
@@ -203,9 +203,11 @@ def _what(state: JobState, is_running: bool) -> str:
     return "complete." if is_complete else "not running; the same command continues it."
 
 
-def _export(files: JobFiles) -> int:
+def _export(files: JobFiles, *, with_receipts: bool) -> int:
     """Write what is done so far; a run that goes on writes it anew at its end."""
-    written = files.export()
+    written = files.export(with_receipts=with_receipts)
     failures = f"{written.num_failed:,} failures in {files.errors}" if written.num_failed else "no failures"
     print(f"{written.num_answers:,} answers in {files.output}, {failures}.")
+    if written.num_without_receipt:
+        print(f"{written.num_without_receipt:,} have no receipt: an earlier version of Penstock has answered them.")
     return 0

@@ -7,7 +7,7 @@ left it.
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +16,10 @@ from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.files.own_folder import own_folder, own_folders, remove_own
 from ..file_replacement import PARTIAL, new_file, replaceable, sync_folder, take_name
 from .formats.formats import Sink, sink_of
-from .journal import JournalFrame, read_journal, record_at
+from .journal import read_journal
+from .kept_answers import KeptAnswers, by_row
 from .locked_file import open_locked, remove_locked
-from .records import Answered, Forgotten, JobState, unpacked
+from .records import JobState
 
 _UNFINISHED = "unfinished output of a job"
 
@@ -26,6 +27,7 @@ _UNFINISHED = "unfinished output of a job"
 class Written(NamedTuple):
     num_answers: int
     num_failed: int
+    num_without_receipt: int  # of answers that should have one
 
 
 class JobFiles(NamedTuple):
@@ -51,18 +53,19 @@ class JobFiles(NamedTuple):
         self.require_journal()
         return JobState.of(found.record for found in read_journal(self.journal))
 
-    def export(self) -> Written:
+    def export(self, *, with_receipts: bool = False) -> Written:
         """Write what is answered so far."""
         if self.state().head is None:
             raise ConfigError(f"{self.journal} has no record yet, so there is nothing to write.")
-        return self.write()
+        return self.write(with_receipts=with_receipts)
 
     def require_journal(self) -> None:
         if not self.journal.is_file():
             raise ConfigError(f"{self.journal} isn't there, so no job writes {self.output}, or its journal is gone.")
 
-    def write(self) -> Written:
-        """Write the rows that are answered, in order; those that have failed go to the file of errors.
+    def write(self, *, with_receipts: bool = False) -> Written:
+        """Write the rows that are answered, in order; those that have failed go to the file of errors. Answers get
+        their receipts if they were asked for then or are now.
 
         A run at its end and `penstock batch export` write in turn, and each reads the journal in its own: the last
         one to write has read all that the others had.
@@ -71,12 +74,16 @@ class JobFiles(NamedTuple):
             self._turn() as folder,
             _replacing(self.output, folder) as answers,
             _replacing(self.errors, folder) as errors,
+            KeptAnswers(self.journal) as kept,
         ):
-            for record in self._in_order(self._offsets()):
-                (errors if record.has_failed else answers).sink.write(record.line)
-                (errors if record.has_failed else answers).count += 1
+            for found in kept:
+                is_shown = with_receipts or found.record.shows_receipt
+                file = errors if found.record.has_failed else answers
+                file.sink.write(found.line_with_receipt() if is_shown else found.record.line)
+                file.count += 1
+                file.num_without_receipt += is_shown and not found.has_receipt
             errors.is_wanted = errors.count > 0
-        return Written(answers.count, errors.count)
+        return Written(answers.count, errors.count, answers.num_without_receipt)
 
     @contextmanager
     def _turn(self) -> Iterator[Path]:
@@ -112,40 +119,13 @@ class JobFiles(NamedTuple):
 
     def line_digests(self) -> "array[int]":
         """The digest of each row's line when it was answered; 0 if it wasn't."""
-        return self._by_row(lambda found, record: record.line_digest)
-
-    def _offsets(self) -> "array[int]":
-        """Where each row's last answer is in the journal, plus one; 0 if it has none."""
-        return self._by_row(lambda found, record: found.offset + 1)
-
-    def _by_row(self, figure: "Callable[[JournalFrame, Answered], int]") -> "array[int]":
-        """A figure of each row's last answer; 0 for a row without one, or that is to be answered again."""
-        figures = array("Q")
-        for found in read_journal(self.journal):
-            record = unpacked(found.record)
-            if isinstance(record, Answered):
-                if record.row >= len(figures):
-                    figures.frombytes(bytes(8 * (record.row + 1 - len(figures) + (len(figures) >> 3))))
-                figures[record.row] = figure(found, record)
-            elif isinstance(record, Forgotten):
-                for row in record.rows:
-                    if row < len(figures):
-                        figures[row] = 0
-        return figures
-
-    def _in_order(self, offsets: "array[int]") -> Iterator[Answered]:
-        with open(self.journal, "rb") as journal:
-            for offset in offsets:
-                if offset:
-                    record = unpacked(record_at(journal, offset - 1))
-                    if isinstance(record, Answered):
-                        yield record
+        return by_row(self.journal, lambda found, record: record.line_digest)
 
 
 class _NewFile:
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
-        self.count = 0  # of lines
+        self.count = self.num_without_receipt = 0  # of lines
         self.is_wanted = True
 
 

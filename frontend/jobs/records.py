@@ -23,6 +23,12 @@ class Head(msgspec.Struct, tag="head", array_like=True):
     num_rows: int
 
 
+class Pattern(msgspec.Struct, tag="pattern", array_like=True):
+    """What the receipts of the answers behind it share (`kept_receipts.py`)."""
+
+    content: bytes
+
+
 class Answered(msgspec.Struct, tag="answered", array_like=True):
     row: int
     line_digest: int  # of the input's line
@@ -35,6 +41,8 @@ class Answered(msgspec.Struct, tag="answered", array_like=True):
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0  # of these
     prompt_keys: list[int] = []  # by which a replay finds the answer, if the line doesn't have the prompt
+    receipt: bytes = b""  # packed with the last pattern before it; empty in journals of earlier versions
+    shows_receipt: bool = False  # in the output
 
     @property
     def has_failed(self) -> bool:
@@ -77,7 +85,7 @@ class Progressed(msgspec.Struct, tag="progressed", array_like=True):
     joules: float = 0.0  # that the machine has counted since it began; 0 where it doesn't tell
 
 
-Record = Head | Answered | Continued | Forgotten | Died | Began | Progressed
+Record = Head | Pattern | Answered | Continued | Forgotten | Died | Began | Progressed
 
 _DECODER = msgspec.msgpack.Decoder(Record)
 _ENCODER = msgspec.msgpack.Encoder()
@@ -116,6 +124,7 @@ class JobState:
     """The sum of a journal's records."""
 
     head: Head | None = None
+    pattern: bytes = b""  # of the receipts to come; empty before the first
     done: Bits = field(default_factory=Bits)
     failed: Bits = field(default_factory=Bits)
     num_done: int = 0  # the failed ones among them
@@ -179,8 +188,11 @@ class JobState:
                 self._progressed(record)
             case Continued():
                 self._continued(record)
+            case Pattern():
+                self.pattern = record.content
             case Head():
                 self.head = record
+                self.pattern = b""  # other facts will be shared
                 self.said.clear()  # perhaps by another model
                 self.num_said = 0
             case Forgotten():

@@ -23,6 +23,7 @@ from ..console import logs
 from ..replay.answers import keys_of_line
 from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
+from ..requests.receipt import PLAIN
 from ..requests.request import Request
 from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit
@@ -31,6 +32,7 @@ from ..rows.rendering import Rendering
 from ..session.session import Session
 from ..session.window import Window
 from .job_input import InputLine
+from .kept_receipts import ReceiptKeeper
 from .ledger import EnergyMeter, memory_of_processes
 from .records import Answered, Continued, Died, Progressed
 
@@ -66,6 +68,7 @@ class JobRun:
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
         self._replay = job.replay or session.door.replay
+        self._receipts = ReceiptKeeper(job.state, job._append)
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
@@ -173,7 +176,7 @@ class JobRun:
             self.session.transport.check()  # it may be refused because the model has just died
         if line.row in self.job.state.said and line.row not in self._refused:
             prompt = Continuation(prompt, self.job.state.said[line.row])
-        parsed = parse_checked(prompt, row.params)
+        parsed = parse_checked(prompt, self._receipts.asking(row.params))
         parsed.seed, parsed.delta_tokens = self._seeded(line, row), _DELTA_TOKENS
         if self._replay is not None:
             parsed.expected = self._replay.expected(parsed, _name(row), line.row, self.job.num_rows)
@@ -187,6 +190,7 @@ class JobRun:
         self.on_answer(row, output)
         num_cached, output.num_cached_tokens = output.num_cached_tokens, 0  # it depends on what ran before
         num_output = sum(len(answer.token_ids) for answer in output.outputs)
+        receipt, output.receipt = output.receipt, None  # the line gets it when it is written
         text = self._line(line, row, output)
         num_prompt = len(output.prompt_token_ids)
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
@@ -195,6 +199,9 @@ class JobRun:
             record.prompt_keys = sorted(keys_of_line(prompt_of(row)))
         if (metrics := output.metrics) is not None:
             record.num_draft_tokens, record.num_accepted_tokens = metrics.num_draft_tokens, metrics.num_accepted_tokens
+        if receipt is not None:
+            view = PLAIN if row.batch is None else row.batch.view
+            self._receipts.keep(record, receipt, view, is_shown=row.params.receipt)
         self.job._append(record)
 
     def _keep_unfinished(self, window: Window[Any]) -> None:

@@ -106,7 +106,14 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
             packed = found[_SUM_BYTES:]
             if found[:_SUM_BYTES] != _sum(packed):
                 raise RequestError(f"{_DAMAGED}: its checksum is another")
-            unpacker = zlib.decompressobj()
+        except ValueError as error:
+            raise RequestError(f"{_DAMAGED}: {error}") from error
+        return cls.unpacked(packed, zlib.decompressobj())
+
+    @classmethod
+    def unpacked(cls, packed: bytes, unpacker: "zlib._Decompress") -> "Receipt":
+        """Raises `RequestError` unless a whole receipt was packed, in the one way in which it is written."""
+        try:
             unpacked = unpacker.decompress(packed, _MOST_BYTES)
             if not unpacker.eof or unpacker.unused_data or _bytes_beside_ids(unpacked) > _MOST_BESIDE_IDS:
                 raise RequestError(f"{_DAMAGED}: it is too long")

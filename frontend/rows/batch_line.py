@@ -18,6 +18,7 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..http.answers.errors import ApiError, as_api_error, refusal
 from ..http.answers.long_json import LongJson
 from ..http.requests.decoding import converted
+from ..requests.receipt import PLAIN, View
 from .line_forms import LINE_FORMS, AnswerContext, LineForm
 
 KEYS = {"custom_id", "method", "url", "body"}
@@ -64,6 +65,11 @@ class BatchLine:
         except (ApiError, RequestError) as error:
             self.form = as_api_error(error)
             return RequestError(str(self.form)), params
+
+    @property
+    def view(self) -> View:
+        """How its answer is shown, for the receipt."""
+        return PLAIN if isinstance(self.form, ApiError) else self.form.view
 
     def answer(
         self,

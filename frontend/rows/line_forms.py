@@ -54,6 +54,11 @@ class LineForm(ABC, Generic[RequestT]):
     @abstractmethod
     def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> msgspec.Struct: ...
 
+    @property
+    def view(self) -> View:
+        """How its body shows an answer, for the receipt."""
+        return PLAIN
+
 
 @dataclass(slots=True)
 class ChatLine(LineForm[ChatRequest]):
@@ -87,8 +92,12 @@ class ChatLine(LineForm[ChatRequest]):
         )
         if output.prompt_logprobs is not None:
             completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
-        completion.receipt = _receipt(output, self.choice.view(hides_thoughts=not body.shows_thoughts))
+        completion.receipt = _receipt(output, self.view)
         return completion
+
+    @property
+    def view(self) -> View:
+        return self.choice.view(hides_thoughts=not self.body.shows_thoughts)
 
 
 @dataclass(slots=True)
@@ -100,7 +109,7 @@ class ResponseLine(LineForm[ResponsesRequest]):
         return _conversation(self.parts, None), self.parts.params
 
     def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> Response:
-        parts = self.parts or response_parts(self.body, SamplingParams(), None, None)
+        parts = self._parts()
         choice, params = parts.choice, parts.params
         response = new_response(self.body, params, "resp_" + context.digits, context.created, context.model)
         call_parsers, items = choice.call_parsers(1, context.digits), ResponseItems(context.digits)
@@ -110,8 +119,15 @@ class ResponseLine(LineForm[ResponsesRequest]):
         list(items.feed(answer))
         list(items.close("incomplete" if answer.finish_reason == "length" else "completed"))
         finish_response(response, items, answer.finish_reason, usage_of(output), context.num_tokens)
-        response.receipt = _receipt(output, choice.view(hides_thoughts=False))
+        response.receipt = _receipt(output, self.view)
         return response
+
+    @property
+    def view(self) -> View:
+        return self._parts().choice.view(hides_thoughts=False)
+
+    def _parts(self) -> RequestParts:
+        return self.parts or response_parts(self.body, SamplingParams(), None, None)
 
 
 @dataclass(slots=True)
@@ -135,7 +151,7 @@ class CompletionLine(LineForm[CompletionRequest]):
             model=self.body.model or context.model,
             choices=[self._choice(output, answer, json) for answer in output.outputs],
             usage=usage_of(output),
-            receipt=_receipt(output, PLAIN),
+            receipt=_receipt(output, self.view),
         )
 
     def _choice(self, output: RequestOutput, answer: CompletionOutput, json: LongJson) -> CompletionChoice:

@@ -1,7 +1,8 @@
 """Reads the answers that are to be verified: lines of a file, or outputs."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..rows.prompts import UnusableLine, json_row, json_value
 from ..rows.rendering import Rendering
 from ..session.session import Session
 from .bodies import is_known
+from .kept import JOURNAL, ReceiptsBeside, lines_of_journal
 
 
 class ClaimedBody(NamedTuple):
@@ -41,11 +43,24 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def from_file(file: BinaryIO, name: str) -> Iterator[ClaimedBody]:
-    for number, line in enumerate(lines_of(Path(name), file), start=1):
-        if isinstance(line, RequestError):
-            yield ClaimedBody(str(number), {}, [], str(line))
-        elif line.strip():
-            yield _of_line(str(number), line)
+    """The answers in a file of lines, or in a job's journal. Those without a receipt may have it in the journal next to
+    the file."""
+    path = Path(name)
+    if path.suffix == JOURNAL:
+        yield from _from_journal(path)
+        return
+    with closing(ReceiptsBeside(path)) as beside:
+        for number, line in enumerate(lines_of(path, file), start=1):
+            if isinstance(line, RequestError):
+                yield ClaimedBody(str(number), {}, [], str(line))
+            elif line.strip():
+                yield _of_line(str(number), line, beside)
+
+
+def _from_journal(path: Path) -> Iterator[ClaimedBody]:
+    for number, (line, error) in enumerate(lines_of_journal(path), start=1):
+        body = _of_line(str(number), line.decode(errors="replace"))
+        yield body if error is None else body._replace(receipts=[], reason=str(error))
 
 
 def from_outputs(outputs: Iterable[RequestOutput]) -> Iterator[ClaimedBody]:
@@ -75,7 +90,10 @@ class LedBodies(NamedTuple):
                 raise ConfigError(f"{name} names no model. Give --model.")
             every = chain(before, bodies)
             return cls(model, body.receipts[0], every if given else map(partial(_only_of, model), every))
-        raise ConfigError(f"{name} has no answer with a receipt. `penstock batch --receipt` adds them.")
+        raise ConfigError(
+            f"{name} has no answer with a receipt, and no journal with receipts is next to it. Give --receipt to the "
+            "command that answers; the journal of `penstock batch` has them without that."
+        )
 
 
 def _only_of(model: str, body: ClaimedBody) -> ClaimedBody:
@@ -98,7 +116,7 @@ def given_prompts(source: str | os.PathLike[str], session: Session[Any], names: 
     return found
 
 
-def _of_line(number: str, line: str) -> ClaimedBody:
+def _of_line(number: str, line: str, beside: ReceiptsBeside | None = None) -> ClaimedBody:
     try:
         found = json_value(line)
     except UnusableLine as error:
@@ -106,27 +124,35 @@ def _of_line(number: str, line: str) -> ClaimedBody:
     if not isinstance(found, dict):
         return ClaimedBody(number, {}, [], "it is not a JSON object")
     if "custom_id" not in found:
-        return _of_body(str(found.get("id", found.get("index", number))) if "outputs" in found else number, found)
+        name = str(found.get("id", found.get("index", number))) if "outputs" in found else number
+        return _of_body(name, found, partial(_kept, beside, found))
     response: dict[str, Any] = found["response"] if isinstance(found.get("response"), dict) else {}
     body = response.get("body")
     if not isinstance(body, dict):
         return ClaimedBody(str(found["custom_id"]), {}, [], "it has no body")
     if found.get("error") is not None or response.get("status_code", 200) != 200:
         return ClaimedBody(str(found["custom_id"]), body, [], "it is an error, not an answer")
-    return _of_body(str(found["custom_id"]), body)
+    return _of_body(str(found["custom_id"]), body, partial(_kept, beside, found))
 
 
-def _of_body(name: str, body: Mapping[str, Any]) -> ClaimedBody:
+def _of_body(name: str, body: Mapping[str, Any], kept: Callable[[], list[Receipt]] = list) -> ClaimedBody:
+    """`kept`: the receipts of a body that has none itself."""
     if body.get("error") or body.get("error_code", 200) != 200:
         return ClaimedBody(name, body, [], "it is an error, not an answer")
     text = body.get("receipt")
-    if not isinstance(text, str):
+    try:
+        receipts = [Receipt.read(each) for each in text.split(SEPARATOR)] if isinstance(text, str) else kept()
+    except RequestError as error:
+        return ClaimedBody(name, body, [], str(error))
+    if not receipts:
         return ClaimedBody(name, body, [], "it has no receipt")
     if not is_known(body):
         return ClaimedBody(
             name, body, [], "it is neither the body of a chat, a completion or a response, nor an output"
         )
-    try:
-        return ClaimedBody(name, body, [Receipt.read(each) for each in text.split(SEPARATOR)])
-    except RequestError as error:
-        return ClaimedBody(name, body, [], str(error))
+    return ClaimedBody(name, body, receipts)
+
+
+def _kept(beside: ReceiptsBeside | None, line: Mapping[str, Any]) -> list[Receipt]:
+    receipt = None if beside is None else beside.of(line)
+    return [] if receipt is None else [receipt]

@@ -22,12 +22,8 @@ from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import JobInput
 from penstock.frontend.jobs.journal import Journal, read_journal
-from penstock.frontend.jobs.records import (
-    Answered,
-    Died,
-    Forgotten,
-    packed,
-)
+from penstock.frontend.jobs.kept_answers import KeptAnswers
+from penstock.frontend.jobs.records import Answered, Died, Forgotten, packed
 from penstock.protocol.errors import ConfigError, PenstockError
 
 QUESTION = [{"role": "user", "content": "one"}]
@@ -237,20 +233,22 @@ def test_an_export_that_meets_the_end_of_its_job_leaves_the_jobs_output_and_the_
     journal = Journal.open(files.journal)
     is_exporting, goes_on, modes = threading.Event(), threading.Event(), []
 
-    class Export(JobFiles):
-        def _in_order(self, offsets):
-            unfinished = out.with_name("out.jsonl.partial-2") / mine.name  # the user has the folder's usual name
-            modes.append(unfinished.stat().st_mode & 0o777)
-            is_exporting.set()
-            assert goes_on.wait(60)
-            yield from super()._in_order(offsets)
+    class Exported(KeptAnswers):
+        def __iter__(self):
+            if not is_exporting.is_set():
+                unfinished = out.with_name("out.jsonl.partial-2") / mine.name  # the user has the folder's usual name
+                modes.append(unfinished.stat().st_mode & 0o777)
+                is_exporting.set()
+                assert goes_on.wait(60)
+            return super().__iter__()
 
     def locked(path, **patience):
         goes_on.set()
         return open_locked(path, **patience)
 
     journal.append(packed(Answered(1, 1, 200, 1, 0, 1, b'"1"\n')))
-    (export := threading.Thread(target=Export(*files).write)).start()
+    monkeypatch.setattr(job_files, "KeptAnswers", Exported)
+    (export := threading.Thread(target=files.write)).start()
     assert is_exporting.wait(60)
     journal.append(packed(Answered(0, 1, 200, 1, 0, 1, b'"0"\n')))
     journal.close()

@@ -1,0 +1,93 @@
+"""The answers in a job's journal, by row: the last one of each, with its receipt if it is wanted."""
+
+from array import array
+from bisect import bisect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...protocol.errors import ConfigError
+from ..requests.receipt import PREFIX, Receipt
+from .journal import JournalFrame, read_journal, record_at
+from .kept_receipts import receipt_of, with_receipt
+from .records import Answered, Forgotten, Pattern, unpacked
+
+# Rows are answered roughly in order, so a journal has no row beyond its own length in bytes and some.
+_ROWS_AHEAD = 1 << 20
+_IN_LINE = b'"' + PREFIX.encode()
+
+
+class KeptAnswer(NamedTuple):
+    record: Answered
+    pattern: bytes  # of its receipt
+
+    @property
+    def has_receipt(self) -> bool:
+        return bool(self.record.receipt) or _IN_LINE in self.record.line  # as earlier versions kept it
+
+    def receipt(self) -> Receipt | None:
+        """The receipt, unless the record has none, or has it in the line. Raises `RequestError` if it is damaged."""
+        return receipt_of(self.record, self.pattern)
+
+    def line_with_receipt(self) -> bytes:
+        receipt = self.receipt()
+        return self.record.line if receipt is None else with_receipt(self.record, receipt)
+
+
+class KeptAnswers:
+    """The answers that a journal has now; another process may be appending to it."""
+
+    def __init__(self, journal: Path) -> None:
+        self._patterns: list[bytes] = [b""]
+        self._places: list[int] = []  # from which each of the others holds
+        self._offsets = by_row(journal, lambda found, record: found.offset + 1, self._add_pattern)
+        self._file = open(journal, "rb")
+
+    def __enter__(self) -> "KeptAnswers":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[KeptAnswer]:
+        found = map(self.at, range(len(self._offsets)))
+        return (answer for answer in found if answer is not None)
+
+    def at(self, row: int) -> KeptAnswer | None:
+        if not 0 <= row < len(self._offsets) or not (offset := self._offsets[row]):
+            return None
+        record = unpacked(record_at(self._file, offset - 1))
+        return (
+            KeptAnswer(record, self._patterns[bisect(self._places, offset)]) if isinstance(record, Answered) else None
+        )
+
+    def _add_pattern(self, offset: int, pattern: Pattern) -> None:
+        self._places.append(offset)
+        self._patterns.append(pattern.content)
+
+
+def by_row(
+    journal: Path,
+    figure: Callable[[JournalFrame, Answered], int],
+    on_pattern: Callable[[int, Pattern], None] = lambda offset, pattern: None,
+) -> "array[int]":
+    """A figure of each row's last answer; 0 for a row without one, or that is to be answered again."""
+    figures, most = array("Q"), journal.stat().st_size + _ROWS_AHEAD
+    for found in read_journal(journal):
+        record = unpacked(found.record)
+        if isinstance(record, Answered):
+            if not 0 <= record.row < most:
+                raise ConfigError(f"{journal} has an answer to row {record.row:,}, which is not a job's.")
+            if record.row >= len(figures):
+                figures.frombytes(bytes(8 * (record.row + 1 - len(figures) + (len(figures) >> 3))))
+            figures[record.row] = figure(found, record)
+        elif isinstance(record, Forgotten):
+            for row in record.rows:
+                if row < len(figures):
+                    figures[row] = 0
+        elif isinstance(record, Pattern):
+            on_pattern(found.offset, record)
+    return figures
