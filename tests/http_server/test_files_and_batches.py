@@ -195,6 +195,10 @@ def test_a_batch_has_the_answers_of_a_job_byte_for_byte(model, endpoint, tmp_pat
         found = [client.files.content(each).read() for each in (batch.output_file_id, batch.error_file_id)]
     assert (batch.status, batch.metadata, batch.model) == ("completed", {"a": "b"}, "pocket")
     assert (batch.request_counts.completed, batch.request_counts.failed, batch.request_counts.total) == (7, 1, 8)
+    usages = [json.loads(each)["response"]["body"]["usage"] for each in found[0].splitlines()]
+    names = (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"), ("total_tokens",) * 2)
+    for name, other in names:
+        assert getattr(batch.usage, name) == sum(each.get(name, each.get(other)) for each in usages)
     if endpoint == CHATS:  # the others' limit is the context, or 16
         job = asyncio.run_coroutine_threadsafe(llm.batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), loop).result(
             BOUND

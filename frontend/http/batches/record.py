@@ -15,8 +15,9 @@ import msgspec
 from ....protocol.errors import PenstockError
 from ...file_replacement import sync_folder, write_whole
 from ...jobs.job_files import JobFiles
+from ...jobs.records import JobState
 from ..files.store import LIFE_SECONDS, StoredFile
-from ..schemas.files import BatchObject, FileObject, RequestCounts
+from ..schemas.files import BatchObject, BatchUsage, CachedTokens, FileObject
 from .input_check import custom_ids
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
@@ -120,11 +121,13 @@ class BatchFolder:
                 errors.write(msgspec.json.encode(line) + b"\n")
         _sync(files.errors)
 
-    def count(self, counts: RequestCounts) -> None:
-        """Count the rows that are done, and of these the failed ones, as far as the journal can be read."""
+    def count(self, shown: BatchObject) -> None:
+        """Count the rows that are done, of these the failed ones, and their tokens, as far as the journal can be
+        read."""
         with suppress(OSError, PenstockError, msgspec.MsgspecError):
-            state = JobFiles.of(self.output).state()
+            state, counts = JobFiles.of(self.output).state(), shown.request_counts
             counts.completed, counts.failed = state.num_done - state.num_failed, state.num_failed
+            shown.usage = usage_of(state)
 
     def clear(self) -> None:
         """Remove everything but the description."""
@@ -136,6 +139,15 @@ class BatchFolder:
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def usage_of(state: JobState) -> BatchUsage:
+    return BatchUsage(
+        input_tokens=state.num_prompt,
+        input_tokens_details=CachedTokens(cached_tokens=state.num_cached),
+        output_tokens=state.num_finished,
+        total_tokens=state.num_prompt + state.num_finished,
+    )
 
 
 def _sync(path: Path) -> None:

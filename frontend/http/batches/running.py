@@ -27,7 +27,8 @@ from ..files.store import FileStore
 from ..models import ModelNotServedError, Models
 from ..options import HttpOptions
 from ..requests.request_parts import COMPLETION_TOKENS
-from .record import BatchFolder, BatchRecord
+from ..schemas.files import BatchUsage
+from .record import BatchFolder, BatchRecord, usage_of
 from .rules import BatchSession
 
 # One slot of the engine in four, and at least one, is left to people.
@@ -77,12 +78,14 @@ class RunningBatch:
         self._store = store
         self.tree: object = None  # the model's processes, which other batches may use, too
         self._num_done = self._num_failed = 0  # at the end of an attempt
+        self._usage: BatchUsage | None = None  # likewise
         self._state: JobState | None = None  # of the attempt that runs
 
     def count(self) -> tuple[int, int]:
         """Rows that are done, and of these the failed ones."""
         if self._state is not None:
             self._num_done, self._num_failed = self._state.num_done, self._state.num_failed
+            self._usage = usage_of(self._state)
         return self._num_done, self._num_failed
 
     def show_count(self) -> None:
@@ -90,6 +93,7 @@ class RunningBatch:
         counts, (num_done, num_failed) = self.record.shown.request_counts, self.count()
         if num_done >= counts.completed + counts.failed:
             counts.completed, counts.failed = num_done - num_failed, num_failed
+            self.record.shown.usage = self._usage or self.record.shown.usage
 
     async def run(self) -> None:
         num_fruitless, pause = 0, _FIRST_PAUSE

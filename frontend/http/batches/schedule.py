@@ -65,7 +65,7 @@ class Schedule:
                 if record.has_ended:  # perhaps just before a crash
                     folder.clear()
                 else:
-                    folder.count(record.shown.request_counts)
+                    folder.count(record.shown)
                     self._store.hold(record.shown.input_file_id, record.owner, folder.input_bytes())
                     self._count_journal(record)
             elif path.name.startswith("batch_"):

@@ -103,6 +103,19 @@ class RequestCounts(msgspec.Struct, kw_only=True):
     failed: int = 0
 
 
+class CachedTokens(msgspec.Struct, kw_only=True):
+    cached_tokens: int
+
+
+class BatchUsage(msgspec.Struct, kw_only=True):
+    """Tokens of all answers. Those of thoughts are output tokens, and aren't counted apart."""
+
+    input_tokens: int
+    input_tokens_details: CachedTokens
+    output_tokens: int
+    total_tokens: int
+
+
 BatchStatus = Literal[
     "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
 ]
@@ -129,6 +142,7 @@ class BatchObject(msgspec.Struct, kw_only=True):
     cancelling_at: int | None = None
     cancelled_at: int | None = None
     request_counts: RequestCounts = msgspec.field(default_factory=RequestCounts)
+    usage: BatchUsage | None = None  # so far; known once lines have been answered
     metadata: Metadata | None = None
 
 
