@@ -41,8 +41,7 @@ class ReceiptKeeper:
             self._asking = params, replace(params, receipt=True)
         return self._asking[1]
 
-    def keep(self, record: Answered, text: str, view: View, *, is_shown: bool) -> None:
-        receipt = Receipt.read(text)
+    def keep(self, record: Answered, receipt: Receipt, view: View, *, is_shown: bool) -> None:
         samples = [replace(sample, token_ids=b"") for sample in receipt.samples]
         packed = msgpack.encode(replace(receipt, samples=samples, view=view))
         if not self._state.pattern:

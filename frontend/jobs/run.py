@@ -23,7 +23,7 @@ from ..console import logs
 from ..replay.answers import keys_of_line
 from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
-from ..requests.receipt import PLAIN
+from ..requests.receipt import PLAIN, Receipt, ReceiptDraft
 from ..requests.request import Request
 from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit
@@ -69,6 +69,7 @@ class JobRun:
         self._limited = self._limit(Row("", self._params))
         self._replay = job.replay or session.door.replay
         self._receipts = ReceiptKeeper(job.state, job._append)
+        self._drafts: dict[int, ReceiptDraft] = {}  # by row, of answers that have just ended
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
@@ -141,7 +142,7 @@ class JobRun:
                 window.fill()
                 self.check()  # before what was filled is kept: it is refused where the session has just been closed
                 while not self._done.empty():
-                    window.finish(self._done.get())
+                    self._finish(window, self._done.get())
                 for position, output in window.ready():
                     line, row = self._in_flight.pop(position)
                     if output.error_code == _REFUSED and line.row in self.job.state.said.keys() - self._refused:
@@ -163,7 +164,12 @@ class JobRun:
 
     def _wait(self, window: Window[Any]) -> None:
         with suppress(queue.Empty):
-            window.finish(self._done.get(timeout=self.job.commit_seconds))
+            self._finish(window, self._done.get(timeout=self.job.commit_seconds))
+
+    def _finish(self, window: Window[Any], request: Request) -> None:
+        if (draft := request.without_receipt()) is not None:
+            self._drafts[self._in_flight[request.position][0].row] = draft
+        window.finish(request)
 
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
         for position, (line, row) in enumerate(rows):
@@ -190,7 +196,9 @@ class JobRun:
         self.on_answer(row, output)
         num_cached, output.num_cached_tokens = output.num_cached_tokens, 0  # it depends on what ran before
         num_output = sum(len(answer.token_ids) for answer in output.outputs)
-        receipt, output.receipt = output.receipt, None  # the line gets it when it is written
+        draft, written = self._drafts.pop(line.row, None), output.receipt
+        receipt = draft.after(output) if draft is not None else None if written is None else Receipt.read(written)
+        output.receipt = None  # the line gets it when it is written
         text = self._line(line, row, output)
         num_prompt = len(output.prompt_token_ids)
         record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)

@@ -179,6 +179,10 @@ class PendingRequest(Request):
                     said[request_and_sample(part.owner)[1]].logprobs.append(part)
         return said
 
+    def without_receipt(self) -> ReceiptDraft | None:
+        draft, self.receipt = self.receipt, None
+        return draft
+
     def begin_again(self) -> None:
         """Prepare for another tree. What its samples have said isn't merged a second time."""
         with self._lock:

@@ -148,14 +148,20 @@ class ReceiptDraft:
 
     def take(self, output: RequestOutput) -> None:
         """Add new output; the last one gets the receipt."""
+        if (receipt := self.after(output)) is not None:
+            output.receipt = receipt.text()
+
+    def after(self, output: RequestOutput) -> Receipt | None:
+        """Add new output; returns the receipt once that was the last."""
         for said, answer in zip(self.said, output.outputs, strict=True):
             said += answer.token_ids
-        if output.finished and output.error_code == 200:
-            samples = [
-                ClaimedSample(packed_ids(said), answer.finish_reason, answer.stop_reason)
-                for said, answer in zip(self.said, output.outputs, strict=True)
-            ]
-            output.receipt = msgspec.structs.replace(self.receipt, samples=samples).text()
+        if not output.finished or output.error_code != 200:
+            return None
+        samples = [
+            ClaimedSample(packed_ids(said), answer.finish_reason, answer.stop_reason)
+            for said, answer in zip(self.said, output.outputs, strict=True)
+        ]
+        return msgspec.structs.replace(self.receipt, samples=samples)
 
 
 class ReceiptDoor:
@@ -165,14 +171,15 @@ class ReceiptDoor:
         self._facts = facts
         self._config = config
         self._plan = plan
+        self._shared: tuple[SamplingParams, SamplingParams, dict[str, Any]] | None = None  # by the last requests
 
     def begun(self, parsed: "ParsedPrompt", prompt: Prompt, functions: list[Any], end: str) -> ReceiptDraft:
         """What a request's receipt has before its answer. The model's first one waits until its files are digested."""
         beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
         receipt = Receipt(
             facts=self._facts.of_model(),
-            params=params_of(parsed.params, prompt.params, prompt.seed),
-            prompt=packed_ids(values(prompt.token_ids)),
+            params=self._params_of(parsed.params, prompt.params, prompt.seed),
+            prompt=_planes(prompt.token_ids),
             samples=[],
             adapter=self._facts.of_adapter(prompt.params.lora_name),
             is_chat=parsed.is_chat,
@@ -182,6 +189,13 @@ class ReceiptDoor:
             media=[medium.digest for medium in prompt.media],
         )
         return ReceiptDraft.of(receipt, prompt.params.n)
+
+    def _params_of(self, params: SamplingParams, settled: SamplingParams, seed: int) -> dict[str, Any]:
+        """`params_of`, which is the same but for the seed for requests that share their parameters."""
+        shared = self._shared  # which another thread may replace
+        if shared is None or shared[0] is not params or shared[1] is not settled:
+            shared = self._shared = params, settled, params_of(params, settled, seed)
+        return {**shared[2], "seed": seed}
 
     def check(self, receipt: Receipt, params: SamplingParams, ids: Sequence[int], media: list[bytes]) -> None:
         """Raise if this model can't judge what the receipt is of, or if it is of another prompt than the given one."""
@@ -208,8 +222,10 @@ def params_of(params: SamplingParams, settled: SamplingParams, seed: int) -> dic
         early_stop=settled.early_stop, priority=0, cache_salt=None, continue_on_restart=True,
         receipt=False, prediction=None,
     )  # fmt: skip
-    default = msgspec.to_builtins(SamplingParams())
-    return {name: value for name, value in msgspec.to_builtins(own).items() if value != default.get(name)}
+    return {name: value for name, value in msgspec.to_builtins(own).items() if value != _DEFAULTS.get(name)}
+
+
+_DEFAULTS = msgspec.to_builtins(SamplingParams())
 
 
 def with_view(text: str, view: View) -> str:
@@ -237,8 +253,11 @@ def _shown(value: str | None) -> str:
 
 def packed_ids(ids: Sequence[int]) -> bytes:
     """Ids byte by byte: first all lowest bytes, at last all highest, which are mostly 0 and take no room compressed."""
-    packed = column(ids)
-    return b"".join(packed[place::4] for place in range(4))
+    return _planes(column(ids))
+
+
+def _planes(packed: bytes) -> bytes:
+    return b"".join([packed[place::4] for place in range(4)])
 
 
 def _unpacked(planes: bytes) -> list[int]:

@@ -16,6 +16,7 @@ from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.early_stop import CYCLE_GUARD
 from ...protocol.parameters.sampling import SamplingParams
 from .prompts import ParsedPrompt
+from .receipt import ReceiptDraft
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,10 @@ class Request(ABC):
     def so_far(self) -> list[Said]:
         """What each sample has said so far, as far as it is known here; leaves it for `take`."""
         return []
+
+    def without_receipt(self) -> ReceiptDraft | None:
+        """Let the output come without its receipt. Returns the receipt's draft, if it is made in this process."""
+        return None
 
     def poll(self, take: Callable[[], Output]) -> Output | None:
         """The output of one `take`, if there is any; otherwise raises the error that ended the request."""

@@ -44,7 +44,7 @@ class Kept:
     def keep(self, row: int, of: Receipt, view: View = PLAIN) -> Answered:
         said = [column(sample.ids) for sample in of.samples]
         record = Answered(row, 1, 200, 1, 0, 1, b'{"id":"batch_req_0","response":{"body":{}},"error":null}\n', said)
-        self.keeper.keep(record, of.text(), view, is_shown=False)
+        self.keeper.keep(record, of, view, is_shown=False)
         self.append(record)
         return record
 
@@ -76,7 +76,7 @@ def test_a_line_that_only_json_could_write_gets_its_receipt_in_the_same_style(tm
     record = {"index": 0, "prompt": "\ud800", "outputs": [{"token_ids": [0, 0, 9]}]}
     kept, own = Kept(tmp_path / "out.journal"), receipt(0)
     answered = Answered(0, 1, 200, 1, 0, 1, json.dumps(record).encode() + b"\n")
-    kept.keeper.keep(answered, own.text(), PLAIN, is_shown=True)
+    kept.keeper.keep(answered, own, PLAIN, is_shown=True)
     line = KeptAnswer(answered, kept.state.pattern).line_with_receipt()
     assert line.decode() == json.dumps({**record, "receipt": own.text()}) + "\n"
 
