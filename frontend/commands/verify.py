@@ -1,8 +1,8 @@
-"""Check that answers are what a model says. FILE is the output of `penstock batch --receipt`, lines of `penstock
-generate --receipt --format jsonl`, or lines of HTTP bodies that have a receipt. Prompt and answer are computed like a
-prompt, so this is faster than answering. Each answer that isn't proved gets a line, with its custom_id: it differs at a
-token, or it can't be judged here, and why. The model is the bodies' own unless --model names one, with the options that
-the answers were made with. Exit status: 0 if all are proved, else 1.
+"""Check that answers are what a model says. FILE is the output of `penstock batch` with its journal next to it or with
+receipts, a job's journal, lines of `penstock generate --receipt --format jsonl`, or lines of HTTP bodies that have a
+receipt. Prompt and answer are computed like a prompt, so this is faster than answering. Each answer that isn't proved
+gets a line, with its custom_id: it differs at a token, or it can't be judged here, and why. The model is the bodies'
+own unless --model names one, with the options that made the answers. Exit status: 0 if all are proved, else 1.
 
 Options are made from the fields of `EngineConfig`.
 """

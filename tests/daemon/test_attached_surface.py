@@ -345,6 +345,11 @@ def test_a_job_that_a_tree_has_begun_is_continued_through_the_daemon_and_makes_t
     private.batch(source, tmp_path / "tree")
     made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
     assert len(made) == 1 and JobFiles.of(tmp_path / "both").state().num_done == 30
+    assert [verdict.status for verdict in private.verify(tmp_path / "both")] == ["proved"] * 30, "by its journal"
+    for name in ("both", "daemon", "tree"):
+        JobFiles.of(tmp_path / name).export(with_receipts=True)
+    made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
+    assert len(made) == 1 and made.pop().count(b'"receipt":') == 30
 
 
 def test_a_finished_job_is_compared_with_the_daemons_model_as_with_any(daemon, tmp_path, monkeypatch, capsys):
