@@ -179,6 +179,9 @@ class Operations(Protocol[Rows, Weight]):
     def add(self, stream: Rows, update: Rows, scale: float = 1.0, factor: float = 1.0) -> Rows:
         """Replace the stream by (stream + scale × update) × factor."""
 
+    def added(self, x: Rows, update: Rows, scale: float = 1.0) -> Rows:
+        """x + scale × the update, as new rows."""
+
     def add_part_norms(self, total: Rows, x: Rows, weight: Vector, epsilon: float) -> Rows:
         """Adds to the total the norm of `x`, in which each part as long as the weight has one of its own."""
 
@@ -196,6 +199,9 @@ class Operations(Protocol[Rows, Weight]):
 
     def put_rows(self, stream: Rows, placed: StepField, part: int = 0) -> Rows:
         """Replace tokens' rows of the stream by this part of rows that were made elsewhere."""
+
+    def placed_rows(self, placed: StepField, width: int, part: int = 0) -> Rows:
+        """This part of rows that were made elsewhere, one for each token."""
 
     def add_rows(self, stream: Rows, placed: StepField, part: int = 0) -> Rows:
         """Add this part of rows that were made elsewhere to their tokens' rows."""

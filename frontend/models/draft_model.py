@@ -1,4 +1,4 @@
-"""Finds the model that drafts for another one, and checks that both have the same tokens.
+"""Finds the model or the heads that draft for a model, and checks that both have the same tokens.
 
 Only ids that both have are compared: models of one family often differ in a few special tokens, or in how many unused
 ids fill their vocabulary up.
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def with_draft_model(files: ModelFiles, config: EngineConfig) -> ModelFiles:
-    """The files, with those of the model that the options name to draft."""
+    """The files, with those of the model or the heads that the options name to draft."""
     speculation = config.speculative_config
-    if speculation is None or speculation.method != "draft_model" or speculation.model is None:
+    if speculation is None or speculation.method not in ("draft_model", "eagle3") or speculation.model is None:
         return files
-    draft = find_model(speculation.model, is_quiet=logs.is_quiet(config.quiet))
+    # Heads have no tokens of their own.
+    tokenizer = files.tokenizer_folder if speculation.method == "eagle3" else None
+    draft = find_model(speculation.model, tokenizer, is_quiet=logs.is_quiet(config.quiet))
     return replace(files, draft_folder=draft.folder, draft_tokenizer_folder=draft.tokenizer_folder)
 
 

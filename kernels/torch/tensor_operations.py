@@ -34,6 +34,9 @@ class TensorOperations:
     def add(self, stream: Tensor, update: Tensor, scale: float = 1.0, factor: float = 1.0) -> Tensor:
         return add(stream, update, scale, factor)
 
+    def added(self, x: Tensor, update: Tensor, scale: float = 1.0) -> Tensor:
+        return add(x.clone(), update, scale, 1.0)
+
     def add_part_norms(self, total: Tensor, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
         return add_part_norms(total, x, weight, epsilon)
 
@@ -48,6 +51,10 @@ class TensorOperations:
 
     def put_rows(self, stream: Tensor, placed: PlacedRows | None, part: int = 0) -> Tensor:
         return stream if placed is None else put_rows(stream, placed, part)
+
+    def placed_rows(self, placed: PlacedRows, width: int, part: int = 0) -> Tensor:
+        stream = placed.kept.new_empty(len(placed.tokens), width)
+        return put_rows(stream, placed, part)
 
     def add_rows(self, stream: Tensor, placed: PlacedRows | None, part: int = 0) -> Tensor:
         return stream if placed is None else add_rows(stream, placed, part)

@@ -122,6 +122,9 @@ class FusedOperations(TritonOperations):
             return update.added_to(stream)
         return super().add(stream, plain(update), scale, factor)
 
+    def added(self, x: Value, update: Value, scale: float = 1.0) -> Tensor:
+        return super().added(plain(x), plain(update), scale)
+
     def cap(self, product: Value, limit: float) -> Tensor:
         return super().cap(plain(product), limit)
 

@@ -105,7 +105,7 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ] = 0.1
 
 
-_BY_SUFFIX = ("auto", "suffix", "replay", "draft_model", "mtp")
+_BY_SUFFIX = ("auto", "suffix", "replay", "draft_model", "mtp", "eagle3")
 # The methods that read a field; every method reads the others. A field that isn't read keeps its default.
 _READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "mtp", "eagle3"),

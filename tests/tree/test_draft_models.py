@@ -1,6 +1,7 @@
 """A model that drafts for another one, in real trees; tests/worker/test_draft_models.py has how it keeps up."""
 
 import pytest
+from builders.tiny_eagle import EagleFormula
 from builders.tiny_heads import HeadFormula
 from builders.tiny_model import tiny_model
 
@@ -37,6 +38,17 @@ def test_a_models_own_heads_give_the_same_answers_in_fewer_steps(tmp_path):
         assert answers(llm) == alone
         stats = llm.stats()
     assert stats.accepted_tokens > 50 and stats.steps < num_steps
+
+
+def test_eagle_heads_give_the_same_answers_in_fewer_steps(tmp_path):
+    formula = EagleFormula(tmp_path, "specforge", agreeing=True)
+    with LLM(formula.folder, **OPTIONS, speculative_config=False) as llm:
+        alone, num_steps = answers(llm), llm.stats().steps
+    heads = {"method": "eagle3", "model": str(formula.heads.folder), "num_speculative_tokens": 3}
+    with LLM(formula.folder, **OPTIONS, speculative_config=heads) as llm:
+        assert answers(llm) == alone
+        stats = llm.stats()
+    assert stats.accepted_tokens > 20 and stats.steps < num_steps
 
 
 def test_a_draft_model_with_other_tokens_is_refused_with_both_names(model_folder, tmp_path):

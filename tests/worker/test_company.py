@@ -19,12 +19,14 @@ from builders.erratic_drafts import draft_erratically
 from builders.model_drafts import draft_by_model, with_draft
 from builders.mxfp4_model import mxfp4_model
 from builders.runner_harness import Answer, engine_of, expecting, prompt
+from builders.tiny_eagle import EagleHeads, Form
 from builders.tiny_model import tiny_model
 
 from penstock.engine.admission.limits import Rooms
 from penstock.protocol.messages import Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.protocol.wire import column, values
+from penstock.worker.start.eagle_heads import with_eagle_heads
 from penstock.worker.start.model import Model
 
 WINDOW = {"sliding_window": 24}
@@ -235,6 +237,21 @@ def test_whatever_a_model_drafts_answers_are_as_alone(model, alone, room, tmp_pa
     drafted = with_draft(model, tiny_model(tmp_path, "qwen3", dtype="bfloat16"))
     engine = engine_of(drafted, rooms=Rooms(each=9, all=64), num_states=300, **room)
     draft_by_model(engine.runner, most=5)
+    for first_id in (0, 100):  # then with prefixes found
+        assert engine.run(*requests(first_id, len(prompts(model)))) == alone
+    engine.scheduler.check()
+    assert engine.scheduler.counters.draft_tokens > 0
+
+
+@on(*KINDS)
+@for_each("room", [{}, {"max_num_batched_tokens": 37}, {"num_blocks": 14, "num_cells": 200}])
+def test_whatever_heads_draft_answers_are_as_alone(model, alone, room, tmp_path):
+    """Random heads, which are rarely right; the model's layers are watched."""
+    reads = [0, 1, model.config.num_layers]
+    form = Form(own_tokens=290, reads=reads, given={"eagle_aux_hidden_state_layer_ids": reads})
+    heads = EagleHeads(tmp_path, form, model.config)
+    engine = engine_of(with_eagle_heads(model, heads.folder), rooms=Rooms(each=9, all=64), num_states=300, **room)
+    draft_by_model(engine.runner, most=3)
     for first_id in (0, 100):  # then with prefixes found
         assert engine.run(*requests(first_id, len(prompts(model)))) == alone
     engine.scheduler.check()

@@ -4,37 +4,18 @@ from pathlib import Path
 
 import pytest
 from builders.backends import load_on
-from builders.model_drafts import draft_by_model, with_heads
-from builders.runner_harness import TinyEngine, engine_of, prompt
+from builders.model_drafts import FOR_HEADS, drafting, requests, with_heads
+from builders.runner_harness import engine_of, prompt
 from builders.tiny_heads import STORED, HeadFormula
 from builders.tiny_model import tiny_model
 
-from penstock.engine.admission.limits import Rooms
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.messages import Prompt
-from penstock.worker.drafting.proposer import Guess, Look
-from penstock.worker.start.model import Model
 
 QUICK = "ernie4_5"
 
 
 def families() -> list:
     return [pytest.param(family, marks=[pytest.mark.long] * (family != QUICK)) for family in STORED]
-
-
-def drafting(model: Model, most: int, **room) -> tuple[TinyEngine, list[tuple[Look, Guess]]]:
-    """An engine whose model's heads draft, and each guess that they make from now on."""
-    engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=300, **room)
-    heads, made = draft_by_model(engine.runner, most), []
-    guess = heads.guess
-
-    def noted(looks: list[Look]) -> list[Guess]:
-        guesses = guess(looks)
-        made.extend((look._replace(tokens=look.tokens.copy()), each) for look, each in zip(looks, guesses))
-        return guesses
-
-    heads.guess = noted
-    return engine, made
 
 
 @pytest.mark.parametrize("family", families())
@@ -49,30 +30,13 @@ def test_drafts_are_those_of_the_published_formula(tmp_path, family):
     assert engine.scheduler.counters.accepted_tokens > 0
 
 
-def requests(first_id: int = 0) -> list[Prompt]:
-    """Greedy and sampled, with log-probabilities, every second one with the same beginning; one of a single token."""
-    common, asked = [(7 * place) % 290 + 5 for place in range(40)], []
-    for number in range(9):
-        own = [(13 * number + 5 * place) % 280 + 3 for place in range(1 + 7 * number % 40)]
-        token_ids = common[: 5 * number] + own if number % 2 else own
-        params = {"temperature": number % 3 / 2, "logprobs": 2, "n": 1 + (number == 5)}
-        asked.append(prompt(first_id + number, token_ids, seed=number, max_tokens=14, **params))
-    return asked
-
-
-ROOMS = (
-    {}, {"num_blocks": 12, "max_num_batched_tokens": 40}, {"max_num_batched_tokens": 13},
-    {"num_blocks": 14, "num_cells": 200, "max_num_batched_tokens": 40},
-)  # fmt: skip
-
-
 @pytest.mark.parametrize("family", families())
 def test_whatever_heads_draft_answers_are_as_alone(tmp_path, family):
     formula = HeadFormula(tmp_path / "model", family, agreeing=True)
     model = load_on("native", formula.folder)
     assert model.report.leftovers and not with_heads(model, formula.folder).report.leftovers
     alone = engine_of(model).run(*requests())
-    for room in ROOMS:
+    for room in FOR_HEADS:
         engine, _ = drafting(with_heads(model, formula.folder), 3, **room)
         for first_id in (0, 100):  # then with prefixes found
             assert engine.run(*requests(first_id)) == alone, room

@@ -138,6 +138,18 @@ def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str
     with values_of(str(origin)):
         whole = as_transformers_writes_it(config, path)
         config = text_part(whole, origin)
+    described = describe(config, origin, rope_scaling)
+    with values_of(str(origin)):
+        if described.experts is not None and described.experts.of_media is not None:
+            described = replace(described, media_tokens=media_tokens(whole, origin))
+        if not sees:
+            return described
+        vision = read_vision(whole, origin, described.hidden_size, described.rms_norm_eps)
+    return replace(described, vision=vision)
+
+
+def describe(config: dict[str, Any], origin: Origin, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
+    """Describe a decoder by its config, as transformers writes it."""
     _require_flags(config, origin)
     family = _family(config, origin)
     if rope_scaling is not None:
@@ -147,13 +159,7 @@ def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str
     refuse_unsupported([each for each in unsupported if each.exact_within is None], family.name, origin)
     if (cut := context_cut(unsupported, described.max_position)) is not None:
         described = replace(described, max_position=cut.tokens, cut=cut)
-    with values_of(str(origin)):
-        if described.experts is not None and described.experts.of_media is not None:
-            described = replace(described, media_tokens=media_tokens(whole, origin))
-        if not sees:
-            return described
-        vision = read_vision(whole, origin, described.hidden_size, described.rms_norm_eps)
-    return replace(described, vision=vision)
+    return described
 
 
 def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[ModelConfig, list[Unsupported]]:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from ...protocol.errors import ConfigError
 from ...protocol.options.speculation import Speculation
 from .drafter import Drafter
 from .ngram import Ngram
@@ -20,8 +19,7 @@ from .suffix import Suffix
 def drafter_of(speculation: Speculation | None, model: Proposer | None = None) -> Drafter:
     """Make the drafter that a configuration asks for; None: the default. `model`: the one that drafts, if any does."""
     speculation = speculation or Speculation(method="auto")
-    if (by_tokens := _BY_TOKENS.get(speculation.method)) is None:
-        raise ConfigError(f'speculative_config: method {speculation.method} is not supported yet. Use "suffix".')
+    by_tokens = _BY_TOKENS[speculation.method]
     # What is named drafts always. Unless their number is given, a model's drafts are checked where they pay.
     is_weighed = speculation.method == "auto" if model is None else speculation.num_speculative_tokens is None
     always = None if is_weighed else speculation.method
@@ -51,4 +49,5 @@ _BY_TOKENS: Mapping[str, Callable[[Speculation], Proposer]] = {
     "replay": _suffix,  # where the answer differs from the earlier one
     "draft_model": _suffix,
     "mtp": _suffix,
+    "eagle3": _suffix,
 }

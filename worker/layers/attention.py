@@ -28,15 +28,7 @@ class Attention:
         self.ops = weights.ops
         self.window = config.windows[layer]
         heads = config.heads[layer]
-        self.qkv = QKVLinear(
-            weights,
-            list(QKV[: 1 + heads.num_projected]),
-            config.hidden_size,
-            config.num_heads,
-            heads.num_kv_heads,
-            heads.head_dim,
-            config.family.gates_attention,
-        )
+        self.qkv = self._projection(weights, config, heads)
         self.joint_norm = _joint_norm(weights, config, heads) if config.qk_norm == "together" else None
         self.layout = HeadLayout(
             self.qkv.local_heads,
@@ -59,6 +51,17 @@ class Attention:
         span = first * heads.head_dim, last * heads.head_dim
         self.output = RowLinear(weights.at(config.family.names.attention_output), width, config.hidden_size, span)
 
+    def _projection(self, weights: Weights, config: ModelConfig, heads: LayerHeads) -> QKVLinear:
+        return QKVLinear(
+            weights,
+            list(QKV[: 1 + heads.num_projected]),
+            config.hidden_size,
+            config.num_heads,
+            heads.num_kv_heads,
+            heads.head_dim,
+            config.family.gates_attention,
+        )
+
     def _sinks(self, weights: Weights, config: ModelConfig) -> Vector:
         """The sinks of this rank's heads."""
         first, last = weights.placement.ranks.span(config.num_heads)
@@ -69,8 +72,12 @@ class Attention:
 
     def of_rank(self, x: Rows, batch: LayerInputs) -> Rows:
         """Return this rank's share of the sum, [T, hidden] like `x`."""
-        kv, rows, rotation = batch.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, maybe keys and values
+        return self.attend(heads, batch)
+
+    def attend(self, heads: Rows, batch: LayerInputs) -> Rows:
+        """Return this rank's share of the sum, [T, hidden], from what was projected."""
+        kv, rows, rotation = batch.of_layer(self.layer)
         if self.joint_norm is not None:
             sums = self.ops.all_reduce(self.ops.square_sums(heads, self.joint_norm))  # [T, 2]
             heads = self.ops.norm_projections(heads, sums, self.joint_norm)

@@ -108,7 +108,7 @@ class DeviceMemory(ABC):
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             media=media_plan(model.config.vision, model.backend.activations.itemsize, self.config),
             # Heads read the hidden states of whole steps.
-            num_layers=0 if model.drafts_itself else model.config.num_layers,
+            num_layers=0 if model.reads_states else model.config.num_layers,
             is_deterministic=model.backend.is_deterministic,
             layer_keys=layer_keys(model.config),
             stretches=model.stretches,

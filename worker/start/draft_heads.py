@@ -1,7 +1,8 @@
-"""Reads a model's own heads for further tokens (MTP), and lets them draft."""
+"""Reads a model's own heads for further tokens (MTP), and lets heads draft: these, or EAGLE-3's."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -11,35 +12,43 @@ from ...kernels.arrays import Array, DeviceArray
 from ...kernels.operands import PlacedRows
 from ...protocol.errors import ConfigError
 from ...protocol.messages import StepPlan, StepResult
+from ...protocol.options.quantization import by_pattern
 from ...protocol.processes.trace import Trace
 from ..backends.native.decoder import RecordedDecoder
 from ..description.config import ModelConfig
-from ..description.draft_heads import HeadForm, find_form, head_config
+from ..description.draft_heads import find_form, head_config
 from ..drafting.models.draft_heads import DraftHeads
 from ..layers.draft_head import DraftHead, HeadParts
+from ..layers.eagle_head import EagleHead
 from ..plan_error import PlanError
 from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..sampler import Mask, Sampler, SamplerOutput, SamplingRows
 from ..steps.batch import Batch
-from ..weights.weights import Source, Weights
-from .draft_model import no_mask, own_table
+from ..weights.weights import Placement, Source, Weights
+from .draft_model import following, no_mask
 from .model import LoadReport, Model
 
 
 class HeadPass:
     """The forward pass of a head: one record for the model's hidden states, and one for the head's own."""
 
-    num_layers = 1
-
-    def __init__(self, of_model: RecordedDecoder, of_own: RecordedDecoder) -> None:
-        self._of_model, self._of_own = self._passes = of_model, of_own
+    def __init__(
+        self, method: str, of_model: RecordedDecoder, of_own: RecordedDecoder, states: Callable[[int], Array]
+    ) -> None:
+        """`states` returns what the head reads of the model's last step, which had so many tokens."""
+        self.method, self.states = method, states
+        self._passes = of_model, of_own
         self._current = of_model
         self.hidden: Array = numpy.empty((0, 0), numpy.float32)  # [T, hidden], for the next batch
         self.output: DeviceArray = self.hidden  # of the last one
 
     def read(self, hidden: Array, is_models: bool) -> None:
         self._current, self.hidden = self._passes[not is_models], numpy.ascontiguousarray(hidden)
+
+    @property
+    def num_layers(self) -> int:
+        return self._current.num_layers
 
     def forward(self, batch: Batch) -> DeviceArray:
         every = numpy.arange(len(batch.positions))
@@ -54,13 +63,30 @@ class HeadPass:
         return self._current.logits(hidden, rows)
 
 
-def with_draft_heads(model: Model, folder: Path, opened: Callable[[], Source]) -> Model:
-    """The model with its own heads to draft; `opened` opens its checkpoint again."""
+def require_recorded(model: Model, method: str) -> None:
+    """Refuse heads where a model's hidden states can't be had."""
     if model.backend.library is None or model.decoder.placement.ranks.size > 1:
         raise ConfigError(
-            "speculative_config: method mtp needs native kernels of a CPU and tensor_parallel_size=1 so far. Use "
+            f"speculative_config: method {method} needs native kernels of a CPU and tensor_parallel_size=1 so far. Use "
             "another method, or leave it out."
         )
+
+
+def head_placement(model: Model, source: Source, quantization: str | None) -> Placement:
+    """The model's placement with this format for the projections of a head among the source's tensors."""
+    placement, kinds = model.decoder.placement, by_pattern(quantization).items()
+    layers = {name.removesuffix(".weight") for name in source.names if name.endswith("_proj.weight")}
+    named = {layer: kind for pattern, kind in kinds for layer in layers if fnmatchcase(layer, pattern)}
+    formats = {layer: model.backend.quantized(kind) for layer, kind in named.items() if kind is not None}
+    own = replace(placement.formats, named={**placement.formats.named, **formats})
+    return replace(placement, formats=own, cache=None, adapters=None)
+
+
+def with_draft_heads(
+    model: Model, folder: Path, opened: Callable[[], Source], quantization: str | None = None
+) -> Model:
+    """The model with its own heads to draft; `opened` opens its checkpoint again."""
+    require_recorded(model, "mtp")
     source = opened()
     names = set(source.names)
     form = find_form(names, model.config.num_layers)
@@ -70,40 +96,40 @@ def with_draft_heads(model: Model, folder: Path, opened: Callable[[], Source]) -
             'not in a form that is known here. Use method "suffix" or "draft_model".'
         )
     config = head_config(model.config, form, names)
-    placement = replace(model.decoder.placement, cache=None, adapters=None)
-    parts = HeadParts(Weights(source, placement), config, form, model.decoder)
+    parts = HeadParts(Weights(source, head_placement(model, source, quantization)), config, form, model.decoder)
     unread = set(source.leftovers())
     report = replace(model.report, leftovers=[name for name in model.report.leftovers if name in unread])
-    draft = _head_model(model, config, parts, form)
-    return replace(model, report=report, draft_config=config, draft=draft, drafts_itself=True)
-
-
-def _head_model(model: Model, config: ModelConfig, parts: HeadParts, form: HeadForm) -> Model:
     of_model = DraftHead(parts, model.decoder.norm)
     of_own = DraftHead(parts, parts.norm if form.feeds_normed else None)
-    record = model.backend.forward_pass
-    forward_pass = HeadPass(record(of_model), record(of_own))  # type: ignore[arg-type]
-    return Model(
+    record, recorded = model.backend.forward_pass, model.forward_pass
+    forward_pass = HeadPass("mtp", record(of_model), record(of_own), recorded.last_hidden)  # type: ignore[arg-type, attr-defined]
+    return with_heads(replace(model, report=report), config, of_model, forward_pass)
+
+
+def with_heads(model: Model, config: ModelConfig, head: DraftHead | EagleHead, forward_pass: HeadPass) -> Model:
+    """The model with heads that read its hidden states; `config` describes their layers."""
+    draft = Model(
         config=config,
-        decoder=of_model,  # type: ignore[arg-type]
+        decoder=head,  # type: ignore[arg-type]
         forward_pass=forward_pass,
         sample=model.backend.sample(forward_pass),
         backend=model.backend,
         dtype=model.dtype,
         report=LoadReport(0, [], ()),
     )
+    return replace(model, draft_config=config, draft=draft, reads_states=True)
 
 
 def draft_heads_of(draft: Model, num_layers: int, runner: Runner, most: int | None) -> DraftHeads:
     """Let heads draft for the sequences of their model's runner, up to `most` tokens a step; the model has
     `num_layers`."""
-    table, memory, numbers = own_table(draft.config, num_layers, runner)
+    own, memory = following(draft.config, num_layers, runner, most or 1)
     forward_pass: HeadPass = draft.forward_pass  # type: ignore[assignment]
     trace = Trace(None, "")
-    own = Runner(
+    steps = Runner(
         forward_pass,
         memory,
-        table,
+        own.table,
         Parallel(),
         trace=trace,
         sampling=draft.backend.sampling,
@@ -113,11 +139,10 @@ def draft_heads_of(draft: Model, num_layers: int, runner: Runner, most: int | No
 
     def compute(plan: StepPlan, hidden: Array, is_models: bool) -> tuple[StepResult, Array]:
         forward_pass.read(hidden, is_models)
-        result = own.step(plan, no_mask)
+        result = steps.step(plan, no_mask)
         return result, forward_pass.output
 
-    hidden = runner.forward_pass.last_hidden  # type: ignore[attr-defined]
-    return DraftHeads(compute, hidden, table, numbers, runner.table, draft.max_position, most)
+    return DraftHeads(forward_pass.method, compute, forward_pass.states, own)
 
 
 def _sampled_behind(sample: Sampler, logits: DeviceArray, rows: SamplingRows, mask: Mask | None) -> SamplerOutput:

@@ -12,7 +12,7 @@ from ...protocol.messages import MaskFrame
 from ...protocol.processes.trace import Trace
 from ..description.config import ModelConfig, read_config
 from ..description.groups import groups_of
-from ..drafting.models.draft_model import DraftModel
+from ..drafting.models.draft_model import DraftModel, Following
 from ..kv.model_memory import ModelMemory
 from ..plan_error import PlanError
 from ..ranks.parallel import Parallel
@@ -48,9 +48,8 @@ def _check(model: Model, config: ModelConfig, folder: Path) -> None:
         )
 
 
-def own_table(config: ModelConfig, num_layers: int, runner: Runner) -> tuple[SlotTable, ModelMemory, list[int]]:
-    """A slot table for the model that drafts for a runner's model of `num_layers`, its part of the runner's memory,
-    and the numbers of its groups there."""
+def following(config: ModelConfig, num_layers: int, runner: Runner, most: int | None) -> tuple[Following, ModelMemory]:
+    """Let the model that drafts follow a runner's model of `num_layers`; its part of the runner's memory."""
     followed, memory = runner.table, runner.memory.after(num_layers)
     numbers = sorted({runner.memory.places[layer][0] for layer in range(num_layers, len(runner.memory.places))})
     table = SlotTable(
@@ -62,26 +61,26 @@ def own_table(config: ModelConfig, num_layers: int, runner: Runner) -> tuple[Slo
         device=followed.device,
         groups=groups_of(config, config.max_position, gives_back=False),
     )
-    return table, memory, numbers
+    return Following(table, numbers, followed, config.max_position, most), memory
 
 
 def draft_model_of(draft: Model, num_layers: int, runner: Runner, most: int | None) -> DraftModel:
     """Let it draft for the sequences of the other model's runner, up to `most` tokens a step; that model has
     `num_layers`."""
-    table, memory, numbers = own_table(draft.config, num_layers, runner)
+    own, memory = following(draft.config, num_layers, runner, most)
     ranks, trace = Parallel(), Trace(None, "")
-    own = Runner(
+    steps = Runner(
         draft.forward_pass,
         memory,
-        table,
+        own.table,
         ranks,
         trace=trace,
         sampling=draft.backend.sampling,
-        fast_decode=draft.fast_decode(memory, table, ranks, trace),
+        fast_decode=draft.fast_decode(memory, own.table, ranks, trace),
         batch=draft.backend.batch,
         sample=draft.sample,
     )
-    return DraftModel(lambda plan: own.step(plan, no_mask), table, numbers, runner.table, draft.max_position, most)
+    return DraftModel(lambda plan: steps.step(plan, no_mask), own)
 
 
 def no_mask(step: int) -> MaskFrame:

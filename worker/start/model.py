@@ -50,7 +50,7 @@ class Model:
     kv_default: str = ""  # number format of keys and values for "auto"
     draft_config: ModelConfig | None = None  # of the model that drafts for it
     draft: "Model | None" = None  # that model, on rank 0
-    drafts_itself: bool = False  # it is this model's own heads
+    reads_states: bool = False  # it is heads that read this model's hidden states
 
     @property
     def caches(self) -> list[PackedCache]:

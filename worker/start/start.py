@@ -112,16 +112,20 @@ class Start:
         )
         if (speculation := self.config.speculative_config) is None:
             return model
+        quantization = speculation.quantization or self.config.quantization
         if speculation.method == "mtp":
             from .draft_heads import with_draft_heads
 
             folder = Path(launch.model_folder)
-            return with_draft_heads(model, folder, partial(opened_again, folder, model, self.ranks))
+            return with_draft_heads(model, folder, partial(opened_again, folder, model, self.ranks), quantization)
         if not launch.draft_folder:
             return model
+        if speculation.method == "eagle3":
+            from .eagle_heads import with_eagle_heads
+
+            return with_eagle_heads(model, Path(launch.draft_folder), quantization)
         from .draft_model import with_draft_model
 
-        quantization = speculation.quantization or self.config.quantization
         # Ranks agree about room, and this is rank 0's alone.
         check_room = self.memory.check_room if self.ranks.size == 1 else None
         load_draft = partial(load, sees=False, quantization=quantization, check_room=check_room)
@@ -212,7 +216,7 @@ class Start:
     def _proposer(self, draft: Model, runner: Runner) -> "DraftModel":
         speculation, num_layers = self.config.speculative_config, self.model.config.num_layers
         most = None if speculation is None else speculation.num_speculative_tokens
-        if self.model.drafts_itself:
+        if self.model.reads_states:
             from .draft_heads import draft_heads_of
 
             return draft_heads_of(draft, num_layers, runner, most)

@@ -85,6 +85,12 @@ class RowOperations:
         stream.forget_integers()
         return stream
 
+    def added(self, x: Buffer, update: Buffer, scale: float = 1.0) -> Buffer:
+        total = self.program.buffer(x.width)
+        given = {"stream": x, "update": update, "scale": scale, "factor": 1.0, "width": x.width}
+        self._record("add", structs.Add, total, **given, output=total)
+        return total
+
     def multiply(self, x: Buffer, y: Buffer, part: int = 0) -> Buffer:
         product, columns = self.program.buffer(x.width), y.data_ptr() + 4 * part * x.width
         given = {"x": x, "y": columns, "y_stride": y.width, "width": x.width, "output": product}
@@ -117,6 +123,9 @@ class RowOperations:
     def put_rows(self, stream: Buffer, placed: None, part: int = 0) -> Buffer:
         """The step says which of its tokens get which rows."""
         return self._place_rows("put_rows", stream, part)
+
+    def placed_rows(self, placed: None, width: int, part: int = 0) -> Buffer:
+        return self._place_rows("put_rows", self.program.buffer(width), part)
 
     def add_rows(self, stream: Buffer, placed: None, part: int = 0) -> Buffer:
         return self._place_rows("add_rows", stream, part)

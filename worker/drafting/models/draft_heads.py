@@ -1,4 +1,4 @@
-"""Drafts from a model's own heads for further tokens (MTP).
+"""Drafts from heads that read the model's hidden states: its own for further tokens (MTP), or EAGLE-3's.
 
 A head reads the hidden states of the model's last step, so it computes each step's tokens when the next one is
 launched, before those states are written over. At position t it reads the hidden state there and token t + 1: its
@@ -6,7 +6,7 @@ history is the sequence's without the first token. That computation gives the fi
 reads its own output, and what it then keeps of these positions is replaced once the model has computed them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy
 
@@ -14,11 +14,10 @@ from ....kernels.arrays import Array
 from ....protocol.messages import NewSlot, StepPlan, StepResult
 from ....protocol.wire import values
 from ...steps.drafts import StepDrafts
-from ...steps.slots import SlotTable
 from ...steps.step_rows import Ints
 from ...steps.step_rows import column as read_column
 from ..proposer import NOTHING, Guess, Look
-from .draft_model import DraftModel
+from .draft_model import DraftModel, Following
 
 # Computes a step from hidden states, [T, hidden], which are the model's or a head's own; returns the result and the
 # head's output, likewise.
@@ -26,20 +25,10 @@ ComputeHead = Callable[[StepPlan, Array, bool], tuple[StepResult, Array]]
 
 
 class DraftHeads(DraftModel):
-    name = "mtp"
-
-    def __init__(
-        self,
-        compute: ComputeHead,
-        hidden: Callable[[int], Array],
-        table: SlotTable,
-        groups: Sequence[int],
-        followed: SlotTable,
-        context: int,
-        most: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, compute: ComputeHead, hidden: Callable[[int], Array], following: Following) -> None:
         """`hidden` returns the hidden states of so many tokens of the model's last step."""
-        super().__init__(lambda plan: StepResult(0, b"", b"", 0.0), table, groups, followed, context, most or 1)
+        super().__init__(lambda plan: StepResult(0, b"", b"", 0.0), following)
+        self.name = name  # of the method
         self._compute_head = compute
         self._hidden = hidden
         self._rows: tuple[Ints, Ints, Ints] | None = None  # of the last step: slots, first positions, numbers of tokens

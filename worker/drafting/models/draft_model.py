@@ -12,6 +12,7 @@ before: then it guesses from keys that aren't there yet, which costs a draft and
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy
 from msgspec.structs import replace
@@ -34,26 +35,22 @@ _ACCEPTANCE = 0.7  # before any is known
 _RATE = 0.03  # at which acceptance and times are learned
 
 
+class Following(NamedTuple):
+    """Whose sequences a model drafts for, and within which bounds."""
+
+    table: SlotTable  # its own
+    groups: Sequence[int]  # that the table has, by their numbers among the tree's
+    followed: SlotTable  # the tree's
+    context: int  # tokens that it reads
+    most: int | None  # drafts a step; None: what pays
+
+
 class DraftModel:
     name = "draft_model"
 
-    def __init__(
-        self,
-        compute: Callable[[StepPlan], StepResult],
-        table: SlotTable,
-        groups: Sequence[int],
-        followed: SlotTable,
-        context: int,
-        most: int | None = None,
-    ) -> None:
-        """`table`: its own, of the groups with these numbers among the tree's. `followed`: the tree's. It reads
-        `context` tokens, and drafts `most` a step."""
+    def __init__(self, compute: Callable[[StepPlan], StepResult], following: Following) -> None:
         self._compute = compute
-        self._table = table
-        self._groups = groups
-        self._followed = followed
-        self._context = context
-        self._most = most
+        self._table, self._groups, self._followed, self._context, self._most = following
         self._acceptance = _ACCEPTANCE  # the share of drafts that were right, of those whose turn came
         self._seconds: dict[str, float] = {}  # of a step, of the followed model and of this one
         self._guesses: dict[int, tuple[int, list[int]]] = {}  # by slot, since it was last settled: position and drafts

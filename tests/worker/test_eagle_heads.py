@@ -1,0 +1,105 @@
+"""EAGLE-3 heads: what they draft in each published form, and that it changes no answer."""
+
+import json
+
+import numpy
+import pytest
+from builders.backends import load_on
+from builders.cases import for_each
+from builders.model_drafts import FOR_HEADS, draft_by_model, drafting, requests
+from builders.runner_harness import TinyEngine, engine_of, prompt
+from builders.tiny_eagle import FORMS, EagleFormula
+from builders.tiny_model import tiny_model
+from safetensors.numpy import load_file, save_file
+
+from penstock.engine.admission.limits import Rooms
+from penstock.protocol.errors import ConfigError
+from penstock.worker.start.eagle_heads import with_eagle_heads
+from penstock.worker.start.model import Model
+
+
+def with_formulas_heads(formula: EagleFormula) -> Model:
+    return with_eagle_heads(load_on("native", formula.folder), formula.heads.folder)
+
+
+def run(engine: TinyEngine) -> None:
+    engine.run(*(prompt(number, range(3 + number, 20 + 4 * number), max_tokens=12) for number in range(3)))
+
+
+@for_each("form", FORMS)
+def test_logits_are_those_of_the_published_formula(tmp_path, form):
+    """Of random weights, to which each tensor and each layer of the model that is read matters."""
+    formula = EagleFormula(tmp_path / form, form)
+    model = with_formulas_heads(formula)
+    engine, said = engine_of(model, rooms=Rooms(each=9, all=64)), []
+    heads, forward_pass = draft_by_model(engine.runner, 3), model.draft.forward_pass
+    logits_of, guess = forward_pass.logits, heads.guess
+
+    def noted(hidden, rows) -> numpy.ndarray:
+        logits = logits_of(hidden, rows)
+        said.append(logits[:, formula.tokens].copy())
+        return logits
+
+    def compared(looks: list) -> list:
+        [look], [found] = looks, guess(looks)
+        expected = formula.drafts(look.tokens.tolist(), len(found.tokens))
+        assert found.tokens == [token for token, _ in expected]
+        for (_, of_formula), logits in zip(expected, said, strict=True):
+            numpy.testing.assert_allclose(logits[-1], of_formula, rtol=2e-4, atol=2e-4)
+        said.clear()
+        return [found]
+
+    forward_pass.logits, heads.guess = noted, compared
+    engine.run(prompt(0, range(3, 40), max_tokens=12))
+    assert engine.scheduler.counters.draft_tokens > 9
+
+
+@for_each("form", FORMS)
+def test_drafts_are_as_often_right_as_by_the_published_formula(tmp_path, form):
+    """Computed in chunks and next to one another, where model and heads agree."""
+    formula = EagleFormula(tmp_path / form, form, agreeing=True)
+    engine, made = drafting(with_formulas_heads(formula), 3, max_num_batched_tokens=13)
+    run(engine)
+    for look, guess in made:
+        assert guess.tokens == [token for token, _ in formula.drafts(look.tokens.tolist(), len(guess.tokens))]
+    counters = engine.scheduler.counters
+    assert counters.accepted_tokens >= counters.draft_tokens / 10 > 1
+
+
+@for_each("form", ["specforge", "3.1"])
+def test_whatever_heads_draft_answers_are_as_alone(tmp_path, form):
+    formula = EagleFormula(tmp_path / form, form, agreeing=True)
+    model = load_on("native", formula.folder)
+    alone = engine_of(model).run(*requests())
+    for room in FOR_HEADS:
+        engine, _ = drafting(with_eagle_heads(model, formula.heads.folder), 3, **room)
+        for first_id in (0, 100):  # then with prefixes found
+            assert engine.run(*requests(first_id)) == alone, room
+        engine.scheduler.check()
+        counters = engine.scheduler.counters
+        assert 0 < counters.accepted_tokens < counters.draft_tokens
+
+
+@for_each("given, words", [
+    ({"hidden_size": 96}, "reads hidden states of 96 numbers"), ({"vocab_size": 311}, "has 311 tokens"),
+    ({"eagle_aux_hidden_state_layer_ids": [1, 9, 20]}, "names the layers .*20.*, and the model has 6"),
+    ({"model_type": "deepseek_v3"}, "of model_type 'deepseek_v3' are not supported"),
+])  # fmt: skip
+def test_heads_that_do_not_fit_are_refused_with_the_reason(tmp_path, given, words):
+    formula = EagleFormula(tmp_path / words[:9], "specforge")
+    path = formula.heads.folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | given))
+    with pytest.raises(ConfigError, match=words):
+        with_formulas_heads(formula)
+
+
+def test_heads_of_an_unknown_form_are_refused(tmp_path):
+    formula = EagleFormula(tmp_path / "model", "specforge")
+    path = formula.heads.folder / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"midlayer.conv.weight": tensors["norm.weight"]}, path)
+    with pytest.raises(ConfigError, match=r"tensors that no known EAGLE-3 head has \(layers.0.conv.weight\)"):
+        with_formulas_heads(formula)
+    with pytest.raises(ConfigError, match="has no fc.weight"):
+        model = load_on("native", formula.folder)
+        with_eagle_heads(model, tiny_model(tmp_path / "no heads", "llama", hidden_size=64))

@@ -1,0 +1,113 @@
+"""Reads EAGLE-3 heads from a folder of their own, and lets them read the streams of some of the model's layers."""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+
+from ...kernels.arrays import FLOAT32, Array, DeviceArray
+from ...protocol.errors import ConfigError
+from ...protocol.files.model_file import read_model_json
+from ..backends.native.decoder import RecordedDecoder
+from ..description.eagle_heads import EagleForm, check_all_read, head_names, read_eagle_form
+from ..description.origin import CONFIG_FILE, origin_of
+from ..description.quantization import read_quantization
+from ..layers.eagle_head import EagleHead, EagleParts, WatchedLayer
+from ..weights.files.checkpoint import Checkpoint
+from ..weights.files.file_checks import check_weight_files
+from ..weights.layouts.find_layout import HuggingFaceLayout
+from ..weights.weights import Weights
+from .draft_heads import HeadPass, head_placement, require_recorded, with_heads
+from .model import Model
+
+_NEVER = -1e30  # the logit of a token that a head doesn't have; infinities count as faults
+
+
+class HeadLayout(HuggingFaceLayout):
+    """Each tensor of a head has one name, whatever its folder calls it."""
+
+    def names(self, stored: Iterable[str]) -> dict[str, str]:
+        return head_names(stored)
+
+
+class OwnVocabulary:
+    """The tokens of a head with fewer than the model, and their places among the model's."""
+
+    def __init__(self, source: Checkpoint, num_logits: int, vocab_size: int) -> None:
+        # Stored are distances to the head's own numbers.
+        offsets = source.shaped("d2t", (num_logits,))[...].astype(numpy.int64)
+        self.tokens = numpy.arange(num_logits) + offsets
+        self.vocab_size = vocab_size
+        if num_logits and not 0 <= self.tokens.min() <= self.tokens.max() < vocab_size:
+            raise ConfigError(f"{source.folder}: its d2t names tokens beyond the model's {vocab_size:,}.")
+
+    def spread(self, logits: Array) -> Array:
+        """Logits of the model's whole vocabulary."""
+        found = numpy.full((len(logits), self.vocab_size), _NEVER, FLOAT32)
+        found[:, self.tokens] = logits
+        return found
+
+
+class EaglePass(HeadPass):
+    def __init__(
+        self,
+        of_model: RecordedDecoder,
+        of_own: RecordedDecoder,
+        states: Callable[[int], Array],
+        vocabulary: OwnVocabulary | None,
+    ) -> None:
+        super().__init__("eagle3", of_model, of_own, states)
+        self._vocabulary = vocabulary
+
+    def logits(self, hidden: DeviceArray, rows: DeviceArray) -> DeviceArray:
+        found = super().logits(hidden, rows)
+        return found if self._vocabulary is None else self._vocabulary.spread(found)
+
+
+def with_eagle_heads(model: Model, folder: Path, quantization: str | None = None) -> Model:
+    """The model with the heads of a folder to draft; `quantization`: of their projections."""
+    require_recorded(model, "eagle3")
+    source = _opened(folder)
+    form = read_eagle_form(folder, set(source.names), model.config)
+    parts, vocabulary = _read(source, form, model, quantization)
+    of_model = EagleHead(parts, reads_model=True)
+    record, (model, states) = model.backend.forward_pass, _watched(model, form.reads)
+    passes = record(of_model), record(EagleHead(parts, reads_model=False))  # type: ignore[arg-type]
+    return with_heads(model, form.config, of_model, EaglePass(*passes, states, vocabulary))  # type: ignore[arg-type]
+
+
+def _opened(folder: Path) -> Checkpoint:
+    check_weight_files(folder)
+    quantization = read_quantization(read_model_json(folder / CONFIG_FILE), folder / CONFIG_FILE)
+    return Checkpoint(folder, quantization, find_layout=lambda stored, config: HeadLayout())
+
+
+def _read(
+    source: Checkpoint, form: EagleForm, model: Model, quantization: str | None
+) -> tuple[EagleParts, OwnVocabulary | None]:
+    vocabulary, num_logits = None, model.vocab_size
+    if source.has("d2t"):
+        num_logits = source.stored("d2t").shape[0]
+        vocabulary = OwnVocabulary(source, num_logits, model.vocab_size)
+    placement = head_placement(model, source, quantization)
+    parts = EagleParts(Weights(source, placement), form, model.decoder, num_logits)
+    check_all_read(origin_of(source.folder), source.leftovers())
+    return parts, vocabulary
+
+
+def _watched(model: Model, reads: tuple[int, ...]) -> tuple[Model, Callable[[int], Array]]:
+    """The model with these layers watched, and what gives the last step's streams, [T, layers × hidden]."""
+    decoder = copy(model.decoder)
+    watched = {number: WatchedLayer(decoder, number) for number in reads if number < len(decoder.layers)}
+    decoder.layers = [watched.get(number, layer) for number, layer in enumerate(decoder.layers)]  # type: ignore[misc]
+    recorded: RecordedDecoder = model.backend.forward_pass(decoder)  # type: ignore[assignment]
+
+    def rows_of(number: int, count: int) -> DeviceArray:
+        if number not in watched:
+            return recorded.last_hidden(count)
+        return watched[number].entering.rows(count)  # type: ignore[attr-defined]
+
+    model = replace(model, decoder=decoder, forward_pass=recorded, sample=model.backend.sample(recorded))
+    return model, lambda count: numpy.concatenate([rows_of(number, count) for number in reads], 1)
