@@ -31,6 +31,22 @@ def test_a_model_says_what_the_script_says_and_a_draft_model_errs_at_its_third_p
             assert list(output.outputs.token_ids) == expected
 
 
+def test_a_models_own_head_errs_at_the_scripts_third_part(tmp_path: Path):
+    write_scripted(tmp_path / "model", "small", drafts_itself=True, distance=DISTANCE)
+    answer = [389 * number % 1301 for number in range(40)]  # repeats nothing, so that the head alone drafts
+    script = scripted(TEXT, answer[:20], answer, VOCABULARY, DISTANCE)
+    drafting = {"method": "mtp", "num_speculative_tokens": 1}
+    with LLM(
+        tmp_path / "model", quantization="int8", max_model_len=128, quiet=True, speculative_config=drafting
+    ) as llm:
+        [output] = llm.generate([script.prompt], greedy(len(ANSWER)), use_tqdm=False)
+        assert list(output.outputs.token_ids) == script.answer
+    wrong = output.metrics.num_draft_tokens - output.metrics.num_accepted_tokens
+    third_parts = sum(token >= 2 * THIRD for token in script.prompt[: len(answer)])
+    # Not every token has a draft: how often one is asked for depends on what it costs.
+    assert wrong <= third_parts and output.metrics.num_accepted_tokens > 0
+
+
 def test_a_script_has_ids_that_no_text_has_and_a_text_that_is_too_long_is_refused():
     script = scripted(TEXT, [*range(20)], ANSWER, VOCABULARY, DISTANCE)
     assert len(script.prompt) == DISTANCE + 1

@@ -4,6 +4,9 @@ The first layer's attention looks a fixed distance back. Its queries and keys co
 embedding alone, so rotary positions decide: both are the same vector, the query turned back by the distance. Values and
 outputs hand on what the token there is embedded as, and the head knows that embedding as the token to say. All other
 weights are random, and what they add is tiny. The wanted logit wins by 25 or more at int8 and int4 alike.
+
+A head for further tokens (MTP) of Qwen3-Next's form is one more such layer, with the first layer's attention. A mark in
+the embeddings of the script's third part makes it err there, as a draft model does.
 """
 
 from pathlib import Path
@@ -24,20 +27,26 @@ EMBEDDED = 0.05  # standard deviation of an embedding
 CONSTANT = 0.2  # in the embedding's last dimension
 TINY = 1e-3  # of a usual output projection's weights
 LOGIT = 40.0  # of the token to say
+HEAD = "mtp."  # prefix of a head's tensors
 GAP = 16.0  # between the attention's score at the distance and any other
 _POOL = 2**22
 
 Weights = NDArray[Any]
 
 
-def write_scripted(folder: Path, shape_name: str, *, is_draft: bool = False, distance: int = DISTANCE) -> None:
-    """Write the checkpoint, once for each folder; a draft model errs at the script's third part."""
+def write_scripted(
+    folder: Path, shape_name: str, *, is_draft: bool = False, drafts_itself: bool = False, distance: int = DISTANCE
+) -> None:
+    """Write the checkpoint, once for each folder; a draft model and a model's own head err at the script's third
+    part."""
     if (folder / "model.safetensors").exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
     config = {**SHAPES[shape_name], "dtype": "bfloat16", "tie_word_embeddings": False}
     write_folder(folder, config)
     sizes = {**dict(tensor_shapes(config)), "lm_head.weight": (config["vocab_size"], config["hidden_size"])}
+    if drafts_itself:
+        sizes |= head_shapes(sizes, config["hidden_size"])
     unfinished = folder / "unfinished"
     unfinished.unlink(missing_ok=True)
     file = SafetensorsFile(unfinished, {name: TensorSpec(numpy.dtype(bfloat16), size) for name, size in sizes.items()})
@@ -48,6 +57,14 @@ def write_scripted(folder: Path, shape_name: str, *, is_draft: bool = False, dis
     unfinished.rename(folder / "model.safetensors")
 
 
+def head_shapes(sizes: dict[str, tuple[int, ...]], hidden: int) -> dict[str, tuple[int, ...]]:
+    """A head for further tokens, of a layer like the model's first."""
+    first = "model.layers.0."
+    found = {f"{HEAD}layers.0.{name.removeprefix(first)}": size for name, size in sizes.items() if first in name}
+    found |= {f"{HEAD}{name}.weight": (hidden,) for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")}
+    return found | {f"{HEAD}fc.weight": (hidden, 2 * hidden)}
+
+
 class ScriptedModel:
     """The weights, one tensor at a time."""
 
@@ -55,8 +72,8 @@ class ScriptedModel:
         self._hidden, self._head = config["hidden_size"], config["head_dim"]
         self._third = third_of(config["vocab_size"])
         self._group = config["num_attention_heads"] // config["num_key_value_heads"]
-        # Dimensions that the values of all heads together can hand on; the last is the constant one.
-        self._handed_on = min(config["num_key_value_heads"] * self._head, self._hidden - 1)
+        # Dimensions that the values of all heads together can hand on; the last two are the mark and the constant one.
+        self._handed_on = min(config["num_key_value_heads"] * self._head, self._hidden - 2)
         frequencies = config_of(config)["rope_theta"] ** (-numpy.arange(0, self._head, 2) / self._head)
         num_pairs, gap = sharpest(frequencies, distance)
         self._turns = -distance * frequencies[:num_pairs]
@@ -76,7 +93,11 @@ class ScriptedModel:
         }
 
     def tensor(self, name: str, size: tuple[int, ...]) -> Weights:
-        part = name.removesuffix(".weight").removeprefix("model.layers.0.")
+        part = name.removesuffix(".weight").removeprefix(HEAD).removeprefix("model.").removeprefix("layers.0.")
+        if name == f"{HEAD}layers.0.self_attn.v_proj.weight":
+            return self._misled_values(size)
+        if name == f"{HEAD}fc.weight":
+            return numpy.eye(*size) * EMBEDDED  # the embedding alone, as small as it is in the model's stream
         if part in self._first_layer:
             return self._first_layer[part](size)
         if "embed_tokens" in name:
@@ -106,6 +127,12 @@ class ScriptedModel:
         weights[dimension, dimension] = 1
         return weights
 
+    def _misled_values(self, size: tuple[int, ...]) -> Weights:
+        """The values, and where the mark is, so much of another token's that it is said instead."""
+        weights = self._values(size)
+        weights[: self._handed_on, -2] = self._contents[0]
+        return weights
+
     def _outputs(self, size: tuple[int, ...]) -> Weights:
         """Put each dimension back, from the first of the query heads that see its values."""
         weights = numpy.zeros(size)
@@ -120,6 +147,7 @@ class ScriptedModel:
         weights[:third] = self._random((third, size[1])) * EMBEDDED
         weights[third : 2 * third, :handed_on] = contents = self._contents * bfloat16(EMBEDDED)
         weights[2 * third : 3 * third, :handed_on] = numpy.roll(contents, 1, axis=0) if self._is_draft else contents
+        weights[2 * third :, -2] = CONSTANT
         weights[:, -1] = CONSTANT
         return weights
 

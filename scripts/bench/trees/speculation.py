@@ -3,13 +3,15 @@
     scripts/benchmark speculation --shape 0.6b --quantization int8
     scripts/benchmark speculation --shape 4b --quantization int4 --texts 1 --rounds 1
     scripts/benchmark speculation --methods draft_model --rows 1
+    scripts/benchmark speculation --methods mtp --rows 1
 
 A model answers with given texts (scripts/bench/scripted says how, and what they are made of); that it does is checked
 first, sampled, and again in every round. One tree has speculation off, one more has each of the methods. An answer's
 prompt is computed before its time begins. No answer drafts another: each text, and each batch, has a cache_salt of its
 own in every round. Acceptance stands beside each figure: drafts accepted of drafts made, and tokens a step and row. The
-rows of a batch are several texts in turns; copies of one have the same beginning, and end together. A draft model
-agrees on 60 % of the tokens; the text's own drafts come first even then, so its part shows in chat.
+rows of a batch are several texts in turns; copies of one have the same beginning, and end together. A draft model and
+the model's own head (mtp) agree on 60 % of the tokens; the text's own drafts come first even then, so their part shows
+in chat.
 """
 
 from collections.abc import Iterable
@@ -40,8 +42,9 @@ def run(
     shape: ShapeName = "0.6b", quantization: Quantization = "int8", methods: tuple[str, ...] = ("auto",),
     texts: int = 2, rounds: int = 3, rows: int = 16, temperature: float = 0.0, models: Path = MODELS,
 ) -> Any:  # fmt: skip
-    folder = models / shape / "checkpoint"
-    write_scripted(folder, shape)
+    drafts_itself = "mtp" in methods
+    folder = models / shape / ("with a head" if drafts_itself else "checkpoint")
+    write_scripted(folder, shape, drafts_itself=drafts_itself)
     kinds = scripts_of(models / "tokenizer.json", SHAPES[shape]["vocab_size"])
     chosen = {kind: scripts[:texts] for kind, scripts in kinds.items()}
     with Company() as company, ExitStack() as stack:
