@@ -121,6 +121,7 @@ class Entries:
         if self.is_findable(entry):
             del self._by_key[entry.key]
         self.num_taken -= entry.num_rows
+        entry.is_coming = False
         if entry is self.half_encoded:
             self.half_encoded = None
         if entry.used_in != NEVER:  # otherwise no worker knows it

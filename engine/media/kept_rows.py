@@ -109,12 +109,14 @@ class KeptRows:
             return
         del self._fetches[answer.number]
         entry = fetch.entry
-        if not fetch.is_there:
-            self._on_disk.discard(rows_key(entry.key))
-        elif entry.is_coming:
+        if not entry.is_coming:  # workers have ended the fetch: the entry was dropped, or is encoded
+            return
+        entry.is_coming = False
+        if fetch.is_there:
             entry.done = entry.work
             self.num_fetched += 1
-        entry.is_coming = False
+        else:
+            self._on_disk.discard(rows_key(entry.key))
 
     @property
     def is_awaited(self) -> bool:

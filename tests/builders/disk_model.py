@@ -89,8 +89,7 @@ class DiskModel:
 
     def _fetch_rows(self, rank: int, order: FetchRows, scheduler: Scheduler) -> None:
         is_there = order.key in self.kept_rows and self._chance.random() >= self.losses
-        if is_there:
-            self._worker.media.fill(order.entry, self.kept_rows[order.key])
+        is_there = is_there and self._worker.media.fill(order.entry, self.kept_rows[order.key])
         scheduler.arrivals.take_from_disk(RowsFetched(rank, order.number, is_there))
 
     def _store(self, rank: int, order: StoreBlocks, scheduler: Scheduler) -> None:

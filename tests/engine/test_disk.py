@@ -154,7 +154,7 @@ def shown(request_id: int, picture: int, **params) -> Prompt:
 
 
 def seeing(**options) -> Harness:
-    return harness_of(media=MediaPlan(20, 1, 4, 1000, 500), **options)
+    return harness_of(**{"media": MediaPlan(20, 1, 4, 1000, 500), **options})
 
 
 def seeing_again(before: Harness, **options) -> Harness:
@@ -196,6 +196,19 @@ def test_a_picture_that_is_gone_or_comes_too_late_from_the_disk_is_encoded():
     harness.run()
     stats = harness.scheduler.stats()
     assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (2, 0, 2)
+
+
+def test_a_picture_whose_request_is_aborted_on_its_way_is_still_on_the_disk():
+    before = seeing()
+    before.add(shown(1, 1), shown(2, 2)).run()
+    harness = seeing_again(before, media=MediaPlan(6, 1, 4, 1000, 500))
+    harness.disk.answer_some = lambda scheduler: None
+    harness.add(shown(1, 1)).step()
+    harness.abort(128)
+    harness.add(shown(2, 2)).run()  # takes its room
+    harness.add(shown(3, 1)).run()
+    stats = harness.scheduler.stats()
+    assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (0, 2, 2)
 
 
 def test_a_running_prompt_whose_picture_is_on_its_way_is_not_preempted_for_others():

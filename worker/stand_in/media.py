@@ -60,11 +60,13 @@ class MediaMemory:
         found = self._entries.get(entry)
         return found.content if found is not None and found.is_encoded else None
 
-    def fill(self, entry: int, content: int) -> None:
-        """Fill an entry from the disk, unless it was dropped or is encoded."""
+    def fill(self, entry: int, content: int) -> bool:
+        """Fill an entry from the disk; False if it was dropped or is encoded."""
         found = self._entries.get(entry)
-        if found is not None and found.is_coming:
-            found.content, found.done = content, found.work
+        if found is None or not found.is_coming:
+            return False
+        found.content, found.done = content, found.work
+        return True
 
     def _encode(self, encode: Encode) -> None:
         if encode.first == 0:
