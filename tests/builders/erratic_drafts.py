@@ -30,6 +30,9 @@ class ErraticDrafter:
 
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None: ...
 
+    def is_due(self, slot: int) -> bool:
+        return True
+
     def drafts(self, looks: list[Look], num_rows: int) -> list[list[int]]:
         return [self._drafts(look) for look in looks]
 

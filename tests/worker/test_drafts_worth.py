@@ -58,16 +58,19 @@ class Played:
         self.num_steps = self.num_drafts = 0
         self.seconds = 0.0
         while looks := [Look(row, tokens[:end], max(1, min(MOST, len(text) - end - 1))) for row, end in ends.items()]:
-            found = drafter.drafts(looks, len(looks))
-            for look, drafts in zip(looks, found):
+            due = [look for look in looks if drafter.is_due(look.slot)]
+            found = dict(zip((look.slot for look in due), drafter.drafts(due, len(looks)) if due else []))
+            for look in looks:
+                drafts = found.get(look.slot, [])
                 assert len(drafts) <= look.most
                 end = len(look.tokens)
                 right = next((n for n, draft in enumerate(drafts) if draft != text[end + n]), len(drafts))
                 ends[look.slot] = end + right + 1
-            took = cost(len(looks) + sum(map(len, found)))
-            drafter.learn(len(looks), len(looks) + sum(map(len, found)), took)
+            num_drafts = sum(map(len, found.values()))
+            took = cost(len(looks) + num_drafts)
+            drafter.learn(len(looks), len(looks) + num_drafts, took)
             self.seconds += took
-            self.num_drafts += sum(map(len, found))
+            self.num_drafts += num_drafts
             self.num_steps += 1
             ends = {row: end for row, end in ends.items() if end < len(text)}
         self.alone = (len(text) - start) * cost(num_rows)
@@ -131,6 +134,23 @@ def test_what_a_proposer_says_is_corrected_by_how_often_it_is_right(share, said)
     chances = drafter.worth.weigh(look, oracle.name, Guess([1, 2], [said, said])).chances
     assert abs(chances[0] - share) < 0.15
     assert abs(sum(chances) - share - share**2) < 0.3
+
+
+def test_a_token_that_was_drafted_in_vain_is_less_likely_until_it_was_right():
+    worth, text = Worth(), [1]
+
+    def chances(drafts: list[int], *came: int) -> list[float]:
+        look = Look(0, numpy.array(text, numpy.int32), 2)
+        found = worth.weigh(look, "any", Guess(drafts, [0.9, 0.9])).chances
+        text.extend(came)
+        worth.settle(Look(0, numpy.array(text, numpy.int32), 2))
+        return found
+
+    for _ in range(3):
+        chances([5, 9], 5, 7)
+    (known, in_vain), (_, other) = chances([5, 9], 5, 9), chances([5, 8], 5, 7)
+    assert in_vain < 0.4 * known < 0.6 * other
+    assert chances([5, 9]) == chances([5, 6])
 
 
 @for_each("num_rows", [1, 4, 16])

@@ -18,11 +18,12 @@ from mmap import mmap
 
 import numpy
 
-from .matches import LONGEST, WALK, longest
+from .matches import LONGEST, longest
 
 _PAGE = 1024  # tokens
 _BYTES_PER_TOKEN = 15  # itself, the position before it, and its share of a table and of the one that replaces it
 _ORDER = 3
+_WALK = 12  # occurrences that are compared: each lies elsewhere in a large memory
 _OVERLAP = 16  # tokens that an answer's next page repeats, so that what follows them is found there
 _SMALL = _PAGE // 4  # tokens, below which a key is small
 _NOTHING = -1  # what stands between two answers, before a page's first one and after its last one
@@ -150,7 +151,7 @@ class AnswerPages:
         first, second, third = _FACTORS
         mixed = (last[-3] * first + last[-2] * second + last[-1] * third) & _ALL_BITS
         position, age = shelf.latest.item(mixed >> shelf.shift), self._num_begun
-        for _ in range(WALK):
+        for _ in range(_WALK):
             page = position // _PAGE
             if not position or self._owners[page] is not shelf or self._ages[page] > age:
                 return

@@ -15,9 +15,10 @@ from .proposer import Look, Proposer
 from .worth import NONE, Candidate, Worth
 
 _SHARE = 0.01  # of the time, that looks may take which don't pay
-_SELDOM = 16  # steps from one look to the next at most
+_SELDOM = 64  # steps from one look to the next at most
 _SAVED_RATE = 0.2  # at which the drafts of a look that were right are averaged; of a new sequence one is hoped for
 _TIME_RATE = 0.1  # likewise the times of looks and of steps
+_LEARN_EVERY = 8  # steps without drafts, once it is known how long they take: there are many
 _LOOK_SECONDS = 5e-5  # what a look took where it was measured
 _SURPRISE_AT_MOST = 4.0  # times as long as the looks before
 _CONVINCING = 0.5  # a chance for all drafts that may be had, at which no further proposer is asked
@@ -36,6 +37,7 @@ class Drafter:
         self.worth = Worth()
         self._clock = clock
         self._look_seconds, self._step_seconds = _LOOK_SECONDS, 0.0  # of one look, and of one step; 0: not known
+        self._num_plain = 0  # steps without drafts
         self._drafted: dict[int, int] = {}  # by slot, drafts that the latest look gave
         self._saved: dict[int, float] = {}  # by slot, drafts of a look that were right
         self._waits: dict[int, int] = {}  # by slot, steps until the next look
@@ -52,31 +54,30 @@ class Drafter:
 
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None:
         """Take in how long a step took that had no tokens of prompts; `num_tokens` counts rows and drafts."""
+        if num_tokens == num_rows:
+            self._num_plain += 1
+            if self._num_plain % _LEARN_EVERY and self.worth.costs.knows(num_rows):
+                return
         self.worth.costs.learn(num_rows, num_tokens, seconds)
-        self._step_seconds += _TIME_RATE * (seconds - self._step_seconds)
+        before = self._step_seconds or seconds
+        self._step_seconds = before + _TIME_RATE * (seconds - before)
+
+    def is_due(self, slot: int) -> bool:
+        """Whether a sequence is looked at in this step. Called once for each step in which it may have drafts."""
+        if not (wait := self._waits.get(slot, 0)):
+            return True
+        self._waits[slot] = wait - 1
+        return False
 
     def drafts(self, looks: list[Look], num_rows: int) -> list[list[int]]:
         """Return the drafts of each look, in a step of so many rows in all."""
-        due = [index for index, look in enumerate(looks) if self._is_due(look)]
-        found: list[list[int]] = [[] for _ in looks]
-        if not due:
-            return found
         began = self._clock()
-        candidates = self._candidates([looks[index] for index in due], num_rows)
-        for index, drafts in zip(due, self._chosen(candidates, num_rows)):
-            found[index] = drafts
-            self._drafted[looks[index].slot] = len(drafts)
+        found = self._chosen(self._candidates(looks, num_rows), num_rows)
+        self._drafted.update((look.slot, len(drafts)) for look, drafts in zip(looks, found))
         # A look that reads a whole prompt says nothing about the next ones.
-        took = min((self._clock() - began) / len(due), _SURPRISE_AT_MOST * self._look_seconds)
+        took = min((self._clock() - began) / len(looks), _SURPRISE_AT_MOST * self._look_seconds)
         self._look_seconds += _TIME_RATE * (took - self._look_seconds)
         return found
-
-    def _is_due(self, look: Look) -> bool:
-        if self.always is not None:
-            return True
-        wait = self._waits.get(look.slot, 0)
-        self._waits[look.slot] = max(0, wait - 1)
-        return not wait
 
     def _candidates(self, looks: list[Look], num_rows: int) -> list[Candidate]:
         """Return the best proposer's drafts for each look."""
@@ -104,6 +105,8 @@ class Drafter:
 
     def _pace(self, slot: int, num_right: int, num_rows: int) -> None:
         """Decide when to look at a sequence next, given how many tokens of the guess before came."""
+        if self.always is not None:
+            return
         before = self._saved.get(slot, 1.0)
         saved = self._saved[slot] = before + _SAVED_RATE * (min(num_right, self._drafted.get(slot, 0)) - before)
         step, looks = self._step_seconds, num_rows * self._look_seconds

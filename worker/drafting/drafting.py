@@ -5,7 +5,6 @@ the drafts of rows with masks, because each draft has a mask of its own.
 """
 
 from collections.abc import Callable
-from itertools import repeat
 from typing import Protocol
 
 import numpy
@@ -21,7 +20,6 @@ from .histories import CopiedHistories, Histories, OwnHistories
 from .proposer import Look
 
 _ONE = column([1])
-_LEARN_EVERY = 4  # steps without drafts
 
 
 class Follower(Protocol):
@@ -72,12 +70,12 @@ class Drafting:
             self._follow(self._drafter, plan)
         if not plan.rooms:
             return None
-        rooms = numpy.frombuffer(plan.rooms, numpy.int32)
-        found = self._shared(rooms, self._guessed(self._drafter, plan, rooms) if self._drafter is not None else [])
+        found = {} if self._drafter is None else self._guessed(self._drafter, plan)
+        if self._ranks.size > 1:
+            found = self._shared(numpy.frombuffer(plan.rooms, numpy.int32), found)
         if self._drafter is not None and plan.masked:
             self._send_masked(plan, found)
-        rows = [row for row, tokens in enumerate(found) if len(tokens)]
-        return StepDrafts(rows, [found[row] for row in rows]) if rows else None
+        return StepDrafts(list(found), list(found.values())) if found else None
 
     def learn(self, plan: StepPlan, result: StepResult) -> None:
         """Take in how long a step took whose rows each computed one token, and drafts."""
@@ -86,8 +84,6 @@ class Drafting:
             return
         if self._follower is not None:
             self._follower.learn(result.forward_time)
-        if not result.num_drafted and plan.step % _LEARN_EVERY:  # there are many of these
-            return
         self._drafter.learn(num_rows, num_rows + sum(values(result.num_drafted)), result.forward_time)
 
     def _follow(self, drafter: Drafter, plan: StepPlan) -> None:
@@ -102,30 +98,29 @@ class Drafting:
                 self._entered.add(new.slot)
                 drafter.enter(new.slot, new)
 
-    def _guessed(self, drafter: Drafter, plan: StepPlan, rooms: Ints) -> list[Ints]:
-        """Guess drafts for every row; most get none."""
-        looking = numpy.flatnonzero(rooms).tolist()
-        slots = values(plan.slots)
-        histories = self._histories.read([slots[row] for row in looking])
-        looks = [Look(slots[row], history, int(rooms[row])) for row, history in zip(looking, histories)]
-        found: list[Ints] = list(repeat(numpy.empty(0, numpy.int32), len(slots)))
-        for row, drafts in zip(looking, drafter.drafts(looks, len(slots))):
-            found[row] = numpy.array(drafts, numpy.int32)
-        return found
+    def _guessed(self, drafter: Drafter, plan: StepPlan) -> dict[int, Ints]:
+        """Guess drafts for the rows that are looked at in this step; most get none."""
+        slots, rooms = values(plan.slots), values(plan.rooms)
+        rows = [row for row, room in enumerate(rooms) if room and drafter.is_due(slots[row])]
+        if not rows:
+            return {}
+        histories = self._histories.read([slots[row] for row in rows])
+        looks = [Look(slots[row], history, rooms[row]) for row, history in zip(rows, histories)]
+        found = zip(rows, drafter.drafts(looks, len(slots)))
+        return {row: numpy.array(drafts, numpy.int32) for row, drafts in found if drafts}
 
-    def _shared(self, rooms: Ints, found: list[Ints]) -> list[Ints]:
+    def _shared(self, rooms: Ints, found: dict[int, Ints]) -> dict[int, Ints]:
         """Share rank 0's drafts with every rank."""
-        if self._ranks.size == 1:
-            return found
         packed = numpy.full((len(rooms), int(rooms.max())), -1, numpy.int64)
-        for row, tokens in enumerate(found):
+        for row, tokens in found.items():
             packed[row, : len(tokens)] = tokens
         on_device = self._table.device.put(packed)
         self._ranks.broadcast(on_device)
         packed = self._table.device.host_copy(on_device)()
-        return [row[row >= 0].astype(numpy.int32) for row in packed]
+        return {row: tokens[tokens >= 0].astype(numpy.int32) for row, tokens in enumerate(packed) if tokens[0] >= 0}
 
-    def _send_masked(self, plan: StepPlan, found: list[Ints]) -> None:
+    def _send_masked(self, plan: StepPlan, found: dict[int, Ints]) -> None:
         rows = [row for row in values(plan.masked) if plan.has_room(row)]
         if rows:
-            self._send(Drafts(plan.step, rows, [found[row].tobytes() for row in rows]))
+            drafts = (found[row].tobytes() if row in found else b"" for row in rows)
+            self._send(Drafts(plan.step, rows, list(drafts)))

@@ -18,7 +18,7 @@ from .matches import LONGEST, VOTERS, WALK, longest, vote
 from .proposer import NOTHING, Guess, Look
 
 _LEAD = 16  # tokens before an answer that are kept with it, so that its beginning is found as well
-_SURE = 3  # matches of the greatest length in the own text, at which others' answers aren't searched
+_SURE = 16  # tokens that match in the own text, at which others' answers aren't searched
 # Tokens that a step waits for while texts are read. All looks share them evenly, but each reads what a step may add.
 _READ_AT_MOST, _SHARE_AT_LEAST = 4_096, 32
 _TEXT_AT_MOST = 32_768  # tokens at the end of a history that are read
@@ -93,7 +93,7 @@ class Suffix:
 
 
 def _is_sure(found: list[_Voter]) -> bool:
-    return len(found) >= _SURE and found[_SURE - 1][0] == LONGEST
+    return bool(found) and found[0][0] >= _SURE
 
 
 def _last(tokens: numpy.ndarray) -> "array[int]":

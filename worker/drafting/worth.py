@@ -21,6 +21,9 @@ _PRIOR = 6.0  # counts that a proposer's own word is worth
 _BELIEF = 0.8
 _OWN_PRIOR = 10.0  # counts that the word of all sequences about one of them is worth
 _OWN_DECAY = 0.95
+# How likely a token is whose latest drafts were wrong, for each of them, as a share of what it would be. A copy leaves
+# what it copies at the same few tokens again and again: an end of a line, say, where the answer has a quotation mark.
+_IN_VAIN = 0.6
 _LIKELIEST = 0.995
 _GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
 _TRIES = 8
@@ -55,6 +58,7 @@ class Record:
         self.right = self.hoped = 0.0
         self.length = 0  # of the history when the latest guess was made
         self.guess = NOTHING
+        self.in_vain: dict[int, float] = {}  # by token whose latest draft was wrong, a factor of its likelihood
 
     def factor(self) -> float:
         return (self.right + _OWN_PRIOR) / (self.hoped + _OWN_PRIOR)
@@ -67,6 +71,7 @@ class Record:
         num_seen = min(len(came), len(drafts))
         num_right = next((index for index in range(num_seen) if came[index] != drafts[index]), num_seen)
         bins = [int(likelihood * _BINS) for likelihood in likelihoods[: num_right + 1][:num_seen]]
+        self._note_in_vain(drafts, num_right, num_seen)
         decay = _OWN_DECAY ** len(bins)
         self.right = self.right * decay + num_right
         self.hoped = self.hoped * decay + sum(calibration.found[index] for index in bins)
@@ -76,6 +81,14 @@ class Record:
         for index, count in counts.items():
             calibration.count(index, count, count)
         return num_right
+
+    def _note_in_vain(self, drafts: list[int], num_right: int, num_seen: int) -> None:
+        if self.in_vain:
+            for token in drafts[:num_right]:
+                self.in_vain.pop(token, None)
+        if num_right < num_seen:
+            wrong = drafts[num_right]
+            self.in_vain[wrong] = _IN_VAIN * self.in_vain.get(wrong, 1.0)
 
 
 class Candidate(NamedTuple):
@@ -112,9 +125,11 @@ class Worth:
         calibration = self._calibrations.setdefault(name, Calibration())
         record = self._records.setdefault(look.slot, {}).setdefault(name, Record())
         record.length, record.guess = len(look.tokens), guess
-        found, factor, chance, chances = calibration.found, record.factor(), 1.0, []
-        for likelihood in guess.likelihoods:
+        found, in_vain, factor, chance, chances = calibration.found, record.in_vain, record.factor(), 1.0, []
+        for token, likelihood in zip(guess.tokens, guess.likelihoods):
             own = found[int(likelihood * _BINS)] * factor
+            if token in in_vain:
+                own *= in_vain[token]
             chance *= own if own < _LIKELIEST else _LIKELIEST
             if chance < _HOPELESS:
                 break
