@@ -19,7 +19,8 @@ def answerer(name: str) -> Callable[[list[dict[str, Any]]], list[str]]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(name, padding_side="left")
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    # Any token will do, since it is masked.
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16).eval()
 
     def answers(bodies: list[dict[str, Any]]) -> list[str]:
