@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .protocol.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
     from .protocol.parameters.beams import BeamSearchParams
     from .protocol.parameters.guided import GuidedDecodingParams
+    from .protocol.parameters.pooling import PoolingParams
     from .protocol.parameters.sampling import SamplingParams
+    from .protocol.pooling.outputs import PoolingRequestOutput
 
 _HOMES = {
     "frontend.async_llm": ("AsyncLLM",),
@@ -50,7 +52,9 @@ _HOMES = {
     ),
     "protocol.parameters.guided": ("GuidedDecodingParams",),
     "protocol.outputs": ("CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput"),
+    "protocol.parameters.pooling": ("PoolingParams",),
     "protocol.parameters.sampling": ("SamplingParams",),
+    "protocol.pooling.outputs": ("PoolingRequestOutput",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -71,6 +75,8 @@ __all__ = [
     "ModelNotFoundError",
     "OutOfMemoryError",
     "PenstockError",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "RequestError",
     "RequestMetrics",
     "RequestOutput",

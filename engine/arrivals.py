@@ -15,6 +15,7 @@ from .admission.queue import WaitingQueue
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
+from .decoding.pooled import PooledDecoding
 from .decoding.replay import replay
 from .decoding.strategy import PlainDecoding, refused
 from .grammar.constraint import Busy
@@ -36,6 +37,7 @@ class Arrivals:
         guided: GuidedDecoding,
         calls: CallDecoding,
         beams: BeamDecoding,
+        pooled: PooledDecoding,
     ) -> None:
         """`sequences` are all that have not ended, by id; those that arrive are added."""
         self._limits = limits
@@ -47,6 +49,7 @@ class Arrivals:
         self._guided = guided
         self._calls = calls
         self._beams = beams
+        self._pooled = pooled
         self._number = 0  # of the newest arrival
 
     def add(self, prompt: Prompt) -> None:
@@ -115,6 +118,11 @@ class Arrivals:
         for sample in range(prompt.params.n):
             self._number += 1
             sequence = Sequence(request, sample, self._number, is_long)
-            sequence.free_decoding = self._calls if prompt.calls else self._plain
+            sequence.free_decoding = self._free_decoding(prompt)
             sequence.decoding = sequence.free_decoding if is_free else self._guided
             yield sequence
+
+    def _free_decoding(self, prompt: Prompt) -> PlainDecoding:
+        if prompt.pooled is not None:
+            return self._pooled
+        return self._calls if prompt.calls else self._plain

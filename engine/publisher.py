@@ -8,6 +8,7 @@ from array import array
 from itertools import chain
 
 from ..protocol.messages import Logprobs, SequenceEnded, SequenceOpened, SequenceResumed, StepResult, Tokens
+from ..protocol.pooling.form import Vectors
 from ..protocol.wire import column, values, wide_column
 from .request import Sequence
 from .step import ScheduledStep
@@ -23,6 +24,7 @@ class Publisher:
         self._resumed: list[SequenceResumed] = []
         self._ended: list[tuple[Sequence, SequenceEnded]] = []
         self._logprobs: list[Logprobs] = []
+        self.vectors: list[Vectors] = []  # of pooled prompts, by sequence id
         self._drafting: list[Sequence] = []  # with drafts in this step, and stop strings
         self._several: dict[int, array[int]] = {}  # tokens of the sequences that get more than one
         self._drawn: dict[int, list[Logprobs]] = {}  # of rows that draw several tokens, until these are taken
@@ -96,8 +98,10 @@ class Publisher:
             [ended for _, ended in self._ended],
             self._logprobs,
             _counts_of(self._drafting) if self._drafting else b"",
+            self.vectors,
         )
         self._opened, self._resumed, self._ended, self._logprobs, self._drafting = [], [], [], [], []
+        self.vectors = []
         return message
 
     def take_ends(self) -> Tokens:

@@ -62,6 +62,8 @@ class Request:
         if params.max_length is not None:
             longest.append(params.max_length)
         self.max_total = min(longest)  # tokens, including the prompt's
+        if prompt.pooled is not None:  # the token after its prompt never comes
+            self.max_total = self.num_prompt + 1
         self.min_total = max(self.num_prompt + params.min_tokens, params.min_length)
         early_stop = params.early_stop
         self.cycle_window = early_stop.cycle_window if early_stop is not None else None
@@ -214,6 +216,12 @@ class Sequence:
     def num_left(self) -> int:
         """Given tokens that are not computed yet."""
         return self.num_given - self.num_computed
+
+    @property
+    def computes_every_row(self) -> bool:
+        """Whether no row of its prompt may come from a cache: only computing one gives what is wanted of it."""
+        pooled = self.request.prompt.pooled
+        return self.wants_prompt_logprobs or (pooled is not None and pooled.reads_all)
 
     @property
     def waits_for_host(self) -> bool:

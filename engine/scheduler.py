@@ -24,6 +24,7 @@ from .decoding.beam_decoding import BeamDecoding
 from .decoding.call_decoding import CallDecoding
 from .decoding.guided_decoding import GuidedDecoding
 from .decoding.participant import Participant
+from .decoding.pooled import PooledDecoding
 from .decoding.speculation import Speculation
 from .decoding.strategy import PlainDecoding, repetitive
 from .grammar.constraints import Constraints
@@ -94,10 +95,11 @@ class Scheduler:
                 self.preemption,
             )
         self.calls = CallDecoding(*plain, self.guided, self.counters)
+        self.pooled = PooledDecoding(*plain)
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self.arrivals = Arrivals(
             limits, self.adapters, self.cache, self.sequences, self.waiting,
-            plain=self.plain, guided=self.guided, calls=self.calls, beams=self.beams,
+            plain=self.plain, guided=self.guided, calls=self.calls, beams=self.beams, pooled=self.pooled,
         )  # fmt: skip
 
     # --- requests come and go ---------------------------------------------------------------------------------------
@@ -269,6 +271,8 @@ class Scheduler:
             self._fail(step, failed)
         for entry in result.candidates:
             self.beams.take_in(step.rows[entry.row], entry, result.forward_time)
+        for vectors in result.vectors:
+            self.pooled.take_in(step.rows[vectors.owner], vectors)
         for sequence in repetitive(step, result):
             sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)

@@ -233,4 +233,5 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
         positions=prompt.positions,
         store=sequence.request.store,
         expected=prompt.expected[sequence.sample] if sequence.sample < len(prompt.expected) else b"",
+        pooled=prompt.pooled,
     )

@@ -26,6 +26,7 @@ from ..protocol.stats import Stats
 from .call_arguments import HelpfulNames, named_arguments
 from .console.progress import Failures
 from .console.shown_model import shown_model
+from .pooling.calls import AsyncPoolingCalls
 from .requests.prompts import Messages, Params, as_batch, may_have_media
 from .requests.request import Notify, Request
 from .session import open_model
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @explain_options
-class AsyncLLM(HelpfulNames):
+class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from ..protocol.fields.suggestion import nearest, suggestion
 from ..protocol.options.options import EngineOptions
 from ..protocol.parameters.beams import BeamSearchParams
+from ..protocol.parameters.pooling import PoolingParams
 from ..protocol.parameters.sampling import SamplingParams
 
 Arguments = ParamSpec("Arguments")
@@ -34,11 +35,12 @@ def named_arguments(
     return called
 
 
-_NO_POOLING = "models that embed, classify or score aren't served yet, only those that generate"
+_NO_SCORES = "two texts are compared by the vectors of embed, or classified together"
 _INSIDE = "the engine is a process of its own; the options and stats() are what there is of it"
 # Attributes of other engines' classes, and what to use instead.
 _ELSEWHERE = {
-    **dict.fromkeys(("encode", "embed", "classify", "score", "reward", "rerank", "pooling", "decide"), _NO_POOLING),
+    **dict.fromkeys(("score", "rerank"), _NO_SCORES),
+    **dict.fromkeys(("reward", "pooling"), "encode gives the model's numbers"),
     **dict.fromkeys(("llm_engine", "engine", "collective_rpc", "apply_model", "model_executor"), _INSIDE),
     **dict.fromkeys(("start_profile", "stop_profile"), "the option trace writes a timeline"),
     **dict.fromkeys(("sleep", "wake_up"), "close() gives the memory back; make a new one when it is needed"),
@@ -83,7 +85,9 @@ def _refusal(owner: str, call: str, names: list[str], name: str) -> str:
     return refusal + suggestion(name, names)
 
 
-def _params_of(names: list[str]) -> type[SamplingParams] | type[BeamSearchParams] | None:
+def _params_of(names: list[str]) -> type[SamplingParams] | type[BeamSearchParams] | type[PoolingParams] | None:
     if "sampling_params" in names:
         return SamplingParams
+    if "pooling_params" in names:
+        return PoolingParams
     return BeamSearchParams if "params" in names else None

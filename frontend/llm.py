@@ -26,6 +26,7 @@ from ..protocol.stats import Stats
 from .call_arguments import HelpfulNames, named_arguments
 from .console.progress import Failures, Progress
 from .console.shown_model import shown_model
+from .pooling.calls import PoolingCalls
 from .requests.prompts import Messages, Params, as_batch
 from .requests.request import Request
 from .session import open_model
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @explain_options
-class LLM(HelpfulNames):
+class LLM(HelpfulNames, PoolingCalls):
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
 
     _says_failures = True  # once per call; False for callers who report failures themselves

@@ -33,6 +33,7 @@ from .messages import Said
 from .options.config import EngineConfig
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
 from .parameters.beams import BeamSearchParams
+from .parameters.pooling import PoolingParams
 from .parameters.sampling import SamplingParams
 from .processes.runtime_directory import VARIABLE, runtime_base
 from .stats import Stats
@@ -135,6 +136,7 @@ class Ask(Message):
     requests: list[WireRequest]
     params: list[SamplingParams]
     beams: BeamSearchParams | None = None  # for all the requests
+    pooling: PoolingParams | None = None  # likewise
 
 
 class PackedAsk(Message, tag="Ask"):
@@ -143,6 +145,7 @@ class PackedAsk(Message, tag="Ask"):
     requests: msgspec.Raw
     params: msgspec.Raw
     beams: msgspec.Raw = msgspec.Raw(b"\xc0")
+    pooling: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
 class Drop(Message):
@@ -262,6 +265,8 @@ class OutputDelta(Part):
     prompt_logprobs: list[LogprobsByToken | None] | None = None
     notice: str | None = None
     receipt: str | None = None
+    vectors: bytes = b""  # float32: the numbers that it asked for
+    shape: list[int] = []  # of these
 
 
 class OutputDeltas(Message):

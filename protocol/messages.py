@@ -15,6 +15,7 @@ from .memory_plan import MemoryPlan
 from .parameters.beams import BeamSearchParams
 from .parameters.guided import CallGuide, Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
+from .pooling.form import Pooled, Vectors
 from .stats import StartProgress, Stats, StatsQuery
 from .wire import Message, Part, values
 
@@ -123,6 +124,7 @@ class Prompt(Part):
     expected: list[bytes] = []  # int32, of each sample: what an earlier run answered here. A guess, for drafts alone.
     delta_tokens: int = 0  # if it isn't streamed, a delta each time that a sample has said so many more; 0: none
     reports_start: bool = False  # the front end hears when the first of its tokens is computed
+    pooled: Pooled | None = None  # vectors instead of tokens
 
 
 class Generate(Message):
@@ -170,6 +172,7 @@ class NewSlot(Part):
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
     positions: bytes = b""  # of its prompt, likewise int32 [3, num_prompt]; later tokens continue from the largest
+    pooled: Pooled | None = None  # it samples nothing; its prompt's end gives vectors
 
 
 class ForcedTokens(Part):
@@ -294,6 +297,7 @@ class StepResult(Message):
     # else 0.
     certainty: bytes = b""
     num_drafted: bytes = b""  # per row, how many drafts it had; empty: none had any
+    vectors: list[Vectors] = []  # of rows whose prompt ends and is pooled
 
 
 # --- a request on its way out ---------------------------------------------------------------------------------------
@@ -355,6 +359,7 @@ class Tokens(Message):
     ended: list[SequenceEnded] = []
     logprobs: list[Logprobs] = []
     drafts: bytes = b""  # int64: triples of a sequence with stop strings, its drafts and its accepted drafts so far
+    vectors: list[Vectors] = []  # of sequences that end
 
 
 class Timing(Part):
@@ -382,6 +387,7 @@ class Delta(Part):
     timing: Timing | None = None  # with the last delta
     logprobs: list[Logprobs] = []
     score: Score | None = None  # likewise, of a beam
+    vectors: Vectors | None = None  # likewise, of a pooled prompt
 
 
 class Deltas(Message):

@@ -22,6 +22,7 @@ from .kv.model_memory import ModelMemory
 from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
 from .plan_error import PlanError, require
+from .pooling.pooling import Pooling
 from .ranks.parallel import Parallel
 from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
 from .sampler import sample as plain_sample
@@ -77,6 +78,7 @@ class Runner:
         self.media = media  # for a model with vision
         self.disk: WorkerDisk | None = None  # that keeps blocks between runs
         self.drafting: Drafting | None = None  # if rows may have drafts
+        self.pooling: Pooling | None = None  # if the model gives vectors
         self._batch = batch
         self._layered = LayeredChunk(table, forward_pass, self._batch_of)
         self._sampled = sample or partial(plain_sample, sampling)
@@ -132,6 +134,8 @@ class Runner:
         rows = self.table.apply(plan, drafts)
         if plan.masked:
             check_masked(plan, rows)
+        if self.pooling is not None:
+            self.pooling.enter(plan)
         self._copy_blocks(plan)
         self._encode(plan)
         for layers in plan.layered:
@@ -149,6 +153,8 @@ class Runner:
         batch = self._batch_of(rows, plan.media)
         hidden = self._forward(plan, rows, batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
+        if self.pooling is not None:
+            outcome.vectors = self.pooling.vectors(rows, batch, hidden)
         if rows.wants_logits.any() or rows.num_drafts.any():
             self._choose(plan, outcome, await_mask, hidden, batch)
 

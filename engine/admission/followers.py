@@ -20,7 +20,7 @@ class Followers:
     def follow(self, sequence: Sequence, match: Match, leaders: list[Sequence]) -> bool:
         """Let the sequence wait for one of these, whose prompts aren't computed yet, if it is about to compute the
         next block of its prefix; False if none is."""
-        if sequence.wants_prompt_logprobs or sequence.start_time is not None:
+        if sequence.computes_every_row or sequence.start_time is not None:
             return False
         for leader in leaders:
             if leader.order[1] < sequence.order[1] and leader.is_running:

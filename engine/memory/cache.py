@@ -111,8 +111,7 @@ class Cache:
         """Find its longest computed prefix; takes no reference yet."""
         self._stretch(sequence)
         sequence.claim_ahead(min([self.capacity, *self.stretches[sequence.stretch : sequence.stretch + 1]]))
-        # Only computing a prompt gives its log-probabilities.
-        most = 0 if sequence.wants_prompt_logprobs else (sequence.num_known - 1) // self.block_size
+        most = 0 if sequence.computes_every_row else (sequence.num_known - 1) // self.block_size
         found, longest = self._agreed(sequence, self._attention, [], most)
         found, length = self._agreed(sequence, self._states, found, longest)
         is_coming = any(group.is_coming(sequence, length, longest) for group in self._states)

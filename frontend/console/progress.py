@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ...protocol.outputs import RequestOutput
+from ...protocol.pooling.outputs import PoolingRequestOutput
 from ...protocol.stats import StartProgress
 from ...records import dataclass
 from . import logs
@@ -55,11 +56,11 @@ class Progress:
         self.start = self._due = time.monotonic()
         self.tokens_in = self.tokens_cached = self.tokens_out = self.num_failed = 0
 
-    def add(self, output: RequestOutput) -> None:
+    def add(self, output: RequestOutput | PoolingRequestOutput[Any]) -> None:
         self.tokens_in += len(output.prompt_token_ids)
         self.tokens_cached += output.num_cached_tokens
         self.num_failed += output.error_code != 200
-        self.tokens_out += sum(len(answer.token_ids) for answer in output.outputs)
+        self.tokens_out += 0 if output.metrics is None else output.metrics.num_output_tokens
         if (now := time.monotonic()) >= self._due:
             self._due = now + _STEP_SECONDS
             self.bar.set_postfix_str(self._rates(), refresh=False)
@@ -89,7 +90,7 @@ class Failures:
     failed: int = 0
     reason: str = ""
 
-    def add(self, output: RequestOutput) -> None:
+    def add(self, output: RequestOutput | PoolingRequestOutput[Any]) -> None:
         """Count an output whose `error_code` isn't 200."""
         if output.error_code != _ABORTED:
             self.failed += 1

@@ -24,6 +24,7 @@ from .hub.cache import cache_root
 from .hub.gguf import gguf_snapshot
 from .hub.snapshot import FileKinds, NotOnHub, UnknownToHub, require_listed, snapshot
 from .model_names import BUNDLED, GgufName, HubName, gguf_name, hub_name, is_stored_name, nearest_model
+from .pooled_model import PooledModel
 from .stores.stored_models import stored_model, stored_under
 
 Found = TypeVar("Found")
@@ -38,6 +39,7 @@ class ModelFiles:
     tokenizer_folder: Path  # tokenizer.json
     draft_folder: Path | None = None  # of the model that drafts for it
     draft_tokenizer_folder: Path | None = None
+    pooled: PooledModel | None = None  # if it gives numbers instead of text
 
 
 def find_model(

@@ -25,13 +25,14 @@ from ..structured import CallGuides
 from ..text.template_input import too_long
 from .continuation import go_on
 from .pending_request import PendingRequest
-from .prompts import NO_SIGHT, Params, ParsedPrompt, packed_prompt, parse_prompts
+from .prompts import NO_NUMBERS, NO_SIGHT, NO_TEXT, Params, ParsedPrompt, packed_prompt, parse_prompts
 from .receipt import Receipt, ReceiptDoor
 from .request import EarlierAnswers, Notify, counted_seed
 from .settled_params import Known, ParamsSettler, SettledParams, most_characters
 from .tool_schemas import argument_schemas, arguments_schema, described_functions
 
 if TYPE_CHECKING:
+    from ..pooling.door import PoolingDoor
     from ..text.tokenizer import Tokenizer
 
 # The end of a prompt, in which a template may have begun the thought.
@@ -75,6 +76,7 @@ class Door:
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
         self.media: MediaDoor | None = None  # for a vision model
+        self.pooling: PoolingDoor | None = None  # for a model that gives numbers
         self.receipts: ReceiptDoor | None = None
         self.replay: EarlierAnswers | None = None  # of a run that is replayed
 
@@ -107,6 +109,8 @@ class Door:
         if self.replay is not None:
             self.replay.prepare(prompts)
         placed = prompts if self.media is None else self.media.placed(prompts)
+        if self.pooling is not None:
+            placed = [self.pooling.worded(prompt) for prompt in placed]
         token_ids = self._token_ids(placed)
         known: Known = {}
         admitted = [
@@ -171,7 +175,10 @@ class Door:
             refusal = self._complete(prompt, parsed, functions)
         readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
         decode_token = self.tokenizer.decode_token
-        pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
+        if parsed.pooled is not None and self.pooling is not None:
+            pending: PendingRequest = self.pooling.request(prompt, parsed.text, parsed.pooled, notify)
+        else:
+            pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:
             pending.refuse(400, str(refusal))
             pending.refusal = refusal
@@ -191,6 +198,8 @@ class Door:
                 raise LimitError(too_long(len(parsed.text), self.most_characters))
             if isinstance(ids, RequestError):
                 raise ids
+            if self.pooling is not None or parsed.pooled is not None:
+                return self._checked_pooled(parsed, ids, settled.params)
             packed = packed_prompt(ids, self.plan)
             if parsed.receipt is not None:
                 self._check_receipt(parsed.receipt, parsed, ids)
@@ -202,6 +211,11 @@ class Door:
             return _Checked(packed, self._params.fitted(settled.params, len(ids)), settled.grammar, None)
         except RequestError as error:  # its frames would hold the prompt's media
             return _Checked(b"", parsed.params, None, error.with_traceback(None))
+
+    def _checked_pooled(self, parsed: ParsedPrompt, ids: Sequence[int], params: SamplingParams) -> _Checked:
+        if self.pooling is None or parsed.pooled is None:
+            raise RequestError(NO_NUMBERS if self.pooling is None else NO_TEXT)
+        return _Checked(packed_prompt(self.pooling.fitting(ids, parsed.pooled), self.plan, 0), params, None, None)
 
     def _check_receipt(self, receipt: Receipt, parsed: ParsedPrompt, ids: Sequence[int]) -> None:
         if self.receipts is None:

@@ -272,7 +272,8 @@ def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
 def _packed_bytes(delta: Delta) -> int:
     """Bytes of a delta with its log-probabilities packed."""
     columns = sum(len(part.token_ids) + len(part.logprobs) + len(part.ranks) + _PART_BYTES for part in delta.logprobs)
-    return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns
+    vectors = 0 if delta.vectors is None else len(delta.vectors.values)
+    return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns + vectors
 
 
 def _add_logprobs(output: RequestOutput, part: Logprobs, decode_token: DecodeToken) -> None:

@@ -19,6 +19,7 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Said
 from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.wire import column
 from ..media.sources.encoded_media import EncodedMedium
@@ -33,11 +34,16 @@ if TYPE_CHECKING:
 Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
 
 Messages = Sequence[Mapping[str, Any]]
-Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
+Params = SamplingParams | BeamSearchParams | PoolingParams | Iterable[SamplingParams] | None
 
 # Hardly any text has as many on average: a longer one has more tokens than are counted for it.
 CHARACTERS_PER_TOKEN = 16
 _MISSING: Any = object()
+NO_TEXT = (
+    "This model gives numbers and writes no text: use embed, classify or score (over HTTP /v1/embeddings and its "
+    "neighbours)."
+)
+NO_NUMBERS = "This model writes text and gives no vectors: open it with runner='pooling', or use a model for that."
 NO_SIGHT = "This model sees no pictures and no videos: a prompt for it is text."
 
 
@@ -72,6 +78,7 @@ class ParsedPrompt:
     is_chat: bool = False  # rendered by a template, so no special tokens are added
     tools: Sequence[Any] = ()
     beams: BeamSearchParams | None = None
+    pooled: PoolingParams | None = None  # vectors instead of an answer
     conversation: Conversation | None = None  # instead of text
     messages: Messages = ()  # that its text was rendered from
     media: Media = ()
@@ -97,6 +104,9 @@ def parse_prompts(prompts: Iterable[Any], params: Params, defaults: SamplingPara
     if isinstance(params, BeamSearchParams):
         sampling = params.as_sampling()
         return (replace(parse_checked(prompt, sampling), beams=params) for prompt in prompts)
+    if isinstance(params, PoolingParams):
+        sampling = params.as_sampling()
+        return (replace(parse_checked(prompt, sampling), pooled=params) for prompt in prompts)
     if isinstance(params, SamplingParams) or params is None:
         every = _checked(params or defaults)
         return (parse_checked(prompt, every) for prompt in prompts)
@@ -287,21 +297,21 @@ def is_several(prompt: Any) -> bool:
         return False
 
 
-def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
+def packed_prompt(ids: Sequence[int], plan: MemoryPlan, num_outputs: int = 1) -> bytes:
     """Pack a prompt; raises `RequestError` if it is invalid for this model. For a very long one only the length is
-    checked."""
+    checked. It leaves room for so many tokens of output."""
     try:
-        return _packed_prompt(ids, plan)
+        return _packed_prompt(ids, plan, num_outputs)
     except RequestError:
         raise
     except Exception:  # of a value whose own methods fail; Decimal has numbers of its own that compare with none
         raise RequestError("Prompt token ids must be whole numbers.") from None
 
 
-def _packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
+def _packed_prompt(ids: Sequence[int], plan: MemoryPlan, num_outputs: int) -> bytes:
     if not len(ids):
         raise RequestError("The prompt is empty: it has no tokens.")
-    if len(ids) >= plan.max_model_len:
+    if len(ids) + num_outputs > plan.max_model_len:
         raise LimitError(
             f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it and at least "
             "one output token. Shorten it or raise max_model_len."

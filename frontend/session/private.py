@@ -6,9 +6,12 @@ The daemon opens its models this way, too. For its clients it renders templates 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.fields.rules import FLAG
@@ -26,6 +29,7 @@ from ..models.facts import ModelFacts, facts_of
 from ..models.file_stamps import FileStamps
 from ..models.generation_config import default_params
 from ..models.model_files import find_model
+from ..models.pooled_model import PooledModel, find_pooled_model
 from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation, check_template_options
 from ..requests.door import Door
@@ -72,6 +76,9 @@ class PrivateSession(Session[PendingRequest]):
         logs.say_places_once(quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet)
         self.files = with_draft_model(self.files, self.config)
+        if (pooled := find_pooled_model(self.files.folder, self.config.runner)) is not None:
+            self.files = replace(self.files, pooled=pooled)
+            self.config = msgspec.structs.replace(self.config, runner="pooling")
         self.default_params = default_params(self.files.folder)
         for notice in Sight.check(self.files.folder, self.config):
             logs.say(notice, quiet=self.is_quiet)
@@ -85,6 +92,10 @@ class PrivateSession(Session[PendingRequest]):
     @property
     def tree_config(self) -> EngineConfig:
         return self.config
+
+    @property
+    def pooled(self) -> PooledModel | None:
+        return self.files.pooled
 
     @property
     def model_folders(self) -> tuple[Path, Path]:
@@ -130,6 +141,10 @@ class PrivateSession(Session[PendingRequest]):
             find_facts = partial(facts_of, plan, self.config, *self.model_folders)
             facts = ModelFacts(find_facts, self.adapters.loaded.get)
             self.door.receipts = ReceiptDoor(facts, self.config, plan)
+            if self.files.pooled is not None:
+                from ..pooling.door import PoolingDoor  # few models need it
+
+                self.door.pooling = PoolingDoor(self.files.pooled, plan)
             self._let_media_in(plan.media)
             self._take_up_replay()
             logs.say(start_words(self.config, plan, logs.columns(), is_verbose=logs.is_verbose()), quiet=self.is_quiet)

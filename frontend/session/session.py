@@ -19,6 +19,7 @@ from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from ..media.sources.parts import check_media_parts
+from ..models.pooled_model import PooledModel, find_pooled_model
 from ..requests.prompts import (
     Conversation,
     Messages,
@@ -65,6 +66,11 @@ class Session(ABC, Generic[RequestT]):
     @abstractmethod
     def model_folders(self) -> tuple[Path, Path]:
         """The folders of the model and of its tokenizer."""
+
+    @property
+    def pooled(self) -> PooledModel | None:
+        """What the model gives instead of text; None if it writes text."""
+        return find_pooled_model(self.model_folders[0], self.tree_config.runner)
 
     @abstractmethod
     def wait_until_ready(self) -> None: ...

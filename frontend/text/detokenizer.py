@@ -31,6 +31,7 @@ from ...protocol.messages import (
     Tokens,
 )
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.pooling.form import Vectors
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.faults import passing
 from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
@@ -65,6 +66,9 @@ class Detokenizer:
                 sequence.preemptions += resumed.preemptions
         if message.drafts:
             self._note_drafts(message)
+        for vectors in message.vectors:
+            if (sequence := self._sequences.get(vectors.owner)) is not None:
+                sequence.vectors = vectors
         watched = self._append(message)
         ended = {end.sequence_id: end for end in message.ended}
         deltas: list[Delta] = []
@@ -128,7 +132,7 @@ class _Sequence:
     __slots__ = (
         "_ahead", "_decoder", "_held", "_num_decoded", "_opened", "_stops", "_text", "_words", "first_token_time",
         "forward_time", "is_watched", "logprobs", "next_delta", "num_accepted_tokens", "num_draft_tokens",
-        "preemptions", "token_ids",
+        "preemptions", "token_ids", "vectors",
     )  # fmt: skip
 
     def __init__(self, opened: SequenceOpened, decoding: Decoding) -> None:
@@ -153,6 +157,7 @@ class _Sequence:
         self.preemptions = 0
         self.num_draft_tokens = self.num_accepted_tokens = 0
         self.first_token_time: float | None = None
+        self.vectors: Vectors | None = None  # of a pooled prompt, with its end
         if (said := opened.said) is not None:  # as if it had just come
             self.token_ids.frombytes(said.token_ids)
             self.logprobs += said.logprobs
@@ -236,7 +241,7 @@ class _Sequence:
         opened = self._opened
         delta = Delta(
             opened.sequence_id, self._text, self.token_ids.tobytes(), opened.num_cached,
-            finish_reason, stop_reason, error_code, error_msg, timing, self.logprobs, score,
+            finish_reason, stop_reason, error_code, error_msg, timing, self.logprobs, score, self.vectors,
         )  # fmt: skip
         if finish_reason is None:
             self.token_ids, self.logprobs, self._text, self._num_decoded = array("i"), [], "", 0

@@ -40,6 +40,7 @@ from .option_rules import (
     PROCESSORS,
     QUANTIZATION,
     ROPE,
+    RUNNER,
     SECONDS,
     SIZE,
     SPECULATION,
@@ -89,6 +90,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     speculative_config: Annotated[
         Speculation | None, described("how to draft tokens; None: where it pays, False: never", SPECULATION)
     ] = None
+    runner: Annotated[str, described("auto (as the model's files say), generate or pooling", RUNNER)] = "auto"
     deterministic: Annotated[
         bool | Literal["portable"] | None,
         described("make answers independent of the rest of the batch; portable: and of the CPU", DETERMINISM),
@@ -208,6 +210,8 @@ def hindrance_of_drafts(config: EngineConfig) -> str | None:
         return "speculative_config=False turns drafts off"
     if config.record is not None:
         return "record=… records plans, which fit only the drafts that were found then"
+    if config.runner == "pooling":
+        return "runner='pooling' gives numbers, and no token is drawn"
     if config.logits_processors:
         return "logits_processors would be called for drafts, which are not part of the answer"
     return None

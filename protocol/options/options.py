@@ -61,6 +61,7 @@ class EngineOptions(TypedDict, total=False):
     num_speculative_tokens: int | None
     ngram_prompt_lookup_min: int | None
     ngram_prompt_lookup_max: int | None
+    runner: Literal["auto", "generate", "pooling"]
     deterministic: bool | Literal["portable"] | None
     device: Literal["auto", "cpu", "cuda"]
     devices: int | Sequence[int] | None

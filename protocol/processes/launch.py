@@ -10,6 +10,7 @@ import msgspec
 
 from ..files.utf8 import names_in_utf8
 from ..options.config import EngineConfig
+from ..pooling.form import PoolingForm
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -23,6 +24,7 @@ class Launch(msgspec.Struct, frozen=True):
     # The page of heartbeats: a descriptor that every child inherits under this number. -1: there is no page.
     heartbeats: int = -1
     draft_folder: str = ""  # of the model that drafts, if there is one
+    pooling: PoolingForm | None = None  # if the model gives vectors instead of tokens
 
     @classmethod
     def read(cls, directory: Path) -> "Launch":

@@ -18,7 +18,8 @@ from penstock.protocol.wire import column, values
 from penstock.worker.device import HostDevice
 from penstock.worker.drafting.proposer import Look
 from penstock.worker.stand_in.contents import RowSpan, Segment, StateContents
-from penstock.worker.stand_in.runner import AwaitMask, IsAllowed, Slot, StandInWorker
+from penstock.worker.stand_in.made_up import IsAllowed
+from penstock.worker.stand_in.runner import AwaitMask, Slot, StandInWorker
 from penstock.worker.steps.state_tables import StateTables
 from penstock.worker.steps.step_rows import StepRows
 

@@ -34,8 +34,9 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.wire import column, values, wide_values
+from penstock.worker.stand_in.made_up import next_token
 from penstock.worker.stand_in.media import Row, content_of
-from penstock.worker.stand_in.runner import Slot, StandInWorker, next_token
+from penstock.worker.stand_in.runner import Slot, StandInWorker
 
 VOCABULARY = 512
 # The tokens that may follow those of an answer; None: any.

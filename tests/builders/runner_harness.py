@@ -76,7 +76,7 @@ def slotted_runner(
         model.forward_pass, memory, table, ranks, trace=trace, sampling=model.backend.sampling, fast_decode=fast,
         second_tiers=cells, media=model.kept_media(num_media_rows), batch=model.backend.batch, sample=model.sample,
     )  # fmt: skip
-    runner.model = model
+    runner.model, runner.pooling = model, model.pooler()
     return runner
 
 
@@ -112,6 +112,7 @@ class Answer:
     prompt_logprobs: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
     finish_reason: str | None = None
     error: str | None = None
+    vectors: bytes = b""
 
     def take(self, entry: Logprobs) -> None:
         (self.prompt_logprobs if entry.is_prompt else self.logprobs).extend(positions(entry))
@@ -214,6 +215,8 @@ class TinyEngine:
             self.answers[owner].tokens.extend(next(tokens) for _ in range(count))
         for entry in told.logprobs:
             self.answers[entry.owner].take(entry)
+        for vectors in told.vectors:
+            self.answers[vectors.owner].vectors = vectors.values
         for ended in told.ended:
             self.answers[ended.sequence_id].end(ended)
 

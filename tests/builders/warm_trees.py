@@ -221,7 +221,8 @@ class LentTrees:
             arrived: queue.SimpleQueue[PendingRequest] = queue.SimpleQueue()
             with tree.stream([5], SamplingParams(max_tokens=1), arrived.put) as stream:
                 while not stream.is_over:
-                    arrived.get(timeout=60)
+                    if stream.has_to_wait:  # a model that gives numbers refuses it at once
+                        arrived.get(timeout=60)
                     stream.poll()
 
     def is_busy(self) -> bool:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from penstock.protocol.messages import NewSlot, Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.protocol.wire import column, float_values, values
-from penstock.worker.stand_in.runner import VOCAB_SIZE, Slot, likely_tokens
+from penstock.worker.stand_in.made_up import likely_tokens
+from penstock.worker.stand_in.runner import VOCAB_SIZE, Slot
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 ENDS = [0, 37, 111, 256]

@@ -6,8 +6,10 @@ the reason. A public class or method without a row fails the walk, so whoever ad
 """
 
 import inspect
+import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -19,7 +21,16 @@ from builders.bundled_model import FOLDER
 from builders.warm_trees import LentTrees
 
 import penstock
-from penstock import LLM, AsyncLLM, BeamSearchParams, GuidedDecodingParams, SamplingParams, Tokenizer, allspark
+from penstock import (
+    LLM,
+    AsyncLLM,
+    BeamSearchParams,
+    GuidedDecodingParams,
+    PoolingParams,
+    SamplingParams,
+    Tokenizer,
+    allspark,
+)
 from penstock.frontend.allspark.configuration.generation_keys import generation_of
 from penstock.frontend.allspark.configuration.model_config import checked_config, engine_options
 from penstock.frontend.allspark.configuration.yaml_text import as_yaml
@@ -45,12 +56,12 @@ MADE_HERE = {
     "PenstockError", "RequestError", "CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput", "AsCacheMode",
     "AsEngineStat", "AsStatus", "GenerateRequestStatus", "GeneratedElements", "ModelState", "RequestHandle",
     "TargetDevice", "VocabType", "ResultQueue", "ModelLoader", "MultiMediaInfo", "RoPEScaleMethod", "Ernie4_5Tokenizer",
-    "ErnieBotTokenizer", "__version__",
+    "ErnieBotTokenizer", "PoolingRequestOutput", "__version__",
 }  # fmt: skip
 OWN = {
     "Tokenizer.apply_chat_template(sees)", "Tokenizer.template(has_tools)", "Tokenizer.is_special",
     "BeamSearchParams.num_candidates", "BeamSearchParams.as_sampling", "HuggingFaceModel.record_in",
-    "DashInferModel.record_in", "LLM.says_failures", "AsModelConfig(without_effect)",
+    "DashInferModel.record_in", "LLM.says_failures", "AsModelConfig(without_effect)", "PoolingParams.as_sampling",
 }  # fmt: skip
 # Why a value is taken as if it weren't there.
 IDLE = {
@@ -100,9 +111,10 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.usefixtures("trees")
-def test_every_argument_of_the_package_acts_or_is_said_to_be_idle_or_refused(said):
-    with LLM("pocket", quiet=True) as llm:
-        walk(penstock, rows_of_penstock(llm), said)
+def test_every_argument_of_the_package_acts_or_is_said_to_be_idle_or_refused(said, tmp_path):
+    embedder, classifier = named("Qwen3Model", tmp_path), named("Qwen3ForTokenClassification", tmp_path)
+    with LLM("pocket", quiet=True) as llm, embedder, classifier:
+        walk(penstock, rows_of_penstock(llm) | rows_of_pooling(embedder, classifier), said)
     own = {name for name, _ in methods(penstock, "LLM")} - {"LLM.generate_iter"}
     both = {name.replace("AsyncLLM", "LLM"): member for name, member in methods(penstock, "AsyncLLM")}
     assert own <= both.keys() | OWN, "an event loop has the same calls"
@@ -265,6 +277,38 @@ def rows_of_penstock(llm: LLM) -> Rows:
         "Tokenizer.token_to_id": (tokenizer.token_to_id, {"token": "a"}),
         "Tokenizer.template": (tokenizer.template, {}),
         "Tokenizer.apply_chat_template": (tokenizer.apply_chat_template, {"messages": CHAT}),
+    }
+
+
+def named(architecture: str, folder: Path) -> LLM:
+    """The bundled model, as if it had another head."""
+    model = folder / architecture
+    shutil.copytree(FOLDER, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"architectures": [architecture]}))
+    return LLM(model, quiet=True)
+
+
+def numbers(call: Call) -> Call:
+    """What its outputs have; a refused one is raised."""
+
+    def numbers_of(**given: Any) -> Any:
+        found = call(**given)
+        for output in [] if hasattr(found, "shape") else found:
+            if output.error_code != 200:
+                raise RequestError(output.error_msg)
+        return found if hasattr(found, "shape") else [repr(output.outputs) for output in found]
+
+    return numbers_of
+
+
+def rows_of_pooling(model: LLM, classifier: LLM) -> Rows:
+    asked = {"prompts": "a", "use_tqdm": False}
+    return {
+        "PoolingParams": (PoolingParams, {}),
+        "LLM.embed": (numbers(model.embed), asked),
+        "LLM.encode": (numbers(model.encode), asked),
+        "LLM.classify": (numbers(classifier.classify), asked),
     }
 
 

@@ -16,7 +16,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
 from ...records import dataclass
 from .families.family import Family, QKNorm, Windows
-from .families.table import FAMILIES
+from .families.table import FAMILIES, family_without_head
 from .keys.ernie_vl import media_tokens
 from .keys.family_keys import under_read_names
 from .keys.mechanisms import EXPERTS, NORMED_QUERIES, NORMS_WITH_MEAN, ROTATED_PAIRS
@@ -123,10 +123,17 @@ class ModelConfig:
         return tuple(None if mixer is None else mixer.state for mixer in self.mixers)
 
 
-def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
+def read_config(
+    model_folder: Path,
+    sees: bool = True,
+    rope_scaling: Mapping[str, Any] | None = None,
+    *,
+    is_pooled: bool = False,
+) -> ModelConfig:
     """Read the config of the model in `model_folder`; an error names what is missing or not supported.
 
-    The vision encoder is left out unless `sees`. `rope_scaling` overrides the model's own.
+    The vision encoder is left out unless `sees`. `rope_scaling` overrides the model's own. A model that is pooled may
+    have another head than a decoder's, or none.
     """
     origin, path = origin_of(model_folder), model_folder / CONFIG_FILE
     try:
@@ -151,7 +158,7 @@ def read_config(model_folder: Path, sees: bool = True, rope_scaling: Mapping[str
 def describe(config: dict[str, Any], origin: Origin, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
     """Describe a decoder by its config, as transformers writes it."""
     _require_flags(config, origin)
-    family = _family(config, origin)
+    family = _family(config, origin, is_pooled)
     if rope_scaling is not None:
         config = rescaled(config, family, rope_scaling)
     with values_of(str(origin)):
@@ -319,13 +326,14 @@ def _positive(config: dict[str, Any], key: str, origin: Origin, default: float) 
     return value
 
 
-def _family(config: dict[str, Any], origin: Origin) -> Family:
+def _family(config: dict[str, Any], origin: Origin, is_pooled: bool) -> Family:
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list):
         raise ConfigError(f"{origin}: architectures must be a list of names, and is {shown(architectures)}.")
     for architecture in filter(_is_text, architectures):
-        if architecture in FAMILIES:
-            return FAMILIES[architecture]
+        family = FAMILIES.get(architecture) or (family_without_head(architecture) if is_pooled else None)
+        if family is not None:
+            return family
     unsupported_as = partial(_unsupported_as, config, origin)
     raise ConfigError(f"{origin} {unknown_architecture(config, architectures, unsupported_as)}")
 

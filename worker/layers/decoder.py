@@ -160,7 +160,8 @@ def _layer_class(config: ModelConfig) -> type[DecoderLayer | ParallelLayer | Sca
 class Decoder:
     """Embedding, layers, norm and head."""
 
-    def __init__(self, weights: Weights, config: ModelConfig) -> None:
+    def __init__(self, weights: Weights, config: ModelConfig, *, has_head: bool = True) -> None:
+        """Without a head, its logits are the rows of the last norm."""
         inner, scales = weights.at("model"), config.scales
         is_tied = config.tie_word_embeddings
         self.placement, self.ops = weights.placement, weights.ops
@@ -191,10 +192,12 @@ class Decoder:
         )
         self.update_scale = scales.update
         tied = self.embedding if is_tied else None
-        self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied, scales.logit_cap)
+        self.head: Callable[[Rows], Rows] = _plain
+        if has_head:
+            self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied, scales.logit_cap)
 
     def logits(self, hidden: Rows, rows: StepField) -> Rows:
-        """Return float32 logits of these rows, [S, vocabulary]."""
+        """Return float32 logits of these rows, [S, vocabulary] (or [S, hidden], without a head)."""
         # Rows of the stream, their norm [S, hidden], logits. No variable keeps a buffer alive beyond the next call.
         return self.head(self.norm(self.ops.gather_rows(hidden, rows)))
 
@@ -223,6 +226,10 @@ class Decoder:
         if layer + 1 < self.row_parts:
             stream = self.ops.add_rows(stream, batch.placed, layer + 1)
         return stream, update
+
+
+def _plain(rows: Rows) -> Rows:
+    return rows
 
 
 class LayeredStream:

@@ -23,18 +23,17 @@ from ...protocol.messages import (
     StepPlan,
     StepResult,
 )
-from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.pooling.form import Vectors
 from ...protocol.processes.faults import point
-from ...protocol.wire import column, values
+from ...protocol.wire import values
 from ..plan_error import PlanError
 from .contents import AnyContents, RowSpan, StateContents, StateSlot, contents_of
+from .made_up import PRIME, IsAllowed, likely_tokens, made_up_logprobs, next_token, salt_of, vectors_of
 from .media import MediaMemory, Row
 
 VOCAB_SIZE = 512
-_PRIME = 2**31 - 1
 
 
-IsAllowed = Callable[[int], bool]
 AwaitMask = Callable[[int], MaskFrame]
 # Expected media rows of a sequence's tokens, by position, if known.
 ExpectedMedia = Callable[[NewSlot], Mapping[int, Row]]
@@ -54,6 +53,7 @@ class Slot:
         "num_computed",
         "num_prompt",
         "params",
+        "pooled",
         "rotation_start",
         "salt",
         "tables",
@@ -65,14 +65,15 @@ class Slot:
         params = new.params
         self.tokens = values(new.token_ids)
         self.num_prompt = new.num_prompt
-        self.first_draft = len(self.tokens) - new.num_claimed if new.num_claimed else _PRIME  # a position
+        self.first_draft = len(self.tokens) - new.num_claimed if new.num_claimed else PRIME  # a position
         self.num_computed = new.num_computed
         self.params = params
-        self.salt = _salt(params, new.seed, new.sample)
+        self.salt = salt_of(params, new.seed, new.sample)
         self.endings = params.ending_ids
         self.min_total = max(new.num_prompt + params.min_tokens, params.min_length)
         self.wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
         self.num_candidates = new.num_candidates
+        self.pooled = new.pooled
         self.tables: list[list[int] | StateSlot] = []  # by group
         self.chain: list[int] = []
         self.adapter = new.adapter  # keys and values depend on it
@@ -305,6 +306,7 @@ class StandInWorker:
         logprobs: list[Logprobs] = []
         failed: list[FailedRow] = []
         candidates: list[Candidates] = []
+        vectors: list[Vectors] = []
         num_sampled, sampled = array("i"), array("i")
         is_nan = point("worker.logits") == "nan"
         for number, row in enumerate(rows):
@@ -313,8 +315,12 @@ class StandInWorker:
             sampled.extend(drawn)
             num_sampled.append(len(drawn))
             if row.wants_logprobs and row.params.logprobs is not None:
-                logprobs += [_logprobs(number, False, [each], row.params.logprobs, self.vocab_size) for each in drawn]
+                top = row.params.logprobs
+                logprobs += [made_up_logprobs(number, False, [each], top, self.vocab_size) for each in drawn]
             if row.num_computed < len(tokens):
+                continue
+            if row.pooled is not None:
+                vectors.append(vectors_of(row, number))
                 continue
             if len(tokens) >= self.max_model_len:
                 raise PlanError(f"Row {number} of step {step} samples a token beyond {self.max_model_len}.")
@@ -330,8 +336,10 @@ class StandInWorker:
             num_sampled[-1] += 1
             sampled.append(token)
             if row.wants_logprobs and row.params.logprobs is not None:
-                logprobs.append(_logprobs(number, False, [token], row.params.logprobs, self.vocab_size))
-        return StepResult(step, num_sampled.tobytes(), sampled.tobytes(), 0.0, failed, logprobs, candidates)
+                logprobs.append(made_up_logprobs(number, False, [token], row.params.logprobs, self.vocab_size))
+        result = StepResult(step, num_sampled.tobytes(), sampled.tobytes(), 0.0, failed, logprobs, candidates)
+        result.vectors = vectors
+        return result
 
     def _drawn_at_drafts(self, row: Slot, start: int, masks: Sequence[IsAllowed]) -> list[int]:
         """The tokens that would have been sampled at the drafts after the computed tokens."""
@@ -349,32 +357,7 @@ class StandInWorker:
                 continue
             start, last, top = starts[number], min(row.num_computed, row.num_prompt - 1), row.params.prompt_logprobs
             if top is not None and start < last:
-                yield _logprobs(number, True, row.tokens[start + 1 : last + 1].tolist(), top, self.vocab_size)
-
-
-def next_token(row: Slot, vocab_size: int, is_allowed: IsAllowed | None = None) -> int:
-    """Derive a token from the last token, its position and, unless greedy, the seed: nothing else may change it."""
-    tokens = row.tokens
-    token = (tokens[-1] * 48271 + len(tokens) * 16807 + row.salt) % _PRIME % vocab_size
-    if is_allowed is None and len(tokens) >= row.min_total:
-        return token
-    while (len(tokens) < row.min_total and token in row.endings) or (is_allowed and not is_allowed(token)):
-        token = (token + 1) % vocab_size
-    return token
-
-
-def likely_tokens(row: Slot, number: int, vocab_size: int) -> Candidates:
-    """Make as many candidates as the row asks for; the history determines them and their probabilities."""
-    tokens = row.tokens
-    first = (tokens[-1] * 48271 + len(tokens) * 16807) % _PRIME
-    falling = 0.03 + first % 97 / 40
-    ids = [(first + index * 37) % vocab_size for index in range(row.num_candidates)]
-    logprobs = array("f", [-0.2 - index * falling for index in range(row.num_candidates)])
-    return Candidates(number, column(ids), logprobs.tobytes())
-
-
-def _salt(params: SamplingParams, seed: int, sample: int) -> int:
-    return 0 if params.is_greedy else (seed * 69621 + sample * 40692 + 1) % _PRIME
+                yield made_up_logprobs(number, True, row.tokens[start + 1 : last + 1].tolist(), top, self.vocab_size)
 
 
 def _allowed(frame: MaskFrame) -> dict[int, list[IsAllowed]]:
@@ -389,11 +372,3 @@ def _allowed(frame: MaskFrame) -> dict[int, list[IsAllowed]]:
     for index, row in enumerate(rows):
         found.setdefault(row, []).append(allows(index * width))
     return found
-
-
-def _logprobs(owner: int, is_prompt: bool, chosen: list[int], top: int, vocab_size: int) -> Logprobs:
-    """Make up log-probabilities: the chosen token is always the most likely one."""
-    width = 1 + (vocab_size if top < 0 else top)
-    ids = [(token + max(0, index - 1)) % vocab_size for token in chosen for index in range(width)]
-    likely = array("f", [-0.5 * max(1, index) for index in range(width)] * len(chosen))
-    return Logprobs(owner, is_prompt, width, column(ids), likely.tobytes(), column([1] * len(chosen)))

@@ -1,6 +1,6 @@
 """Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report on the loading."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from ...kernels.arrays import DType
 from ...protocol.conversion import read_record
 from ...protocol.errors import ConfigError
 from ...protocol.options.quantization import named_layers
+from ...protocol.pooling.form import PoolingForm
 from ..backends.backend import Backend, BackendOptions
 from ..backends.select import select_backend
 from ..description.config import ModelConfig, read_config
@@ -22,6 +23,7 @@ from ..device import Device, HostDevice
 from ..layers.decoder import Decoder
 from ..lora.adapters import AdapterBank
 from ..media.encoder import Encoder
+from ..pooling.head import read_head
 from ..ranks.parallel import Parallel
 from ..weights.files.checkpoint import Checkpoint
 from ..weights.files.cut_checkpoint import CutCheckpoint
@@ -59,15 +61,16 @@ def load_model(
     sees: bool = True,
     check_room: CheckRoom | None = None,
     rope_scaling: Mapping[str, Any] | None = None,
+    pooling: PoolingForm | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
     Before anything is read, `check_room` gets the model's demand and returns whether packed weights must be written
     and mapped one by one. `num_threads` pack the weights and compute afterwards; None leaves the threads as they are.
     There is room for `max_loras` adapters. Without `sees` a vision encoder isn't loaded. `rope_scaling` overrides the
-    config's own.
+    config's own. With `pooling` the model gives vectors of that form instead of logits.
     """
-    config = read_config(model_folder, sees, rope_scaling)
+    config = read_config(model_folder, sees, rope_scaling, is_pooled=pooling is not None)
     ranks = ranks or Parallel()
     check_split(config, ranks.size, expert_parallel)
     number = resolve_dtype(dtype, config)
@@ -96,7 +99,7 @@ def load_model(
     )
     if cache is not None and is_written_through:
         write_through(cache, demand.weight_bytes)
-    decoder, encoder, unread = _read(source, placement, backend, config, model_folder)
+    decoder, encoder, unread = _read(source, placement, backend, config, model_folder, pooling)
     forward_pass = backend.forward_pass(decoder)
     return Model(
         config=config,
@@ -109,19 +112,26 @@ def load_model(
         cache=cache,
         adapters=adapters,
         encoding=None if encoder is None else backend.encoder_pass(encoder),
+        pooling=pooling,
+        head=[] if pooling is None else read_head(pooling, config.hidden_size, model_folder, source),
     )
 
 
 def _read(
-    source: Source, placement: Placement, backend: Backend, config: ModelConfig, model_folder: Path
+    source: Source,
+    placement: Placement,
+    backend: Backend,
+    config: ModelConfig,
+    model_folder: Path,
+    pooling: PoolingForm | None,
 ) -> tuple[Decoder, Encoder | None, list[str]]:
     """Read the decoder, the encoder if any, and the names of tensors that neither needs."""
     encoder, origin = None, origin_of(model_folder)
     try:
-        decoder = Decoder(Weights(source, placement), config)
+        decoder = Decoder(Weights(source, placement), config, has_head=pooling is None)
         if config.vision is not None:
             encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
-        unread = check_unread(origin, source.leftovers(), config)
+        unread = check_unread(origin, _not_behind(source.leftovers(), pooling), config)
         check_biases(origin, source.names, config)
     except BaseException:
         if placement.cache is not None:
@@ -130,6 +140,14 @@ def _read(
     if placement.cache is not None:
         placement.cache.complete()
     return decoder, encoder, unread
+
+
+def _not_behind(names: Sequence[str], pooling: PoolingForm | None) -> list[str]:
+    """The names without those of tensors behind a model that is pooled: its own head, and those of the form's."""
+    if pooling is None:
+        return list(names)
+    behind = {name for layer in pooling.head for name in (layer.weight, layer.bias)}
+    return [name for name in names if name not in behind and not name.startswith("lm_head.")]
 
 
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+import numpy
+
 from ...kernels import WeightFormat
-from ...kernels.arrays import DType
+from ...kernels.arrays import Array, DeviceArray, DType
+from ...protocol.pooling.form import PoolingForm
 from ...protocol.processes.trace import Trace
 from ...records import dataclass
 from ..backends.backend import Backend
@@ -15,6 +18,8 @@ from ..layers.decoder import Decoder
 from ..lora.adapters import AdapterBank
 from ..media.encoder_pass import EncoderPass
 from ..media.rows import KeptMedia
+from ..pooling.head import Layer
+from ..pooling.pooling import Pooling
 from ..ranks.parallel import Parallel
 from ..sampler import Sampler
 from ..steps.forward_pass import FastDecode, ForwardPass
@@ -51,6 +56,8 @@ class Model:
     draft_config: ModelConfig | None = None  # of the model that drafts for it
     draft: "Model | None" = None  # that model, on rank 0
     reads_states: bool = False  # it is heads that read this model's hidden states
+    pooling: PoolingForm | None = None  # if it gives vectors instead of logits
+    head: Sequence[Layer] = ()  # behind the pooled rows
 
     @property
     def caches(self) -> list[PackedCache]:
@@ -117,6 +124,18 @@ class Model:
     def kept_media(self, num_rows: int) -> KeptMedia | None:
         """Memory for so many rows of media, if the model has vision."""
         return None if self.encoding is None else KeptMedia(self.encoding, num_rows)
+
+    def pooler(self) -> Pooling | None:
+        """What gathers the rows of its prompts, if it gives vectors."""
+        if self.pooling is None:
+            return None
+        host = self.backend.device
+
+        def states_of(hidden: DeviceArray, rows: Array) -> Array:
+            states = host.host_copy(self.forward_pass.logits(hidden, host.put(rows)))()
+            return numpy.array(states, numpy.float32)  # a copy: the next call writes over them
+
+        return Pooling(self.pooling, self.head, states_of)
 
     def fast_decode(self, memory: ModelMemory, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
         return self.backend.fast_decode(self.forward_pass, self.sample, memory, table, ranks, trace)

@@ -109,6 +109,7 @@ class Start:
             rope_scaling=self.config.rope_scaling,
             sees=self.config.enable_mm is not False,
             check_room=self.memory.check_room,
+            pooling=launch.pooling,
         )
         if (speculation := self.config.speculative_config) is None:
             return model
@@ -169,7 +170,7 @@ class Start:
                 on_progress,
             )
         self.memory.on_allocated()
-        return Runner(
+        runner = Runner(
             self.model.forward_pass,
             memory,
             table,
@@ -182,6 +183,8 @@ class Start:
             batch=self.model.backend.batch,
             sample=self.model.sample,
         )
+        runner.pooling = self.model.pooler()
+        return runner
 
     def begin_background_work(self, runner: Runner) -> None:
         """Start work that can run during the first requests."""

@@ -10,6 +10,7 @@ from itertools import chain
 import numpy
 
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult
+from ...protocol.pooling.form import Vectors
 from ...protocol.wire import column, values
 from ...records import dataclass
 from ..device import HostCopy
@@ -32,6 +33,7 @@ class Outcome:
     candidates: Callable[[], tuple[list[Candidates], list[FailedRow]]] = lambda: ([], [])
     certainty: list[Callable[[], bytes]] = field(default_factory=list)
     drafts: StepDrafts | None = None  # that were guessed for its rows
+    vectors: list[Vectors] = field(default_factory=list)
 
     def result(self, step: int) -> StepResult:
         """The step's result, without its time."""
@@ -50,6 +52,7 @@ class Outcome:
             candidates=candidates,
             certainty=_counting_certainty(b"".join(pairs() for pairs in self.certainty), num_sampled),
             num_drafted=b"" if self.drafts is None else column(self.drafts.num_drafted(len(self.rows)).tolist()),
+            vectors=self.vectors,
         )
 
     def drawn(self) -> tuple[Ints, Ints, Ints]:

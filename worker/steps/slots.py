@@ -49,6 +49,7 @@ class SlotTable:
         self.num_computed = numpy.zeros(num_slots, numpy.int64)
         self.first_draft = numpy.full(num_slots, _NEVER)  # the position from which on its history has drafts
         self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it returns candidates, not a sample
+        self.is_pooled = numpy.zeros(num_slots, bool)  # its prompt's end gives vectors, not a sample
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
         # Offset from a position to its row in the rotary tables; negative after pictures.
         self.rotation_starts = numpy.zeros(num_slots, numpy.int64)
@@ -146,6 +147,7 @@ class SlotTable:
         self.num_prompt[new.slot] = new.num_prompt
         self.num_computed[new.slot] = new.num_computed
         self.num_candidates[new.slot] = new.num_candidates
+        self.is_pooled[new.slot] = new.pooled is not None
         self.first_draft[new.slot] = len(tokens) - new.num_claimed if new.num_claimed else _NEVER
         self.adapters[new.slot] = new.adapter
         is_shifted = self._rotate(new)
@@ -156,7 +158,7 @@ class SlotTable:
             self.parameters.is_plain(new.slot)
             and is_shifted
             and self._ends_with_text(tokens[new.num_prompt - 1])
-            and not (new.num_candidates or new.num_claimed)
+            and not (new.num_candidates or new.num_claimed or new.pooled)
             and new.adapter == NO_ADAPTER
         )
 
@@ -172,7 +174,7 @@ class SlotTable:
         is_whole = self.begun is None or self.begun.slots[0] != source
         require(is_whole, f"forks slot {source}, which has layers left to compute")
         counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates, self.first_draft)
-        for of_slot in (self.is_taken, *counts, self.adapters, self.is_plain):
+        for of_slot in (self.is_taken, *counts, self.is_pooled, self.adapters, self.is_plain):
             of_slot[target] = of_slot[source]
         self._rotate_from(target, int(self.rotation_starts[source]), self.prompt_rotations.get(source))
         self._empty_tables(target)
@@ -246,7 +248,8 @@ class SlotTable:
         is_searched = is_at_end & (self.num_candidates[slots] > 0)
         ends = starts + num_tokens
         num_drafts = numpy.maximum(0, ends - is_at_end - numpy.maximum(starts, self.first_draft[slots] - 1))
-        rows = StepRows(slots, num_tokens, starts, ends, is_at_end & ~is_searched, is_searched, num_drafts)
+        is_sampling = is_at_end & ~is_searched & ~self.is_pooled[slots]
+        rows = StepRows(slots, num_tokens, starts, ends, is_sampling, is_searched, num_drafts)
         self._check_counts(rows)
         require(len(groups) == len(self.groups), f"changes {len(groups)} groups of {len(self.groups)}")
         changed = zip(self.groups, groups, strict=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ....protocol.attach import Failed, Failure, OutputDelta, OutputDeltas, SaidMore
 from ....protocol.messages import Said
 from ....protocol.outputs import CompletionOutput, RequestOutput
+from ....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ....protocol.wire import Message, column
 from ...requests.budget import BudgetError
 from ...requests.continuation import since
@@ -125,7 +126,9 @@ def pieces_of(group: Sequence[DaemonRequest]) -> Iterator[Message]:
         yield OutputDeltas(pieces)
 
 
-def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
+def _piece(request: DaemonRequest, output: RequestOutput | PoolingRequestOutput[PoolingOutput]) -> OutputDelta:
+    if isinstance(output, PoolingRequestOutput):
+        return _vectors(request, output)
     is_first, request.has_begun = not request.has_begun, True
     if output.finished:
         request.end()
@@ -145,6 +148,24 @@ def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
         output.notice,
         output.receipt,
     )
+
+
+def _vectors(request: DaemonRequest, output: PoolingRequestOutput[PoolingOutput]) -> OutputDelta:
+    request.end()
+    delta = OutputDelta(
+        request.number,
+        [],
+        True,
+        output.metrics,
+        output.num_cached_tokens,
+        prompt=output.prompt if request.is_chat else None,
+        prompt_token_ids=column(output.prompt_token_ids),
+        error_code=output.error_code,
+        error_msg=output.error_msg,
+    )
+    if output.outputs is not None:
+        delta.vectors, delta.shape = output.outputs.data.tobytes(), list(output.outputs.data.shape)
+    return delta
 
 
 def bytes_of(pending: PendingRequest) -> int:

@@ -13,6 +13,7 @@ from ....protocol.attach import MOST_REQUESTS, PackedAsk, WireConversation, Wire
 from ....protocol.errors import PenstockError, RequestError
 from ....protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ....protocol.parameters.beams import BeamSearchParams
+from ....protocol.parameters.pooling import PoolingParams
 from ....protocol.parameters.sampling import SamplingParams
 from ....protocol.wire import values
 from ...media.sources.encoded_media import unpacked_media
@@ -58,6 +59,7 @@ _number = msgspec.msgpack.Decoder(_NumberOnly)
 _request = msgspec.msgpack.Decoder(WireRequest)
 _params = msgspec.msgpack.Decoder(SamplingParams)
 _beams = msgspec.msgpack.Decoder(BeamSearchParams | None)
+_pooling = msgspec.msgpack.Decoder(PoolingParams | None)
 _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _conversation = msgspec.msgpack.Decoder(WireConversation)
 
@@ -85,7 +87,8 @@ class _SharedParams(Generic[Value]):
         return self._value
 
 
-_Part = PackedRequest | _SharedParams[SamplingParams] | _SharedParams[BeamSearchParams | None]
+_Shared = _SharedParams[BeamSearchParams | None] | _SharedParams[PoolingParams | None]
+_Part = PackedRequest | _SharedParams[SamplingParams] | _Shared
 
 
 class RequestBatch:
@@ -98,11 +101,12 @@ class RequestBatch:
         self.requests = [PackedRequest(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
         self._params = [_SharedParams(each, _params.decode) for each in _items.decode(packed.params)]
         self._beams = _SharedParams(packed.beams, _beams.decode)
+        self._pooling = _SharedParams(packed.pooling, _pooling.decode)
 
     def measure(self) -> None:
         """Compute the unpacked size of each part. Counting stops at `_MOST_VALUES`, since it takes time as well."""
         left = _MOST_VALUES
-        parts: tuple[_Part, ...] = (self._beams, *self.requests, *self._params)
+        parts: tuple[_Part, ...] = (self._beams, self._pooling, *self.requests, *self._params)
         for one in parts:
             try:
                 if left <= 0:
@@ -137,7 +141,7 @@ class RequestBatch:
         for one in found:
             if one.conversation is not None:
                 parsed = parse_prompt(next(texts), one.asked.params)
-                names = ("beams", "media", "seed", "delta_tokens", "said", "receipt", "expected")
+                names = ("beams", "pooled", "media", "seed", "delta_tokens", "said", "receipt", "expected")
                 one.asked = replace(parsed, **{name: getattr(one.asked, name) for name in names})
         return found
 
@@ -153,6 +157,7 @@ class RequestBatch:
                 raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
             params = self._params[request.params]
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
+            asked.pooled = self._pooling.unpacked()
             num_bytes = params.num_bytes + len(request.media)
             return UnpackedRequest(one.number, asked, request.conversation, request.is_streamed, num_bytes)
         except RequestError as error:

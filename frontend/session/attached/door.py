@@ -18,7 +18,7 @@ from ...requests.plain_types import plain, well_formed
 from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt, packed_prompt
 from ...requests.request import EarlierAnswers, Notify
 from ...requests.tool_schemas import tool_schema
-from .request import AttachedRequest
+from .request import AttachedPooledRequest, AttachedRequest
 
 
 class AttachedDoor:
@@ -49,7 +49,7 @@ class AttachedDoor:
             delta_tokens=prompt.delta_tokens,
             expected=[packed[: 4 * self.attached.plan.max_model_len] for packed in prompt.expected],
         )
-        request = AttachedRequest(prompt, wire, notify)
+        request = (AttachedRequest if prompt.pooled is None else AttachedPooledRequest)(prompt, wire, notify)
         try:
             if prompt.refusal:
                 raise RequestError(prompt.refusal)
@@ -64,7 +64,10 @@ class AttachedDoor:
             if prompt.conversation is not None:
                 wire.conversation = on_the_wire(prompt.conversation, sees=bool(wire.media))
             elif prompt.token_ids is not None:
-                wire.token_ids = packed_prompt(prompt.token_ids, self.attached.plan)
+                ids, most = prompt.token_ids, self.attached.plan.max_model_len
+                if prompt.pooled is not None and prompt.pooled.truncate_prompt_tokens is not None:
+                    ids = ids[:most]
+                wire.token_ids = packed_prompt(ids, self.attached.plan, int(prompt.pooled is None))
             elif prompt.text is not None:
                 wire.text = well_formed(prompt.text)
         except RequestError as error:

@@ -4,10 +4,12 @@ The daemon merges deltas that it cannot send yet; at most the whole answer is ke
 """
 
 from collections import deque
+from typing import Any
 
 from ....protocol.attach import OutputDelta, WireRequest
 from ....protocol.messages import Said
 from ....protocol.outputs import CompletionOutput, RequestOutput, Samples
+from ....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ....protocol.wire import values
 from ...requests.prompts import ParsedPrompt
 from ...requests.request import Notify, Request
@@ -37,13 +39,17 @@ class AttachedRequest(Request):
         self._deltas.append(delta)
         self.is_finished = delta.finished
 
-    def take(self) -> RequestOutput:
-        """The next delta, as an output; call only if there is one."""
+    def _next(self) -> OutputDelta:
         delta = self._deltas.popleft()
         if delta.prompt is not None:
             self.text = delta.prompt
         if delta.prompt_token_ids:
             self._token_ids = list(values(delta.prompt_token_ids))
+        return delta
+
+    def take(self) -> RequestOutput:
+        """The next delta, as an output; call only if there is one."""
+        delta = self._next()
         return RequestOutput(
             str(self.request_id),
             self.text,
@@ -75,3 +81,28 @@ class AttachedRequest(Request):
         """End the request before it is sent."""
         samples = [CompletionOutput(index, finish_reason="error") for index in range(self.prompt.params.n)]
         self.add(OutputDelta(self.request_id, samples, True, None, 0, error_code=400, error_msg=message))
+
+
+class AttachedPooledRequest(AttachedRequest):
+    """One whose result is numbers."""
+
+    __slots__ = ()
+
+    def take(self) -> Any:
+        """The result, a `PoolingRequestOutput`; call only once there is one."""
+        import numpy
+
+        delta, output = self._next(), None
+        if delta.shape:
+            output = PoolingOutput(numpy.frombuffer(delta.vectors, numpy.float32).reshape(delta.shape))
+        return PoolingRequestOutput(
+            str(self.request_id),
+            output,
+            self._token_ids,
+            self.text,
+            delta.finished,
+            delta.metrics,
+            delta.num_cached_tokens,
+            delta.error_code,
+            delta.error_msg,
+        )

@@ -27,7 +27,6 @@ from ....protocol.attach import (
     frame,
 )
 from ....protocol.errors import ClosedError, PenstockError, same_error
-from ....protocol.parameters.beams import BeamSearchParams
 from ....protocol.parameters.sampling import SamplingParams
 from ....protocol.stats import Stats
 from ..transport import CLOSED_MEANWHILE, Transport
@@ -55,8 +54,8 @@ class DaemonTransport(Transport[AttachedRequest]):
         self.check()
         self._begin(requests)
         self._patience.wake()  # before sending, which blocks if the daemon has hung
-        for beams, group in _by_beams(requests):
-            self._send(group, beams)
+        for group in _alike(requests):
+            self._send(group)
         # The connection may have ended in between, after the thread had failed all requests that it knew.
         if self.error is not None:
             self._fail_all(self.error)
@@ -74,13 +73,13 @@ class DaemonTransport(Transport[AttachedRequest]):
         for start in range(0, len(numbers), MOST_NUMBERS):
             self.connection.send(kind(numbers[start : start + MOST_NUMBERS]))
 
-    def _send(self, requests: list[AttachedRequest], beams: BeamSearchParams | None) -> None:
+    def _send(self, requests: list[AttachedRequest]) -> None:
         """Send requests in messages of moderate size; a request that is too long for any message ends alone."""
-        packed, fault = _packed(requests, beams)
+        packed, fault = _packed(requests)
         if len(requests) > 1 and (fault or len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
             half = len(requests) // 2
-            self._send(requests[:half], beams)
-            self._send(requests[half:], beams)
+            self._send(requests[:half])
+            self._send(requests[half:])
         elif not fault:
             self.connection.send_frame(packed)
             for sent in requests:
@@ -170,18 +169,18 @@ class DaemonTransport(Transport[AttachedRequest]):
         self._fail(list(self._pending), error)
 
 
-def _by_beams(requests: Sequence[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
-    """Groups of requests with the same `beams`, which an `Ask` states once."""
-    by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
+def _alike(requests: Sequence[AttachedRequest]) -> Iterable[list[AttachedRequest]]:
+    """Groups of requests with the same parameters of a search or of pooling, which an `Ask` states once."""
+    alike: dict[tuple[int, int], list[AttachedRequest]] = {}
     for request in requests:
-        by_beams.setdefault(id(request.prompt.beams), (request.prompt.beams, []))[1].append(request)
-    return by_beams.values()
+        alike.setdefault((id(request.prompt.beams), id(request.prompt.pooled)), []).append(request)
+    return alike.values()
 
 
-def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> tuple[bytes, str]:
+def _packed(requests: list[AttachedRequest]) -> tuple[bytes, str]:
     """The requests as a frame, or an error message if that is impossible."""
     try:
-        packed = frame(_ask(requests, beams))
+        packed = frame(_ask(requests))
     except Exception as error:  # a number of more than 64 bits, say
         return b"", f"The request can't be sent to the daemon: {error}."
     if len(packed) - HEADER_BYTES <= LONGEST_FRAME:
@@ -191,8 +190,8 @@ def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> 
     return b"", f"{words} {smaller} a private tree for it."
 
 
-def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask:
-    """Build an `Ask`; a batch shares its parameters, so they are sent once."""
+def _ask(requests: list[AttachedRequest]) -> Ask:
+    """Build an `Ask` of alike requests; a batch shares its parameters, so they are sent once."""
     params: list[SamplingParams] = []
     indices: dict[int, int] = {}
     wires: list[WireRequest] = []
@@ -202,4 +201,4 @@ def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask
             params.append(request.prompt.params)
         request.wire.params = index
         wires.append(request.wire)
-    return Ask(wires, params, beams)
+    return Ask(wires, params, requests[0].prompt.beams, requests[0].prompt.pooled)

@@ -56,7 +56,8 @@ class TreeTransport(Transport[PendingRequest]):
         self.edition = 0  # of the model's files, as counted by the heir
         self.tree = tree or Tree(config)
         try:
-            self.tree.launch(config, files.folder, files.tokenizer_folder, shown, files.draft_folder)
+            form = None if files.pooled is None else files.pooled.form
+            self.tree.launch(config, files.folder, files.tokenizer_folder, shown, files.draft_folder, form)
             self._wake_read, self._wake_write = os.pipe()
         except BaseException:
             self.tree.close()

@@ -26,6 +26,7 @@ from ....protocol.files.prefix_folder import FLUSH_SECONDS
 from ....protocol.memory_plan import MemoryPlan
 from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
+from ....protocol.pooling.form import PoolingForm
 from ....protocol.processes.descriptors import require_descriptors
 from ....protocol.processes.heartbeat import Heartbeats
 from ....protocol.processes.launch import Launch, LaunchFile
@@ -109,6 +110,7 @@ class Tree:
         tokenizer_folder: Path,
         shown: Sequence[str] = (),
         draft_folder: Path | None = None,
+        pooling: PoolingForm | None = None,
     ) -> None:
         """Have the processes load this model. `config` is the tree's, with what the model's files settle."""
         self.config = config
@@ -118,7 +120,8 @@ class Tree:
         folders = str(model_folder), str(tokenizer_folder)
         with self._writing():
             drafting = "" if draft_folder is None else str(draft_folder)
-            launch = Launch(self.files.config, *folders, threads_per_rank(config), list(shown), self._page, drafting)
+            threads = threads_per_rank(config)
+            launch = Launch(self.files.config, *folders, threads, list(shown), self._page, drafting, pooling)
             self._launch_file.write(launch)
 
     def wait_until_ready(self) -> MemoryPlan:

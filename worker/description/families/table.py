@@ -3,6 +3,8 @@
 `family.py` defines a row.
 """
 
+import re
+
 from .dense import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN2_VL, QWEN3, QWEN3_VL
 from .experts import (
     DOTS1,
@@ -103,3 +105,11 @@ FAMILIES: dict[str, Family] = {
     "Lfm2ForCausalLM": LFM2,
     "Lfm2MoeForCausalLM": LFM2_MOE,
 }
+
+# How the name of an architecture ends that has another head than a decoder's, or none.
+_OTHER_HEADS = re.compile(r"(?:Text)?(?:Bidirectional)?(?:Model|For(?:Sequence|Token)Classification)$")
+
+
+def family_without_head(architecture: str) -> Family | None:
+    """The family of a model that was saved with another head than a decoder's, or without one."""
+    return FAMILIES.get(_OTHER_HEADS.sub("ForCausalLM", architecture))

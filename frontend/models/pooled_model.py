@@ -1,0 +1,157 @@
+"""What a model's own files say about the numbers that it gives instead of text.
+
+sentence-transformers' files come first (`modules.json` and the folders that it names), then the architecture that
+`config.json` names. A model whose files say neither writes text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
+
+from ...protocol.errors import ConfigError
+from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_model_json
+from ...protocol.pooling.form import HeadLayer, PoolingForm
+from ...records import dataclass
+
+Task = Literal["embed", "classify"]
+_CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
+# By the keys of sentence-transformers' pooling, in the order in which their rows stand side by side.
+_MODES = {
+    "cls": "first",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len": "mean by root of length",
+    "weightedmean": "weighted mean",
+    "lasttoken": "last",
+}
+
+
+@dataclass(frozen=True)
+class PooledModel:
+    form: PoolingForm
+    task: Task
+    normalizes: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)  # that may stand before a text, by name
+    default_prompt: str | None = None  # the name of the one that does
+    labels: tuple[str, ...] = ()  # of classes
+    activation: str = ""  # of scores: "softmax", "sigmoid", or none
+    longest: int | None = None  # tokens of a text
+    is_guess: bool = False  # the files don't say how rows are pooled
+
+
+def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
+    """What the model gives; None if it writes text, or `runner` says that it is to."""
+    if runner == "generate":
+        return None
+    config = _json(folder / "config.json")
+    if (modules := _json(folder / "modules.json")) is not None:
+        return _of_modules(folder, modules)
+    architecture = _architecture(config)
+    if architecture.endswith(_CLASSIFIERS):
+        return _classifier(architecture, config)
+    if runner == "pooling" or architecture.endswith("Model"):
+        return PooledModel(PoolingForm(["last"]), "embed", normalizes=True, is_guess=True)
+    return None
+
+
+def _architecture(config: Any) -> str:
+    named = config.get("architectures") if isinstance(config, dict) else None
+    first = named[0] if isinstance(named, list) and named else ""
+    return first if isinstance(first, str) else ""
+
+
+def _classifier(architecture: str, config: Mapping[str, Any]) -> PooledModel:
+    names = config.get("id2label")
+    names = names if isinstance(names, dict) and names else {str(number): f"LABEL_{number}" for number in range(2)}
+    labels = tuple(str(names[key]) for key in sorted(names, key=lambda key: int(key)))
+    head = [HeadLayer("score.weight", len(labels), "score.bias")]
+    by_token = architecture.endswith("ForTokenClassification")
+    return PooledModel(
+        PoolingForm(["last"], head, by_token), "classify", labels=labels, activation=_activation(config, len(labels))
+    )
+
+
+def _activation(config: Mapping[str, Any], num_labels: int) -> str:
+    said = config.get("sentence_transformers")
+    own = said.get("activation_fn") if isinstance(said, dict) else None
+    if isinstance(own, str):
+        return {"Sigmoid": "sigmoid", "Softmax": "softmax"}.get(own.rsplit(".", 1)[-1], "")
+    kind = config.get("problem_type")
+    if kind == "regression":
+        return ""
+    return "sigmoid" if num_labels == 1 or kind == "multi_label_classification" else "softmax"
+
+
+def _of_modules(folder: Path, modules: Any) -> PooledModel | None:
+    """Follow sentence-transformers' modules one after another; None if there is no pooling among them."""
+    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
+        raise ConfigError(f"{folder / 'modules.json'} must be a list of modules.")
+    places: list[str] = []
+    head: list[HeadLayer] = []
+    normalizes = False
+    for module in modules:
+        kind, path = str(module.get("type", "")).rsplit(".", 1)[-1], str(module.get("path", ""))
+        if kind == "Pooling":
+            places = _places(folder / path)
+        elif kind == "Dense":
+            head += _dense(folder, path)
+        elif kind == "Normalize":
+            normalizes = True
+        elif kind not in ("Transformer", "Dropout"):
+            raise ConfigError(f"{folder / 'modules.json'} has a module {shown(kind)}, which isn't supported.")
+    if not places:
+        return None
+    said = _json(folder / "config_sentence_transformers.json") or {}
+    prompts = said.get("prompts") if isinstance(said, dict) else None
+    return PooledModel(
+        PoolingForm(places, head),
+        "embed",
+        normalizes,
+        {str(name): str(text) for name, text in (prompts if isinstance(prompts, dict) else {}).items()},
+        said.get("default_prompt_name"),
+        longest=_longest(folder),
+    )
+
+
+def _places(folder: Path) -> list[str]:
+    config = _json(folder / "config.json") or {}
+    modes = config.get("pooling_mode")  # newer files have one key for what older ones have one key each
+    names = [modes] if isinstance(modes, str) else modes if isinstance(modes, list) else None
+    if names is None:
+        named = {
+            "cls": "cls_token",
+            "max": "max_tokens",
+            "mean": "mean_tokens",
+            "mean_sqrt_len": "mean_sqrt_len_tokens",
+        }
+        named |= {"weightedmean": "weightedmean_tokens"}
+        names = [mode for mode in _MODES if config.get(f"pooling_mode_{named.get(mode, mode)}")]
+    if not names or any(name not in _MODES for name in names):
+        raise ConfigError(f"{folder / 'config.json'} names no pooling that is supported; {', '.join(_MODES)} are.")
+    if config.get("include_prompt") is False:
+        raise ConfigError(f"{folder / 'config.json'}: include_prompt=false leaves prompts out, which isn't supported.")
+    return [_MODES[mode] for mode in _MODES if mode in names]
+
+
+def _dense(folder: Path, path: str) -> list[HeadLayer]:
+    config = _json(folder / path / "config.json") or {}
+    size = config.get("out_features")
+    if type(size) is not int or size < 1:
+        raise ConfigError(f"{folder / path / 'config.json'}: out_features must be a number, and is {shown(size)}.")
+    activation = str(config.get("activation_function") or "").rsplit(".", 1)[-1]
+    return [HeadLayer("linear.weight", size, "linear.bias", activation, folder=path)]
+
+
+def _longest(folder: Path) -> int | None:
+    said = _json(folder / "sentence_bert_config.json")
+    longest = said.get("max_seq_length") if isinstance(said, dict) else None
+    return longest if type(longest) is int and longest > 0 else None
+
+
+def _json(path: Path) -> Any:
+    try:
+        return read_model_json(path)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Models that give numbers instead of text: the calls for them, their part of the door, and their requests."""

@@ -1,0 +1,140 @@
+"""The calls of `LLM` and `AsyncLLM` that give numbers: `embed`, `encode`, `classify`. They run as `generate` does."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.fields.rules import FLAG
+from ...protocol.parameters.pooling import PoolingParams
+from ...protocol.pooling.outputs import ClassificationOutput, EmbeddingOutput, PoolingOutput, PoolingRequestOutput
+from ..call_arguments import named_arguments
+from ..models.pooled_model import PooledModel, Task
+
+if TYPE_CHECKING:
+    import numpy
+
+    from ..session.session import Session
+
+Results = list[PoolingRequestOutput[PoolingOutput]]
+
+
+class PoolingCalls:
+    """Those of `LLM`."""
+
+    _session: "Session[Any]"
+    generate: Callable[[Any, Any, bool], Any]
+
+    @named_arguments
+    def embed(
+        self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True, as_numpy: bool = False
+    ) -> "list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray":
+        """Embed texts or lists of token ids: `.outputs.embedding` of each is its vector.
+
+        With `as_numpy` the vectors come as one float32 array, [prompts, numbers]; a prompt that fails then raises.
+        """
+        require(self._session, "embed", "embed")
+        return embedded(self.generate(prompts, checked(pooling_params), use_tqdm), as_numpy)
+
+    @named_arguments
+    def encode(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Results:
+        """Give the model's numbers for each prompt as an array, `.outputs.data`; with `by_token` a row a token."""
+        require(self._session, "encode", None)
+        found: Results = self.generate(prompts, checked(pooling_params), use_tqdm)
+        return found
+
+    @named_arguments
+    def classify(
+        self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True
+    ) -> list[PoolingRequestOutput[ClassificationOutput]]:
+        """Classify prompts: `.outputs.probs` has each class's probability, `.label` the likeliest one's name."""
+        model = require(self._session, "classify", "classify")
+        return classified(self.generate(prompts, checked(pooling_params), use_tqdm), model)
+
+
+class AsyncPoolingCalls:
+    """Those of `AsyncLLM`."""
+
+    ready: Callable[[], Any]
+    generate: Callable[[Any, Any], Any]
+
+    @property
+    def _session(self) -> "Session[Any]":
+        raise NotImplementedError  # it is `AsyncLLM`'s
+
+    @named_arguments
+    async def embed(
+        self, prompts: Any, pooling_params: PoolingParams | None = None, as_numpy: bool = False
+    ) -> "list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray":
+        """Embed texts or lists of token ids, as `LLM.embed` does."""
+        await self.ready()
+        require(self._session, "embed", "embed")
+        return embedded(await self.generate(prompts, checked(pooling_params)), as_numpy)
+
+    @named_arguments
+    async def encode(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Results:
+        """Give the model's numbers for each prompt, as `LLM.encode` does."""
+        await self.ready()
+        require(self._session, "encode", None)
+        found: Results = await self.generate(prompts, checked(pooling_params))
+        return found
+
+    @named_arguments
+    async def classify(
+        self, prompts: Any, pooling_params: PoolingParams | None = None
+    ) -> list[PoolingRequestOutput[ClassificationOutput]]:
+        """Classify prompts, as `LLM.classify` does."""
+        await self.ready()
+        model = require(self._session, "classify", "classify")
+        return classified(await self.generate(prompts, checked(pooling_params)), model)
+
+
+def require(session: "Session[Any]", call: str, task: Task | None) -> PooledModel:
+    """What the model gives; raises if that isn't what the call is for."""
+    name = session.tree_config.model
+    if (model := session.pooled) is None:
+        raise ConfigError(
+            f"{call} takes a model that gives numbers, and {name} writes text. Use an embedding or reranking model, or "
+            "open this one with runner='pooling'."
+        )
+    if task is not None and model.task != task:
+        given = "classes" if model.task == "classify" else "vectors"
+        raise ConfigError(f"{call} doesn't suit {name}, which gives {given}; `encode` gives them as they are.")
+    return model
+
+
+def checked(params: Any) -> PoolingParams:
+    if params is not None and not isinstance(params, PoolingParams):
+        raise RequestError(f"pooling_params must be PoolingParams, not {type(params).__name__}.")
+    return params or PoolingParams()
+
+
+def embedded(outputs: Results, as_numpy: bool) -> "list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray":
+    if FLAG.checked("as_numpy", as_numpy, RequestError):
+        return _stacked(outputs)
+    return [_as(output, lambda data: EmbeddingOutput(data.tolist())) for output in outputs]
+
+
+def classified(outputs: Results, model: PooledModel) -> list[PoolingRequestOutput[ClassificationOutput]]:
+    def of(data: Any) -> ClassificationOutput:
+        has_names = len(model.labels) == len(data)
+        return ClassificationOutput(data.tolist(), model.labels[int(data.argmax())] if has_names else None)
+
+    return [_as(output, of) for output in outputs]
+
+
+def _as(output: PoolingRequestOutput[PoolingOutput], make: Callable[[Any], Any]) -> PoolingRequestOutput[Any]:
+    """The same result in another form."""
+    changed: PoolingRequestOutput[Any] = output
+    if output.outputs is not None:
+        changed.outputs = make(output.outputs.data)
+    return changed
+
+
+def _stacked(outputs: Sequence[PoolingRequestOutput[PoolingOutput]]) -> "numpy.ndarray":
+    import numpy
+
+    for number, output in enumerate(outputs):
+        if output.outputs is None:
+            raise RequestError(f"Prompt {number} failed: {output.error_msg}")
+    rows = [output.outputs.data for output in outputs if output.outputs is not None]
+    return numpy.stack(rows) if rows else numpy.zeros((0, 0), numpy.float32)

@@ -1,0 +1,136 @@
+"""What a model that gives numbers adds to the door: words before a text, how long it is, what its vectors become."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from ...protocol.errors import LimitError, RequestError
+from ...protocol.fields.rules import shown
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.messages import Delta, Prompt
+from ...protocol.parameters.pooling import PoolingParams
+from ...protocol.pooling.form import Pooled, Vectors
+from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
+from ..models.pooled_model import PooledModel
+from ..requests.pending_request import PendingRequest
+from ..requests.prompts import ParsedPrompt
+from ..requests.request import Notify
+
+# Makes of a prompt's vectors what its parameters ask for.
+Finish = Callable[[Vectors, PoolingParams], numpy.ndarray]
+
+
+class PooledRequest(PendingRequest):
+    """A request whose output is made of the vectors that come with its end."""
+
+    __slots__ = ("_finish", "_vectors", "params")
+
+    def __init__(self, prompt: Prompt, text: str | None, notify: Notify, params: PoolingParams, finish: Finish) -> None:
+        super().__init__(prompt, text, notify, str)
+        self.params = params
+        self._finish = finish
+        self._vectors: Vectors | None = None
+
+    def _merge(self, delta: Delta) -> None:
+        self._vectors = delta.vectors
+        super()._merge(delta)
+
+    def take(self) -> Any:
+        """The result, a `PoolingRequestOutput`; call only once there is one."""
+        output = super().take()
+        data = None if self._vectors is None else self._finish(self._vectors, self.params)
+        return PoolingRequestOutput(
+            output.request_id,
+            None if data is None else PoolingOutput(data),
+            output.prompt_token_ids,
+            output.prompt,
+            output.finished,
+            output.metrics,
+            output.num_cached_tokens,
+            output.error_code,
+            output.error_msg,
+        )
+
+
+class PoolingDoor:
+    def __init__(self, model: PooledModel, plan: MemoryPlan) -> None:
+        self.model = model
+        self.longest = min(plan.max_model_len, model.longest or plan.max_model_len)
+
+    def worded(self, parsed: ParsedPrompt) -> ParsedPrompt:
+        """The prompt with the words that stand before its text; token ids stay what they are."""
+        if parsed.text is None or parsed.refusal is not None or parsed.pooled is None:
+            return parsed
+        try:
+            return replace(parsed, text=self._words(parsed.pooled) + parsed.text)
+        except RequestError as error:
+            return replace(parsed, refusal=str(error))
+
+    def _words(self, params: PoolingParams) -> str:
+        if params.instruction is not None:
+            return f"Instruct: {params.instruction}\nQuery:"
+        if (name := params.prompt_name or self.model.default_prompt) is None:
+            return ""
+        if name not in self.model.prompts:
+            known = ", ".join(sorted(self.model.prompts)) or "none"
+            hint = suggestion(name, self.model.prompts)
+            raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
+        return self.model.prompts[name]
+
+    def request(self, prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify) -> PooledRequest:
+        by_token = params.by_token or self.model.form.by_token
+        prompt.pooled = Pooled(by_token, by_token or self.model.form.reads_all)
+        return PooledRequest(prompt, text, notify, params, self.finished)
+
+    def fitting(self, ids: Sequence[int], params: PoolingParams) -> Sequence[int]:
+        """The ids, cut if the request allows it; raises if they are too many."""
+        most = self.longest
+        if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens > 0:
+            most = min(most, params.truncate_prompt_tokens)
+        if params.truncate_prompt_tokens is None and len(ids) > most:
+            raise LimitError(
+                f"The text has {len(ids):,} tokens, and the model takes {most:,}. Shorten it, or cut it with "
+                "truncate_prompt_tokens=-1."
+            )
+        return ids[:most]
+
+    def finished(self, vectors: Vectors, params: PoolingParams) -> numpy.ndarray:
+        """What a request gets: [width], or [tokens, width]; float32."""
+        rows = numpy.frombuffer(vectors.values, numpy.float32).reshape(-1, vectors.width)
+        if self.model.task == "classify":
+            rows = rows if params.use_activation is False else _activated(rows, self.model.activation)
+        else:
+            rows = self._shortened(rows, params)
+        return rows if params.by_token or self.model.form.by_token else rows[0]
+
+    def _shortened(self, rows: numpy.ndarray, params: PoolingParams) -> numpy.ndarray:
+        normalizes = self.model.normalizes if params.normalize is None else params.normalize
+        if params.dimensions is not None:
+            rows = rows[:, : params.dimensions]
+        return _normalized(rows) if normalizes else rows
+
+    def check(self, params: PoolingParams, width: int) -> None:
+        """Raise if a request wants more numbers than a vector has."""
+        if params.dimensions is not None and params.dimensions > width:
+            raise RequestError(f"dimensions={params.dimensions:,}, and the model's vectors have {width:,} numbers.")
+
+
+def _normalized(rows: numpy.ndarray) -> numpy.ndarray:
+    wide = rows.astype(numpy.float64)
+    lengths = numpy.sqrt((wide * wide).sum(1, keepdims=True))
+    scaled: numpy.ndarray = (wide / numpy.maximum(lengths, 1e-12)).astype(numpy.float32)
+    return scaled
+
+
+def _activated(rows: numpy.ndarray, activation: str) -> numpy.ndarray:
+    wide = rows.astype(numpy.float64)
+    if activation == "sigmoid":
+        wide = 1 / (1 + numpy.exp(-wide))
+    elif activation == "softmax":
+        powers = numpy.exp(wide - wide.max(1, keepdims=True))
+        wide = powers / powers.sum(1, keepdims=True)
+    found: numpy.ndarray = wide.astype(numpy.float32)
+    return found

@@ -1,0 +1,51 @@
+"""Prompts that end in numbers: what a model makes of its hidden states, and what a request wants of it.
+
+The front end reads a model's form from its files and tells the worker at the start; a request of such a model samples
+no token, and ends with vectors once its prompt is computed.
+"""
+
+import msgspec
+
+from ..wire import Part
+
+# How the rows of a prompt become one.
+PLACES = ("first", "last", "mean", "max", "mean by root of length", "weighted mean")
+
+
+class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
+    """A layer behind a pooled row: a product or a norm if it has a weight, then an activation."""
+
+    weight: str = ""  # the tensor's name
+    size: int = 0  # numbers that a product gives
+    bias: str = ""  # the tensor's name; one that isn't there adds nothing
+    activation: str = ""
+    folder: str = ""  # with its tensors, within the model's; empty: they are in the model's own
+    epsilon: float | None = None  # of a norm that subtracts the mean; None: a product
+
+
+class PoolingForm(msgspec.Struct, frozen=True, array_like=True):
+    """How a model's rows become what a request gets."""
+
+    places: list[str]  # of `PLACES`; what they give stands side by side
+    head: list[HeadLayer] = []
+    by_token: bool = False  # every token's row goes through the head by itself, whatever the request says
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether every row of a prompt counts, so that none may come from a cache."""
+        return self.by_token or self.places != ["last"]
+
+
+class Pooled(Part):
+    """What a request wants instead of tokens."""
+
+    by_token: bool = False  # a vector for each token; otherwise one for all
+    reads_all: bool = False
+
+
+class Vectors(Part):
+    """What a prompt has ended with: one row of numbers, or one for each token."""
+
+    owner: int  # row in a StepResult, sequence id everywhere else
+    width: int
+    values: bytes  # float32, rows x width

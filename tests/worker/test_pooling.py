@@ -1,0 +1,101 @@
+"""Prompts that end in numbers: the rows that transformers computes, the same bits in any company."""
+
+import random
+from pathlib import Path
+
+import msgspec
+import numpy
+import pytest
+import torch
+from builders.cases import for_each
+from builders.pooled_models import classifier, embedding_model
+from builders.runner_harness import engine_of, prompt
+from builders.tiny_model import tiny_model
+from transformers import AutoModelForCausalLM
+
+from penstock.frontend.models.pooled_model import find_pooled_model
+from penstock.protocol.messages import Prompt
+from penstock.protocol.pooling.form import Pooled, PoolingForm
+from penstock.worker.start.load import load_model
+
+MODES = {
+    "last": {"pooling_mode_lasttoken": True},
+    "mean": {"pooling_mode_mean_tokens": True},
+    "all at once": {f"pooling_mode_{mode}": True for mode in ("cls_token", "max_tokens", "weightedmean_tokens")},
+}
+
+
+def asked(form: PoolingForm, lengths: list[int], *, by_token: bool = False, seed: int = 0) -> list[Prompt]:
+    """Prompts that share beginnings, so that some are found in the cache."""
+    whole = [random.Random(seed).randrange(5, 100) for _ in range(max(lengths))]
+    pooled = Pooled(by_token, by_token or form.reads_all)
+    each = (prompt(number, whole[:length], max_tokens=1) for number, length in enumerate(lengths))
+    return [msgspec.structs.replace(one, pooled=pooled) for one in each]
+
+
+def rows(folder: Path, tokens: bytes) -> numpy.ndarray:
+    """The last hidden states that transformers computes."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).model.eval()
+    with torch.no_grad():
+        return model(torch.tensor([numpy.frombuffer(tokens, numpy.int32).tolist()])).last_hidden_state[0].numpy()
+
+
+def expected(rows: numpy.ndarray, place: str) -> numpy.ndarray:
+    weights = numpy.arange(1, len(rows) + 1)[:, None]
+    return {
+        "first": rows[0],
+        "last": rows[-1],
+        "max": rows.max(0),
+        "mean": rows.mean(0),
+        "weighted mean": (rows * weights).sum(0) / weights.sum(),
+    }[place]
+
+
+@for_each("mode", MODES)
+def test_a_vector_is_that_of_transformers_and_has_the_same_bits_in_company(mode, tmp_path):
+    folder = embedding_model(tmp_path / mode, **MODES[mode])
+    form = find_pooled_model(folder, "auto").form
+    model = load_model(folder, pooling=form)
+    lengths = [1, 2, 17, 64, 64, 33, 100, 128]
+    alone = [engine_of(model, max_model_len=128).run(one)[0].vectors for one in asked(form, lengths)]
+    for one, vector in zip(asked(form, lengths), alone):
+        wanted = numpy.concatenate([expected(rows(folder, one.token_ids), place) for place in form.places])
+        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
+    # In chunks of odd lengths, with too few blocks for all, and prefixes of one another.
+    together = engine_of(model, max_model_len=128, num_blocks=13, max_num_batched_tokens=37)
+    assert [each.vectors for each in together.run(*asked(form, lengths))] == alone
+    assert together.scheduler.counters.cached_tokens > 0 or form.reads_all
+    together.scheduler.check()
+
+
+@for_each("purpose", ["ForSequenceClassification", "ForTokenClassification"])
+def test_classes_have_the_scores_of_the_last_row_or_of_each(purpose, tmp_path):
+    folder = classifier(tmp_path / purpose, purpose, 3)
+    found = find_pooled_model(folder, "auto")
+    assert (found.task, found.labels, found.activation) == ("classify", ("class 0", "class 1", "class 2"), "softmax")
+    model = load_model(folder, pooling=found.form)
+    by_token = found.form.by_token
+    lengths = [1, 9, 70]
+    alone = [engine_of(model).run(one)[0].vectors for one in asked(found.form, lengths, by_token=by_token)]
+    together = engine_of(model, max_num_batched_tokens=13).run(*asked(found.form, lengths, by_token=by_token))
+    assert [each.vectors for each in together] == alone
+    generator = numpy.random.default_rng(7)
+    hidden = model.config.hidden_size
+    weight, bias = (generator.normal(size=size).astype(numpy.float32) for size in ((3, hidden), 3))
+    plain = load_model(tiny_model(tmp_path / "plain", "qwen3"), pooling=PoolingForm(["last"]))
+    states = [engine_of(plain).run(one)[0].vectors for one in asked(found.form, lengths, by_token=by_token)]
+    for state, scores in zip(states, alone):
+        wanted = numpy.frombuffer(state, numpy.float32).reshape(-1, hidden) @ weight.T + bias
+        assert numpy.abs(numpy.frombuffer(scores, numpy.float32).reshape(-1, 3) - wanted).max() < 1e-4
+
+
+def test_a_models_own_files_say_how_its_rows_are_pooled(tmp_path):
+    folder = embedding_model(tmp_path / "a", pooling_mode_mean_tokens=True, pooling_mode_cls_token=True)
+    found = find_pooled_model(folder, "auto")
+    assert (found.form.places, found.normalizes, found.is_guess) == (["first", "mean"], True, False)
+    assert find_pooled_model(folder, "generate") is None
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
+    assert find_pooled_model(folder, "auto").form.places == ["last"]
+    (folder / "1_Pooling" / "config.json").write_text("{}")
+    with pytest.raises(Exception, match="names no pooling that is supported"):
+        find_pooled_model(folder, "auto")

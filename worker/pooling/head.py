@@ -1,0 +1,83 @@
+"""The layers behind a pooled row, in float32: products, activations and norms of one row at a time (`pooling.py`).
+
+A row is multiplied by itself, without a library that would choose an order of sums by how many rows there are.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy
+
+from ...kernels.arrays import Array
+from ...protocol.errors import ConfigError
+from ...protocol.pooling.form import HeadLayer, PoolingForm
+from ..weights.files.checkpoint import Checkpoint
+from ..weights.weights import Source
+
+Layer = Callable[[Array], Array]
+_erf = numpy.frompyfunc(math.erf, 1, 1)
+
+
+def _gelu(x: Array) -> Array:
+    erf: Array = numpy.asarray(_erf(x / math.sqrt(2)), numpy.float32)
+    return 0.5 * x * (1 + erf)
+
+
+# By the names that configs and sentence-transformers' modules give, after the last dot.
+_ACTIVATIONS: dict[str, Layer] = {
+    "": lambda x: x,
+    "Identity": lambda x: x,
+    "Tanh": numpy.tanh,
+    "tanh": numpy.tanh,
+    "ReLU": lambda x: numpy.maximum(x, 0),
+    "relu": lambda x: numpy.maximum(x, 0),
+    "GELU": _gelu,
+    "GELUActivation": _gelu,
+    "gelu": _gelu,
+    "Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)),
+    "SiLU": lambda x: x / (1 + numpy.exp(-x)),
+    "silu": lambda x: x / (1 + numpy.exp(-x)),
+}
+
+
+def read_head(form: PoolingForm, hidden_size: int, model_folder: Path, own: Source) -> list[Layer]:
+    """Read the layers: those of other folders from there, the others from the model's `own` tensors."""
+    width, layers = hidden_size * len(form.places), []
+    for layer in form.head:
+        source = Checkpoint(model_folder / layer.folder) if layer.folder else own
+        layers.append(_read(layer, width, source))
+        width = layer.size or width
+    return layers
+
+
+def _read(layer: HeadLayer, width: int, source: Source) -> Layer:
+    if layer.activation not in _ACTIVATIONS:
+        known = ", ".join(sorted({name for name in _ACTIVATIONS if name}))
+        raise ConfigError(f"The activation {layer.activation!r} behind the model is not supported; {known} are.")
+    activation = _ACTIVATIONS[layer.activation]
+    if not layer.weight:
+        return activation
+    is_norm = layer.epsilon is not None
+    size = layer.size or width
+    weight = _exact(source, layer.weight, (width,) if is_norm else (size, width))
+    bias = _exact(source, layer.bias, (size,)) if layer.bias and source.has(layer.bias) else None
+    of_row = partial(_normed, epsilon=layer.epsilon or 0.0) if is_norm else _product
+    return lambda x: activation(of_row(x, weight, bias))
+
+
+def _exact(source: Source, name: str, shape: tuple[int, ...]) -> Array:
+    return numpy.ascontiguousarray(source.read(name, shape, None)).astype(numpy.float32)
+
+
+def _product(x: Array, weight: Array, bias: Array | None) -> Array:
+    product: Array = numpy.einsum("ij,j->i", weight, x)
+    return product if bias is None else product + bias
+
+
+def _normed(x: Array, weight: Array, bias: Array | None, epsilon: float) -> Array:
+    wide = x.astype(numpy.float64)
+    wide -= wide.mean()
+    normed = (wide / math.sqrt(float((wide * wide).mean()) + epsilon)).astype(numpy.float32) * weight
+    return normed if bias is None else normed + bias
