@@ -264,11 +264,6 @@ class MaskFrame(Message):
     bits: bytes  # len(rows) x mask_bytes(vocab_size), lowest bit first; 1 allows
 
 
-def mask_bytes(vocab_size: int) -> int:
-    """The size of a mask with a bit for each token, in whole int32 words."""
-    return -(-vocab_size // 32) * 4
-
-
 class Candidates(Part):
     """The most likely next tokens of a row that samples nothing, best first."""
 

@@ -37,3 +37,8 @@ def float_values(packed: bytes) -> "array[float]":
 
 def wide_values(packed: bytes) -> "array[int]":
     return array("q", packed)
+
+
+def mask_bytes(vocab_size: int) -> int:
+    """The size of a mask with a bit for each token, in whole int32 words."""
+    return -(-vocab_size // 32) * 4

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import NamedTuple, Protocol, TypeVar
 
-from ...protocol.messages import mask_bytes
+from ...protocol.wire import mask_bytes
 from .thoughts import ThoughtState
 
 # Grammars may take half of the time in which the workers compute the next step, which delays nobody; at least this

@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
-from ...protocol.messages import MaskFrame, mask_bytes
+from ...protocol.messages import MaskFrame
 from ...protocol.parameters.guided import Grammar
 from ...protocol.parameters.sampling import SamplingParams
-from ...protocol.wire import column
+from ...protocol.wire import column, mask_bytes
 from ..request import Request, Sequence
 from ..step import ScheduledStep
 from .calls import Guide

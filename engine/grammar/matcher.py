@@ -10,8 +10,8 @@ from pathlib import Path
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from ...protocol.files.model_file import read_model_text
-from ...protocol.messages import mask_bytes
 from ...protocol.parameters.guided import Grammar
+from ...protocol.wire import mask_bytes
 
 # The most that a grammar may cost. Beyond that, its matcher enters the error state, which ends only its own request.
 # Measured with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.

@@ -17,8 +17,8 @@ from queue import SimpleQueue
 import msgspec
 
 from ...protocol.errors import PenstockError
-from ...protocol.messages import mask_bytes
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
+from ...protocol.wire import mask_bytes
 from .calls import Guide
 from .constraint import bits
 from .round_robin import RoundRobin

@@ -20,9 +20,9 @@ from torch import Tensor
 from penstock.kernels.torch.sampling import TensorSampling
 from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
-from penstock.protocol.messages import MaskFrame, StepPlan, mask_bytes
+from penstock.protocol.messages import MaskFrame, StepPlan
 from penstock.protocol.processes.trace import Trace
-from penstock.protocol.wire import column, values
+from penstock.protocol.wire import column, mask_bytes, values
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.torch.tensor_cache import DeviceKVCache
 from penstock.worker.backends.triton.decoder import GraphedDecoder

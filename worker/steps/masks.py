@@ -2,8 +2,8 @@
 
 import numpy
 
-from ...protocol.messages import MaskFrame, StepPlan, mask_bytes
-from ...protocol.wire import values
+from ...protocol.messages import MaskFrame, StepPlan
+from ...protocol.wire import mask_bytes, values
 from ...records import dataclass
 from ..plan_error import PlanError
 from ..sampler import Mask

@@ -16,8 +16,8 @@ from ....kernels import triton
 from ....kernels.arrays import FLOAT32, DeviceArray
 from ....kernels.states import NO_STATE, Segments
 from ....protocol.adapter_messages import NO_ADAPTER
-from ....protocol.messages import mask_bytes
 from ....protocol.parameters.sampling import SamplingParams
+from ....protocol.wire import mask_bytes
 from ...backends.torch.card import peak_bytes
 from ...backends.torch.device import torch_device
 from ...backends.triton.graph_capture import GraphCapture
