@@ -145,7 +145,7 @@ def read_config(
     with values_of(str(origin)):
         whole = as_transformers_writes_it(config, path)
         config = text_part(whole, origin)
-    described = describe(config, origin, rope_scaling)
+    described = describe(config, origin, rope_scaling, is_pooled=is_pooled)
     with values_of(str(origin)):
         if described.experts is not None and described.experts.of_media is not None:
             described = replace(described, media_tokens=media_tokens(whole, origin))
@@ -155,7 +155,13 @@ def read_config(
     return replace(described, vision=vision)
 
 
-def describe(config: dict[str, Any], origin: Origin, rope_scaling: Mapping[str, Any] | None = None) -> ModelConfig:
+def describe(
+    config: dict[str, Any],
+    origin: Origin,
+    rope_scaling: Mapping[str, Any] | None = None,
+    *,
+    is_pooled: bool = False,
+) -> ModelConfig:
     """Describe a decoder by its config, as transformers writes it."""
     _require_flags(config, origin)
     family = _family(config, origin, is_pooled)
