@@ -12,7 +12,7 @@ from penstock.kernels.cpu.variants import ALL_VARIANTS
 
 _EMULATED = Path(__file__).parents[1] / "kernels" / "emulated"
 # Instructions that the kernels write as assembly, and what they add to.
-_ASSEMBLY = re.compile(r'asm\("v(dpbusd|dpbf16ps) .*?" : "\+v"\((.*?)\) : "v"\((.*?)\), "v"\((.*?)\)\);')
+_ASSEMBLY = re.compile(r'asm\("vp?(dpbusd|dpbf16ps) .*?" : "\+v"\((.*?)\) : "v"\((.*?)\), "v"\((.*?)\)\);')
 _FUNCTIONS = {"dpbusd": "dpbusd_epi32", "dpbf16ps": "dpbf16_ps"}
 _INTRINSIC = re.compile(r"\b_mm512_(\w+)")
 
@@ -63,4 +63,4 @@ def _compiled(path: Path, flags: list[str]) -> Path:
 
 def _run(*words: object) -> None:
     done = subprocess.run([str(compiler()), *map(str, words)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[:4000]
+    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "rror" in line)[:3000]
