@@ -258,6 +258,15 @@ class Pack(Struct):
 
 
 @fields_of_annotations
+class GatedLinear(Struct):
+    """linear_output.hpp: arguments of penstock_gated_linear_*. A product and the gate that reads it, which a kernel may
+    compute as one."""
+
+    product: Pointer  # Linear: of gates and what they let through, one behind the other
+    gate: Pointer  # Gate: of the product's rows
+
+
+@fields_of_annotations
 class Checksum(Struct):
     """checksum.cpp: arguments of penstock_checksum."""
 
@@ -547,15 +556,6 @@ class HeadProducts(Struct):
     num_rotated: Int64  # numbers of a head's rest, rotated into the output behind its product; 0: there is none
     rotation: Int64  # Rotation
     quantized: Quantized  # of the output's rows
-
-
-@fields_of_annotations
-class GatedLinear(Struct):
-    """linear_output.hpp: arguments of penstock_gated_linear_*. A product and the gate that reads it, which a kernel may
-    compute as one."""
-
-    product: Pointer  # Linear: of gates and what they let through, one behind the other
-    gate: Pointer  # Gate: of the product's rows
 
 
 @fields_of_annotations

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.kernels.cpu.build import compiler
-from penstock.kernels.cpu.library import is_compiled, load
+from penstock.kernels.cpu.library import Library, is_compiled, load
 from penstock.kernels.cpu.variants import executable_variants
 
 
@@ -28,6 +28,11 @@ _AVAILABLE = available_variants()
 # The best variant that this processor executes, and the plainest that is made.
 ENDS = tuple(dict.fromkeys((*_AVAILABLE[:1], *[name for name in _AVAILABLE if is_compiled(name)][-1:])))
 needs_variant = pytest.mark.skipif(not _AVAILABLE, reason="this processor executes none of the native variants")
+
+
+def computed_variant(library: Library) -> str:
+    """The variant whose code a library runs, be it emulated (builders/emulated_kernels.py)."""
+    return os.environ.get("PENSTOCK_TEST_EMULATED", library.variant)
 
 
 def quick_or_long(variants: Sequence[str]) -> list[Any]:

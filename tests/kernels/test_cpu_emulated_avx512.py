@@ -12,7 +12,7 @@ from penstock.kernels.cpu.variants import executable_variants
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "processor_numbers.py"
-TESTS = ("test_cpu_attention.py", "test_cpu_blocks.py", "test_cpu_products.py", "test_cpu_sampling.py")
+SUBJECTS = ("attention", "blocks", "experts", "products", "sampling")
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif("avx2" not in executable_variants(), reason="emulates by AVX2's instructions"),
@@ -23,11 +23,21 @@ pytestmark = [
 def test_emulated_avx512_passes_the_kernels_tests_and_gives_the_products_and_answers_of_avx2(variant, tmp_path):
     build_emulated(variant, tmp_path)
     emulated = {"PENSTOCK_CPU_LIBRARIES": str(tmp_path), "PENSTOCK_CACHE": str(tmp_path / "cache")}
-    said("-m", "pytest", "-q", "-p", "no:cacheprovider", *map(HERE.joinpath, TESTS), **emulated)
+    emulated["PENSTOCK_TEST_EMULATED"] = variant
+    said(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *(HERE / f"test_cpu_{subject}.py" for subject in SUBJECTS),
+        **emulated,
+    )
     of_avx2 = said(PROGRAM, "avx2", PENSTOCK_CPU_LIBRARIES="")
     different = [line for line, other in zip(said(PROGRAM, "avx2", **emulated), of_avx2, strict=True) if line != other]
-    # AMX adds products with bf16 weights in pairs, unless an answer is to be portable.
-    assert [line.split()[0] for line in different] == (["bf16"] if variant == "amx" else [])
+    # AMX adds products with bf16 weights in pairs, and those with fp16 ones as pairs of bf16, unless an answer is to be
+    # portable.
+    assert [line.split()[0] for line in different] == (["fp16", "bf16"] if variant == "amx" else [])
 
 
 def said(*words: object, **surroundings: str) -> list[str]:

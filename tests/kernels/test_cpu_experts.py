@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from builders.arrays import pack_experts
 from builders.cases import for_each
+from builders.gpu_products import random_part
 from builders.mxfp4_model import random_blocks
 from builders.native_products import assert_free_of_company, quantized
 from builders.native_variants import needs_variant
@@ -23,6 +24,7 @@ from penstock.kernels.cpu.weights.experts import unpack_experts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.operands import WeightFormat
 from penstock.kernels.reference.experts import experts, route
+from penstock.kernels.stored.ggml_blocks import TYPES
 from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
@@ -71,9 +73,9 @@ class Mixture:
         )
 
     def native(self, library: Library, x: Tensor, chosen: Routes, tokens_at_a_time: int = 70) -> Tensor:
-        own, kind, tokens = self.weights, self.weights.gate_up.kind, c_int32(len(x))
+        own, family, tokens = self.weights, self.weights.gate_up.family, c_int32(len(x))
         x, top_k = x.contiguous(), chosen.experts.shape[1]
-        inputs = quantized(library, x)
+        inputs = quantized(library, x, own.gate_up.row_group)
         memory = torch.empty(memory_bytes(own, self.hidden, top_k, tokens_at_a_time) + 64, dtype=torch.uint8)
         at = -memory.data_ptr() % 64
         output = torch.full((len(x) + 1, self.hidden), 7.0)
@@ -85,13 +87,15 @@ class Mixture:
             gating=gating_of(own.activation), memory=memory.data_ptr() + at, memory_bytes=len(memory) - 64,
             output=output,
         )  # fmt: skip
-        library.call(f"penstock_experts_{kind}", arguments)
+        library.call(f"penstock_experts_{family}", arguments)
         assert (output[len(x) :] == 7).all(), "rows beyond the tokens were written"
         return output[: len(x)]
 
 
 def stored(kind: str, parts: list[Tensor]) -> list[WeightPart]:
     """The parts as a checkpoint holds them; random ones, where its format can't be rounded to."""
+    if kind in TYPES:
+        return [random_part(kind, *part.shape, seed=seed) for seed, part in enumerate(parts)]
     if kind != "mxfp4":
         return list(parts)
     blocks = [random_blocks((len(part), part.shape[1] // BLOCK), seed) for seed, part in enumerate(parts)]
@@ -133,10 +137,11 @@ def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tu
     assert off_by(found, mixture.formula(x, chosen)) < KINDS[kind]
 
 
-@for_each("kind", [*KINDS, "mxfp4"])
+@for_each("kind", [*KINDS, "mxfp4", "Q8_0", "Q4_1", "Q4_K", "Q6_K"])
 def test_a_token_has_the_same_bits_alone_and_in_any_company_even_beside_nan(library: Library, kind: str) -> None:
-    mixture = Mixture.drawn(kind, 6, 160, 96, has_bias=True)
-    x, chosen = draws(70, 160, seed=4), routes(70, 3, 6, torch.Generator().manual_seed(5))
+    hidden, width = (512, 256) if kind in TYPES else (160, 96)
+    mixture = Mixture.drawn(kind, 6, hidden, width, has_bias=True)
+    x, chosen = draws(70, hidden, seed=4), routes(70, 3, 6, torch.Generator().manual_seed(5))
     run = lambda own: mixture.native(library, x[own], cut(chosen, own))  # noqa: E731
     assert_free_of_company(library, run, 70, (*range(2, 27, 3), 48, 70))
     whole = run(slice(70))

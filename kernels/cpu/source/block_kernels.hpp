@@ -1,5 +1,6 @@
 // The functions of one type of blocks, put together for linear_blocks.cpp's table; each source file has some types.
 #pragma once
+#include "block_amx.hpp"
 #include "block_crossed.hpp"
 #include "block_pack.hpp"
 #include "block_tiles.hpp"
@@ -41,6 +42,13 @@ struct KernelsOf {
     }
     static void read_row(const Weight& weight, int64_t row, float* to) { read_blocks<Type>(weight, Values, kUnit, row, to); }
 
+#if defined(__AMX_INT8__)
+    static void multiply_squares(float (*totals)[kPanel], const uint8_t* panel, const SquaredRows& input, int64_t first_row,
+                                 int64_t num_rows, uint8_t* unpacked) {
+        multiply_block_squares<Type>(totals, panel, Values, input, RowRange{first_row, num_rows}, unpacked);
+    }
+#endif
+
     static constexpr auto packer() {
         if constexpr (Reader::kFileBytes == 0) return nullptr;
         else return pack_blocks<Type, Reader>;
@@ -48,7 +56,11 @@ struct KernelsOf {
 
     static constexpr BlockKernels kernels() {
         return {Type::kInputs, Type::kBytes, kUnit, scratch_bytes, prepare, multiply,
-                packer(), pack_block<Type>, read_row};
+                packer(), pack_block<Type>, read_row,
+#if defined(__AMX_INT8__)
+                multiply_squares,
+#endif
+        };
     }
 };
 

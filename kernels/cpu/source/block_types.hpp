@@ -103,6 +103,11 @@ struct BlockKernels {
     void (*pack_row)(uint8_t* panel, int64_t lane, const uint8_t* blocks, int64_t num_blocks);  // or null
     void (*pack_block)(uint8_t* block, int64_t lane, const FileBlock& from);
     void (*read_row)(const Weight& weight, int64_t row, float* to);
+#if defined(__AMX_INT8__)
+    // totals = a panel × rows in squares of tiles (block_amx.hpp).
+    void (*multiply_squares)(float (*totals)[kPanel], const uint8_t* panel, const struct SquaredRows& input, int64_t first_row,
+                             int64_t num_rows, uint8_t* unpacked);
+#endif
 };
 
 // As Python numbers them (weights/packed.py).

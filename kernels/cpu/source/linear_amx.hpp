@@ -36,9 +36,12 @@ struct TiledRows {
     uint8_t* bytes;
     int64_t num_steps;
 
+    static int64_t bytes_of(int64_t num_rows, int64_t row_bytes) { return round_up(num_rows, kTileHeight) * row_bytes; }
+    static TiledRows in_memory(void* memory, int64_t row_bytes) {
+        return {static_cast<uint8_t*>(memory), row_bytes / kStepBytes};
+    }
     static TiledRows in_scratch(int64_t num_rows, int64_t row_bytes) {
-        const int64_t tiles = (num_rows + kTileHeight - 1) / kTileHeight;
-        return {static_cast<uint8_t*>(region_scratch(tiles * kTileHeight * row_bytes)), row_bytes / kStepBytes};
+        return in_memory(region_scratch(bytes_of(num_rows, row_bytes)), row_bytes);
     }
     int64_t tile_bytes() const { return num_steps * kTileHeight * kStepBytes; }
     uint8_t* at(int64_t row, int64_t step) const {
@@ -47,13 +50,15 @@ struct TiledRows {
     }
 };
 
+inline void tile_row(const TiledRows& tiled, int64_t row, const int8_t* values) {
+    const auto* from = reinterpret_cast<const uint8_t*>(values);
+    for (int64_t step = 0; step < tiled.num_steps; ++step)
+        store_bytes(tiled.at(row, step), load_bytes(from + step * kStepBytes));
+}
+
 inline TiledRows tile_rows(const Quantized& rows, int64_t num_rows) {
     const TiledRows tiled = TiledRows::in_scratch(num_rows, rows.width);
-    over_rows(num_rows, rows.width, [&](int64_t row) {
-        const auto* from = reinterpret_cast<const uint8_t*>(rows.values) + row * rows.width;
-        for (int64_t step = 0; step < tiled.num_steps; ++step)
-            store_bytes(tiled.at(row, step), load_bytes(from + step * kStepBytes));
-    });
+    over_rows(num_rows, rows.width, [&](int64_t row) { tile_row(tiled, row, rows.values + row * rows.width); });
     return tiled;
 }
 
@@ -196,6 +201,18 @@ inline void over_squares(RowRange block, int64_t depth, const Body& body) {
         const Tiles tiles(square_shapes(rest, depth));
         if (rest > kTileHeight) body(RowRange{block.first + whole, rest}, std::true_type{});
         else body(RowRange{block.first + whole, rest}, std::false_type{});
+    }
+}
+
+// Calls body(rows, is_tall) for each square of so many rows, whose last one may be lower: its tiles are multiplied with
+// whatever lies behind its rows. `body` finds shapes set for all of them.
+template <class Body>
+inline void over_each_square(int64_t num_rows, int64_t depth, const Body& body) {
+    const Tiles tiles(square_shapes(std::min(num_rows, kSquareRows), depth));
+    for (int64_t row = 0; row < num_rows; row += kSquareRows) {
+        const RowRange own{row, std::min(kSquareRows, num_rows - row)};
+        if (own.count > kTileHeight) body(own, std::true_type{});
+        else body(own, std::false_type{});
     }
 }
 

@@ -10,6 +10,7 @@
 
 #include "experts.hpp"
 #include "linear_amx.hpp"
+#include "linear_pairs_amx.hpp"
 #include "linear_output.hpp"
 #include "float_formats.hpp"
 #include "rows.hpp"
@@ -194,8 +195,12 @@ void finish_square(const Linear& linear, const float (*sums)[kPanel], int64_t pa
 }
 
 // Any number of rows goes through tiles: they add in an order of their own, pairs of a step before the sum so far.
-template <class Output>
+template <class Format>
+constexpr bool kIsTiled = std::is_same_v<Format, Bf16> || std::is_same_v<Format, Fp16>;
+
+template <class Format, class Output>
 void multiply_in_squares(const Linear& linear, const Output& output) {
+    if constexpr (std::is_same_v<Format, Fp16>) return multiply_pairs_in_squares(linear, output);
     const TiledRows input = tile_floats(linear, *linear.num_rows);
     const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
     over_square_chunks<Output>(linear.weight, panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
@@ -216,8 +221,8 @@ template <class Format>
 void linear_float(const Linear& linear) {
     if (*linear.num_rows == 0) return;
 #if defined(__AMX_BF16__)
-    if constexpr (std::is_same_v<Format, Bf16>)
-        return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
+    if constexpr (kIsTiled<Format>)
+        return multiply_in_squares<Format>(linear, PlainOutput{linear, finish_of(linear)});
 #endif
     const Product<FloatRows<Format>> product{prepare<Format>(linear, *linear.num_rows), linear.weight, linear.bias};
     multiply_in_tiles<Float<Format>>(product, *linear.num_rows, Target{linear.output, linear.output_stride});
@@ -227,8 +232,10 @@ template <class Format>
 void gated_linear_float(const GatedLinear& gated) {
     const Linear& linear = *gated.product;
 #if defined(__AMX_BF16__)
-    if (std::is_same_v<Format, Bf16> && *linear.num_rows > 0 && gated.gate->width % kPanel == 0)
-        return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
+    if constexpr (kIsTiled<Format>)
+        if (*linear.num_rows > 0 && gated.gate->width % kPanel == 0)
+            return multiply_gated(gated, finish_of(linear),
+                                  [&](const auto& output) { multiply_in_squares<Format>(linear, output); });
 #endif
     linear_float<Format>(linear);
     gate_rows(*gated.gate);
@@ -260,5 +267,14 @@ extern "C" void penstock_gated_linear_bf16_portable(const void* arguments) {
 }
 extern "C" void penstock_experts_bf16_portable(const void* arguments) {
     compute_experts<Float<Bf16Widened>>(experts_at(arguments));
+}
+#endif
+#if defined(__AMX_BF16__)
+namespace {
+struct Fp16Widened : Fp16 {};
+}  // namespace
+extern "C" void penstock_linear_fp16_portable(const void* arguments) { linear_float<Fp16Widened>(linear_at(arguments)); }
+extern "C" void penstock_gated_linear_fp16_portable(const void* arguments) {
+    gated_linear_float<Fp16Widened>(gated_at(arguments));
 }
 #endif

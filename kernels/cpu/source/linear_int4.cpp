@@ -1,6 +1,6 @@
 // Products of 8-bit rows with 4-bit integers: linear_groups.hpp, where a group has a float16 scale and perhaps a zero.
 #include "int4.hpp"
-#include "linear_groups.hpp"
+#include "grouped_linear.hpp"
 
 namespace penstock {
 namespace {
@@ -53,6 +53,6 @@ extern "C" void penstock_gated_linear_int4(const void* arguments) {
     penstock::gated_linear_in_groups<penstock::Int4Formats>(*static_cast<const penstock::GatedLinear*>(arguments));
 }
 extern "C" void penstock_experts_int4(const void* arguments) {
-    using Kind = penstock::GroupedKind<penstock::Int4Formats>;
+    using Kind = penstock::GroupedExperts<penstock::Int4Formats>;
     penstock::compute_experts<Kind>(*static_cast<const penstock::Experts*>(arguments));
 }

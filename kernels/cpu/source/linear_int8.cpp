@@ -6,6 +6,7 @@
 // panel, its sums in registers over the whole of K.
 #include "crossed.hpp"
 #include "experts.hpp"
+#include "experts_amx.hpp"
 #include "integer_rows.hpp"
 #include "linear_amx.hpp"
 #include "linear_output.hpp"
@@ -163,16 +164,17 @@ using OwnInt8 = Int8;
 #if defined(__AMX_INT8__)
 constexpr int64_t kFewestForTiles = 12;  // rows
 
-void finish_square(const Linear& linear, const int32_t (*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
+void finish_square(const Product<Quantized>& product, const int32_t (*sums)[kPanel], int64_t panel, RowRange rows,
+                   Target target) {
     const int64_t first_output = panel * kPanel;
-    over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+    over_outputs(first_output, product.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
         const int64_t output = first_output + v * kLanes;
-        const Vec weight_scale = load(linear.weight.scales + output);
-        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        const Vec weight_scale = load(product.weight.scales + output);
+        const Vec bias = product.bias ? load(product.bias + output, lanes) : zero();
         for (int64_t i = 0; i < rows.count; ++i) {
             const int64_t row = rows.first + i;
-            const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * linear.quantized_input.totals[row]);
-            const Vec scale = weight_scale * broadcast(linear.quantized_input.scales[row]);
+            const Ints offset = broadcast_int(zero_times_total(product, row));
+            const Vec scale = weight_scale * broadcast(product.rows.scales[row]);
             const Ints sum = load_ints(sums[i] + v * kLanes);
             store(target.row(i) + v * kLanes, fma(to_float(sum - offset), scale, bias), lanes);
         }
@@ -191,10 +193,39 @@ void multiply_in_squares(const Linear& linear, const Output& output) {
 }
 
 auto finish_of(const Linear& linear) {
-    return [&linear](const int32_t(*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
-        finish_square(linear, sums, panel, rows, target);
+    const Product<Quantized> product{linear.quantized_input, linear.weight, linear.bias};
+    return [product](const int32_t(*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
+        finish_square(product, sums, panel, rows, target);
     };
 }
+
+// Some rows of an expert, and a panel at a time.
+struct Int8Squares {
+    const Product<Quantized>& product;
+    const RowRange rows;
+    const TiledRows tiled;
+
+    static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
+        return TiledRows::bytes_of(count, product.rows.width);
+    }
+    Int8Squares(const Product<Quantized>& product, RowRange rows, void* scratch)
+        : product(product), rows(rows), tiled(tile_block(product.rows, rows, scratch)) {}
+
+    void multiply(int64_t panel, Target target) const {
+        const int64_t bytes = Int8::panel_bytes(product.weight);
+        const uint8_t* weights = product.weight.panels + panel * bytes;
+        Ahead ahead(weights + bytes, bytes, tiled.num_steps * divide_up(rows.count, kSquareRows));
+        over_each_square(rows.count, kStepBytes, [&](RowRange own, auto is_tall) {
+            alignas(64) int32_t sums[kSquareRows][kPanel];
+            const Square square{tiled.at(own.first, 0), tiled.tile_bytes(), weights, tiled.num_steps};
+            multiply_square<SignedByUnsigned, is_tall>(sums, square, true, ahead);
+            finish_square(product, sums, panel, RowRange{rows.first + own.first, own.count}, target.from(own.first, 0));
+        });
+    }
+};
+using ExpertsInt8 = InSquares<Int8, Int8Squares, kFewestForTiles>;
+#else
+using ExpertsInt8 = OwnInt8;
 #endif
 
 void linear_int8(const Linear& linear) {
@@ -225,5 +256,5 @@ extern "C" void penstock_gated_linear_int8(const void* arguments) {
     penstock::gated_linear_int8(*static_cast<const penstock::GatedLinear*>(arguments));
 }
 extern "C" void penstock_experts_int8(const void* arguments) {
-    penstock::compute_experts<penstock::OwnInt8>(*static_cast<const penstock::Experts*>(arguments));
+    penstock::compute_experts<penstock::ExpertsInt8>(*static_cast<const penstock::Experts*>(arguments));
 }

@@ -1,7 +1,7 @@
 // Products of 8-bit rows with MXFP4: linear_groups.hpp, where a group has a power of 2 and nibbles stand for whole numbers.
 //
 // Powers are kept as those of the doubled numbers are read; the half that is left meets the row's scale, both exactly.
-#include "linear_groups.hpp"
+#include "grouped_linear.hpp"
 #include "mxfp4.hpp"
 
 namespace penstock {
@@ -50,6 +50,6 @@ extern "C" void penstock_gated_linear_mxfp4(const void* arguments) {
     penstock::gated_linear_in_groups<penstock::Mxfp4Formats>(*static_cast<const penstock::GatedLinear*>(arguments));
 }
 extern "C" void penstock_experts_mxfp4(const void* arguments) {
-    using Kind = penstock::GroupedKind<penstock::Mxfp4Formats>;
+    using Kind = penstock::GroupedExperts<penstock::Mxfp4Formats>;
     penstock::compute_experts<Kind>(*static_cast<const penstock::Experts*>(arguments));
 }
