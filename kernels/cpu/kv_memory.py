@@ -2,7 +2,7 @@
 
 All tokens of one block and one head lie together, interleaved as source/kv_layout.hpp shows; a GPU's are plain
 (`kernels/paged.py`). Integer formats have float16 scales: [blocks, heads, parts, block_size] with the scale
-first and uint4's minimum second.
+first and uint4's minimum second. Latents have no uint4, and in int8 a second scale for the key behind each.
 """
 
 from typing import NamedTuple
@@ -29,6 +29,7 @@ KV_FORMATS = {
     "int8": KVFormat(8, 4, 1),
     "uint4": KVFormat(4, 8, 2),
 }
+LATENT_FORMATS = {kind: KV_FORMATS[kind] for kind in ("fp32", "fp16", "bf16")} | {"int8": KVFormat(8, 4, 2)}
 _KEY_ZERO = 128
 
 
@@ -68,3 +69,4 @@ def _scaled(numbers: Array, scales: Array | None) -> Array:
 
 HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 512  # kLargestQuery
 LARGEST_LATENT = 1024  # with its key; kLargestHead
+LARGEST_LATENT_IN_BYTES = 512  # alone, as is its key; kLargestQuery

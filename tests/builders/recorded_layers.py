@@ -194,7 +194,9 @@ class NativeMemory:
         self.parts = [keys, values]
         if kv.values is kv.keys:  # latents
             self.parts = [values, values]
-        if kv.kind == "int8":  # keys are 128 too high there
+        if kv.values is kv.keys and kv.kind == "int8":  # scales of latents and of the keys behind them, together
+            self.parts += [torch.stack((kv.value_scales, kv.key_scales)).permute(1, 3, 0, 2).contiguous()] * 2
+        elif kv.kind == "int8":  # keys are 128 too high there
             keys.view(torch.uint8).bitwise_xor_(128)
             self.parts += [scales.transpose(1, 2).contiguous() for scales in (kv.key_scales, kv.value_scales)]
         pointers = [part.data_ptr() for part in self.parts] + [None] * (4 - len(self.parts))
@@ -205,6 +207,10 @@ class NativeMemory:
         keys, values, *scales = self.parts
         self.kv.values.copy_(values.transpose(3, 4).flatten(2, 3).transpose(1, 2))
         if keys is values:
+            if scales:
+                of_latents, of_keys = scales[0].permute(2, 0, 3, 1)
+                self.kv.value_scales.copy_(of_latents)
+                self.kv.key_scales.copy_(of_keys)
             return
         if self.kv.kind == "int8":
             keys.view(torch.uint8).bitwise_xor_(128)

@@ -21,7 +21,7 @@ SECONDS = 60
 TREES = {
     "windows, uint4": ("gemma2", {"kv_cache_dtype": "uint4"}),
     "states": ("qwen3_next", {}),
-    "latents": ("deepseek_v3", {"kv_cache_dtype": "bf16"}),
+    "latents": ("deepseek_v3", {"kv_cache_dtype": "int8"}),
     "two ranks, int8": ("qwen3", {"tensor_parallel_size": 2, "kv_cache_dtype": "int8", "swap_space": 0.01}),
 }
 # Tests of the worker have each kind of memory; here one of blocks and one of states are enough.

@@ -40,6 +40,7 @@ MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
     "native ernie in int4": ("native", "ernie4_5", {}, {"quantization": "int4"}, "uint4"),
     "native youtu, latents": ("native", "youtu", {}, {}, None),
     "native youtu, latents in bfloat16": ("native", "youtu", {"dtype": "bfloat16"}, {"quantization": "int8"}, "bf16"),
+    "native youtu, latents in bytes": ("native", "youtu", {"dtype": "bfloat16"}, {"quantization": "int8"}, "int8"),
     "native gpt-oss in mxfp4": ("native", "mxfp4", {"head_dim": 32}, {"quantization": "int8"}, "bf16"),
     "native gpt-oss, windows in turn": ("native", "gpt_oss", {"num_hidden_layers": 4, "sliding_window": 20}, {}, None),
     "native qwen2, windows in later layers": ("native", "qwen2", LATER_WINDOWS, {}, None),

@@ -163,5 +163,8 @@ def test_a_token_takes_one_latent_and_one_key_in_each_layer(backend, tmp_path):
     assert model.block_bytes(group, 16, "bf16") == 16 * 2 * (48 + 16) * 2
     memory = model.memory([group], [10], 16, "bf16")
     assert sum(part.nbytes for part in memory.parts) == 10 * model.block_bytes(group, 16, "bf16")
-    with pytest.raises(ConfigError, match="keeps latents instead of keys and values .* Use fp32, fp16, bf16"):
-        model.kv_kind("int8")
+    with pytest.raises(ConfigError, match="keeps latents instead of keys and values .* Use fp32, fp16, bf16, int8"):
+        model.kv_kind("uint4")
+    if backend == "native":  # in bytes, a latent and its key have a scale each
+        memory = model.memory([group], [10], 16, "int8")
+        assert sum(part.nbytes for part in memory.parts) == 10 * 16 * 2 * (48 + 16 + 2 * 2)

@@ -26,6 +26,7 @@ MEMORIES = {
     "torch bfloat16": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, BFLOAT16, "cpu"),
     "torch, odd bytes": lambda: KVCache.allocate(KVShape(2, 1, 3), BLOCKS, 1, FLOAT16, "cpu"),
     **{kind: lambda kind=kind: NativeKVCache.allocate(SHAPE, BLOCKS, 16, kind) for kind in KV_FORMATS},
+    "latents in bytes": lambda: NativeKVCache.allocate(KVShape(3, 1, 48, False), BLOCKS, 16, "int8"),
     **{f"GPU {kind}": lambda kind=kind: DeviceKVCache.allocate(SHAPE, BLOCKS, 16, kind, "cpu") for kind in KV_DTYPES},
 }
 CHANCE = numpy.random.default_rng(1)

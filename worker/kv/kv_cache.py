@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy
 
 from ...kernels.arrays import FLOAT16, Array, DType, fresh_zeros
-from ...kernels.cpu.kv_memory import KV_FORMATS, plain_keys, plain_values
+from ...kernels.cpu.kv_memory import KV_FORMATS, LATENT_FORMATS, KVFormat, plain_keys, plain_values
 from ...kernels.cpu.library import struct_of
 from ...kernels.cpu.structs import KV_FORMAT, KVMemory
 from ...records import dataclass
@@ -31,7 +31,10 @@ class KVShape(NamedTuple):
 
     def packed_bytes_per_token(self, kind: str) -> int:
         """The same in this packed format, including scales."""
-        return self._num_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
+        return self._num_heads * self.packed_format(kind).bytes_per_token(self.head_dim)
+
+    def packed_format(self, kind: str) -> KVFormat:
+        return (KV_FORMATS if self.has_values else LATENT_FORMATS)[kind]
 
     @property
     def _num_heads(self) -> int:
@@ -76,7 +79,7 @@ class NativeKVCache(Blocks):
     @classmethod
     def allocate(cls, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> Self:
         """Zeros for `num_blocks`; the kernel allocates pages on first touch."""
-        form = KV_FORMATS[kind]
+        form = shape.packed_format(kind)
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
         size = (*blocks, block_size * shape.head_dim * form.bits // 8)
         count = 1 + shape.has_values

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from ...kernels import DTYPES, WeightFormat
 from ...kernels.arrays import DType
+from ...kernels.cpu.kv_memory import LARGEST_LATENT_IN_BYTES, LATENT_FORMATS
 from ...protocol.errors import ConfigError, OutOfMemoryError
 from ...records import dataclass
 from ..backends.backend import Backend
 from ..description.config import ModelConfig
 from ..description.groups import LayerGroup
+from ..description.parts.latent import LatentConfig
 from ..ranks.parallel import Parallel
 from ..weights.layer_formats import LayerFormats
 from ..weights.packed.cache import NotKept, PackedCache
@@ -95,9 +97,19 @@ def write_through(cache: PackedCache, nbytes: int) -> None:
 
 
 def kv_kind(config: ModelConfig, backend: Backend, own: str, wanted: str) -> str:
-    if config.latent is not None and wanted not in ("auto", *DTYPES):
+    if config.latent is not None:
+        _check_latents(config, config.latent, wanted)
+    return backend.kv_kind(backend.own_kv_kind(own) if wanted == "auto" else wanted)
+
+
+def _check_latents(config: ModelConfig, latent: LatentConfig, wanted: str) -> None:
+    if wanted not in ("auto", *LATENT_FORMATS):
         raise ConfigError(
             f"kv_cache_dtype={wanted!r} is not for {config.family.name}, which keeps latents instead of keys "
-            f"and values (MLA). Use {', '.join(DTYPES)}."
+            f"and values (MLA). Use {', '.join(LATENT_FORMATS)}."
         )
-    return backend.kv_kind(backend.own_kv_kind(own) if wanted == "auto" else wanted)
+    if wanted == "int8" and max(latent.rank, latent.rope_dim) > LARGEST_LATENT_IN_BYTES:
+        raise ConfigError(
+            f"kv_cache_dtype='int8' takes latents of up to {LARGEST_LATENT_IN_BYTES} numbers, and this model's have "
+            f"{latent.rank} and a key of {latent.rope_dim}. Use {', '.join(DTYPES)}."
+        )

@@ -36,7 +36,7 @@ void attend_piece(const Attention& a, Piece piece, Piece next) {
         case KVFormat::kFp32: return attend_fp32(a, piece, next);
         case KVFormat::kFp16: return attend_fp16(a, piece, next);
         case KVFormat::kBf16: return attend_bf16(a, piece, next);
-        case KVFormat::kInt8: return attend_int8(a, piece, next);
+        case KVFormat::kInt8: return is_latent(a.kv) ? attend_latent_bytes(a, piece, next) : attend_int8(a, piece, next);
         case KVFormat::kUint4: return attend_uint4(a, piece, next);
     }
 }

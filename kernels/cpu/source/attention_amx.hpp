@@ -36,15 +36,27 @@ inline TileShapes value_shapes(int64_t rows, int64_t step_bytes) {
     return shapes.set(6, height, step_bytes).set(7, step_bytes / 4, kTileBytes);
 }
 
-// sums[tile of rows][key] of one or two vectors of keys; of one where something is left of a head's dimensions.
+// sums[tile of rows][key] of one or two vectors of keys; of one where something is left of a head's dimensions. `adds`: to
+// the scores that are there.
 template <class Format, int kTiles, int kColumns>
 inline void score_tiles(const StretchMemory& memory, int64_t vector, int64_t head_dim,
-                        const typename Format::Number* rows, float* scores, bool is_first) {
+                        const typename Format::Number* rows, float* scores, bool is_first, bool adds = false) {
     using Number = typename Format::Number;
     constexpr int64_t kStep = kTileBytes / sizeof(Number);
     constexpr int64_t kRowBytes = kQueryStride<Number> * sizeof(Number);
     const int64_t step_bytes = kTileHeight * memory.key_step;
-    unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
+    const auto over_scores = [&](const auto& body) {
+        unrolled<kTiles>([&](auto tile) {
+            unrolled<kColumns>([&](auto column) {
+                body(std::integral_constant<int, tile * kColumns + column>{},
+                     scores + tile * kTileHeight * kRowStride + (vector + column) * kLanes);
+            });
+        });
+    };
+    over_scores([&](auto tile, float* at) {
+        if (adds) load_tile<tile>(at, kRowStride * sizeof(float));
+        else zero_tile<tile>();
+    });
     int64_t at = 0, offset = 0;
     for (; at + kStep <= head_dim; at += kStep, offset += step_bytes)
         unrolled<kColumns>([&](auto column) {
@@ -65,12 +77,7 @@ inline void score_tiles(const StretchMemory& memory, int64_t vector, int64_t hea
                 Format::ScoreUnit::template add<tile, 5, 4>();
             });
         }
-    unrolled<kTiles>([&](auto tile) {
-        unrolled<kColumns>([&](auto column) {
-            float* to = scores + tile * kTileHeight * kRowStride + (vector + column) * kLanes;
-            store_tile<tile * kColumns + column>(to, kRowStride * sizeof(float));
-        });
-    });
+    over_scores([](auto tile, float* to) { store_tile<tile>(to, kRowStride * sizeof(float)); });
 }
 
 // Weights in rows, and where the sums of their products with values go.

@@ -14,6 +14,7 @@
 
 #include "amx.hpp"
 #include "attention.hpp"
+#include "bf16_pairs.hpp"
 #include "quads.hpp"
 
 namespace penstock {
@@ -81,6 +82,14 @@ struct Bf16Format {
     }
     static void store_numbers(uint16_t* to, Vec x) { store_bf16(to, x); }
 };
+#if defined(__AMX_BF16__)
+// Float16 as pairs of bf16 (attention_pairs.hpp): any number of rows goes through tiles, weights in two planes.
+struct Fp16PairsFormat : Bf16Format {
+    static constexpr KVFormat kFormat = KVFormat::kFp16;
+    static constexpr int64_t kPerUnit = 1, kUnitBytes = 2, kPlanes = 2;
+    static void store_numbers(uint16_t* to, Vec x) { store_whole_and_rest(to, to + kRowStride, x); }
+};
+#endif
 #else
 struct Bf16Format {
     static constexpr KVFormat kFormat = KVFormat::kBf16;
@@ -236,7 +245,11 @@ struct Int8Format : ByteRows {
 // Nibbles are as good as unsigned bytes that meet signed ones and as signed bytes that meet unsigned ones.
 struct Uint4Format : ByteRows {
     static constexpr KVFormat kFormat = KVFormat::kUint4;
+#if defined(__AMX_INT8__)
+    static constexpr int64_t kFewestForTiles = 16;
+#else
     static constexpr int64_t kFewestForTiles = INT64_MAX;
+#endif
     static constexpr int64_t kPerUnit = 8, kUnitBytes = 4, kRegisters = 2, kSteps = 2;
     static constexpr int kKeyZero = 0;
     using Steps = Int8Format;
@@ -261,6 +274,11 @@ struct Uint4Format : ByteRows {
 };
 #endif
 
+// Latents, laid out as keys and read as values (attention_latent_bytes.hpp).
+struct LatentBytesFormat : Int8Format {
+    using Steps = std::conditional_t<Int8Format::kSteps == 1, LatentBytesFormat, Int8Format::Steps>;
+};
+
 // Whether vectors are multiplied as something else than they lie.
 template <class Format>
 constexpr bool kIsPacked = !std::is_same_v<Format, typename Format::Steps>;
@@ -271,5 +289,12 @@ template <class Format>
 constexpr bool kHasTiles = Format::kFewestForTiles < INT64_MAX;
 template <class Format>
 constexpr bool kHasMinimum = Format::kFormat == KVFormat::kUint4;
+template <class Format>
+constexpr bool kIsLatentBytes = std::is_same_v<Format, LatentBytesFormat>;
+template <class Format>
+constexpr bool kIsPaired = Format::kFormat == KVFormat::kFp16 && Format::kPlanes == 2;
+// A scale and a minimum; a latent's scale and its key's.
+template <class Format>
+constexpr int64_t kScaleParts = kHasMinimum<Format> || kIsLatentBytes<Format> ? 2 : 1;
 
 }  // namespace penstock

@@ -61,7 +61,7 @@ private:
             const int64_t vector = memory_.first + offset;
             over_seeing_rows<kRows>(vector, columns(), [&](int64_t row, auto count, int64_t num_seen) {
                 const auto score_columns = [&](int64_t column, auto some) {
-                    score_tile<Format, count(), some()>(memory_, vector + column, tile_.head_dim,
+                    score_tile<Format, count(), some()>(memory_, vector + column, tile_.scored_dim,
                                                         queries_at(row), tile_.scores_at(row), row == 0);
                 };
                 if (num_seen == columns()) score_columns(0, columns);
@@ -73,10 +73,10 @@ private:
     void score_unpacked() {
         in_pieces<Sizes::kPanelColumns>(memory_.end - memory_.first, [&](int64_t offset, auto columns) {
             const int64_t vector = memory_.first + offset;
-            unpack_keys<Format, columns()>(memory_, vector, tile_.head_dim, panel_);
+            unpack_keys<Format, columns()>(memory_, vector, tile_.scored_dim, panel_);
             over_seeing_rows<TileSizes<Steps>::kRows>(vector, columns(), [&](int64_t row, auto count, int64_t) {
                 panel_tile<Steps, Side::kKeys, count(), columns()>(
-                    panel_, tile_.head_dim / Steps::kPerUnit, queries_at(row), kQueryStride<Number>,
+                    panel_, tile_.scored_dim / Steps::kPerUnit, queries_at(row), kQueryStride<Number>,
                     [](int, int) { return no_sum<typename Format::Sum>(); },
                     [&](int i, int column, auto sum) {
                         store_score(tile_.scores_at(row), i, (vector + column) * kLanes, sum);

@@ -66,7 +66,7 @@ private:
                       memory.after_keys + memory.first);
         if constexpr (kIsInteger<Format>)
             for (int64_t position = first; position < end; position += a_.kv.block_size) {
-                const int64_t numbers = (kHasMinimum<Format> ? 2 : 1) * a_.kv.block_size;
+                const int64_t numbers = kScaleParts<Format> * a_.kv.block_size;
                 const int64_t at = place_of(piece, position).block_head * numbers;
                 fetch(a_.kv.key_scales + at, numbers * sizeof(uint16_t));
                 fetch(a_.kv.value_scales + at, numbers * sizeof(uint16_t));
@@ -88,8 +88,12 @@ private:
     }
 
     void widen_scales(Place place, int64_t key) {
-        constexpr int64_t kParts = kHasMinimum<Format> ? 2 : 1;
-        const int64_t at = place.block_head * kParts * a_.kv.block_size + place.offset;
+        const int64_t at = place.block_head * kScaleParts<Format> * a_.kv.block_size + place.offset;
+        if constexpr (kIsLatentBytes<Format>) {
+            store(scales.values + key, load_fp16(a_.kv.value_scales + at));
+            store(scales.keys + key, load_fp16(a_.kv.value_scales + at + a_.kv.block_size));
+            return;
+        }
         store(scales.keys + key, load_fp16(a_.kv.key_scales + at));
         store(scales.values + key, load_fp16(a_.kv.value_scales + at));
         if constexpr (kHasMinimum<Format>) {

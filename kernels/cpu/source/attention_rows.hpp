@@ -26,13 +26,17 @@ struct TileRows {
         : num_rows(piece.tile.num_tokens * a.plan->num_shared),
           head_dim(a.kv.head_dim),
           value_dim(a.kv.value_dim),
-          query_stride(is_latent(a.kv) ? round_up(head_dim, kLatentStep) : kQueryStride<Number>) {}
+          query_stride(is_latent(a.kv) && !kIsInteger<Format> ? round_up(head_dim, kLatentStep) : kQueryStride<Number>),
+          scored_dim(kIsLatentBytes<Format> ? value_dim : head_dim) {}
 
     // `reserved` rows, for products that fill them up to whole tiles.
     void carve(Carver& carver, int64_t reserved) {
         rows = carver.template take<Row>(num_rows);
         queries = carver.template take<Number>(reserved * query_stride);
         scores = carver.template take<float>(reserved * kRowStride);
+        if constexpr (kIsLatentBytes<Format> || kIsPaired<Format>)
+            second.queries = carver.template take<Number>(reserved * query_stride);
+        if constexpr (kIsLatentBytes<Format>) second.scores = carver.template take<float>(reserved * kRowStride);
         if constexpr (std::is_same_v<Number, float>) weights = scores;
         else weights = carver.template take<Number>(reserved * Format::kPlanes * kRowStride);
         sums = carver.template take<float>(reserved * value_dim);
@@ -50,6 +54,13 @@ struct TileRows {
             if constexpr (kIsInteger<Format>) quantize_query(query, query_factor(a), i);
             else scale_query(query, query_factor(a), is_latent(a.kv), i);
         }
+    }
+
+    // Puts what meets the rotated keys in the place of what meets latents, or back.
+    void swap_rotated() {
+        std::swap(queries, second.queries);
+        std::swap(scores, second.scores);
+        std::swap(scored_dim, second.dim);
     }
 
     float* scores_at(int64_t row) const { return scores + row * kRowStride; }
@@ -88,18 +99,27 @@ struct TileRows {
     const int64_t head_dim;
     const int64_t value_dim;
     const int64_t query_stride;  // from row to row of the queries
+    int64_t scored_dim;          // numbers of a query that are multiplied at a time
     Row* rows;
     Number* queries;  // [rows, query_stride] as the format multiplies them
     float* scores;    // [rows, kRowStride]
     Number* weights;  // [rows, planes, kRowStride] as the format multiplies them; of floats in the scores' place
     float* sums;      // [rows, value_dim]: what the split at hand gave so far
+    struct {
+        Number* queries;
+        float* scores;
+        int64_t dim;
+    } second;  // of latents in bytes what meets the rotated keys behind them; of pairs the queries' rests
 
 private:
     void scale_query(const float* query, float factor, bool latent, int64_t i) {
         Number* to = queries + i * query_stride;
-        for (int64_t d = 0; d < head_dim; d += kLanes)
-            Format::store_numbers(to + d, load(query + d) * broadcast(factor));
-        if (latent) {
+        for (int64_t d = 0; d < head_dim; d += kLanes) {
+            const Vec x = load(query + d) * broadcast(factor);
+            if constexpr (kIsPaired<Format>) store_whole_and_rest(to + d, second.queries + i * query_stride + d, x);
+            else Format::store_numbers(to + d, x);
+        }
+        if constexpr (!kIsPaired<Format>) if (latent) {
             std::fill(to + head_dim, to + query_stride, Number{0});
             for (int64_t d = 0; d < query_stride; d += kLatentStep) LatentKeys<Format>::order_query(to + d);
         }
@@ -107,19 +127,28 @@ private:
 
     void quantize_query(const float* query, float factor, int64_t i) {
         Row& row = rows[i];
-        Number* to = queries + i * query_stride;
+        quantize_numbers(query, scored_dim, factor, queries + i * query_stride, row.query_scale, row.query_total);
+        if constexpr (kIsLatentBytes<Format>) {
+            second.dim = head_dim - value_dim;
+            row.rotated_scores = second.scores + i * kRowStride;
+            quantize_numbers(query + value_dim, second.dim, factor, second.queries + i * query_stride, row.rotated_scale,
+                             row.rotated_total);
+        }
+    }
+
+    static void quantize_numbers(const float* query, int64_t count, float factor, Number* to, float& scale, float& sum_of_all) {
         Vec most = zero(), poison = zero();
-        for (int64_t d = 0; d < head_dim; d += kLanes) {
+        for (int64_t d = 0; d < count; d += kLanes) {
             most = maximum(absolute(load(query + d)), most);
             poison = fma(load(query + d), zero(), poison);  // NaN where a number is not finite
         }
         const float largest_number = largest(most);
         const Vec inverse = broadcast(largest_number > 0 ? 127.0f / largest_number : 0.0f);
         int32_t total = 0;
-        for (int64_t d = 0; d < head_dim; d += kLanes) Format::store_query(to + d, load(query + d) * inverse);
-        for (int64_t d = 0; d < head_dim; ++d) total += Format::whole(to[d]);
-        row.query_scale = (largest_number / 127.0f + sum(poison)) * factor;
-        row.query_total = static_cast<float>(total);
+        for (int64_t d = 0; d < count; d += kLanes) Format::store_query(to + d, load(query + d) * inverse);
+        for (int64_t d = 0; d < count; ++d) total += Format::whole(to[d]);
+        scale = (largest_number / 127.0f + sum(poison)) * factor;
+        sum_of_all = static_cast<float>(total);
     }
 };
 

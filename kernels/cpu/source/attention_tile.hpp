@@ -8,11 +8,12 @@
 #pragma once
 #include "attention_in_registers.hpp"
 #include "attention_in_tiles.hpp"
+#include "attention_latent_bytes.hpp"
 
 namespace penstock {
 
 using AttendTile = void(const Attention& attention, Piece piece, Piece next);
-AttendTile attend_fp32, attend_fp16, attend_bf16, attend_int8, attend_uint4;
+AttendTile attend_fp32, attend_fp16, attend_bf16, attend_int8, attend_uint4, attend_latent_bytes;
 
 template <class Format>
 class TileOfHead {
@@ -47,7 +48,9 @@ private:
 #endif
         rows_.carve(carver, reserved);
         if (!leaves_parts()) totals_ = carver.template take<float>(rows_.num_rows * rows_.value_dim);
-        registers_.carve(carver);
+        if constexpr (!kIsPaired<Format>) registers_.carve(carver);
+        if constexpr (kIsLatentBytes<Format>)
+            latents_.carve(carver.template take<uint8_t>(LatentsAsKeys::bytes(rows_.head_dim)));
     }
 
     bool leaves_parts() const { return piece_.tile.leaves_parts; }
@@ -96,18 +99,33 @@ private:
         if constexpr (kHasTiles<Format>)
             if (in_tiles_) return attend_in_tiles(stretch, tiles_.in_whole_steps(seen));
 #endif
-        registers_.score();
-        weigh_rows(stretch, seen);
-        registers_.multiply_values();
+        if constexpr (!kIsPaired<Format>) {
+            score(registers_);
+            weigh_rows(stretch, seen);
+            registers_.multiply_values();
+        }
     }
 
 #if defined(__AMX_TILE__)
     void attend_in_tiles(int64_t stretch, Sight whole) {
-        tiles_.score();
+        score(tiles_);
         weigh_rows(stretch, whole);
         tiles_.multiply_values(stretch, whole);
     }
 #endif
+
+    // Latents in bytes and the rotated keys behind them have scales of their own, so their products stay apart.
+    template <class Products>
+    void score(Products& products) {
+        if constexpr (kIsLatentBytes<Format>) latents_.lay_out(places_.memory, rows_.head_dim);
+        products.score();
+        if constexpr (kIsLatentBytes<Format>) {
+            LatentsAsKeys::begin_at(places_.memory, rows_.value_dim);
+            rows_.swap_rotated();
+            products.score();
+            rows_.swap_rotated();
+        }
+    }
 
     // In the last stretch what comes next is fetched meanwhile: where the row's output goes, and a query of the next piece.
     void weigh_rows(int64_t stretch, Sight seen) {
@@ -130,10 +148,11 @@ private:
     TileRows<Format> rows_;
     RegisterProducts<Format> registers_{rows_, places_.memory, is_latent(a_.kv)};
 #if defined(__AMX_TILE__)
-    const bool in_tiles_ = rows_.num_rows >= Format::kFewestForTiles && !is_latent(a_.kv);
+    const bool in_tiles_ = rows_.num_rows >= Format::kFewestForTiles && (kIsInteger<Format> || !is_latent(a_.kv));
     TiledProducts<Format> tiles_{rows_, places_.memory, a_.kv.block_size,
                                  a_.plan->step->context_lengths[piece_.tile.row]};
 #endif
+    LatentsAsKeys latents_;
     float* totals_ = nullptr;  // [rows, value_dim]: what all splits so far gave
 };
 

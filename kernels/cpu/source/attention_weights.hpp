@@ -17,6 +17,7 @@ constexpr float kMostWeight = 32767.0f;
 // What the integers of a stretch are to be multiplied by, key by key, and what is to be added.
 struct StretchScales {
     alignas(64) float keys[kStretch], key_minima[kStretch], values[kStretch], value_minima[kStretch];
+    // Of latents `values` are the scales of both, and `keys` those of the rotated keys behind them.
 };
 
 // One row of a tile: a query head of a token.
@@ -27,6 +28,9 @@ struct Row {
     int64_t first, end;   // the keys of the stretch at hand that it sees
     float query_scale;    // of its integers
     float query_total;    // sum of its integers
+    // Of latents in bytes: the same of what meets the rotated key, and the products with it.
+    float rotated_scale, rotated_total;
+    const float* rotated_scores;
     float maximum, sum;   // of the split so far
     float weight_scale;   // of its integer weights
     float minimum_share;  // Σ weight × minimum, where values have one
@@ -39,7 +43,15 @@ struct Row {
 // The score of a vector of keys, from what the product left.
 template <class Format>
 inline Vec scores_at(const Row& row, const float* scores, int64_t key, const StretchScales& scales) {
-    if constexpr (kIsInteger<Format>) {
+    if constexpr (kIsLatentBytes<Format>) {
+        const auto part = [&](const float* whole, float total, const float* scale, float query_scale) {
+            const Vec products = to_float(load_quads(whole + key));
+            return fma(broadcast(total), broadcast(-1.0f * Format::kKeyZero), products) * load(scale + key) *
+                   broadcast(query_scale);
+        };
+        return part(scores, row.query_total, scales.values, row.query_scale) +
+               part(row.rotated_scores, row.rotated_total, scales.keys, row.rotated_scale);
+    } else if constexpr (kIsInteger<Format>) {
         const Vec products = to_float(load_quads(scores + key));
         const Vec offset = broadcast(row.query_total);
         const Vec scale = load(scales.keys + key);

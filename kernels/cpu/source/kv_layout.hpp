@@ -12,7 +12,7 @@
 //   uint4     8                [d / 8][B][4]       [B / 8][d][4]     low nibbles are numbers 0-3, high ones 4-7
 //
 // Where a value is the beginning of its key (latent attention), both are kept once, in the order of values, and all
-// query heads look at the one that there is.
+// query heads look at the one that there is. In int8 it has two scales: the value's, and that of the rest of the key.
 //
 // int8 keeps a scale for each token and head, uint4 a scale and a minimum: number = scale × stored + minimum. They lie
 // apart as float16, [blocks][heads][parts][B]. Slots beyond a request's context hold anything, NaN included.
@@ -41,6 +41,7 @@ inline FormatSizes sizes_of(KVFormat format) {
 }
 
 constexpr int kInt8KeyZero = 128;
+constexpr int64_t kLatentScales = 2;  // of int8, a token
 
 // One layer's memory.
 struct KVMemory {

@@ -50,10 +50,21 @@ static void store_latent(const StoreLatents& a, int64_t token) {
     float ready[kLargestHead];
     normalize(latent, a.norm, a.epsilon, a.rank, ready);
     rotate(latent + a.rank, a.rotary->cosines + row, a.rotary->sines + row, a.rotation, rotated, rotated, ready + a.rank);
+    const int64_t slot = a.step->kv_slots[token], offset = slot % kv.block_size, block = block_head(kv, slot / kv.block_size, 0);
+    uint8_t* to = kv.values + block * bytes_of_block_head(kv);
     Packed packed;
-    pack(ready, width, kv.format, packed);
-    const int64_t slot = a.step->kv_slots[token], block = block_head(kv, slot / kv.block_size, 0);
-    store_value(packed, kv, slot % kv.block_size, kv.values + block * bytes_of_block_head(kv), nullptr);
+    if (kv.format != KVFormat::kInt8) {
+        pack(ready, width, kv.format, packed);
+        return store_value(packed, kv, offset, to, nullptr);
+    }
+    // Keys may be far larger than what was normed, so each has a scale.
+    uint16_t* scales = kv.value_scales + block * kLatentScales * kv.block_size;
+    Packed key;
+    pack(ready, a.rank, kv.format, packed);
+    pack(ready + a.rank, rotated, kv.format, key);
+    std::copy(key.bytes, key.bytes + rotated, packed.bytes + a.rank);
+    store_value(packed, kv, offset, to, scales);
+    scales[kv.block_size + offset] = key.scale;
 }
 
 static void store_latents(const StoreLatents& a) {

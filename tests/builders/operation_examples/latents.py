@@ -11,6 +11,8 @@ from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.torch.packed.torch_weights import PackedWeight, pack
 
 KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+IN_BYTES = "int8"  # only native kernels have it
+Stored = tuple[Tensor, LatentLayout, Rotation, PagedKV, DeviceRows]  # what is stored, how, where
 # Heads, rank, nope_dim, rope_dim, value_dim, block size: a rest of a vector, a lone head, a prime number of them.
 _CASES = ((6, 48, 24, 16, 20, 16), (1, 64, 8, 32, 40, 32), (17, 32, 32, 16, 12, 16))
 
@@ -26,17 +28,44 @@ def layouts(seed: int) -> Iterator[tuple[LatentLayout, int, torch.Generator]]:
 
 
 def latent_memory(num_blocks: int, block_size: int, width: int, kind: str, generator: torch.Generator) -> PagedKV:
-    latents = torch.randn(num_blocks, block_size, 1, width, generator=generator).to(KINDS[kind])
+    latents = torch.randn(num_blocks, block_size, 1, width, generator=generator)
+    if kind == IN_BYTES:
+        scales = [(torch.rand(num_blocks, block_size, 1, generator=generator) + 0.5) / 64 for _ in range(2)]
+        latents = (latents * 40).round().clamp(-127, 127).to(torch.int8)
+        return PagedKV(latents, latents, *(each.half() for each in scales))
+    latents = latents.to(KINDS[kind])
     return PagedKV(latents, latents)
 
 
-def store_inputs(seed: int) -> Iterator[tuple[Tensor, LatentLayout, Rotation, PagedKV, DeviceRows]]:
+def plain_latents(kv: PagedKV, rank: int) -> PagedKV:
+    """The numbers that latents in bytes stand for: behind the latent is a key with a scale of its own."""
+    if kv.key_scales is None or kv.value_scales is None:
+        return kv
+    latent, key = kv.keys.float().split((rank, kv.keys.shape[-1] - rank), -1)
+    numbers = torch.cat((latent * kv.value_scales[..., None], key * kv.key_scales[..., None]), -1)
+    return PagedKV(numbers, numbers)
+
+
+def store_inputs(seed: int) -> Iterator[Stored]:
     shape = [(3, 3), (1, 18), (12, 21)]
     for (layout, block_size, generator), kind in zip(layouts(seed), KINDS, strict=True):
         rows, num_blocks = paged_step(shape, block_size, seed)
         x = torch.randn(16, layout.width, generator=generator)
         kv = latent_memory(num_blocks, block_size, layout.width, kind, generator)
         yield x, layout, _rotation(layout, 32, generator)._replace(positions=_positions(shape)), kv, rows
+
+
+def stored_with_large_keys(
+    kind: str, seed: int
+) -> Iterator[tuple[Tensor, LatentLayout, Rotation, PagedKV, DeviceRows]]:
+    """Keys a hundred times as large as what was normed."""
+    shape = [(3, 3), (1, 18), (12, 21)]
+    for layout, block_size, generator in layouts(seed):
+        rows, num_blocks = paged_step(shape, block_size, seed)
+        x = torch.randn(16, layout.width, generator=generator)
+        x[:, layout.rank :] *= 100
+        rotation = _rotation(layout, 32, generator)._replace(positions=_positions(shape))
+        yield x, layout, rotation, latent_memory(num_blocks, block_size, layout.width, kind, generator), rows
 
 
 def query_inputs(seed: int) -> Iterator[tuple[Tensor, list[PackedWeight], LatentLayout, Rotation]]:
