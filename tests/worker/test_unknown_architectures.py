@@ -29,6 +29,8 @@ from penstock.worker.description.nearest_family import PARENTS
         ({"architectures": ["LlamaForSequenceClassification"]}, ["a classifier", "such as those of LlamaForCausalLM"]),
         ({"architectures": ["LlamaModel"]}, ["a model without a head"]),
         ({"architectures": ["BertForMaskedLM"]}, ["a model that doesn't continue texts"]),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, ["heads that draft for a model", '"method": "eagle3"']),
+        ({"architectures": ["Eagle3DraftModel"]}, ["heads that draft for a model"]),
         (
             {"architectures": ["Qwen2VisionForConditionalGeneration"], "vision_config": {"depth": 32}},
             ["a model that sees pictures: use one that sees", "Qwen2ForCausalLM.", "that see pictures are", "Qwen3VL"],

@@ -90,6 +90,8 @@ def _advice(config: Mapping[str, Any], named: list[str], unsupported_as: Unsuppo
     if senses := _senses(name, config):
         seeing = "" if senses == _HEARS else "use one that sees, of those below, or "
         return f"This is a model that {senses}: {seeing}for text alone use one of {nearest}."
+    if "eagle3" in name.casefold():
+        return 'These are heads that draft for a model: load that, with speculative_config={"method": "eagle3", …}.'
     if kind := _kind(name, config):
         return f"This is {kind}: use a model that continues texts, such as those of {nearest}."
     if not name:

@@ -55,8 +55,7 @@ class DraftHead:
     def stream(self, batch: LayerInputs) -> Rows:
         """Return the stream after the layer, [T, hidden], for `logits`."""
         parts, ops = self.parts, self.ops
-        # All rows of the second embedding are replaced.
-        hidden = ops.put_rows(parts.model.embedding(batch.token_ids), batch.placed)  # [T, hidden]
+        hidden = ops.placed_rows(batch.placed, parts.model.hidden_size)  # [T, hidden]
         if self.norm_of_input is not None:
             hidden = self.norm_of_input(hidden)
         stream = parts.of_hidden(parts.hidden_norm(hidden))
