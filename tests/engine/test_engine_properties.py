@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from penstock.engine.admission.limits import Rooms
 from penstock.engine.memory import disk_stores
+from penstock.engine.memory.disk_fetches import PATIENCE
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan, Medium
 from penstock.protocol.messages import FailedRow, Prompt, Said, request_and_sample, sequence_id
@@ -136,6 +137,7 @@ actions = st.one_of(
     st.tuples(st.just("abort"), st.integers(0, 50)),
     st.tuples(st.just("stop string"), st.integers(0, 50)),
     st.tuples(st.just("fail"), st.integers(0, 50)),
+    st.tuples(st.just("slow disk")),
 )
 
 
@@ -181,6 +183,9 @@ class Run:
                 self.abort(number, [each for each, heard in self.harness.heard.items() if heard.tokens])
             case "fail", number:
                 self.fail(number)
+            case ("slow disk",):
+                self.harness.now += PATIENCE
+                self.harness.scheduler.arrivals.let_in_late()
 
     def step(self) -> None:
         while len(self.harness.results) < self.steps_in_flight and self.harness.plan():
