@@ -311,8 +311,8 @@ def test_a_file_outside_of_torchs_rooms_loads_without_torch():
         for path in package_files()
         if not is_in(path, TORCH_ROOMS) or path.as_posix() in FREE_OF_TORCH
         for name, line in imports(path)
-        if line not in imported_on_demand(path) and name not in free
         if name.split(".")[0] == "torch" or f"{name}.".startswith(rooms)
+        if line not in imported_on_demand(path) and name not in free
     ]
     no_faults(faults, "Import what computes with tensors where it is chosen")
 
