@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from itertools import groupby
+from types import SimpleNamespace
 
 import msgspec
 from builders.cases import for_each
@@ -22,12 +23,13 @@ from penstock.frontend.jobs.records import (
     packed,
     unpacked,
 )
-from penstock.frontend.jobs.run import seed_of
+from penstock.frontend.jobs.run import JobRun, seed_of
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
 from penstock.protocol.errors import RequestError
 from penstock.protocol.messages import Said
 from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.wire import column
 
 
 def test_the_last_record_of_a_row_counts():
@@ -49,6 +51,18 @@ def test_what_unfinished_answers_have_said_counts_among_the_tokens_until_it_is_d
     for record, num_output in ((Answered(1, 1, 200, 5, 0, 30, b"x"), 42), (Forgotten([2]), 30)):
         state.take(record)
         assert state.num_output == num_output
+
+
+def test_each_record_of_an_unfinished_answer_has_what_was_said_since_the_last():
+    state, row = JobState(), SimpleNamespace(row=3)
+    run = SimpleNamespace(
+        job=SimpleNamespace(state=state, _append=state.take), _in_flight={0: (row, None)}, _refused=set()
+    )
+    for count in (0, 1, 3, 3, 4):
+        said = [Said(column(range(sample, sample + count))) for sample in range(2)]
+        request = SimpleNamespace(is_finished=False, position=0, so_far=lambda said=said: said)
+        JobRun._keep_unfinished(run, SimpleNamespace(running={0: request}))
+    assert state.said == {3: said} and state.num_said == 8
 
 
 def test_a_record_of_an_earlier_version_is_read_without_its_later_fields():
