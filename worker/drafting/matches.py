@@ -7,6 +7,8 @@ are longer by these drafts.
 
 from collections.abc import Iterable
 
+import numpy
+
 from .proposer import Guess
 
 LONGEST = 24  # tokens of a match that are compared; before a text stand as many that are none
@@ -35,6 +37,12 @@ def longest(tokens: memoryview, positions: Iterable[int], end: int) -> list[tupl
             break
     found.sort(reverse=True)
     return found[:VOTERS]
+
+
+def longer(text: numpy.ndarray, ends: numpy.ndarray, last: numpy.ndarray, length: int) -> numpy.ndarray:
+    """Return those of the places where `length` of the last tokens end before which one more of them stands."""
+    ends = ends[ends > length]
+    return ends[text[ends - length - 1] == last[-length - 1]]
 
 
 def vote(matches: Iterable[tuple[int, list[int]]], most: int, least_share: float) -> Guess:

@@ -14,6 +14,7 @@ from operator import mul
 import numpy
 
 from ...protocol.messages import NewSlot
+from .matches import longer
 from .proposer import NOTHING, Guess, Look
 
 # How likely the token after a match is to be right, by the number of tokens that match (none: replaced so far).
@@ -126,9 +127,7 @@ def _longest_match(text: numpy.ndarray, last: numpy.ndarray) -> tuple[numpy.ndar
     if not len(ends):
         return ends, 0
     while length < len(last):
-        longer = ends[ends > length]
-        longer = longer[text[longer - length - 1] == last[-length - 1]]
-        if not len(longer):
+        if not len(further := longer(text, ends, last, length)):
             break
-        ends, length = longer, length + 1
+        ends, length = further, length + 1
     return ends, length
