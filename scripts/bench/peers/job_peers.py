@@ -102,10 +102,12 @@ def killed_at_half(command: list[str], seconds: float) -> None:
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, cwd=gettempdir()
     )
     try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+    finally:  # also where the benchmark itself is to end
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def lines_left(way: Way, output: Path) -> int:
