@@ -24,6 +24,7 @@ class Allowance:
     each: int  # of one prompt
     pause: int = 0  # beyond these, for new prompts that are computed whole
     has_pause: bool = False  # the pause was used
+    is_by_text: bool = False  # a prompt is computed whole, however long it is
     work_of_token: float | None = None  # patches of pictures x layers that take as long as a token, once that is known
 
     def __bool__(self) -> bool:
@@ -36,7 +37,7 @@ class Allowance:
 
     def first_part(self, num_tokens: int) -> int:
         """The tokens for a new prompt of this length."""
-        return num_tokens if num_tokens <= self.part + self.pause else self.part
+        return num_tokens if self.is_by_text or num_tokens <= self.part + self.pause else self.part
 
     def beside(self, encoder_work: int, num_tokens: int) -> int:
         """How many of a prompt's next tokens fit along with the encoding of its pictures, which counts against its

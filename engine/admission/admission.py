@@ -31,6 +31,7 @@ class Admission:
     ) -> None:
         self._max_num_batched_tokens = limits.max_num_batched_tokens
         self._most_long = limits.max_long
+        self._has_whole_texts = limits.has_whole_texts
         self._waiting = waiting
         self._running = running
         self._cache = cache
@@ -48,7 +49,7 @@ class Admission:
         tokens_left = self._max_num_batched_tokens - sum(step.num_tokens) - step.num_reserved
         return StepLoad(
             num_running=len(self._running),
-            allowance=Allowance(tokens_left, tokens_left),
+            allowance=Allowance(tokens_left, tokens_left, is_by_text=self._has_whole_texts),
             prompts=prompts,
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),

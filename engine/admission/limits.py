@@ -80,6 +80,7 @@ class Limits:
     num_layers: int = 0  # that chunks can pass through over several steps
     rooms: Rooms | None = None  # for drafts, if there are any
     layer_keys: int = 1  # that cost a token as much as its matrix products in a layer
+    has_whole_texts: bool = False  # tokens see those after them, so a prompt can't be cut
     capacity: int = field(init=False)  # tokens of one sequence that all groups hold
 
     def __post_init__(self) -> None:
@@ -110,6 +111,7 @@ class Limits:
             num_layers=plan.num_layers,
             layer_keys=plan.layer_keys,
             rooms=Rooms.of(config, plan),
+            has_whole_texts=plan.has_whole_texts,
         )
 
     @property
@@ -208,7 +210,8 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     ),
     (
         lambda limits, request: (
-            not limits.enable_chunked_prefill and request.num_prompt > limits.max_num_batched_tokens
+            not (limits.enable_chunked_prefill or limits.has_whole_texts)
+            and request.num_prompt > limits.max_num_batched_tokens
         ),
         "The prompt has {request.num_prompt:,} tokens, and without chunked prefill a step takes "
         "max_num_batched_tokens={limits.max_num_batched_tokens:,}. Shorten it, raise that, or leave "
@@ -334,6 +337,16 @@ class WholePrompts:
         return demand.num_left <= load.allowance.left or demand.num_left > self.max_num_batched_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class WholeTexts:
+    """A text is computed in one step, which one that is longer than a step has for itself."""
+
+    max_num_batched_tokens: int
+
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return demand.num_left <= load.allowance.left or load.allowance.left == self.max_num_batched_tokens
+
+
 def gates(limits: Limits) -> list[Gate]:
     """The gates of the options that are set. Slots enforce max_num_seqs; lanes limit long prompts."""
     chosen: list[Gate] = [FreeBlocks(limits.static_decode_blocks)]
@@ -342,6 +355,8 @@ def gates(limits: Limits) -> list[Gate]:
         chosen.append(PromptShare([int(limits.kv_cache_ratio * group.num_blocks) for group in attention]))
     if limits.max_num_partial_prefills is not None:
         chosen.append(PartialPrefills(limits.max_num_partial_prefills))
-    if not limits.enable_chunked_prefill:
+    if limits.has_whole_texts:
+        chosen.append(WholeTexts(limits.max_num_batched_tokens))
+    elif not limits.enable_chunked_prefill:
         chosen.append(WholePrompts(limits.max_num_batched_tokens))
     return chosen

@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
-from ...protocol.files.model_file import read_model_json
+from ...protocol.files.model_file import read_model_json, read_model_settings
 from ...protocol.pooling.form import HeadLayer, PoolingForm
 from ...records import dataclass
 
 Task = Literal["embed", "classify"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
+_ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "ModernBert")
 # By the keys of sentence-transformers' pooling, in the order in which their rows stand side by side.
 _MODES = {
     "cls": "first",
@@ -45,32 +46,60 @@ def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
     """What the model gives; None if it writes text, or `runner` says that it is to."""
     if runner == "generate":
         return None
-    config = _json(folder / "config.json")
+    config = read_model_settings(folder / "config.json")
     if (modules := _json(folder / "modules.json")) is not None:
         return _of_modules(folder, modules)
     architecture = _architecture(config)
     if architecture.endswith(_CLASSIFIERS):
         return _classifier(architecture, config)
+    if architecture.startswith(_ENCODERS):
+        return PooledModel(PoolingForm(["mean"]), "embed", normalizes=True, is_guess=True)
     if runner == "pooling" or architecture.endswith("Model"):
         return PooledModel(PoolingForm(["last"]), "embed", normalizes=True, is_guess=True)
     return None
 
 
-def _architecture(config: Any) -> str:
-    named = config.get("architectures") if isinstance(config, dict) else None
+def _architecture(config: Mapping[str, Any]) -> str:
+    named = config.get("architectures")
     first = named[0] if isinstance(named, list) and named else ""
     return first if isinstance(first, str) else ""
 
 
 def _classifier(architecture: str, config: Mapping[str, Any]) -> PooledModel:
     names = config.get("id2label")
-    names = names if isinstance(names, dict) and names else {str(number): f"LABEL_{number}" for number in range(2)}
-    labels = tuple(str(names[key]) for key in sorted(names, key=lambda key: int(key)))
-    head = [HeadLayer("score.weight", len(labels), "score.bias")]
+    if not isinstance(names, dict) or not names or not all(str(key).isdecimal() for key in names):
+        names = {str(number): f"LABEL_{number}" for number in range(2)}
+    labels = tuple(str(names[key]) for key in sorted(names, key=int))
     by_token = architecture.endswith("ForTokenClassification")
     return PooledModel(
-        PoolingForm(["last"], head, by_token), "classify", labels=labels, activation=_activation(config, len(labels))
+        _form_of_classifier(architecture, config, len(labels), by_token),
+        "classify",
+        labels=labels,
+        activation=_activation(config, len(labels)),
     )
+
+
+def _form_of_classifier(architecture: str, config: Mapping[str, Any], num_labels: int, by_token: bool) -> PoolingForm:
+    """The layers behind the rows, as transformers' classes have them."""
+
+    def product(name: str, size: int = 0, activation: str = "") -> HeadLayer:
+        return HeadLayer(f"{name}.weight", size, f"{name}.bias", activation)
+
+    if architecture.startswith("ModernBert"):
+        place = "mean" if config.get("classifier_pooling") == "mean" else "first"
+        dense = product("head.dense", activation=str(config.get("classifier_activation") or "gelu"))
+        norm = HeadLayer("head.norm.weight", 0, "head.norm.bias", epsilon=float(config.get("norm_eps") or 1e-5))
+        return PoolingForm(
+            [place], [dense, norm, HeadLayer("classifier.weight", num_labels, "classifier.bias")], by_token
+        )
+    if not architecture.startswith(_ENCODERS):
+        return PoolingForm(["last"], [product("score", num_labels)], by_token)
+    if by_token:
+        return PoolingForm(["first"], [product("classifier", num_labels)], by_token)
+    if architecture.startswith("Bert"):
+        return PoolingForm(["first"], [product("pooler.dense", 0, "tanh"), product("classifier", num_labels)])
+    layers = [product("classifier.dense", 0, "tanh"), product("classifier.out_proj", num_labels)]
+    return PoolingForm(["first"], layers)
 
 
 def _activation(config: Mapping[str, Any], num_labels: int) -> str:

@@ -58,6 +58,8 @@ class PooledRequest(PendingRequest):
 class PoolingDoor:
     def __init__(self, model: PooledModel, plan: MemoryPlan) -> None:
         self.model = model
+        # Where tokens see those after them, nothing that was computed of another text counts.
+        self.reads_all = model.form.reads_all or plan.has_whole_texts
         self.longest = min(plan.max_model_len, model.longest or plan.max_model_len)
 
     def worded(self, parsed: ParsedPrompt) -> ParsedPrompt:
@@ -82,7 +84,7 @@ class PoolingDoor:
 
     def request(self, prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify) -> PooledRequest:
         by_token = params.by_token or self.model.form.by_token
-        prompt.pooled = Pooled(by_token, by_token or self.model.form.reads_all)
+        prompt.pooled = Pooled(by_token, by_token or self.reads_all)
         return PooledRequest(prompt, text, notify, params, self.finished)
 
     def fitting(self, ids: Sequence[int], params: PoolingParams) -> Sequence[int]:

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import torch
+import transformers
 
-from .tiny_model import tiny_model, write_safetensors
+from .tiny_model import tiny_model, write_safetensors, write_tokenizer
 
 
 def embedding_model(folder: Path, family: str = "qwen3", **modes: bool) -> Path:
@@ -36,3 +38,41 @@ def classifier(folder: Path, purpose: str, num_labels: int, **config: Any) -> Pa
     tensors = {name: values.astype(numpy.float32) for name, values in head.items()}
     write_safetensors(folder / "model-score.safetensors", tensors, "float32")
     return folder
+
+
+# By a name: transformers' class, and a small config of it.
+_SMALL = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+}
+_ONE_TYPE = {"type_vocab_size": 1, "pad_token_id": 1, "max_position_embeddings": 260}
+_ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+ENCODERS: dict[str, dict[str, Any]] = {
+    "Bert": {"max_position_embeddings": 256},
+    "XLMRoberta": _ONE_TYPE,
+    "Roberta": _ONE_TYPE,
+    "ModernBert": {**_ENDS, "max_position_embeddings": 256, "local_attention": 16},
+    "Gemma3Text": {
+        "max_position_embeddings": 256,
+        "use_bidirectional_attention": True,
+        "sliding_window": 16,
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+    },
+}
+
+
+def encoder(folder: Path, kind: str, purpose: str = "Model", **config: Any) -> Any:
+    """Save a small random encoder; returns transformers' model. Norms and biases are no ones and zeros."""
+    torch.manual_seed(3)
+    made = getattr(transformers, f"{kind}Config")(**{**_SMALL, **ENCODERS[kind], **config})
+    model = getattr(transformers, f"{kind}{purpose}")(made).eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.normal_(parameter, float(parameter.data.mean()), 0.2)
+    model.save_pretrained(folder)
+    write_tokenizer(folder, adds_bos=True)
+    return model

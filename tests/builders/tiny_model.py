@@ -68,7 +68,7 @@ def tiny_model(
     written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
     _write_json(folder / "config.json", written)
     _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family)
-    _write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
+    write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
     ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
     _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
     return folder
@@ -260,7 +260,7 @@ def write_safetensors(
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(values))
 
 
-def _write_tokenizer(folder: Path, adds_bos: bool) -> None:
+def write_tokenizer(folder: Path, adds_bos: bool) -> None:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = [*SPECIAL_TOKENS, *alphabet, *("".join(pair) for pair in MERGES)]
     tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, list(MERGES)))

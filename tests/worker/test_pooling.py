@@ -2,21 +2,25 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy
 import pytest
 import torch
 from builders.cases import for_each
-from builders.pooled_models import classifier, embedding_model
-from builders.runner_harness import engine_of, prompt
+from builders.pooled_models import ENCODERS, classifier, embedding_model, encoder
+from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 from transformers import AutoModelForCausalLM
 
 from penstock.frontend.models.pooled_model import find_pooled_model
+from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
 from penstock.protocol.pooling.form import Pooled, PoolingForm
+from penstock.protocol.wire import values
 from penstock.worker.start.load import load_model
+from penstock.worker.start.model import Model
 
 MODES = {
     "last": {"pooling_mode_lasttoken": True},
@@ -87,6 +91,49 @@ def test_classes_have_the_scores_of_the_last_row_or_of_each(purpose, tmp_path):
     for state, scores in zip(states, alone):
         wanted = numpy.frombuffer(state, numpy.float32).reshape(-1, hidden) @ weight.T + bias
         assert numpy.abs(numpy.frombuffer(scores, numpy.float32).reshape(-1, 3) - wanted).max() < 1e-4
+
+
+@for_each("kind", ENCODERS)
+def test_an_encoders_rows_are_those_of_transformers_and_have_the_same_bits_in_company(kind, tmp_path):
+    reference = encoder(tmp_path / kind, kind)
+    form = PoolingForm(["first", "mean"])
+    model = load_model(tmp_path / kind, pooling=form)
+    lengths = [1, 2, 17, 64, 33, 100, 200, 256]
+    alone = [whole_texts(model).run(one)[0].vectors for one in asked(form, lengths)]
+    for one, vector in zip(asked(form, lengths), alone):
+        tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
+        with torch.no_grad():
+            rows = reference(tokens).last_hidden_state[0].numpy()
+        wanted = numpy.concatenate([rows[0], rows.mean(0)])
+        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
+    together = whole_texts(model, num_blocks=40, max_num_batched_tokens=128)
+    assert [each.vectors for each in together.run(*asked(form, lengths))] == alone
+    # A text that is longer than a step has one of its own.
+    assert max(len(values(plan.slots)) for plan in together.plans if max(values(plan.num_tokens)) > 128) == 1
+    together.scheduler.check()
+
+
+def whole_texts(model: Model, **options: Any) -> TinyEngine:
+    return engine_of(model, max_model_len=256, has_whole_texts=True, **options)
+
+
+@for_each("kind", ["Bert", "XLMRoberta", "ModernBert"])
+def test_an_encoders_classes_have_the_scores_of_transformers(kind, tmp_path):
+    reference = encoder(tmp_path / kind, kind, "ForSequenceClassification", num_labels=3)
+    found = find_pooled_model(tmp_path / kind, "auto")
+    model = load_model(tmp_path / kind, pooling=found.form)
+    for one in asked(found.form, [1, 40, 256]):
+        tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
+        with torch.no_grad():
+            wanted = reference(tokens).logits[0].numpy()
+        vector = whole_texts(model).run(one)[0].vectors
+        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
+
+
+def test_a_model_whose_tokens_see_those_after_them_writes_no_text(tmp_path):
+    tiny_model(tmp_path, "llama", is_causal=False)
+    with pytest.raises(ConfigError, match="see those after them, so it writes no text. Use runner='pooling'"):
+        load_model(tmp_path)
 
 
 def test_a_models_own_files_say_how_its_rows_are_pooled(tmp_path):

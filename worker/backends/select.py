@@ -116,6 +116,8 @@ def require_torch(missing: str) -> None:
 
 def _missing_on_a_gpu(config: ModelConfig) -> str:
     """The first feature of this model that a GPU's kernels don't support yet, as the end of a sentence; "" if none."""
+    if config.is_two_sided:
+        return "sees its texts to both sides"
     if config.latent is not None:
         return "keeps latents instead of keys and values (MLA)"
     attention = [group for group in groups_of(config, 1, gives_back=False) if group.state is None]

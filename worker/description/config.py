@@ -33,6 +33,7 @@ from .parts.mixtures import ExpertsConfig, read_experts
 from .parts.norms import NormPlaces
 from .parts.rope import RopeConfig, is_positive, read_rope
 from .parts.scales import Scales
+from .parts.text_embedding import TextEmbedding
 from .parts.token_inputs import TokenInputs, read_token_inputs
 from .quantization import Quantization, read_quantization
 from .text_config import text_part
@@ -99,6 +100,8 @@ class ModelConfig:
     media_tokens: tuple[int, ...] = ()  # prompt tokens that have experts of their own
     mixers: tuple[Mixer, ...] = ()  # by layer, what replaces attention; None: attention
     cut: ContextCut | None = None  # why `max_position` is less than the config's
+    is_two_sided: bool = False  # tokens see those after them as well
+    text_embedding: TextEmbedding | None = None  # of an encoder of texts
 
     @property
     def rotates_pairs(self) -> bool:
@@ -169,6 +172,8 @@ def describe(
         config = rescaled(config, family, rope_scaling)
     with values_of(str(origin)):
         described, unsupported = _read_as(family, config, origin)
+    if described.is_two_sided and not is_pooled:
+        raise ConfigError(f"{origin}: its tokens see those after them, so it writes no text. Use runner='pooling'.")
     refuse_unsupported([each for each in unsupported if each.exact_within is None], family.name, origin)
     if (cut := context_cut(unsupported, described.max_position)) is not None:
         described = replace(described, max_position=cut.tokens, cut=cut)
@@ -194,7 +199,10 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
     hidden_size = _count(config, "hidden_size", origin)
     latent = read_latent(config, partial(_count, config, origin=origin), origin) if family.is_latent else None
     context = _count(config, "max_position_embeddings", origin)
-    windows = _windows(config, family, num_layers, origin)
+    windows, is_two_sided = _windows(config, family, num_layers, origin), _sees_both_sides(config, family)
+    embedding = None if family.text_embedding is None else family.text_embedding(config)
+    if is_two_sided and not family.is_two_sided:  # the window counts both sides
+        windows = tuple(None if window is None else window // 2 + 1 for window in windows)
     heads = _heads(config, family, windows, latent, origin)
     rotated = tuple(latent.rope_dim if latent else each.head_dim for each in heads)
     ropes = _ropes(config, family, windows, rotated, context, origin)
@@ -223,7 +231,7 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
         norm_places=family.norm_places(config),
         activation=read_activation(config, family.activation, family.meant_activations, _only(family, experts, mixers)),
         scales=family.scales(config),
-        max_position=reached or context,
+        max_position=(reached or context) - (0 if embedding is None else embedding.first_position),
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
         num_draft_layers=_count(config, "num_nextn_predict_layers", origin, default=0),
         experts=experts,
@@ -232,6 +240,19 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
         token_inputs=read_token_inputs(config, count) if family.has_token_inputs else None,
         widens_readers=family.widens_readers and bool(config.get("use_double_wide_mlp")),
         mixers=mixers,
+        is_two_sided=is_two_sided,
+        text_embedding=embedding,
+    )
+
+
+def _sees_both_sides(config: dict[str, Any], family: Family) -> bool:
+    """Whether tokens see those after them: so in families of encoders, and in decoders that were trained on for it."""
+    names = [name for name in config.get("architectures") or [] if isinstance(name, str)]
+    return (
+        family.is_two_sided
+        or config.get("is_causal") is False
+        or config.get("use_bidirectional_attention") is True
+        or any("Bidirectional" in name for name in names)
     )
 
 

@@ -27,6 +27,7 @@ class LayerGroup:
     has_values: bool = True  # False: a value is the beginning of its key, and only keys are kept
     state: StateShape | None = None
     is_drafting: bool = False  # of the model that drafts, which rank 0 has as a whole
+    num_seen_ahead: int | None = 0  # tokens after its own that a query sees; None: all of its text
 
 
 ONE_GROUP = LayerGroup("full", ())  # all layers in one group
@@ -42,7 +43,9 @@ def groups_of(config: ModelConfig, max_model_len: int, gives_back: bool = True) 
         if alike is None:
             continue
         is_never_left = alike.window is not None and (not gives_back or alike.window >= max_model_len)
-        if is_never_left:
+        if config.is_two_sided:  # a text is computed at once, so all its keys stay
+            alike = replace(alike, num_seen_ahead=None if alike.window is None else alike.window - 1)
+        if is_never_left or config.is_two_sided:
             alike = replace(alike, kind="full", window=None)
         found.setdefault(alike, []).append(layer)
     groups = [replace(alike, layers=tuple(layers)) for alike, layers in found.items()]

@@ -17,6 +17,7 @@ from .mixers import ConvolutionLayer, GatedDeltaNet
 from .mlp import MLP
 from .norm import Norm, PlainStream
 from .rope import Ropes
+from .text_encoder import EncoderEmbedding, PostNormLayer
 
 # The stream, and the last layer's update, which the next one adds to it first.
 BetweenLayers = tuple[Rows, Rows | None]
@@ -27,7 +28,8 @@ class DecoderLayer:
 
     def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
         names = config.norm_places
-        self.before_attention = _norm_before(weights, names.before_attention, config)
+        before = None if names.skips_first and layer == 0 else names.before_attention
+        self.before_attention = _norm_before(weights, before, config)
         self.attention = _mixer(weights, config, layer)
         self.after_attention = _norm_behind(weights, names.after_attention, config)
         self.before_mlp = _norm_before(weights, names.before_mlp, config)
@@ -149,7 +151,15 @@ def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Mixer:
     return mixer(weights.at(name), config, described, layer)
 
 
-def _layer_class(config: ModelConfig) -> type[DecoderLayer | ParallelLayer | ScaledLayer]:
+def _post_norm_layer(weights: Weights, config: ModelConfig, layer: int) -> PostNormLayer:
+    return PostNormLayer(
+        weights, config, Attention(weights.at("self_attn"), config, layer), _dense_mlp(weights, config, layer)
+    )
+
+
+def _layer_class(config: ModelConfig) -> Callable[[Weights, ModelConfig, int], Any]:
+    if config.norm_places.is_behind:
+        return _post_norm_layer
     if config.media_tokens:
         return KindsLayer
     if config.family.scales_layers:
@@ -174,6 +184,9 @@ class Decoder:
             scales.embedding,
             scales.rounds_embedding,
         )
+        self.encoder_embedding: EncoderEmbedding | None = None
+        if config.text_embedding is not None:
+            self.encoder_embedding = EncoderEmbedding(inner, config, config.text_embedding, self.embedding)
         self.ropes = Ropes(config.ropes, config.rotates_pairs)
         self.token_inputs: TokenInputTable | None = None
         if (inputs := config.token_inputs) is not None:
@@ -181,14 +194,14 @@ class Decoder:
             self.token_inputs = TokenInputTable(inner, inputs, *sizes, config.rms_norm_eps)
         # Parts of media rows: one replaces an embedding, the others are added after the first layers.
         self.row_parts = 0 if config.vision is None else config.vision.row_parts
-        self.layers = [_layer_class(config)(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
+        names = config.family.names
+        of_layer, layers = _layer_class(config), inner.at("layers")
+        self.layers = [of_layer(layers.at(number), config, number) for number in range(config.num_layers)]
+        self.replaces_stream = config.norm_places.is_behind
         # Only the head reads this norm, and logits are proportional to it, so their factor is part of its weight.
-        self.norm = Norm(
-            inner.at(config.family.names.last_norm),
-            config.hidden_size,
-            config.rms_norm_eps,
-            config.family.norm,
-            scale=scales.logits,
+        last = inner.at(names.last_norm), config.hidden_size, config.rms_norm_eps, config.family.norm
+        self.norm: Norm | PlainStream = (
+            PlainStream(inner, 1.0) if self.replaces_stream else Norm(*last, scale=scales.logits)
         )
         self.update_scale = scales.update
         tied = self.embedding if is_tied else None
@@ -211,7 +224,10 @@ class Decoder:
 
     def begin(self, batch: LayerInputs) -> BetweenLayers:
         """Return what the first layer gets."""
-        stream, ops = self.embedding(batch.token_ids), self.ops  # [T, hidden]
+        ops = self.ops
+        if self.encoder_embedding is not None:
+            return self.encoder_embedding(batch), None
+        stream = self.embedding(batch.token_ids)  # [T, hidden]
         if self.row_parts:
             stream = ops.put_rows(stream, batch.placed)
         if self.token_inputs is not None:
@@ -223,6 +239,8 @@ class Decoder:
         """Return what the layer after this one gets."""
         stream, update = between
         update = self.layers[layer](stream, update, batch)  # [T, hidden]
+        if self.replaces_stream:
+            return update, None  # such layers return the stream
         if layer + 1 < self.row_parts:
             stream = self.ops.add_rows(stream, batch.placed, layer + 1)
         return stream, update

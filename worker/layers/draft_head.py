@@ -13,7 +13,7 @@ from ..steps.batch import LayerInputs
 from ..weights.weights import Rows, Weights
 from .decoder import Decoder, DecoderLayer
 from .linear import RowLinear
-from .norm import Norm
+from .norm import Norm, PlainStream
 from .rope import Ropes
 
 
@@ -43,7 +43,7 @@ class HeadParts:
 class DraftHead:
     """Stands for a decoder: its batches have hidden states in `placed`, one for each token."""
 
-    def __init__(self, parts: HeadParts, norm_of_input: Norm | None) -> None:
+    def __init__(self, parts: HeadParts, norm_of_input: Norm | PlainStream | None) -> None:
         """`norm_of_input`: that the hidden states still lack."""
         self.parts = parts
         self.norm_of_input = norm_of_input

@@ -44,7 +44,8 @@ class WatchedLayer:
             self.entering = self.ops.added(stream, stream, 0.0)
         else:
             self.entering = self.ops.added(stream, update, self.update_scale)
-        return self.layer(stream, update, batch)
+        following: Rows | None = self.layer(stream, update, batch)
+        return following
 
 
 class JoinedProjection:

@@ -111,6 +111,7 @@ class DeviceMemory(ABC):
             num_layers=0 if model.reads_states else model.config.num_layers,
             is_deterministic=model.backend.is_deterministic,
             layer_keys=layer_keys(model.config),
+            has_whole_texts=model.config.is_two_sided,
             stretches=model.stretches,
             notes=(
                 *notes_on_weights(model.report.leftovers, model.backend.missing),
@@ -208,6 +209,8 @@ def _size_of(group: LayerGroup, block_bytes: int) -> GroupSize:
 def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, options: EngineConfig) -> int:
     """Bytes of the largest step on a CPU, with float32 values between products."""
     ranks, rows = options.tensor_parallel_size, size.max_num_batched_tokens
+    if config.is_two_sided:  # the longest text has a step of its own
+        rows = max(rows, max_model_len)
     tokens = rows + min(rows, MOST_LAYERED)
     queries = config.num_heads * (1 + config.family.gates_attention)
     heads = max((queries + each.num_projected * each.num_kv_heads) * each.head_dim for each in config.heads)

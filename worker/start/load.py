@@ -143,11 +143,8 @@ def _read(
 
 
 def _not_behind(names: Sequence[str], pooling: PoolingForm | None) -> list[str]:
-    """The names without those of tensors behind a model that is pooled: its own head, and those of the form's."""
-    if pooling is None:
-        return list(names)
-    behind = {name for layer in pooling.head for name in (layer.weight, layer.bias)}
-    return [name for name in names if name not in behind and not name.startswith("lm_head.")]
+    """The names without those of heads behind a model that is pooled."""
+    return list(names) if pooling is None else [name for name in names if name.startswith("model.")]
 
 
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:

@@ -67,6 +67,7 @@ class Batch:
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     placed: PlacedRows | None = None  # which tokens get rows of media, if any
     seen_ends: Array | None = None  # [T] int64, on the host: one past the last token that each sees; None: itself
+    seen_ends_by_group: Sequence[Array] = ()  # the same of each group of layers, if tokens see those after them
     token_kinds: DeviceArray | None = None  # [T] int32: 1 for media tokens, if they have separate experts
     rows: Sequence[LayerRows] = ()  # by group, as operations on tensors see the step; set by their decoder
     # By layer, the rotation of queries and keys, set likewise; None if it doesn't rotate.
@@ -76,6 +77,9 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         return self.query_starts[-1]
+
+    def seen_ends_of(self, group: int) -> Array | None:
+        return self.seen_ends_by_group[group] if self.seen_ends_by_group else self.seen_ends
 
     @property
     def rotations_end(self) -> int:
@@ -114,7 +118,16 @@ def step_batch(table: SlotTable, rows: StepRows, memory: ModelMemory) -> Batch:
         shifted_end=0 if rotations is None else int(rotations.max()) + 1,
         adapted=LoraMapping.of(adapters, rows.num_tokens, table.device.put) if (adapters >= 0).any() else None,
         token_kinds=token_kinds(table, token_ids, positions < table.num_prompt[rows.slots][row_of_token]),
+        seen_ends_by_group=[_ends(each, rows.ends[row_of_token], positions) for each in table.seen_ahead],
     )
+
+
+def _ends(num_seen_ahead: int | None, ends: Ints, positions: Ints) -> Ints:
+    """[T] int64: one past the last token that each sees in a text that ends there."""
+    if num_seen_ahead is None:
+        return ends
+    seen: Ints = numpy.minimum(ends, positions + 1 + num_seen_ahead)
+    return seen
 
 
 def token_kinds(table: SlotTable, token_ids: DeviceArray, is_prompt: numpy.ndarray) -> DeviceArray | None:

@@ -68,6 +68,9 @@ class SlotTable:
         self.parameters = ParameterTable(num_slots, vocab_size, device, processors)
         self.begun: StepRows | None = None  # the chunk of a slot that only some layers have computed
         self.groups = [self._table_of(*each) for each in zip(groups, num_blocks, strict=True)]
+        # Of each group, how many tokens after its own a query sees; nothing if none does.
+        ahead = [group.num_seen_ahead for group in groups]
+        self.seen_ahead = ahead if any(each != 0 for each in ahead) else []
 
     def _table_of(self, group: LayerGroup, num_blocks: int) -> BlockTables | StateTables:
         num_slots, max_blocks = len(self.is_taken), -(-self.max_model_len // self.block_size)

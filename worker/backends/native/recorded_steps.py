@@ -46,6 +46,10 @@ class RecordedBatch:
     def token_ids(self) -> int:
         return self.steps[0].address_of("token_ids")
 
+    @property
+    def positions(self) -> int:
+        return self.steps[0].address_of("positions")
+
     def of_layer(self, layer: int) -> LayerStep:
         step = self.steps[self.memory.group_of(layer)]
         return LayerStep(self.memory.of_layer(layer), step, self.rotations[layer])
@@ -95,10 +99,10 @@ class RecordedSteps:
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
         tables = [(rope.cos, rope.sin, rope.query_scales) for rope in self.ropes.tables]
         self._references = [batch, starts, lengths, rotations, tables]
-        for step, group in zip(self.steps, batch.groups, strict=True):
+        for number, (step, group) in enumerate(zip(self.steps, batch.groups, strict=True)):
             step.num_tokens, step.num_rows = len(batch.positions), len(lengths)
             step.token_ids, step.positions = address(batch.token_ids), address(batch.positions)
-            step.seen_ends = pointer_to(batch.seen_ends)
+            step.seen_ends = pointer_to(batch.seen_ends_of(number))
             step.rotations = address(rotations[0])
             step.query_starts, step.context_lengths = address(starts), address(lengths)
             if isinstance(group, BlockRows):

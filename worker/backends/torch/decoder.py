@@ -101,10 +101,11 @@ class TensorDecoder:
 
 
 def _rows_of_groups(batch: Batch) -> list[HostRows | Segments]:
-    ends = None if batch.seen_ends is None else tensor_of(batch.seen_ends)
+    ends = [batch.seen_ends_of(number) for number in range(len(batch.groups))]
+    tensors = [None if each is None else tensor_of(each) for each in ends]
     return [
         each
         if isinstance(each, Segments)
-        else HostRows(batch.query_starts, batch.context_lengths, *each, cast(KVCache, memory).scratch, ends)
-        for each, memory in zip(batch.groups, batch.memory.groups, strict=True)
+        else HostRows(batch.query_starts, batch.context_lengths, *each, cast(KVCache, memory).scratch, seen)
+        for each, memory, seen in zip(batch.groups, batch.memory.groups, tensors, strict=True)
     ]

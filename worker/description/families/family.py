@@ -16,6 +16,7 @@ from ..parts.norms import BEFORE, RMS, NormForm, NormPlaces
 from ..parts.rope import Axes
 from ..parts.scales import Scales, unscaled
 from ..parts.stored_names import AS_LLAMA, USUAL, PartNames, StoredProjections
+from ..parts.text_embedding import TextEmbedding
 
 Windows = tuple[int | None, ...]
 # Queries and keys are normalized head by head, with one weight for all heads or with one for each, in one tensor or
@@ -73,6 +74,8 @@ class Family:
     is_latent: bool = False  # every head's key and value come from one small vector per token (MLA)
     rope_theta: float = 10_000.0  # if the config leaves it out
     stored: StoredProjections = AS_LLAMA  # how checkpoints name and fuse projections
+    is_two_sided: bool = False  # tokens see those after them as well
+    text_embedding: Callable[[dict[str, Any]], TextEmbedding] | None = None  # of an encoder of texts
     # Defaults of transformers' class for the family.
     defaults: dict[str, Any] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@
 import re
 
 from .dense import ERNIE, LLAMA, MISTRAL, QWEN2, QWEN2_VL, QWEN3, QWEN3_VL
+from .encoders import ENCODERS
 from .experts import (
     DOTS1,
     ERNIE_MOE,
@@ -107,9 +108,12 @@ FAMILIES: dict[str, Family] = {
 }
 
 # How the name of an architecture ends that has another head than a decoder's, or none.
-_OTHER_HEADS = re.compile(r"(?:Text)?(?:Bidirectional)?(?:Model|For(?:Sequence|Token)Classification)$")
+_OTHER_HEADS = re.compile(
+    r"(?:Text)?(?:Bidirectional)?(?:Model|For(?:SequenceClassification|TokenClassification|MaskedLM|PreTraining))$"
+)
 
 
 def family_without_head(architecture: str) -> Family | None:
     """The family of a model that was saved with another head than a decoder's, or without one."""
-    return FAMILIES.get(_OTHER_HEADS.sub("ForCausalLM", architecture))
+    name = _OTHER_HEADS.sub("", architecture)
+    return FAMILIES.get(f"{name}ForCausalLM") or ENCODERS.get(name)

@@ -39,6 +39,10 @@ _LFM2_NAMES = {
     **dict.fromkeys(("block_dim", "conv_dim", "conv_dim_out"), "hidden_size"),
 }
 _LAYER_NORM = {"layer_norm_eps": "rms_norm_eps"}
+_ENCODER = FamilyKeys(
+    fixed={"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)},
+    other_names=_LAYER_NORM,
+)
 # Names from their authors' code.
 _COHERE: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("rope_gptj",),
@@ -51,6 +55,13 @@ _PATCHES = FamilyKeys(other_names={"in_chans": "in_channels", "spatial_patch_siz
 FAMILY_KEYS: dict[str, FamilyKeys] = {
     "qwen2_vl_vision": _PATCHES,
     "qwen2_5_vl_vision": _PATCHES,
+    "bert": _ENCODER,
+    "roberta": _ENCODER,
+    "modernbert": FamilyKeys(
+        harmless="deterministic_flash_attn sparse_prediction decoder_bias",
+        fixed={"norm_bias": (False,)},
+        other_names={"norm_eps": "rms_norm_eps", "global_rope_theta": "rope_theta"},
+    ),
     "cohere": FamilyKeys(fixed=_COHERE, other_names=_LAYER_NORM),
     "cohere2": FamilyKeys(
         fixed=_COHERE | {"order_of_interleaved_layers": ("local_attn_first",), "use_qk_norm": (False,)},

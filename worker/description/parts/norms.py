@@ -25,6 +25,8 @@ class NormPlaces(NamedTuple):
     before_mlp: str | None = "post_attention_layernorm"
     after_mlp: str | None = None
     is_parallel: bool = False  # the MLP reads what attention reads, and both are added at once
+    is_behind: bool = False  # a norm after a part is that of the stream with what the part adds
+    skips_first: bool = False  # the first layer has no norm before attention: the embedding has one
 
 
 BEFORE = NormPlaces()

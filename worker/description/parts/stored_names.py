@@ -71,3 +71,29 @@ INTERNLM2_NAMES = StoredProjections(
 HUNYUAN_NAMES = StoredProjections(
     renamed={"self_attn.query_layernorm": "self_attn.q_norm", "self_attn.key_layernorm": "self_attn.k_norm"}
 )
+BERT_NAMES = StoredProjections(
+    renamed={
+        "embeddings.word_embeddings": "embed_tokens",
+        "embeddings.position_embeddings": "embed_positions",
+        "embeddings.token_type_embeddings": "embed_types",
+        "embeddings.LayerNorm": "embed_norm",
+        "attention.self.query": "self_attn.q_proj",
+        "attention.self.key": "self_attn.k_proj",
+        "attention.self.value": "self_attn.v_proj",
+        "attention.output.dense": "self_attn.o_proj",
+        "attention.output.LayerNorm": "attention_norm",
+        "intermediate.dense": "mlp.up_proj",
+        "output.dense": "mlp.down_proj",
+        "output.LayerNorm": "mlp_norm",
+    }
+)
+MODERNBERT_NAMES = StoredProjections(
+    {"attn.Wqkv": _QKV, "mlp.Wi": ("mlp.gate_proj", "mlp.up_proj")},
+    renamed={
+        "embeddings.tok_embeddings": "embed_tokens",
+        "embeddings.norm": "embed_norm",
+        "attn.Wo": "self_attn.o_proj",
+        "mlp.Wo": "mlp.down_proj",
+        "final_norm": "norm",
+    },
+)

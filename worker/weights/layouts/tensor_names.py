@@ -15,10 +15,15 @@ from ...description.text_config import PICTURE_TENSORS, text_name
 _LAYER = re.compile(r"(?:model\.layers|blk)\.(\d+)\.")  # the second: unknown tensors of GGUF files
 _HARMLESS = re.compile(
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$"  # angles saved by old exporters, computed here
+    r"|position_ids$"  # numbers from 0 on, saved by old exporters
     r"|(^|[._])mtp"  # heads for speculative decoding
     r"|^rope_(freqs|factors_long|factors_short)\.weight$"  # in GGUF files: angles again, or their factors
     r"|\.(q|k|v|kv)_(scale|zero_point)$"  # scales for an 8-bit KV cache, computed per row here
 )
+# Names of encoders, of which those saved with a head have a prefix.
+_ENCODER_PREFIX = re.compile(r"^(model|bert|roberta|camembert|xlm_roberta)\.")
+_EMBEDDINGS = re.compile(r"(?:\w+\.)?embeddings\.(word|tok)_embeddings\.")
+_OF_ENCODERS = re.compile(r"embeddings\.|encoder\.layer\.|layers\.\d|final_norm\.")
 _OF_KEYS = re.compile(r"self_attn\.[kv]_(proj|norm)\.")
 _OF_MIXERS = ("self_attn.", "linear_attn.", "conv.")
 _SHOWN = 3
@@ -28,10 +33,17 @@ PADDLE_PREFIX = "ernie."  # prefix of names in Paddle's own layout
 def layer_names(stored: Iterable[str]) -> dict[str, str]:
     """Stored names by the names that layers ask for."""
     by_name = {text_name(name): name for name in stored}
-    names = list(by_name)
-    if "embed_tokens.weight" not in names:
+    if any(_EMBEDDINGS.match(name) for name in by_name):
+        return {_encoder_name(name): stored for name, stored in by_name.items()}
+    if "embed_tokens.weight" not in by_name:
         return by_name
     return {name if name.startswith("lm_head.") else f"model.{name}": stored for name, stored in by_name.items()}
+
+
+def _encoder_name(name: str) -> str:
+    """The name of an encoder's tensor as a decoder's would be: `model.layers.0.…`, and heads without a prefix."""
+    name = _ENCODER_PREFIX.sub("", name)
+    return f"model.{name.replace('encoder.layer.', 'layers.', 1)}" if _OF_ENCODERS.match(name) else name
 
 
 def is_paddles(stored: Iterable[str]) -> bool:
