@@ -52,7 +52,8 @@ def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
     architecture = _architecture(config)
     if architecture.endswith(_CLASSIFIERS):
         return _classifier(architecture, config)
-    if architecture.startswith(_ENCODERS):
+    sees_both_sides = config.get("is_causal") is False or config.get("use_bidirectional_attention") is True
+    if architecture.startswith(_ENCODERS) or sees_both_sides or "Bidirectional" in architecture:
         return PooledModel(PoolingForm(["mean"]), "embed", normalizes=True, is_guess=True)
     if runner == "pooling" or architecture.endswith("Model"):
         return PooledModel(PoolingForm(["last"]), "embed", normalizes=True, is_guess=True)

@@ -1,6 +1,5 @@
-"""The parts of text encoders that decoders lack: what is added to embeddings, and layers with their norms behind.
-
-`decoder.py` puts them in the places of its own.
+"""The parts of text encoders that `decoder.py` puts in the places of its own: what is added to embeddings, and layers
+with their norms behind.
 """
 
 from typing import Any
