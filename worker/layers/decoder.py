@@ -10,14 +10,13 @@ from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import LayerInputs
 from ..weights.weights import Rows, Weights
 from .attention import Attention
-from .embedding import Embedding, Head, TokenInputLayer, TokenInputTable
+from .embedding import Embedding, EncoderEmbedding, Head, TokenInputLayer, TokenInputTable
 from .experts import Experts, ExpertsBesideMLP, ExpertsByKind
 from .latent_attention import LatentAttention
 from .mixers import ConvolutionLayer, GatedDeltaNet
 from .mlp import MLP
 from .norm import Norm, PlainStream
 from .rope import Ropes
-from .text_encoder import EncoderEmbedding, PostNormLayer
 
 # The stream, and the last layer's update, which the next one adds to it first.
 BetweenLayers = tuple[Rows, Rows | None]
@@ -96,6 +95,22 @@ class ParallelLayer:
         share = self.attention.of_rank(normed, batch)
         # Add a rank's two parts first, so that one sum over the ranks is enough.
         return self.ops.all_reduce(self.ops.add(share, self.mlp.of_rank(normed, batch.adapted)))  # [T, hidden]
+
+
+class PostNormLayer:
+    """x = norm(x + attention(x)), then norm(x + MLP(x))."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, attention: Attention, mlp: MLP) -> None:
+        places = config.norm_places
+        shape = config.hidden_size, config.rms_norm_eps, config.family.norm
+        self.attention, self.mlp = attention, mlp
+        self.attention_norm = Norm(weights.at(str(places.after_attention)), *shape)
+        self.mlp_norm = Norm(weights.at(str(places.after_mlp)), *shape)
+
+    def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
+        """Return the stream after the layer, which replaces the one before it."""
+        stream = self.attention_norm(stream, self.attention(stream, batch))  # [T, hidden]
+        return self.mlp_norm(stream, self.mlp(stream, batch.adapted))
 
 
 def _norm_before(weights: Weights, name: str | None, config: ModelConfig) -> Norm | PlainStream:
