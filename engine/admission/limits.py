@@ -27,7 +27,7 @@ _ANY = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class DraftLimits:
     """How many drafts rows may compute besides their tokens."""
 
     each: int  # a row
@@ -36,7 +36,7 @@ class Rooms:
     rests: bool = False  # in every other step, while nothing is drafted
 
     @classmethod
-    def of(cls, config: EngineConfig, plan: MemoryPlan) -> "Rooms | None":
+    def of(cls, config: EngineConfig, plan: MemoryPlan) -> "DraftLimits | None":
         """The rooms that options and device give; None if nothing is drafted: drafts must not change an answer."""
         if not config.drafts or not plan.is_deterministic:
             return None
@@ -51,9 +51,9 @@ class Rooms:
 # Where Penstock decides.
 _ROOMS = {
     # It takes some three times as long for as many rows as for one; more are rarely worth it.
-    "cpu": Rooms(each=31, all=128, least=4),
+    "cpu": DraftLimits(each=31, all=128, least=4),
     # The steps that are captured: up to eight rows, of eight tokens each.
-    "cuda": Rooms(each=7, all=56, least=7),
+    "cuda": DraftLimits(each=7, all=56, least=7),
 }
 
 
@@ -78,7 +78,7 @@ class Limits:
     media: MediaPlan | None = None  # for a vision model
     mm_encoder_budget: int | None = None
     num_layers: int = 0  # that chunks can pass through over several steps
-    rooms: Rooms | None = None  # for drafts, if there are any
+    rooms: DraftLimits | None = None  # for drafts, if there are any
     layer_keys: int = 1  # that cost a token as much as its matrix products in a layer
     has_whole_texts: bool = False  # tokens see those after them, so a prompt can't be cut
     capacity: int = field(init=False)  # tokens of one sequence that all groups hold
@@ -110,7 +110,7 @@ class Limits:
             mm_encoder_budget=config.mm_encoder_budget,
             num_layers=plan.num_layers,
             layer_keys=plan.layer_keys,
-            rooms=Rooms.of(config, plan),
+            rooms=DraftLimits.of(config, plan),
             has_whole_texts=plan.has_whole_texts,
         )
 

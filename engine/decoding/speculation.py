@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from ...protocol.layer_groups import SpareStates
 from ...protocol.messages import StepResult
 from ...protocol.wire import column, values
-from ..admission.limits import Limits, Rooms
+from ..admission.limits import DraftLimits, Limits
 from ..counters import Counters
 from ..grammar.constraint import Constraint
 from ..grammar.remote import RemoteConstraint
@@ -39,7 +39,7 @@ class Speculation(Participant):
     def __init__(
         self,
         limits: Limits,
-        rooms: Rooms,
+        rooms: DraftLimits,
         cache: Cache,
         counters: Counters,
         running: RunningBatch,

@@ -47,7 +47,7 @@ from .option_rules import (
     TEXT,
     TTL,
 )
-from .speculation import Speculation
+from .speculation import SpeculativeConfig
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -88,7 +88,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     long_prefill_token_threshold: Annotated[int | None, described("tokens from which a prompt is long", COUNT)] = None
     use_warmup: Annotated[bool, described("run a full step before the first request (GPU)", FLAG)] = True
     speculative_config: Annotated[
-        Speculation | None, described("how to draft tokens; None: where it pays, False: never", SPECULATION)
+        SpeculativeConfig | None, described("how to draft tokens; None: where it pays, False: never", SPECULATION)
     ] = None
     runner: Annotated[str, described("auto (as the model's files say), generate or pooling", RUNNER)] = "auto"
     deterministic: Annotated[

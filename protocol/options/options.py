@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 from ..fields.field_help import in_words, parameters
 from ..parameters.early_stop import EarlyStop
 from .config import EngineConfig
-from .speculation import Speculation
+from .speculation import SpeculativeConfig
 
 FilePath = str | os.PathLike[str]
 QuantizedKind = Literal["int8", "int4", "wint8", "wint4"]
@@ -55,7 +55,7 @@ class EngineOptions(TypedDict, total=False):
     max_long_partial_prefills: int | None
     long_prefill_token_threshold: int | None
     use_warmup: bool
-    speculative_config: Speculation | Mapping[str, Any] | str | bool | None
+    speculative_config: SpeculativeConfig | Mapping[str, Any] | str | bool | None
     # vLLM's earlier form of it
     speculative_model: FilePath | None
     num_speculative_tokens: int | None

@@ -81,7 +81,7 @@ _STORED = Rule(
 )
 
 
-class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a tree drafts. `as_speculation` makes one from a caller's value."""
 
     method: Annotated[str, described("where drafts come from", _METHOD)]
@@ -111,8 +111,8 @@ _READ_BY: dict[str, tuple[str, ...]] = {
     "model": ("draft_model", "mtp", "eagle3"),
     "quantization": ("draft_model", "mtp", "eagle3"),
     "file": ("replay",),
-    **{name: ("ngram",) for name in Speculation.__struct_fields__ if name.startswith("prompt_lookup")},
-    **{name: _BY_SUFFIX for name in Speculation.__struct_fields__ if name.startswith("suffix_decoding")},
+    **{name: ("ngram",) for name in SpeculativeConfig.__struct_fields__ if name.startswith("prompt_lookup")},
+    **{name: _BY_SUFFIX for name in SpeculativeConfig.__struct_fields__ if name.startswith("suffix_decoding")},
 }
 # The field that a method needs, with an example.
 _NEEDS = {
@@ -120,11 +120,11 @@ _NEEDS = {
     "draft_model": ("model", "Qwen/Qwen3-0.6B"),
     "eagle3": ("model", "path/to/heads"),
 }
-_RULES = rules_of(Speculation)
+_RULES = rules_of(SpeculativeConfig)
 _KEYS = (*_RULES, _STEPS, *FOREIGN_KEYS)
 
 
-def as_speculation(value: Any) -> Speculation | None:
+def as_speculation(value: Any) -> SpeculativeConfig | None:
     """Convert a caller's value; None lets Penstock decide. Raises ConfigError for a wrong key, and ValueError or
     TypeError for what is no value at all."""
     given = _own_keys(_as_mapping(value))
@@ -134,10 +134,10 @@ def as_speculation(value: Any) -> Speculation | None:
         least = _DRAFTS.checked(f"{NAME}: {_STEPS}", steps, ConfigError)
         fields["num_speculative_tokens"] = max(least, fields.get("num_speculative_tokens", 0))
     if fields["method"] == "off":
-        return Speculation(method="off")
-    speculation = Speculation(**_read_by(fields["method"], _ordered(fields)))
+        return SpeculativeConfig(method="off")
+    speculation = SpeculativeConfig(**_read_by(fields["method"], _ordered(fields)))
     _check_needs(speculation)
-    return None if speculation == Speculation(method="auto") else speculation
+    return None if speculation == SpeculativeConfig(method="auto") else speculation
 
 
 def notices_of(value: Any) -> list[str]:
@@ -160,7 +160,7 @@ def notices_of(value: Any) -> list[str]:
 
 def _as_mapping(value: Any) -> dict[str, Any]:
     """What is given, by key. None counts as not given, and a method that its other keys imply is filled in."""
-    if isinstance(value, Speculation):
+    if isinstance(value, SpeculativeConfig):
         value = msgspec.to_builtins(value)
     elif isinstance(value, bool):
         value = {"method": "auto" if value else "off"}
@@ -209,7 +209,7 @@ def _read_by(method: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if method in _READ_BY.get(name, METHODS)}
 
 
-def _check_needs(speculation: Speculation) -> None:
+def _check_needs(speculation: SpeculativeConfig) -> None:
     method = speculation.method
     if method in _NEEDS and getattr(speculation, (needed := _NEEDS[method])[0]) is None:
         example = json.dumps({"method": method, needed[0]: needed[1]})

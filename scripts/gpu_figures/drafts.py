@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.drafting.drafter import Drafter
 from penstock.worker.drafting.drafting import Drafting
@@ -51,7 +51,7 @@ def _measured(setting: Setting) -> Iterator[Figure]:
 
 def _step_seconds(setting: Setting, model: Model, rows: int, tokens: int) -> float:
     sizes = setting.sized(Sizes(rows, 512, 256, 32), Sizes(rows, 20, 60, 3))
-    rooms = Rooms(each=tokens - 1, all=rows * (tokens - 1)) if tokens > 1 else None
+    rooms = DraftLimits(each=tokens - 1, all=rows * (tokens - 1)) if tokens > 1 else None
     drive = Drive(setting, sizes, model, rooms)
     drive.runner.drafting = Drafting(drive.runner.table, Parallel(), OneToken(), send=lambda drafts: None)
     with setting.clock().learning():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from bench.models import SHAPES, write_config
 
-from penstock.engine.admission.limits import Limits, Rooms
+from penstock.engine.admission.limits import DraftLimits, Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import GroupPlan
@@ -52,7 +52,7 @@ def parts(setting: Setting) -> Iterator[Part]:
 class Drive:
     """A runner that is always given one step more than it has finished."""
 
-    def __init__(self, setting: Setting, sizes: Sizes, model: Model, rooms: Rooms | None = None) -> None:
+    def __init__(self, setting: Setting, sizes: Sizes, model: Model, rooms: DraftLimits | None = None) -> None:
         length = sizes.prompt + sizes.answer
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
         device = model.backend.device

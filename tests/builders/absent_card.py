@@ -31,7 +31,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.kernels import triton as kernels
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton.launch import tuning
@@ -224,7 +224,7 @@ def _of_pictures(*given: Any) -> Any:
 
 def serve(runner: Any, trace: Trace) -> tuple[int, int]:
     """How many steps it takes, and how many drafts these have: some where they change no answer."""
-    rooms = Rooms(each=7, all=56, least=7) if runner.model.backend.is_deterministic else None
+    rooms = DraftLimits(each=7, all=56, least=7) if runner.model.backend.is_deterministic else None
     engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False, rooms=rooms)
     draft_erratically(runner, seed=0)
     if runner.model.adapters is not None:

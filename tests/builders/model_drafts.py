@@ -6,7 +6,7 @@ from pathlib import Path
 from builders.backends import load_on
 from builders.runner_harness import SlottedRunner, TinyEngine, engine_of, prompt
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.messages import Prompt
 from penstock.worker.drafting.drafter import Drafter
 from penstock.worker.drafting.drafting import Drafting
@@ -43,7 +43,7 @@ def draft_by_model(runner: SlottedRunner, most: int | None = None) -> DraftModel
 
 def drafting(model: Model, most: int, **room) -> tuple[TinyEngine, list[tuple[Look, Guess]]]:
     """An engine whose model's heads draft, and each guess that they make from now on."""
-    engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=300, **room)
+    engine = engine_of(model, rooms=DraftLimits(each=9, all=64), num_states=300, **room)
     heads, made = draft_by_model(engine.runner, most), []
     guess = heads.guess
 

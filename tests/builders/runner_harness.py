@@ -14,7 +14,7 @@ from builders.erratic_drafts import draft_erratically
 from builders.erratic_pace import hold_back
 
 from penstock.engine.adapters import AdapterTable
-from penstock.engine.admission.limits import Limits, Rooms
+from penstock.engine.admission.limits import DraftLimits, Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
@@ -235,7 +235,7 @@ def engine_of(model: Model, *, layered: int = 0, drafts: int | None = None, **op
     mistakes."""
     shape = {name: options.pop(name) for name in slotted_runner.__kwdefaults__ if name in options}
     if drafts is not None:
-        options.setdefault("rooms", Rooms(each=9, all=64))
+        options.setdefault("rooms", DraftLimits(each=9, all=64))
     engine = TinyEngine(slotted_runner(model, **shape), num_layers=model.config.num_layers, **options)
     if layered:
         hold_back(engine.scheduler, layered)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.engine.memory import disk_stores
 from penstock.engine.memory.disk_fetches import PATIENCE
 from penstock.protocol.layer_groups import GroupPlan
@@ -43,7 +43,7 @@ limits = st.fixed_dictionaries(
         "stretches": st.sampled_from([(), (), (9, 18, 36, 60), (16, 32, 60), (25, 60)]),
         "num_layers": st.sampled_from([4, 8, 2]),
         "num_disks": st.sampled_from([0, 0, 1, 2]),
-        "rooms": st.sampled_from([None, Rooms(5, 40), Rooms(1, 3), Rooms(9, 30)]),
+        "rooms": st.sampled_from([None, DraftLimits(5, 40), DraftLimits(1, 3), DraftLimits(9, 30)]),
     }
 )
 

@@ -8,7 +8,7 @@ from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, Script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.engine.grammar.constraint import Busy
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import Prompt, Said, sequence_id
@@ -91,7 +91,7 @@ def test_an_answer_without_a_call_is_computed_like_one_without_tools():
     assert with_tools.plans == without.plans and not any(plan.masked for plan in with_tools.plans)
 
 
-@for_each("rooms", [None, Rooms(9, 64)])
+@for_each("rooms", [None, DraftLimits(9, 64)])
 def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step(rooms):
     harness = GuidedHarness(rooms=rooms).add(asked := guided(0, [[token] for token in range(60, 80)])).run()
     check(harness, asked)
@@ -201,7 +201,7 @@ def test_a_grammar_is_left_with_the_last_sequence_of_its_client_that_waits_for_i
 @for_each("drafts", range(3))
 def test_where_a_mask_takes_too_long_drafts_behind_it_do_not_count(drafts, hard):
     compiler = ScriptCompiler(hard=hard)
-    harness = GuidedHarness(compiler=compiler, rooms=Rooms(9, 64), drafts=drafts, num_blocks=128)
+    harness = GuidedHarness(compiler=compiler, rooms=DraftLimits(9, 64), drafts=drafts, num_blocks=128)
     asked = [expecting(guided(number, [list(range(50 * number, 50 * number + 50))] * 12)) for number in range(3)]
     harness.add(*asked).run()
     check(harness, *asked)
@@ -290,7 +290,7 @@ HISTORY = {
         st.sampled_from([30, 40, 64]),
         st.sampled_from([(), (), (WINDOW,), (STATES,), (WINDOW, STATES)]),
         st.sampled_from([32, 9, 5]),
-        st.sampled_from([None, Rooms(6, 40), Rooms(1, 3), Rooms(20, 60)]),
+        st.sampled_from([None, DraftLimits(6, 40), DraftLimits(1, 3), DraftLimits(20, 60)]),
     ),
     "steps_in_flight": st.sampled_from([2, 1, 3]),
     "is_slow": st.booleans(),

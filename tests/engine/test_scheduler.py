@@ -12,7 +12,7 @@ from builders.cases import for_each
 from builders.engine_harness import Harness, limits, prompt
 from msgspec.structs import replace
 
-from penstock.engine.admission.limits import Limits, Rooms
+from penstock.engine.admission.limits import DraftLimits, Limits
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
@@ -33,11 +33,11 @@ def test_unset_limits_are_what_fits_the_device(device, expected):
 
 
 def test_drafts_get_the_room_that_pays_on_the_device_and_none_where_they_could_change_an_answer():
-    def rooms(device: str, is_deterministic: bool = True, **options: Any) -> Rooms | None:
+    def rooms(device: str, is_deterministic: bool = True, **options: Any) -> DraftLimits | None:
         plan = replace(memory_plan(device), is_deterministic=is_deterministic)
         return Limits.settled(EngineConfig.from_options("m", **options), plan).rooms
 
-    assert (rooms("cpu"), rooms("cuda:0")) == (Rooms(31, 128, 4, rests=True), Rooms(7, 56, 7, rests=True))
+    assert (rooms("cpu"), rooms("cuda:0")) == (DraftLimits(31, 128, 4, rests=True), DraftLimits(7, 56, 7, rests=True))
     assert rooms("cuda:0", speculative_config={"method": "suffix", "num_speculative_tokens": 5}).each == 5
     for options in ({}, {"speculative_config": "suffix"}):
         assert rooms("cuda:0", is_deterministic=False, **options) is None

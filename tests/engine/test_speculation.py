@@ -3,13 +3,13 @@
 from builders.cases import for_each
 from builders.engine_harness import Harness, answer, medium, prompt
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import FailedRow, Prompt
 from penstock.protocol.wire import column, values
 
-ROOMS = Rooms(9, 64)
+ROOMS = DraftLimits(9, 64)
 # Rows of a picture see one another, so that they are computed in one step.
 WHOLE_SPANS = MediaPlan(
     num_rows=200, row_bytes=1, num_layers=1, most_patches=100_000, most_of_frame=100_000, num_full_layers=0,
@@ -79,7 +79,7 @@ def test_a_row_that_fails_with_drafts_is_computed_again_without(num_right):
 
 
 @for_each("budget", [32, 64, 512])
-@for_each("rooms", [Rooms(31, 128, 4), Rooms(64, 2**31)])
+@for_each("rooms", [DraftLimits(31, 128, 4), DraftLimits(64, 2**31)])
 def test_drafts_leave_prompts_the_tokens_of_a_step(rooms, budget):
     harness = Harness(rooms=rooms, max_num_batched_tokens=budget, num_blocks=512)
     first, second = requests(2, max_tokens=100)
@@ -95,7 +95,7 @@ def test_drafts_leave_prompts_the_tokens_of_a_step(rooms, budget):
 
 
 def test_requests_that_wait_take_no_drafts_from_those_that_run():
-    shape = {"rooms": Rooms(31, 128, 4), "max_num_seqs": 16, "max_num_batched_tokens": 512, "num_blocks": 512}
+    shape = {"rooms": DraftLimits(31, 128, 4), "max_num_seqs": 16, "max_num_batched_tokens": 512, "num_blocks": 512}
     harness = Harness(**shape).add(*(asked := requests(64))).run()
     check(harness, asked)
     counters = harness.scheduler.counters
@@ -103,7 +103,7 @@ def test_requests_that_wait_take_no_drafts_from_those_that_run():
 
 
 def test_rows_that_would_get_few_drafts_get_none():
-    harness = Harness(rooms=Rooms(9, 30, 4), num_blocks=512).add(*(asked := requests(12))).run()
+    harness = Harness(rooms=DraftLimits(9, 30, 4), num_blocks=512).add(*(asked := requests(12))).run()
     check(harness, asked)
     assert {bool(plan.rooms) for plan in harness.plans if len(values(plan.slots)) > 7} == {False}
     assert any(plan.rooms for plan in harness.plans), "when fewer are left"

@@ -14,14 +14,14 @@ from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.options.foreign_options import notices
 from penstock.protocol.options.foreign_speculation import FOREIGN_KEYS
-from penstock.protocol.options.speculation import METHODS, Speculation
+from penstock.protocol.options.speculation import METHODS, SpeculativeConfig
 
 NUMBERS = {
     "num_speculative_tokens": (1, 1024), "prompt_lookup_min": (1, 1024), "prompt_lookup_max": (1, 1024),
     "suffix_decoding_max_tree_depth": (2, 1024), "suffix_decoding_max_cached_requests": (-1, 2**31 - 1),
 }  # fmt: skip
 SHARES = {"suffix_decoding_max_spec_factor": (5e-324, 1e300), "suffix_decoding_min_token_prob": (0.0, 1.0)}
-KEYS = sorted({*Speculation.__struct_fields__, *FOREIGN_KEYS, "num_model_steps"})
+KEYS = sorted({*SpeculativeConfig.__struct_fields__, *FOREIGN_KEYS, "num_model_steps"})
 
 numbers = some.integers() | some.floats() | some.booleans()
 anything = some.recursive(
@@ -31,11 +31,11 @@ anything = some.recursive(
 )
 
 
-def speculation(value: object) -> Speculation | None:
+def speculation(value: object) -> SpeculativeConfig | None:
     return EngineConfig.from_options("m", speculative_config=value).speculative_config
 
 
-def attempt(value: object) -> tuple[Speculation | None, str]:
+def attempt(value: object) -> tuple[SpeculativeConfig | None, str]:
     try:
         return speculation(value), ""
     except ConfigError as error:
@@ -67,7 +67,7 @@ def test_a_number_is_taken_within_its_bounds_alone_and_kept_by_the_methods_that_
     elif method == "suffix" and key.startswith("suffix"):
         assert getattr(found, key) == (float(number) if key in SHARES else None if number == -1 else number)
     elif method == "off" or key.startswith("suffix"):
-        assert found == Speculation(method=method)
+        assert found == SpeculativeConfig(method=method)
 
 
 @for_each("written, method", [
@@ -159,11 +159,11 @@ def test_an_earlier_run_must_be_there_to_be_replayed(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=why):
             speculation({"file": missing})
         for method in ("off", "suffix"):  # which read none
-            assert speculation({"method": method, "file": missing}) == Speculation(method=method)
+            assert speculation({"method": method, "file": missing}) == SpeculativeConfig(method=method)
     (tmp_path / "last.jsonl").touch()
     (tmp_path / "half.jsonl.journal").touch()  # of a job that isn't done
     for name in ("last.jsonl", "half.jsonl"):
-        assert speculation({"file": name}) == Speculation(method="replay", file=str(tmp_path / name))
+        assert speculation({"file": name}) == SpeculativeConfig(method="replay", file=str(tmp_path / name))
 
 
 def test_what_has_no_effect_is_said():
@@ -179,4 +179,4 @@ def test_what_has_no_effect_is_said():
     assert speculation(given) == speculation("suffix")
     idle = ["model", "num_speculative_tokens_per_batch_size", "suffix_decoding_corpus_tokens", "spec_token_tree"]
     assert [each.split()[1] for each in notices({"speculative_config": given})] == idle
-    assert notices({"speculative_config": Speculation(method="suffix")}) == []
+    assert notices({"speculative_config": SpeculativeConfig(method="suffix")}) == []

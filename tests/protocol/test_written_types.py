@@ -20,7 +20,7 @@ from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.options.foreign_options import TRANSLATED
 from penstock.protocol.options.option_rules import SIZE
 from penstock.protocol.options.options import EngineOptions
-from penstock.protocol.options.speculation import Speculation
+from penstock.protocol.options.speculation import SpeculativeConfig
 from penstock.protocol.outputs import Samples
 from penstock.protocol.parameters.early_stop import EarlyStop
 from penstock.protocol.parameters.sampling_fields import SamplingFields
@@ -42,7 +42,7 @@ WRITTEN = {
     dict[int, float]: Mapping[int, float] | Mapping[str, float],
     dict[str, typing.Any]: Mapping[str, typing.Any],
     EarlyStop: EarlyStop | Mapping[str, typing.Any],
-    Speculation: Speculation | Mapping[str, typing.Any] | str | bool,
+    SpeculativeConfig: SpeculativeConfig | Mapping[str, typing.Any] | str | bool,
     GuidedDecodingParams: GuidedDecodingParams | Mapping[str, typing.Any],
 }
 FORMS = {"prediction": str | Mapping[str, typing.Any] | None}

@@ -7,7 +7,7 @@ from builders.model_drafts import draft_by_model, with_draft
 from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
 from penstock.worker.start.model import Model
@@ -32,7 +32,7 @@ def requests(first_id: int = 0) -> list[Prompt]:
 
 
 def drafting(model: Model, **room) -> TinyEngine:
-    engine = engine_of(model, rooms=Rooms(each=9, all=64), **room)
+    engine = engine_of(model, rooms=DraftLimits(each=9, all=64), **room)
     draft_by_model(engine.runner, most=4)
     return engine
 

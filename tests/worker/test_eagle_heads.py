@@ -12,7 +12,7 @@ from builders.tiny_eagle import FORMS, EagleFormula
 from builders.tiny_model import tiny_model
 from safetensors.numpy import load_file, save_file
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.errors import ConfigError
 from penstock.worker.start.eagle_heads import with_eagle_heads
 from penstock.worker.start.model import Model
@@ -31,7 +31,7 @@ def test_logits_are_those_of_the_published_formula(tmp_path, form):
     """Of random weights, to which each tensor and each layer of the model that is read matters."""
     formula = EagleFormula(tmp_path / form, form)
     model = with_formulas_heads(formula)
-    engine, said = engine_of(model, rooms=Rooms(each=9, all=64)), []
+    engine, said = engine_of(model, rooms=DraftLimits(each=9, all=64)), []
     heads, forward_pass = draft_by_model(engine.runner, 3), model.draft.forward_pass
     logits_of, guess = forward_pass.logits, heads.guess
 

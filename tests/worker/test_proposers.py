@@ -7,38 +7,21 @@ from collections.abc import Sequence
 
 import numpy
 from builders.cases import for_each
+from builders.looks import PROMPT, array, entering, finished, guess
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.protocol.messages import NewSlot, SamplingParams
-from penstock.protocol.options.speculation import Speculation
+from penstock.protocol.options.speculation import SpeculativeConfig
 from penstock.worker.drafting.methods import drafter_of
 from penstock.worker.drafting.ngram import Ngram
-from penstock.worker.drafting.proposer import Guess, Look, Proposer
+from penstock.worker.drafting.proposer import Look, Proposer
 from penstock.worker.drafting.replay import Replay
 from penstock.worker.drafting.suffix import Suffix
-
-PROMPT = [7, 8, 9]
 
 # Of few different tokens, so that they repeat; and how much of the text each look sees more than the one before.
 texts = st.lists(st.integers(0, 3), max_size=60)
 growths = st.lists(st.integers(0, 9), min_size=1, max_size=12)
-
-
-def array(tokens) -> numpy.ndarray:
-    return numpy.array(tokens, numpy.int32)
-
-
-def entering(prompt: Sequence[int], expected: Sequence[int] = (), store: bytes = b"") -> NewSlot:
-    expects = array(expected).tobytes()
-    params = SamplingParams()
-    return NewSlot(0, array(prompt).tobytes(), len(prompt), 0, params, 7, 0, store=store, expected=expects)
-
-
-def guess(proposer: Proposer, tokens, most: int = 8) -> Guess:
-    [found] = proposer.guess([Look(0, array(tokens), most)])
-    return found
 
 
 def num_calls(proposer: Proposer, tokens, most: int = 8) -> int:
@@ -107,7 +90,7 @@ def test_a_guess_is_bounded_by_the_length_of_the_match():
 ])  # fmt: skip
 def test_drafts_are_bounded_by_the_match_where_all_are_checked_or_a_bound_is_given(config, most):
     text = [*range(100), *range(50, 60)]
-    _, suffix = drafter_of(Speculation(**config)).proposers
+    _, suffix = drafter_of(SpeculativeConfig(**config)).proposers
     assert guess(entered(suffix), text, most=15).tokens == list(range(60, 60 + most))
 
 
@@ -127,8 +110,8 @@ def test_a_long_text_is_read_over_several_looks_and_no_further_back_than_its_end
     fresh = iter(range(100, 10**6))
     text = [1, 2, 3, 4, *itertools.islice(fresh, 20_000), 5, 6, 7, 8, *itertools.islice(fresh, 20_000)]
     proposer = Suffix()
-    finished(proposer, [50, 51, 52, 53, 54], MINE)
-    proposer.enter(0, entering(text, store=MINE))
+    finished(proposer, [50, 51, 52, 53, 54], b"mine")
+    proposer.enter(0, entering(text, store=b"mine"))
     assert guess(proposer, [*text, 5, 6, 7], most=1).tokens == []
     assert guess(proposer, [*text, 50, 51, 52], most=1).tokens == [53], "others' answers needn't wait for the text"
     for _ in range(20):
@@ -165,109 +148,6 @@ def test_a_look_at_a_long_text_takes_a_bounded_number_of_calls_however_it_repeat
     for _ in range(100):  # until it is read
         guess(proposer, text)
     assert num_calls(proposer, [*text, text[0]], most=15) < 500
-
-
-# --- others' answers --------------------------------------------------------------------------------------------------
-
-MINE, YOURS = b"mine", b"yours"
-ANSWER = list(range(200, 240))
-
-
-def finished(proposer: Suffix, answer: list[int], store: bytes, prompt: Sequence[int] = PROMPT) -> None:
-    proposer.enter(0, entering(prompt, store=store))
-    proposer.leave(0, array([*prompt, *answer]))
-
-
-def drafted(proposer: Suffix, tokens: list[int], store: bytes) -> list[int]:
-    proposer.enter(1, entering(tokens, store=store))
-    [found] = proposer.guess([Look(1, array(tokens), 8)])
-    return found.tokens
-
-
-def test_an_answer_is_drafted_from_one_with_the_same_key_that_has_finished():
-    proposer = Suffix()
-    finished(proposer, ANSWER, MINE)
-    assert drafted(proposer, [1, 2, *ANSWER[4:9]], MINE) == ANSWER[9:17]
-    # Its beginning follows the end of the prompt.
-    assert drafted(proposer, [4, 5, 6, *PROMPT], MINE) == ANSWER[:8]
-
-
-@for_each("store", [YOURS, b""])
-def test_no_answer_is_drafted_from_one_with_another_key_or_without_one(store):
-    proposer = Suffix()
-    finished(proposer, ANSWER, MINE)
-    finished(proposer, ANSWER, b"")
-    assert drafted(proposer, [1, 2, *ANSWER[4:9]], store) == []
-
-
-@given(st.lists(st.tuples(st.sampled_from([MINE, YOURS, b"", b"third"]), texts), max_size=30), texts)
-def test_only_tokens_that_followed_in_answers_of_the_same_key_are_drafted(answers, end):
-    """Each key's tokens are its own, and some that all have."""
-    proposer = Suffix(most_bytes=100_000)
-    own = {key: offset for offset, key in ((100, MINE), (200, YOURS), (300, b""), (400, b"third"))}
-    for key, answer in answers:
-        finished(proposer, [own[key] if token == 3 else token for token in answer], key)
-    for key in (MINE, YOURS, b""):
-        drafts = drafted(proposer, end, key)
-        assert set(drafts) <= {*end, *PROMPT, 0, 1, 2} | ({own[key]} if key else set()), key
-
-
-def test_the_oldest_answers_of_whoever_has_more_than_a_share_make_room_for_new_ones():
-    proposer = Suffix(most_bytes=10 * 1024 * 15)  # 10 pages
-    source = random.Random(5)
-    finished(proposer, ANSWER, YOURS)
-    flood = [[source.randrange(10**6) for _ in range(300)] for _ in range(100)]
-    for answer in flood:
-        finished(proposer, answer, MINE)
-    assert drafted(proposer, ANSWER[4:9], YOURS) == ANSWER[9:17], "a key's only answer was pushed out by another's"
-    assert drafted(proposer, flood[0][:5], MINE) == []
-    assert drafted(proposer, flood[-1][:5], MINE) == flood[-1][5:13]
-
-
-def test_few_tokens_under_many_keys_push_out_no_key_that_has_more():
-    proposer = Suffix(most_bytes=10 * 1024 * 15)  # 10 pages
-    source = random.Random(5)
-    answers = [[source.randrange(10**6) for _ in range(300)] for _ in range(12)]
-    for number in range(200):
-        finished(proposer, [number] * 3, b"before %d" % number)
-    for answer in answers:
-        finished(proposer, answer, MINE)
-    for number in range(200):
-        finished(proposer, [number] * 3, b"after %d" % number)
-    assert all(drafted(proposer, answer[4:9], MINE) == answer[9:17] for answer in answers)
-    assert drafted(proposer, PROMPT, b"after 199")[:1] == [199], "the newest small key has its answer"
-
-
-@for_each("most", [0, 1, 3, 50])
-def test_as_many_finished_answers_are_kept_as_were_asked_for_the_newest_ones(most):
-    proposer = Suffix(max_cached_requests=most)
-    source = random.Random(8)
-    answers = [[source.randrange(10**6) for _ in range(source.choice([5, 300, 3_000]))] for _ in range(100)]
-    for answer in answers:
-        finished(proposer, answer, source.choice([MINE, YOURS]))
-    found = [n for n, each in enumerate(answers) if any(drafted(proposer, each[:4], key) for key in (MINE, YOURS))]
-    assert found == list(range(100 - most, 100))
-
-
-def test_what_a_sequence_said_before_it_was_preempted_is_kept_once():
-    proposer = Suffix(max_cached_requests=2)
-    finished(proposer, ANSWER, MINE)
-    answer = list(range(300, 340))
-    entry = entering(PROMPT, store=MINE)
-    for end in (0, 20, 20, 40):  # what it had said each time when it left
-        proposer.enter(0, entry)
-        proposer.leave(0, array(PROMPT + answer[:end]))
-        entry = replace(entry, token_ids=array(PROMPT + answer[:end]).tobytes())
-        assert drafted(proposer, ANSWER[4:9], MINE) == (ANSWER[9:17] if end < 40 else [])
-    assert all(drafted(proposer, answer[end - 4 : end], MINE)[:1] == [answer[end]] for end in range(4, 40))
-
-
-def test_an_answer_longer_than_a_page_is_found_throughout():
-    proposer = Suffix(most_bytes=10 * 1024 * 15)
-    answer = random.Random(6).sample(range(10**6), k=5_000)
-    finished(proposer, answer, MINE)
-    # The last token of a page is known to the next one as well.
-    assert all(drafted(proposer, answer[end - 4 : end], MINE)[:1] == [answer[end]] for end in range(4, 5_000, 3))
 
 
 # --- n-grams ----------------------------------------------------------------------------------------------------------

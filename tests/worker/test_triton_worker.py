@@ -26,7 +26,7 @@ from builders.runner_harness import Answer, engine_of, expecting, prompt, slotte
 from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
-from penstock.engine.admission.limits import Rooms
+from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
@@ -191,7 +191,7 @@ def test_whatever_is_drafted_answers_are_as_alone(tmp_path, case):
     captured: set[tuple[int, int]] = set()
     drafted = accepted = 0
     for seed, shape in enumerate(({}, {"num_blocks": 3})):
-        engine = engine_of(model, rooms=Rooms(each=9, all=64), num_states=40, **shape)
+        engine = engine_of(model, rooms=DraftLimits(each=9, all=64), num_states=40, **shape)
         draft_erratically(engine.runner, seed)
         engine.runner.drafting._histories = CopiedAndOwn(engine.runner)
         asked = requests(3, sampled=True, longer=6, logprobs=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from ...protocol.options.speculation import Speculation
+from ...protocol.options.speculation import SpeculativeConfig
 from .drafter import Drafter
 from .ngram import Ngram
 from .proposer import Proposer
@@ -16,9 +16,9 @@ from .replay import Replay
 from .suffix import Suffix
 
 
-def drafter_of(speculation: Speculation | None, model: Proposer | None = None) -> Drafter:
+def drafter_of(speculation: SpeculativeConfig | None, model: Proposer | None = None) -> Drafter:
     """Make the drafter that a configuration asks for; None: the default. `model`: the one that drafts, if any does."""
-    speculation = speculation or Speculation(method="auto")
+    speculation = speculation or SpeculativeConfig(method="auto")
     by_tokens = _BY_TOKENS[speculation.method]
     # What is named drafts always. Unless their number is given, a model's drafts are checked where they pay.
     is_weighed = speculation.method == "auto" if model is None else speculation.num_speculative_tokens is None
@@ -29,7 +29,7 @@ def drafter_of(speculation: Speculation | None, model: Proposer | None = None) -
     return Drafter([Replay(), by_tokens(speculation), *([] if model is None else [model])], always)
 
 
-def _suffix(speculation: Speculation) -> Proposer:
+def _suffix(speculation: SpeculativeConfig) -> Proposer:
     return Suffix(
         speculation.suffix_decoding_max_tree_depth,
         speculation.suffix_decoding_max_cached_requests,
@@ -38,11 +38,11 @@ def _suffix(speculation: Speculation) -> Proposer:
     )
 
 
-def _ngram(speculation: Speculation) -> Proposer:
+def _ngram(speculation: SpeculativeConfig) -> Proposer:
     return Ngram(speculation.prompt_lookup_min, speculation.prompt_lookup_max)
 
 
-_BY_TOKENS: Mapping[str, Callable[[Speculation], Proposer]] = {
+_BY_TOKENS: Mapping[str, Callable[[SpeculativeConfig], Proposer]] = {
     "auto": _suffix,
     "suffix": _suffix,
     "ngram": _ngram,

@@ -14,7 +14,7 @@ import msgspec
 
 from ....protocol.attach import daemon_socket
 from ....protocol.fields.rules import json_value
-from ....protocol.options.speculation import Speculation
+from ....protocol.options.speculation import SpeculativeConfig
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...console import logs
@@ -78,7 +78,7 @@ KINDS: dict[Any, Kind] = {
     dict[str, Any]: Kind("JSON", _json),
     EarlyStop: Kind("JSON", _json),
     GuidedDecodingParams: Kind("JSON", _json),
-    Speculation: Kind("NAME|JSON", _json_or_name),
+    SpeculativeConfig: Kind("NAME|JSON", _json_or_name),
 }
 
 

@@ -14,7 +14,7 @@ from ....protocol.errors import ConfigError, EngineDeadError, PenstockError
 from ....protocol.files.utf8 import names_in_utf8
 from ....protocol.options.config import EngineConfig
 from ....protocol.options.option_rules import CONNECTS
-from ....protocol.options.speculation import Speculation
+from ....protocol.options.speculation import SpeculativeConfig
 from ...console import logs
 from .connection import DaemonConnection
 from .patience import Patience
@@ -92,7 +92,7 @@ def _attached(connection: DaemonConnection, config: EngineConfig, options: dict[
 
 def _is_own(name: str, value: Any) -> bool:
     """Whether an option concerns this client alone, such as a run to replay."""
-    return name in _OWN or (isinstance(value, Speculation) and value.method == "replay")
+    return name in _OWN or (isinstance(value, SpeculativeConfig) and value.method == "replay")
 
 
 def _absolute(name: str) -> str:
