@@ -128,6 +128,7 @@ class WireRequest(Part):
     delta_tokens: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     receipt: str = ""  # instead of all that: of an answer that is to be judged
     expected: list[bytes] = []  # int32, by sample: what the answer is expected to say
+    second_text: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0  # of a pair's ids, where the second text begins
 
 
 class Ask(Message):

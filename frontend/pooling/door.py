@@ -82,9 +82,11 @@ class PoolingDoor:
             raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
         return self.model.prompts[name]
 
-    def request(self, prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify) -> PooledRequest:
+    def request(
+        self, prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify, second_text: int = 0
+    ) -> PooledRequest:
         by_token = params.by_token or self.model.form.by_token
-        prompt.pooled = Pooled(by_token, by_token or self.reads_all)
+        prompt.pooled = Pooled(by_token, by_token or self.reads_all, second_text)
         return PooledRequest(prompt, text, notify, params, self.finished)
 
     def fitting(self, ids: Sequence[int], params: PoolingParams) -> Sequence[int]:

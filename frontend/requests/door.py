@@ -176,7 +176,9 @@ class Door:
         readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
         decode_token = self.tokenizer.decode_token
         if parsed.pooled is not None and self.pooling is not None:
-            pending: PendingRequest = self.pooling.request(prompt, parsed.text, parsed.pooled, notify)
+            pending: PendingRequest = self.pooling.request(
+                prompt, parsed.text, parsed.pooled, notify, parsed.second_text
+            )
         else:
             pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:

@@ -58,6 +58,14 @@ class RenderedPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPair:
+    """The ids of two texts that a model compares, as its tokenizer joins them."""
+
+    token_ids: Sequence[int]
+    second_text: int = 0  # where tokens have the second type; 0: nowhere
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """A conversation that is rendered later, or elsewhere."""
 
@@ -79,6 +87,7 @@ class ParsedPrompt:
     tools: Sequence[Any] = ()
     beams: BeamSearchParams | None = None
     pooled: PoolingParams | None = None  # vectors instead of an answer
+    second_text: int = 0  # of a pair's ids, where the second text begins; 0: there is none
     conversation: Conversation | None = None  # instead of text
     messages: Messages = ()  # that its text was rendered from
     media: Media = ()
@@ -163,6 +172,8 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
         return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=tools, media=media, messages=messages)
     if isinstance(prompt, Conversation):
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
+    if isinstance(prompt, TextPair):
+        return ParsedPrompt(None, prompt.token_ids, params, second_text=prompt.second_text)
     if isinstance(prompt, Continuation):
         return replace(_by_kind(prompt.prompt, params), said=prompt.said)
     if isinstance(prompt, Receipt):

@@ -41,6 +41,7 @@ class Pooled(Part):
 
     by_token: bool = False  # a vector for each token; otherwise one for all
     reads_all: bool = False
+    second_text: int = 0  # of a pair of texts, where the second one begins; 0: there is none
 
 
 class Vectors(Part):

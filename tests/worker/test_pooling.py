@@ -130,6 +130,21 @@ def test_an_encoders_classes_have_the_scores_of_transformers(kind, tmp_path):
         assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
 
 
+def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):
+    reference = encoder(tmp_path, "Bert")
+    form = PoolingForm(["mean"])
+    model = load_model(tmp_path, pooling=form)
+    [one] = asked(form, [90])
+    for second in (1, 40, 89):
+        one.pooled = Pooled(reads_all=True, second_text=second)
+        tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
+        with torch.no_grad():
+            types = (torch.arange(90) >= second).long()[None]
+            wanted = reference(tokens, token_type_ids=types).last_hidden_state[0].mean(0).numpy()
+        vector = whole_texts(model).run(one)[0].vectors
+        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
+
+
 def test_a_model_whose_tokens_see_those_after_them_writes_no_text(tmp_path):
     tiny_model(tmp_path, "llama", is_causal=False)
     with pytest.raises(ConfigError, match="see those after them, so it writes no text. Use runner='pooling'"):

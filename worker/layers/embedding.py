@@ -19,7 +19,7 @@ from ..description.parts.text_embedding import TextEmbedding
 from ..description.parts.token_inputs import TokenInputs
 from ..description.products import HEAD, TABLE
 from ..weights.piece import CheckpointPiece
-from ..weights.weights import Rows, Weights
+from ..weights.weights import Rows, Table, Weights
 from .linear import Linear, MergedLinear
 from .norm import Norm, norm_vector
 
@@ -55,22 +55,24 @@ class EncoderEmbedding:
         self.ops = weights.ops
         self.tokens = tokens
         self.form = form
-        self.positions = None
-        if form.num_positions:
-            hidden, own = config.hidden_size, weights.placement.formats.own
-            rows = weights.read("embed_positions.weight", (form.num_positions, hidden)).astype(FLOAT32)
-            if form.num_types:  # a text alone has the first type throughout
-                types = weights.read("embed_types.weight", (form.num_types, hidden))
-                rows = rows + types[0].astype(FLOAT32)
-            self.positions = self.ops.table(numpy.ascontiguousarray(rows), own)
+        self.positions = self._positions(weights, config, form) if form.num_positions else None
         self.norm = Norm(weights.at("embed_norm"), config.hidden_size, config.rms_norm_eps, config.family.norm)
 
     def __call__(self, batch: Any) -> Rows:
-        """`batch`: of a backend that computes encoders, whose batches have their tokens' positions."""
+        """`batch`: of a backend that computes encoders, whose batches have the rows of their tokens' positions."""
         stream = self.tokens(batch.token_ids)  # [T, hidden]
         if self.positions is None:
             return self.norm(stream)
-        return self.norm(stream, self.ops.embedding(batch.positions, self.positions, -self.form.first_position, 1.0))
+        return self.norm(stream, self.ops.embedding(batch.learned_rows, self.positions, -self.form.first_position, 1.0))
+
+    def _positions(self, weights: Weights, config: ModelConfig, form: TextEmbedding) -> Table:
+        """A table of positions for each type of text, one behind the other: the sums of both."""
+        hidden = config.hidden_size
+        rows = weights.read("embed_positions.weight", (form.num_positions, hidden)).astype(FLOAT32)
+        if form.num_types:
+            types = weights.read("embed_types.weight", (form.num_types, hidden)).astype(FLOAT32)
+            rows = (types[:, None] + rows).reshape(-1, hidden)
+        return self.ops.table(numpy.ascontiguousarray(rows), weights.placement.formats.own)
 
 
 class Head:

@@ -84,6 +84,12 @@ class Model:
         """Whether a position's row in the rotary tables may differ from the position."""
         return bool(self.stretches) or any(rope.axes for rope in self.config.ropes.ropes)
 
+    @property
+    def rows_of_type(self) -> int:
+        """Rows of each type of text in the table of learned positions; 0: all texts are of one type."""
+        form = self.config.text_embedding
+        return 0 if form is None or form.num_types < 2 else form.num_positions
+
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the requested one, or the model's own."""
         own = self.kv_default or WeightFormat.of(self.dtype).kind

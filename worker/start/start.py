@@ -156,6 +156,7 @@ class Start:
             shifts_rotations=self.model.shifts_rotations,
             media_tokens=self.model.config.media_tokens,
             groups=self.groups,
+            rows_of_type=self.model.rows_of_type,
         )
         memory, cells = self._allocated(allocate)
         media = media_plan(self.model.config.vision, self.model.backend.activations.itemsize, self.config)

@@ -61,7 +61,8 @@ class Batch:
     groups: list[BlockRows | Segments]  # the rows' and tokens' slots in the memory of each group
     logit_rows: DeviceArray  # [S] int64: the tokens after which one is drawn
     memory: ModelMemory
-    # The tokens' rows in the rotary tables, [T] int64, or [3, T] for time, height and width; None: their positions.
+    # The tokens' rows in the rotary tables, or in that of learned positions, [T] int64, or [3, T] for time, height and
+    # width; None: their positions.
     shifted_rotations: Ints | None = None  # on the host
     shifted_end: int = 0  # above all of these
     adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
@@ -77,6 +78,11 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         return self.query_starts[-1]
+
+    @property
+    def learned_rows(self) -> DeviceArray:
+        """[T] int64: the tokens' rows in a table of learned positions."""
+        return self.positions if self.shifted_rotations is None else self.shifted_rotations
 
     def seen_ends_of(self, group: int) -> Array | None:
         return self.seen_ends_by_group[group] if self.seen_ends_by_group else self.seen_ends
@@ -147,6 +153,10 @@ def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, posi
         if (of_prompt := table.prompt_rotations.get(slot)) is not None and rows.starts[row] < of_prompt.shape[1]
     ]
     if not in_prompts:
+        is_second = positions >= table.second_texts[rows.slots][row_of_token]
+        if is_second.any():
+            of_pairs: Ints = positions + table.rows_of_type * is_second
+            return of_pairs
         return positions + starts[row_of_token] if starts.any() else None
     by_axis = numpy.tile(positions + starts[row_of_token], (3, 1))
     firsts = numpy.cumsum(rows.num_tokens) - rows.num_tokens

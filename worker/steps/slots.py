@@ -37,8 +37,10 @@ class SlotTable:
         shifts_rotations: bool = False,
         groups: Sequence[LayerGroup] = (ONE_GROUP,),
         media_tokens: Sequence[int] = (),
+        rows_of_type: int = 0,
     ) -> None:
-        """`num_blocks`: by group. `shifts_rotations`: rows in the rotary tables may differ from positions."""
+        """`num_blocks`: by group. `shifts_rotations`: rows in the rotary tables may differ from positions.
+        `rows_of_type`: of each type of text in a table of learned positions, if a text may have a second part."""
         self.max_model_len = max_model_len
         self.block_size = block_size
         self.vocab_size = vocab_size
@@ -53,6 +55,8 @@ class SlotTable:
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
         # Offset from a position to its row in the rotary tables; negative after pictures.
         self.rotation_starts = numpy.zeros(num_slots, numpy.int64)
+        self.rows_of_type = rows_of_type
+        self.second_texts = numpy.full(num_slots, _NEVER)  # the position from which on its text has the second type
         # The same on the device, if it isn't 0 for all.
         self.device_rotation_starts: DeviceArray | None = None
         if shifts_rotations:
@@ -151,6 +155,8 @@ class SlotTable:
         self.num_computed[new.slot] = new.num_computed
         self.num_candidates[new.slot] = new.num_candidates
         self.is_pooled[new.slot] = new.pooled is not None
+        has_second = new.pooled is not None and new.pooled.second_text > 0 and self.rows_of_type > 0
+        self.second_texts[new.slot] = new.pooled.second_text if has_second else _NEVER  # type: ignore[union-attr]
         self.first_draft[new.slot] = len(tokens) - new.num_claimed if new.num_claimed else _NEVER
         self.adapters[new.slot] = new.adapter
         is_shifted = self._rotate(new)

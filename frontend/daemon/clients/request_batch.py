@@ -157,7 +157,7 @@ class RequestBatch:
                 raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
             params = self._params[request.params]
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
-            asked.pooled = self._pooling.unpacked()
+            asked.pooled, asked.second_text = self._pooling.unpacked(), request.second_text
             num_bytes = params.num_bytes + len(request.media)
             return UnpackedRequest(one.number, asked, request.conversation, request.is_streamed, num_bytes)
         except RequestError as error:

@@ -47,6 +47,7 @@ class AttachedDoor:
             said=list(prompt.said),
             seed=prompt.seed,
             delta_tokens=prompt.delta_tokens,
+            second_text=prompt.second_text,
             expected=[packed[: 4 * self.attached.plan.max_model_len] for packed in prompt.expected],
         )
         request = (AttachedRequest if prompt.pooled is None else AttachedPooledRequest)(prompt, wire, notify)

@@ -47,8 +47,8 @@ class RecordedBatch:
         return self.steps[0].address_of("token_ids")
 
     @property
-    def positions(self) -> int:
-        return self.steps[0].address_of("positions")
+    def learned_rows(self) -> int:
+        return self.steps[0].address_of("rotations")
 
     def of_layer(self, layer: int) -> LayerStep:
         step = self.steps[self.memory.group_of(layer)]
