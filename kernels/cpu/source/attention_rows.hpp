@@ -119,7 +119,8 @@ private:
             if constexpr (kIsPaired<Format>) store_whole_and_rest(to + d, second.queries + i * query_stride + d, x);
             else Format::store_numbers(to + d, x);
         }
-        if constexpr (!kIsPaired<Format>) if (latent) {
+        if constexpr (!kIsPaired<Format>) {
+            if (!latent) return;
             std::fill(to + head_dim, to + query_stride, Number{0});
             for (int64_t d = 0; d < query_stride; d += kLatentStep) LatentKeys<Format>::order_query(to + d);
         }
