@@ -41,6 +41,11 @@ class ActiveRequest:
         self._start = time.monotonic()
         self._stopped = asyncio.Event()
 
+    @property
+    def seconds(self) -> float:
+        """Since it arrived."""
+        return time.monotonic() - self._start
+
     def stop(self) -> None:
         self._stopped.set()
 
@@ -57,7 +62,7 @@ class ActiveRequest:
             state="generating" if generated_tokens else self.state,
             prompt_tokens=sum(len(each.request.prompt.token_ids) // 4 for each in self.prompts),
             generated_tokens=generated_tokens,
-            seconds=round(time.monotonic() - self._start, 3),
+            seconds=round(self.seconds, 3),
         )
 
 
@@ -80,7 +85,8 @@ class ActiveRequests:
         """The owner's requests, the oldest first."""
         own = [request for request in self._by_id.values() if request.owner == owner]
         counts = await _generated(prompt for request in own for prompt in request.prompts)
-        return [request.described(sum(counts[prompt] for prompt in request.prompts)) for request in own]
+        # A prompt that was submitted in the meantime has no tokens yet.
+        return [request.described(sum(counts.get(prompt, 0) for prompt in request.prompts)) for request in own]
 
     def find(self, request_id: str, owner: str) -> ActiveRequest:
         """The owner's request with this id. The error is the same for another owner's request as for an unknown one."""
