@@ -15,7 +15,6 @@ from ...protocol.attach import ModelStatus
 from ...protocol.errors import ClosedError, PenstockError, RequestError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.options.config import EngineConfig
-from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ..models.model_names import name_of
 from ..session.private import PrivateSession
@@ -159,15 +158,10 @@ class DaemonModels:
         """A served model's adapters, loaded or to be loaded with it."""
         return sorted(self._models[name].adapters)
 
-    def media_kinds(self, name: str) -> list[str] | None:
-        """The media that a served model accepts; None if it isn't loaded."""
+    def loaded_session(self, name: str) -> PrivateSession | None:
+        """The session of a served model; None if it isn't loaded."""
         session = self._models[name].session
-        return None if session is None or session.plan is None else session.media_kinds
-
-    def defaults(self, name: str) -> SamplingParams | None:
-        """A served model's sampling defaults; None if it isn't loaded."""
-        session = self._models[name].session
-        return None if session is None or session.plan is None else session.door.defaults
+        return None if session is None or session.plan is None else session
 
     @property
     def num_held(self) -> int:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from ... import __version__
 from ..requests.budget import Budget
+from .answers.error_forms import error_form
 from .answers.errors import ApiError, as_api_error
 from .answers.reply import Reply, send_error
 from .answers.request_log import RequestLog
@@ -79,7 +80,7 @@ class _ErrorResponse(Response):
         self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_error(send, self._error)
+        await send_error(send, self._error, error_form(scope["path"], scope["headers"]))
 
 
 def _refused(request: Request, error: Exception) -> _ErrorResponse:

@@ -18,6 +18,7 @@ import msgspec
 from ...protocol.fields.decoding_fault import DecodingFault
 from ..requests.budget import Budget, Charge
 from ..session.threads import Threads
+from .answers.error_forms import ErrorForm, error_form
 from .answers.errors import ApiError, as_api_error, log
 from .answers.long_json import PIECE_BYTES
 from .answers.reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
@@ -145,7 +146,7 @@ class Endpoint:
         # A request without a body holds little, so it is answered even if its key's budget is used up.
         client = client_of(scope) if self._body is not None else _connection(scope)
         charge = Charge(self._server.budget, client)
-        sender = _ReplySender(send, charge, self._server.pace)
+        sender = _ReplySender(send, charge, self._server.pace, error_form(self._path, scope["headers"]))
         try:
             await self._serve(scope, receive, charge, sender)
         except ClientDisconnect:
@@ -202,8 +203,9 @@ class UploadEndpoint(Endpoint):
 class _ReplySender:
     """Sends the reply, and keeps track of what the client has received."""
 
-    def __init__(self, send: Send, charge: Charge, pace: asyncio.Lock) -> None:
+    def __init__(self, send: Send, charge: Charge, pace: asyncio.Lock, form: ErrorForm) -> None:
         self._send = send
+        self._form = form
         self._charge = charge
         self._pace = pace
         self._events: Events | None = None  # once a stream has begun
@@ -229,7 +231,7 @@ class _ReplySender:
             # Make the first piece before sending the status, so that a request refused by then gets an error status.
             first = await anext(pieces, b"")
             self.status, self._events = 200, reply
-            await start_events(self._send)
+            await start_events(self._send, reply)
             await self._piece(first)
             async for piece in pieces:
                 await self._piece(piece)
@@ -250,7 +252,7 @@ class _ReplySender:
             body = self._events.failed(error) + self._events.ending
             await self._send({"type": "http.response.body", "body": body})
         elif not self._has_begun:
-            await send_error(self._send, error)
+            await send_error(self._send, error, self._form)
         else:
             log.error("a reply broke off: %s", error)  # the connection ends, too: nothing else can tell the client
 

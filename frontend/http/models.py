@@ -13,6 +13,7 @@ from ...protocol.errors import ModelNotFoundError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
+from ..session.private import PrivateSession
 from .loaded_model import LoadedModel
 
 
@@ -33,8 +34,17 @@ class ServedName:
     max_model_len: int | None = None  # None: not loaded, so nobody knows yet
     parent: str | None = None  # of an adapter: its model
     is_loaded: bool = True
-    media_kinds: Sequence[str] | None = None  # the media it accepts; None: not loaded, so nobody knows yet
-    defaults: SamplingParams | None = None  # sampling of a request without parameters; None: not loaded
+    session: PrivateSession | None = None  # None: not loaded
+
+    @property
+    def media_kinds(self) -> Sequence[str] | None:
+        """The media that it accepts; None: not loaded, so nobody knows yet."""
+        return None if self.session is None else self.session.media_kinds
+
+    @property
+    def defaults(self) -> SamplingParams | None:
+        """The sampling of a request without parameters; None: not loaded."""
+        return None if self.session is None else self.session.door.defaults
 
 
 class ModelState(NamedTuple):

@@ -39,13 +39,7 @@ class OneModel:
 
     async def listing(self) -> list[ServedName]:
         session = await self._ready_session()
-        card = ServedName(
-            self._names[0],
-            self._created,
-            session.door.plan.max_model_len,
-            media_kinds=session.media_kinds,
-            defaults=session.door.defaults,
-        )
+        card = ServedName(self._names[0], self._created, session.door.plan.max_model_len, session=session)
         cards = [replace(card, name=name) for name in self._names]
         return cards + [replace(card, name=name, parent=card.name) for name in await self._adapters()]
 

@@ -4,7 +4,10 @@ from typing import Any
 
 import msgspec
 
+from .answers.error_forms import error_form
 from .operations import OPERATIONS, Operation
+from .schemas.messages import AnthropicError
+from .schemas.ollama import OllamaError
 from .schemas.others import ErrorBody
 
 _Schemas = dict[type[msgspec.Struct], dict[str, Any]]
@@ -31,7 +34,7 @@ _NAMED = {"name": "named", "in": "path", "required": True, "schema": {"type": "s
 
 def document(version: str) -> dict[str, Any]:
     structs = (each for row in OPERATIONS for each in (row.body, row.reply, row.event) if each)
-    known: list[type[msgspec.Struct]] = list(dict.fromkeys([ErrorBody, *structs]))
+    known: list[type[msgspec.Struct]] = list(dict.fromkeys([ErrorBody, AnthropicError, OllamaError, *structs]))
     schemas, components = msgspec.json.schema_components(known, ref_template=_REFERENCE)
     named = dict(zip(known, schemas, strict=True))
     return {
@@ -40,9 +43,12 @@ def document(version: str) -> dict[str, Any]:
         "paths": _paths(named),
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "anthropic": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
         },
-        "security": [{}, {"key": []}],
+        "security": [{}, {"key": []}, {"anthropic": []}],
     }
 
 
@@ -76,21 +82,25 @@ def _content(row: Operation, named: _Schemas) -> dict[str, Any]:
     if row.reply is None:
         return {row.media_type: {"schema": {"type": "string"}}}
     content: dict[str, Any] = {"application/json": {"schema": named[row.reply]}}
-    if row.event is not None:
+    if row.event is not None and row.streams_lines:
+        error = named[error_form(row.path).schema]
+        content["application/x-ndjson"] = {"itemSchema": {"anyOf": [named[row.event], error]}}
+    elif row.event is not None:
         content["text/event-stream"] = {"itemSchema": _event(row, named)}
     return content
 
 
 def _event(row: Operation, named: _Schemas) -> dict[str, Any]:
     """One server-sent event: its data is a piece or an error as JSON, or the end of the stream."""
-    content = {"anyOf": [named[row.event], named[ErrorBody]]} if row.event is not None else {}
+    error = named[error_form(row.path).schema]
+    content = {"anyOf": [named[row.event], error]} if row.event is not None else {}
     piece = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
     fields = {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, piece]}}
     return {"type": "object", "properties": fields, "required": ["data"]}
 
 
 def _faults(row: Operation, named: _Schemas) -> dict[str, Any]:
-    schema = named[ErrorBody]
+    schema = named[error_form(row.path).schema]
     left_out = _ONLY_WITH_BODY - ({404, 409} if "{named}" in row.path else set())
     left_out = frozenset() if row.body is not None else left_out
     return {

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import msgspec
 
 from .endpoint import Work
-from .endpoints import batches, chat, completions, files, responses, state, tokens
+from .endpoints import batches, chat, completions, files, messages, ollama, ollama_models, responses, state, tokens
 from .schemas import files as stored
+from .schemas import ollama as tagged
 from .schemas import others
 from .schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from .schemas.completions import Completion, CompletionRequest
+from .schemas.messages import Message, MessageEvent, MessagesRequest, TokenCount
 from .schemas.responses import Response, ResponseEvent, ResponsesRequest
 
 
@@ -29,6 +31,7 @@ class Operation:
     query: type[msgspec.Struct] | None = None
     is_upload: bool = False  # the body is a form with a file
     media_type: str = "text/plain"  # of a reply without JSON
+    streams_lines: bool = False  # of JSON, instead of server-sent events
 
 
 OPERATIONS = (
@@ -43,6 +46,14 @@ OPERATIONS = (
     Operation(
         "/v1/responses", "POST", responses.responses, "Answer a conversation, in OpenAI's newer API; nothing is stored",
         ResponsesRequest, Response, ResponseEvent, "resp_",
+    ),
+    Operation(
+        "/v1/messages", "POST", messages.messages, "Answer a conversation, in Anthropic's API",
+        MessagesRequest, Message, MessageEvent, "msg_",
+    ),
+    Operation(
+        "/v1/messages/count_tokens", "POST", messages.count_tokens, "Count the tokens of such a conversation",
+        MessagesRequest, TokenCount,
     ),
     Operation(
         "/v1/files", "POST", files.upload, "Keep a file for a batch",
@@ -93,6 +104,25 @@ OPERATIONS = (
     Operation(
         "/v1/requests/{named}", "DELETE", state.stop, "Stop one of them; its client gets 499",
         reply=others.StoppedRequest,
+    ),
+    Operation(
+        "/api/chat", "POST", ollama.chat, "Answer a conversation, in Ollama's API",
+        tagged.OllamaChatRequest, tagged.OllamaChatPiece, tagged.OllamaChatPiece, "chat-", streams_lines=True,
+    ),
+    Operation(
+        "/api/generate", "POST", ollama.generate, "Answer one prompt, in Ollama's API",
+        tagged.OllamaGenerateRequest, tagged.OllamaGeneratePiece, tagged.OllamaGeneratePiece, "generate-",
+        streams_lines=True,
+    ),
+    Operation("/api/tags", "GET", ollama_models.tags, "List the models, as Ollama does", reply=tagged.TagList),
+    Operation("/api/ps", "GET", ollama_models.loaded, "List those that are loaded", reply=tagged.LoadedTags),
+    Operation(
+        "/api/show", "POST", ollama_models.show, "Describe one of them, as Ollama does",
+        tagged.ShowRequest, tagged.ShownModel,
+    ),
+    Operation(
+        "/api/version", "GET", ollama_models.version, "Return the version of Ollama's API",
+        reply=tagged.OllamaVersion,
     ),
     Operation("/health", "GET", state.health, "Report whether models can answer, and why not", reply=others.Health),
     Operation("/ping", "GET", state.ping, "Report that the server is running", reply=others.Alive),

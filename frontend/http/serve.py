@@ -103,8 +103,7 @@ class ServedModels:
                 int(status.since),
                 length,
                 is_loaded=status.state == "ready",
-                media_kinds=self._models.media_kinds(status.name),
-                defaults=self._models.defaults(status.name),
+                session=self._models.loaded_session(status.name),
             )
             cards.append(card)
             cards += [replace(card, name=adapter, parent=card.name) for adapter in self._adapters(card.name)]

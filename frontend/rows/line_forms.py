@@ -17,14 +17,17 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..http.answers.errors import ApiError
 from ..http.answers.logprobs import Section, chat_logprobs, completion_logprobs, prompt_logprobs
 from ..http.answers.long_json import LongJson
+from ..http.answers.message_blocks import MessageBlocks, whole_message
 from ..http.answers.response_items import ResponseItems, finish_response, new_response
 from ..http.endpoints.chat import choice_of
 from ..http.operations import OPERATIONS
 from ..http.requests.conversation import as_messages, own_template
+from ..http.requests.message_parts import continues_last, message_parts
 from ..http.requests.request_parts import RequestParts, as_prompts, chat_parts, completion_params, response_parts
 from ..http.requests.tool_choice import ToolChoice
 from ..http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
 from ..http.schemas.completions import Completion, CompletionChoice, CompletionRequest
+from ..http.schemas.messages import Message, MessagesRequest
 from ..http.schemas.responses import Response, ResponsesRequest
 from ..http.schemas.sampling import PromptDetails, Usage
 from ..media.sources.parts import take_media
@@ -166,13 +169,41 @@ class CompletionLine(LineForm[CompletionRequest]):
         return choice
 
 
+@dataclass(slots=True)
+class MessagesLine(LineForm[MessagesRequest]):
+    parts: RequestParts | None = None
+
+    def prompt_and_params(self, defaults: SamplingParams) -> tuple[Conversation, SamplingParams]:
+        self.parts = parts = message_parts(self.body, defaults, None, None)
+        if continues_last(parts.messages):
+            raise ApiError(400, "messages: a batch continues no text of the assistant; end with the user's.")
+        return _conversation(parts, None), parts.params
+
+    def answer(self, output: RequestOutput, context: AnswerContext, json: LongJson) -> Message:
+        choice = (self.parts or message_parts(self.body, SamplingParams(), None, None)).choice
+        call_parsers, blocks = choice.call_parsers(1, context.digits), MessageBlocks(self.body, context.digits)
+        [answer] = output.outputs
+        if call_parsers is not None:
+            call_parsers[0].take(answer)
+        list(blocks.feed(answer))
+        list(blocks.close())
+        return whole_message(
+            self.body, blocks, answer, usage_of(output), "msg_" + context.digits, context.model, context.num_tokens
+        )
+
+
 _BY_BODY: dict[Any, type[LineForm[Any]]] = {
     ChatRequest: ChatLine,
     CompletionRequest: CompletionLine,
     ResponsesRequest: ResponseLine,
+    MessagesRequest: MessagesLine,
 }
-# By the path of the endpoint: a new one that answers with text needs a form here.
-LINE_FORMS = {row.path: (row.body, _BY_BODY[row.body]) for row in OPERATIONS if row.answer_ids and row.body}
+# By the path of the endpoint: a new one whose answers have no times in them needs a form here.
+LINE_FORMS = {
+    row.path: (row.body, _BY_BODY[row.body])
+    for row in OPERATIONS
+    if row.answer_ids and row.body is not None and row.body in _BY_BODY
+}
 
 
 def _conversation(parts: RequestParts, template: str | None) -> Conversation:

@@ -10,6 +10,7 @@ from typing import Any
 from builders.raw_http import request
 
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+MESSAGES, OLLAMA = "/v1/messages", "/api/chat"
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 CLOSED = 0  # in place of a status: the connection ends without a word
@@ -205,6 +206,13 @@ _TABLE: dict[str, dict[str, tuple[bytes, set[int]]]] = {
             posted(RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "//x/"}]}]}),
             _REFUSED,
         ),
+        "a picture of a message by its address": (
+            posted(MESSAGES, {"messages": [{"role": "user", "content": [
+                {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254/latest"}}]}]}), _REFUSED,
+        ),
+        "a picture of a line by its file": (
+            posted(OLLAMA, {"messages": [{"role": "user", "content": "hi", "images": ["/etc/passwd"]}]}), _REFUSED,
+        ),
         "a schema of a stranger's address": (chat(guided_json={"$ref": "http://169.254.169.254/latest"}), _REFUSED),
         "a schema of a local file": (chat(guided_json={"$ref": "file:///etc/passwd"}), _REFUSED),
         "a proxy's request": (
@@ -270,6 +278,24 @@ _TABLE: dict[str, dict[str, tuple[bytes, set[int]]]] = {
         "a text of nothing but quotes": (posted(COMPLETIONS, {"prompt": '"' * 2_000_000}), _REFUSED),
         "JSON nested without end": (posted(CHAT, b"[" * 200_000), {413}),
         "JSON nested beyond the stack": (posted(CHAT, b"[" * 50_000), _REFUSED),
+        "blocks nested without end": (
+            posted(MESSAGES, b'{"messages":[{"role":"user","content":'
+                   + b'[{"type":"tool_result","content":' * 5_000 + b'"a"' + b"}]" * 5_000 + b"}]}"), _REFUSED,
+        ),
+        "thousands of names that nothing reads": (
+            posted(MESSAGES, {"messages": HI, **{f"name {n}": 1 for n in range(60_000)}}), _REFUSED,
+        ),
+        "thousands of blocks": (
+            posted(MESSAGES, {"messages": [
+                {"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": "a"}}]},
+            ] * 6_000}), _REFUSED,
+        ),
+        "thousands of calls with their results": (
+            posted(OLLAMA, {"messages": [
+                {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
+                {"role": "tool", "content": "a"},
+            ] * 5_000}), _REFUSED,
+        ),
         "arguments nested without end": (
             posted(CHAT, b'{"messages":[{"role":"user","content":"a"}],"tools":' + b"[" * 50_000), _REFUSED,
         ),

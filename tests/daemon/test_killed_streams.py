@@ -38,7 +38,7 @@ SEEN = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_ur
 
 
 def requests() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Sixteen, each with a seed: eight kinds, streamed and whole."""
+    """Twenty, each with a seed: ten kinds, streamed and whole."""
     long = {"ignore_eos": True, "max_tokens": 120, "temperature": 1}
     sum_of_two = [{"role": "user", "content": "What is 487 + 256?"}]
     chats: list[dict[str, Any]] = [
@@ -53,9 +53,13 @@ def requests() -> Iterator[tuple[str, dict[str, Any]]]:
     kinds.append(("/v1/completions", {"prompt": "Once", **long, "n": 2, "guided_regex": "[a-z ]+"}))
     responses = {"input": "What is 487 + 256?", "ignore_eos": True, "max_output_tokens": 120}
     kinds.append(("/v1/responses", responses))
+    kinds.append(("/v1/messages", {"messages": sum_of_two, **long, "thinking": {"type": "enabled"}}))
+    options = {"ignore_eos": True, "num_predict": 120, "seed": 9}
+    kinds.append(("/api/chat", {"messages": sum_of_two, "options": options}))
     for seed, (path, body) in enumerate(kinds):
         for is_streamed in (True, False):
-            yield path, {"model": "pocket", "seed": seed, "stream": is_streamed, **body}
+            drawn = {} if "options" in body else {"seed": seed}
+            yield path, {"model": "pocket", "stream": is_streamed, **drawn, **body}
 
 
 class Progress:
@@ -79,7 +83,7 @@ def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Prog
         else:
             found = []
             for line in reply.iter_lines():
-                if line.startswith("data: {"):
+                if line.startswith(("data: {", "{")):
                     found.append(json.loads(line.removeprefix("data: ")))
                     progress.note()
     assert reply.status_code == 200, found
@@ -90,6 +94,7 @@ def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Prog
 PASSING = {
     *("id", "item_id", "call_id", "created", "created_at", "notice", "usage"),
     *("sequence_number", "index", "output_index", "content_index"),
+    *("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"),
 }
 
 
@@ -118,13 +123,13 @@ def said(events: list[Any]) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_sixteen_answers_over_http_are_what_they_would_have_been_whichever_process_is_killed_when(start, monkeypatch):
+def test_twenty_answers_over_http_are_what_they_would_have_been_whichever_process_is_killed_when(start, monkeypatch):
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
     daemon, chosen = start(CONFIG, "--http", "127.0.0.1:0"), random.Random(8)
     with httpx.Client(base_url=daemon.status().http, timeout=10 * BOUND_SECONDS) as client:
 
         def answers(progress: Progress) -> list[list[Any]]:
-            with ThreadPoolExecutor(16) as threads:
+            with ThreadPoolExecutor(20) as threads:
                 asked = [threads.submit(answer, client, *request, progress) for request in requests()]
                 return [each.result() for each in asked]
 

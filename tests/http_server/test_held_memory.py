@@ -109,6 +109,13 @@ ATTACKS: dict[str, tuple[bytes, int]] = {
     "wide texts": (posted({**LONG, "user": "\U0001f600" + "x" * (3 * MIB)}), 16),
     "many objects that wait": (posted(OBJECTS), 64),
     "tools that are told again": (posted({"input": "a", "stream": True, "tools": [FUNCTION] * 2}, "/v1/responses"), 16),
+    "blocks of a message": (
+        posted(
+            {"stream": True, "messages": [{"role": "user", "content": [{"type": "text", "text": "x" * MIB}] * 2}]},
+            "/v1/messages",
+        ),
+        16,
+    ),
     "prompts times n": (posted({**LONG, "prompt": [[5] * 2000] * 4, "n": 64}), 8),
     "schemas": (posted({**LONG, "guided_json": {"enum": [f"{n:07}" for n in range(40_000)]}}), 24),
     "stop ids": (posted({**LONG, "prompt": ["a"] * 128, "stop_token_ids": [5] * 200_000}), 8),

@@ -81,10 +81,7 @@ def test_a_role_that_the_template_leaves_out_and_other_endpoints_forms_are_refus
 
 
 @for_each("path, advice", [
-    ("/api/chat", "Here it is /v1/chat/completions."),
-    ("/api/tags", "Here it is /v1/models."),
-    ("/v1/messages", "Here it is /v1/chat/completions."),
-    ("/v1/messages/count_tokens", "Here it is /tokenize."),
+    ("/slots", "Here it is /v1/requests."),
     ("/v1/moderations", "Texts are not judged here."),
     ("/v1/audio/translations", "give text."),
     ("/v1/embeddings", "Embeddings are not computed here."),

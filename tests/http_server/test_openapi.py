@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 import requests
+from anthropic.types import message_create_params
 from builders.cases import for_each
 from openai.types import completion_create_params as completions
 from openai.types.chat import completion_create_params
@@ -25,6 +26,7 @@ from penstock.frontend.http.requests.request_parts import thinking_of
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
 from penstock.frontend.http.schemas.foreign_fields import FOREIGN_FIELDS, HINTS, RENAMED
+from penstock.frontend.http.schemas.messages import MessagesRequest
 from penstock.frontend.http.schemas.responses import ResponsesRequest
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
 from penstock.frontend.requests.request import guarded
@@ -34,7 +36,8 @@ from penstock.protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from penstock.protocol.parameters.sampling import SamplingParams
 
 SCHEMAS = document("0")["components"]["schemas"]
-BODIES = {"ChatRequest": (), "CompletionRequest": (), "ResponsesRequest": TAKEN_WITH_CHOICES}
+BODIES = {"ChatRequest": (), "CompletionRequest": (), "ResponsesRequest": TAKEN_WITH_CHOICES,
+          "MessagesRequest": TAKEN_WITH_CHOICES}  # fmt: skip
 WORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
 KINDS = {int: "integer", float: "number", bool: "boolean", str: "string"}
 RULES = rules_of(SamplingParams)
@@ -107,6 +110,7 @@ KINDS_OF_REQUESTS = [
     (ChatRequest, completion_create_params.CompletionCreateParamsBase, MESSAGES),
     (CompletionRequest, completions.CompletionCreateParamsBase, {"prompt": "hi"}),
     (ResponsesRequest, response_create_params.ResponseCreateParamsBase, {"input": "hi"}),
+    (MessagesRequest, message_create_params.MessageCreateParamsBase, {"messages": MESSAGES["messages"]}),
 ]
 
 
@@ -185,7 +189,7 @@ def test_every_way_to_say_how_much_to_think_reaches_the_template(given, options,
         assert thinking_of(decoded(json.dumps({"input": "a", **given}).encode(), ResponsesRequest)) == (options, budget)
 
 
-@for_each("kind, least", [(kind, least) for kind, _, least in KINDS_OF_REQUESTS if kind is not CompletionRequest])
+@for_each("kind, least", [(ChatRequest, MESSAGES), (ResponsesRequest, {"input": "hi"})])
 def test_a_misspelt_word_about_reasoning_is_refused_with_the_nearest(kind, least):
     assert "Did you mean effort?" in refusal(kind, {**least, "reasoning": {"efort": "low"}})
     assert "Did you mean minimal?" in refusal(kind, {**least, "reasoning": {"effort": "minimum"}})
@@ -202,6 +206,8 @@ def test_every_endpoint_is_in_it_and_cases_made_from_it_meet_no_surprise(server,
     document = http.get("/openapi.json").json()
     assert set(document["paths"]) == {
         "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/models/{named}", "/tokenize",
+        "/v1/messages", "/v1/messages/count_tokens",
+        "/api/chat", "/api/generate", "/api/tags", "/api/show", "/api/ps", "/api/version",
         "/models/load", "/models/unload",
         "/v1/files", "/v1/files/{named}", "/v1/files/{named}/content",
         "/v1/batches", "/v1/batches/{named}", "/v1/batches/{named}/cancel",

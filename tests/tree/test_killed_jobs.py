@@ -46,6 +46,7 @@ def lines(model: str, count: int) -> Iterator[str]:
             (CHAT, chat | {"response_format": FORMAT, "max_tokens": 60}),
             (COMPLETION, {"prompt": question, **long, **drawn, "n": 3, "stop": ["9"]}),
             ("/v1/responses", {"input": question, "ignore_eos": True, "max_output_tokens": 40}),
+            ("/v1/messages", chat | long),
             (CHAT, chat | {"tools": TOOLS, "tool_choice": "required", "max_tokens": 60})
             if model == "pocket"
             else (CHAT, chat | long | {"messages": [{"role": "user", "content": shown}]}),

@@ -244,6 +244,16 @@ def test_over_http_pictures_come_as_data_urls(through_daemon, folder):
     item = {"role": "user", "content": [part, {"type": "input_text", "text": "What is it?"}]}
     status, response = ask("/v1/responses", input=[item], max_output_tokens=4)
     assert status == 200 and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    data = URL.partition(",")[2]
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    for path in ("/v1/messages", "/v1/messages/count_tokens"):
+        status, message = ask(path, messages=[{"role": "user", "content": [block, *SAY]}], max_tokens=4)
+        usage = message.get("usage", message)
+        num_prompt = usage["input_tokens"] + usage.get("cache_read_input_tokens", 0)
+        assert status == 200 and num_prompt == chat["usage"]["prompt_tokens"]
+    line = {"role": "user", "content": "What is it?", "images": [data]}
+    status, found = ask("/api/chat", messages=[line], stream=False, options={"num_predict": 4})
+    assert status == 200 and found["prompt_eval_count"] == chat["usage"]["prompt_tokens"]
     for url in (str(folder / "config.json"), "http://localhost/x.png"):
         asked = about({"type": "image_url", "image_url": {"url": url}})
         status, error = ask("/v1/chat/completions", messages=asked)

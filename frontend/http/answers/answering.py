@@ -17,7 +17,7 @@ from ..loaded_model import LoadedModel
 from .errors import ApiError
 from .generation import Generation
 from .logprobs import PackedPositions
-from .reply import Events, error_event
+from .reply import EVENT_STREAM, Events, error_event
 
 
 class GeneratingRequest(Protocol):
@@ -63,6 +63,10 @@ class PreparedRequest(ABC, Generic[RequestT]):
     def ending(self) -> bytes:
         return b"data: [DONE]\n\n"
 
+    @property
+    def media_type(self) -> bytes:
+        return EVENT_STREAM
+
 
 Prepare = Callable[[Call, RequestT, LoadedModel], PreparedRequest[RequestT]]
 
@@ -82,7 +86,8 @@ async def answered(
         prepared = await call.done(threads(model.threads), prepare, call, request, model, takes_long=takes_long)
         if not request.stream:
             return await prepared.whole()
-        return Events(_leased(prepared.events(), lease.pop_all()), prepared.failed, prepared.ending)
+        events = _leased(prepared.events(), lease.pop_all())
+        return Events(events, prepared.failed, prepared.ending, prepared.media_type)
     finally:
         await lease.aclose()
 

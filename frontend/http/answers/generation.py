@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
@@ -24,6 +24,9 @@ from ..loaded_model import LoadedModel
 from ..options import HttpOptions
 from ..schemas.sampling import CompletionDetails, PromptDetails, Usage
 from .errors import ApiError, check
+
+if TYPE_CHECKING:
+    from ..requests.tool_choice import CallParser
 
 Prompt = RenderedPrompt | Mapping[str, Any]
 
@@ -123,6 +126,18 @@ async def pieces(generation: Generation, *, is_streamed: bool) -> AsyncGenerator
                 yield piece
             else:
                 generation.call.charge.shrink(piece.num_bytes)
+
+
+async def parsed_answers(
+    generation: Generation, call_parsers: "Sequence[CallParser] | None", *, is_streamed: bool
+) -> AsyncGenerator[CompletionOutput]:
+    """The pieces of the only sample of a request's only prompt, calls found."""
+    async with aclosing(pieces(generation, is_streamed=is_streamed)) as stream:
+        async for piece in stream:
+            for answer in piece.answers:
+                if call_parsers is not None:
+                    call_parsers[0].take(answer)
+                yield answer
 
 
 def _piece(number: int, news: PackedOutput, is_streamed: bool) -> AnswerPiece:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..requests.body import Send
+from .error_forms import OPENAI, ErrorForm
 from .errors import ApiError
 from .long_json import LongJson
 
+EVENT_STREAM = b"text/event-stream; charset=utf-8"
 _SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
@@ -40,6 +42,7 @@ class Events:
     pieces: AsyncIterator[bytes]
     failed: Callable[[ApiError], bytes]
     ending: bytes
+    media_type: bytes = EVENT_STREAM
 
 
 def whole(json: LongJson, body: msgspec.Struct) -> Reply | LongReply:
@@ -72,10 +75,10 @@ async def send_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def send_error(send: Send, error: ApiError) -> None:
+async def send_error(send: Send, error: ApiError, form: ErrorForm = OPENAI) -> None:
     """Send an error; if the request's body may still be arriving, the connection is closed after it."""
     closing = [(b"connection", b"close")] if error.status in (408, 413, 415, 507) else []
-    await send_reply(send, Reply(error.body, status=error.status, headers=error.headers + closing))
+    await send_reply(send, Reply(form.body(error), status=error.status, headers=error.headers + closing))
 
 
 async def start_long(send: Send, reply: LongReply) -> None:
@@ -83,6 +86,6 @@ async def start_long(send: Send, reply: LongReply) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
-async def start_events(send: Send) -> None:
-    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"), *_SAFE]
+async def start_events(send: Send, reply: Events) -> None:
+    headers = [(b"content-type", reply.media_type), (b"x-accel-buffering", b"no"), *_SAFE]
     await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ....protocol.outputs import CompletionOutput
 from ...requests.receipt import View
 from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
-from ..answers.generation import Generation, check_asked, pieces
+from ..answers.generation import Generation, check_asked, parsed_answers
 from ..answers.long_json import PIECE_BYTES
 from ..answers.reply import Reply
 from ..answers.response_items import ResponseItems, finish_response, new_response
@@ -34,7 +33,7 @@ class _Responses(PreparedRequest[ResponsesRequest]):
 
     async def whole(self) -> AnyReply:
         reason = None
-        async for answer in self.answers(is_streamed=False):
+        async for answer in parsed_answers(self.generation, self.call_parsers, is_streamed=False):
             list(self.items.feed(answer))
             list(self.items.close("incomplete" if answer.finish_reason == "length" else "completed"))
             reason = answer.finish_reason
@@ -43,7 +42,7 @@ class _Responses(PreparedRequest[ResponsesRequest]):
     async def events(self) -> AsyncGenerator[bytes]:
         numbers = itertools.count()
         reason, has_begun = None, False
-        async with aclosing(self.answers(is_streamed=True)) as answers:
+        async with aclosing(parsed_answers(self.generation, self.call_parsers, is_streamed=True)) as answers:
             async for answer in answers:
                 if not has_begun:
                     begun = [ResponseEvent(type=f"response.{word}", response=self.response)
@@ -69,14 +68,6 @@ class _Responses(PreparedRequest[ResponsesRequest]):
     @property
     def ending(self) -> bytes:
         return b""
-
-    async def answers(self, *, is_streamed: bool) -> AsyncGenerator[CompletionOutput]:
-        async with aclosing(pieces(self.generation, is_streamed=is_streamed)) as stream:
-            async for piece in stream:
-                for answer in piece.answers:
-                    if self.call_parsers is not None:
-                        self.call_parsers[0].take(answer)
-                    yield answer
 
     def finished(self, reason: str | None) -> Response:
         """The whole response for the client, at the end."""

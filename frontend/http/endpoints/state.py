@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -36,7 +37,9 @@ _COMING = ("loading", "restarting")
 
 
 async def models(call: Call, body: None) -> Reply:
-    return Reply.of(ModelList(data=[_model_card(card) for card in await call.server.models.listing()]))
+    cards = [_model_card(card) for card in await call.server.models.listing()]
+    ends = (cards[0].id, cards[-1].id) if cards else (None, None)
+    return Reply.of(ModelList(data=cards, first_id=ends[0], last_id=ends[1]))
 
 
 async def model(call: Call, body: None) -> Reply:
@@ -51,6 +54,8 @@ def _model_card(card: ServedName) -> ModelCard:
     return ModelCard(
         id=card.name,
         created=card.created,
+        created_at=datetime.fromtimestamp(card.created, UTC).isoformat(),
+        display_name=card.name,
         is_loaded=card.is_loaded,
         max_model_len=UNSET if card.max_model_len is None else card.max_model_len,
         parent=UNSET if card.parent is None else card.parent,

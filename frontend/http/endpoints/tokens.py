@@ -6,7 +6,7 @@ conversation's pictures and videos are decoded, since their number of tokens is 
 
 from collections.abc import Sequence
 
-from ...requests.prompts import ParsedPrompt
+from ...requests.prompts import ParsedPrompt, RenderedPrompt
 from ..answers.errors import ApiError
 from ..answers.generation import check_length
 from ..answers.reply import Reply
@@ -60,6 +60,17 @@ def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedM
         template_options(request.chat_template_kwargs),
         adds_generation_prompt=request.add_generation_prompt,
     )
+    return _tokens_of_prompt(call, prompt, model, adds_special_tokens=bool(request.add_special_tokens))
+
+
+def count_of_prompt(call: Call, prompt: RenderedPrompt, model: LoadedModel) -> int:
+    """The length of a conversation's prompt, with the tokens of its media."""
+    return len(_tokens_of_prompt(call, prompt, model, adds_special_tokens=False))
+
+
+def _tokens_of_prompt(
+    call: Call, prompt: RenderedPrompt, model: LoadedModel, *, adds_special_tokens: bool
+) -> Sequence[int]:
     check_length("messages", prompt.text, model)
     call.charge.grow(sum(len(medium.data) for medium in prompt.media))
     placed = ParsedPrompt(prompt.text, None, model.defaults, is_chat=True, media=prompt.media)
@@ -68,8 +79,8 @@ def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedM
     if placed.refusal is not None:
         raise ApiError(400, placed.refusal, param="messages")
     if placed.token_ids is None:
-        return model.tokenizer.encode(placed.text or "", bool(request.add_special_tokens))
-    if request.add_special_tokens:
+        return model.tokenizer.encode(placed.text or "", adds_special_tokens)
+    if adds_special_tokens:
         raise ApiError(
             400,
             "A conversation with media has the special tokens of its template; leave this out.",

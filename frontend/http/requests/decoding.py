@@ -12,6 +12,7 @@ import msgspec
 
 from ....protocol.fields.decoding_fault import DecodingFault
 from ..answers.errors import ApiError
+from ..schemas.foreign_fields import OpenBody
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -125,15 +126,26 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         sentence = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
         raise ApiError(400, sentence) from None
+    if isinstance(request, OpenBody):
+        request.note_unread(_set_names(body))
     return _shallow(request)
 
 
 def converted(body: Any, kind: type[Body]) -> Body:
     """The struct of a body that was decoded to plain types, as that of a batch's line is."""
     try:
-        return _shallow(msgspec.convert(body, kind))
+        request = msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise _unfit(error, kind, body) from None
+    if isinstance(request, OpenBody):
+        request.note_unread([name for name, value in body.items() if value is not None])
+    return _shallow(request)
+
+
+def _set_names(body: bytes | bytearray) -> list[str]:
+    """The names of the body's fields that aren't null."""
+    values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return [name for name, value in values.items() if value != _NULL]
 
 
 def _unfit(error: msgspec.ValidationError, kind: type[Body], given: Any) -> ApiError:
@@ -217,6 +229,7 @@ def _nested(value: Any) -> Iterable[Any]:
     return ()
 
 
+_NULL = msgspec.Raw(b"null")
 # Matches up to the first escape that is half a surrogate pair, and skips escapes that JSON doesn't have.
 _WHOLE_CHARACTERS = re.compile(
     rb"(?:[^\\]++|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\.)*+",

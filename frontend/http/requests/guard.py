@@ -9,6 +9,7 @@ import hmac
 import re
 import socket
 
+from ..answers.error_forms import error_form
 from ..answers.errors import ApiError
 from ..answers.reply import send_error
 from ..options import HttpOptions, is_address
@@ -35,9 +36,9 @@ class Guard:
             return
         try:
             self._check_host(only_header(scope, b"host"))
-            scope["state"]["salt"] = self._salt(scope["path"], only_header(scope, b"authorization"))
+            scope["state"]["salt"] = self._salt(scope["path"], _key(scope))
         except ApiError as error:
-            await send_error(send, error)
+            await send_error(send, error, error_form(scope["path"], scope["headers"]))
             return
         await self._inner(scope, receive, send)  # type: ignore[operator]
 
@@ -46,17 +47,26 @@ class Guard:
         if name not in self._hosts and not is_address(name):
             raise ApiError(403, "The Host header names another server. Names of this one: --allowed-hosts NAME.")
 
-    def _salt(self, path: str, authorization: bytes | None) -> str | None:
+    def _salt(self, path: str, key: bytes) -> str | None:
         """The salt that separates one key's cached prefixes from another's; None without keys."""
         if not self._keys or path in WITHOUT_KEY:
             return None
-        scheme, _, key = (authorization or b"").partition(b" ")
-        given = _digest(key.strip())
+        given = _digest(key)
         # Compare all keys, even after a match, so that the time doesn't reveal which one matched.
         known = [hmac.compare_digest(given, each) for each in self._keys]
-        if scheme.lower() != b"bearer" or not any(known):
-            raise ApiError(401, "A known API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
+        if not any(known):
+            sentence = "A known API key is needed: Authorization: Bearer KEY, or x-api-key: KEY."
+            raise ApiError(401, sentence, code="invalid_api_key")
         return _salt_of(given)
+
+
+def _key(scope: Scope) -> bytes:
+    """The key that a request brings, in OpenAI's header or, without that, in Anthropic's; empty if there is none."""
+    authorization, key = only_header(scope, b"authorization"), only_header(scope, b"x-api-key")
+    if authorization is None:
+        return (key or b"").strip()
+    scheme, _, key = authorization.partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else b""
 
 
 def owners(options: HttpOptions) -> set[str]:

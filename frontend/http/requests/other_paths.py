@@ -1,4 +1,4 @@
-"""Advice for requests to paths of other APIs (Ollama, llama.cpp, Anthropic, the rest of OpenAI's): what to use here."""
+"""Advice for requests to paths of other APIs (llama.cpp, the rest of Ollama's, Anthropic's and OpenAI's)."""
 
 from ....protocol.fields.suggestion import suggestion
 
@@ -14,12 +14,6 @@ _NO_SOCKET = "There are no sessions of speech here; /v1/chat/completions streams
 
 # Theirs → ours, or a sentence; it also applies to the paths below it.
 _OTHERS = {
-    "/api/chat": _CHAT,
-    "/api/generate": _COMPLETIONS,
-    "/api/tags": _MODELS,
-    "/api/show": _MODELS,
-    "/api/ps": _MODELS,
-    "/api/version": "/health",
     "/api/embed": _NO_EMBEDDINGS,
     "/api/embeddings": _NO_EMBEDDINGS,
     "/api/pull": _MANAGED,
@@ -33,7 +27,7 @@ _OTHERS = {
     "/infill": _COMPLETIONS,
     "/props": _MODELS,
     "/slots": "/v1/requests",
-    "/v1/messages": _CHAT,
+    "/v1/messages/batches": "/v1/batches",
     "/v1/embeddings": _NO_EMBEDDINGS,
     "/embeddings": _NO_EMBEDDINGS,
     "/embedding": _NO_EMBEDDINGS,
@@ -54,7 +48,6 @@ _OTHERS = {
     "/v1/vector_stores": _KEPT,
     "/v1/containers": _KEPT,
     "/v1/uploads": _WHOLE_FILES,
-    "/v1/messages/count_tokens": "/tokenize",
 }
 
 

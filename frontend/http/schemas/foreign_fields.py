@@ -2,14 +2,20 @@
 
 Clients send many of them with a neutral value: that is accepted, as null is for all of them. Any other value is refused
 with a message. A field that a kind of request declares itself is not checked here.
+
+A field that nobody here knows is refused in OpenAI's bodies. Clients of Anthropic and Ollama send new hints with each
+of their versions, so there it is accepted with a notice, unless it looks like a misspelling (`OpenBody`).
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
+from ....protocol.errors import RequestError
+from ....protocol.fields.rules import shown
+from ....protocol.fields.suggestion import slip
 from ....protocol.parameters.sampling import DRAW
 
 
@@ -77,6 +83,8 @@ FOREIGN_FIELDS: Mapping[str, ForeignField] = {
         include_reasoning=(True,), chat_template=(), chat_template_kwargs=(),
     ),
     **_rows("chat templates are given no documents; put their text into a message", documents=()),
+    # Anthropic
+    **_rows(_ABROAD, mcp_servers=(), container=()),
     # llama.cpp
     **_rows(
         _SAMPLER,
@@ -151,3 +159,45 @@ def foreign(base: type[msgspec.Struct]) -> type[msgspec.Struct]:
 def _described(row: ForeignField) -> str:
     accepted = " or ".join(["null", *(msgspec.json.encode(value).decode() for value in row.neutral)])
     return f"only {accepted}: {row.reason}"
+
+
+class OpenBody(msgspec.Struct, dict=True):
+    """A body that may have unknown fields; whoever decodes it passes their names to `note_unread`."""
+
+    # Fields of other endpoints, which would change the answer there, and what to do instead.
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+
+    def note_unread(self, names: Iterable[str]) -> None:
+        """Refuse misspellings of this body's fields, and fields of other endpoints; keep other names for the notice."""
+        unread = unread_names(names, self.__struct_fields__, "The body")
+        if (name := next((name for name in unread if name in self.elsewhere), None)) is not None:
+            raise RequestError(f"{name} is not a field here: {self.elsewhere[name]}.")
+        self.__dict__["unread"] = unread
+
+    @property
+    def unread_notice(self) -> str:
+        """A sentence about fields without effect; empty if there are none."""
+        return unread_notice(self.__dict__.get("unread", ()))
+
+
+_MOST_UNREAD = 32  # names: comparing each with the known ones takes a millisecond
+_MOST_LISTED = 8
+
+
+def unread_names(names: Iterable[str], known: Collection[str], whole: str) -> list[str]:
+    """The names that aren't known; raises for one that is nearly a known one, and for too many."""
+    unread = [name for name in names if name not in known]
+    if len(unread) > _MOST_UNREAD:
+        raise RequestError(f"{whole} has {len(unread):,} unknown fields, such as {shown(unread[0])}.")
+    for name in unread:
+        if (meant := slip(name, known)) is not None:
+            raise RequestError(f"{whole} has no field {shown(name)}. Did you mean {meant}?")
+    return unread
+
+
+def unread_notice(names: Collection[str]) -> str:
+    if not names:
+        return ""
+    listed = ", ".join(shown(name) for name in list(names)[:_MOST_LISTED])
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return f"Without effect, because nothing here reads it: {listed}{more}."

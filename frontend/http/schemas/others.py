@@ -28,10 +28,15 @@ class Architecture(msgspec.Struct, kw_only=True):
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
+    """A model as OpenAI's clients read it, and with three more fields as Anthropic's do."""
+
     id: str
     created: int
+    created_at: str
+    display_name: str
     is_loaded: bool
     object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
     owned_by: str = "penstock"
     max_model_len: int | UnsetType = UNSET
     parent: str | UnsetType = UNSET
@@ -43,6 +48,9 @@ class ModelCard(msgspec.Struct, kw_only=True):
 class ModelList(msgspec.Struct, kw_only=True):
     data: list[ModelCard]
     object: Literal["list"] = "list"
+    first_id: str | None = None
+    last_id: str | None = None
+    has_more: Literal[False] = False
 
 
 class ModelName(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -131,7 +131,8 @@ function readFigures() {
 // --- requests ---------------------------------------------------------------------------------------------------------
 
 const STATES = { loading: "loading the model", waiting: "queued", prompt: "reading the prompt", generating: "answering" };
-const KINDS = { "/v1/chat/completions": "chat", "/v1/completions": "completion", "/v1/responses": "response" };
+const KINDS = { "/v1/chat/completions": "chat", "/v1/completions": "completion", "/v1/responses": "response",
+  "/v1/messages": "message", "/api/chat": "chat", "/api/generate": "completion" };
 
 async function listRequests() {
   const { data } = await (await ask("/v1/requests")).json();
