@@ -240,6 +240,10 @@ struct Int8Format : ByteRows {
     static Sum add(Sum sum, Lanes lanes, Factor factor) {
         return side == Side::kKeys ? dot(sum, lanes, factor) : dot(sum, factor, lanes);
     }
+    template <Side>
+    static void unpack(Lanes lanes, float* to, int64_t) {
+        store_quads(to, lanes);
+    }
 };
 
 // Nibbles are as good as unsigned bytes that meet signed ones and as signed bytes that meet unsigned ones.
@@ -282,6 +286,9 @@ struct LatentBytesFormat : Int8Format {
 // Whether vectors are multiplied as something else than they lie.
 template <class Format>
 constexpr bool kIsPacked = !std::is_same_v<Format, typename Format::Steps>;
+// Whether many rows meet a panel. Bytes are multiplied as they lie, but faster side by side.
+template <class Format>
+constexpr bool kHasPanel = kIsPacked<Format> || std::is_same_v<Format, Int8Format>;
 template <class Format>
 constexpr bool kIsInteger = Format::kIsInteger;
 // Whether any number of rows is multiplied in tiles.

@@ -19,7 +19,7 @@ public:
     void score() {
         if constexpr (!kIsInteger<Format>)
             if (is_latent_) return score_latents();
-        if constexpr (kIsPacked<Format>)
+        if constexpr (kHasPanel<Format>)
             if (is_unpacked()) return score_unpacked();
         if (tile_.num_rows <= Sizes::kFewestRows) score<Sizes::kFewestRows, Sizes::kFewestRowColumns>();
         else if (tile_.num_rows <= Sizes::kFewRows) score<Sizes::kFewRows, Sizes::kFewRowColumns>();
@@ -28,7 +28,7 @@ public:
 
     void multiply_values() {
         const int64_t planes = tile_.num_rows * Format::kPlanes;
-        if constexpr (kIsPacked<Format>)
+        if constexpr (kHasPanel<Format>)
             if (is_unpacked()) return multiply_unpacked_values();
         if (planes <= Sizes::kFewestRows) multiply_values<Sizes::kFewestRows, Sizes::kFewestRowColumns>();
         else if (planes <= Sizes::kFewRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>();
@@ -43,7 +43,7 @@ private:
     const Number* queries_at(int64_t row) const { return tile_.queries + row * tile_.query_stride; }
 
     // Rows enough for a panel.
-    bool is_unpacked() const { return kIsPacked<Format> && tile_.num_rows > Sizes::kRows; }
+    bool is_unpacked() const { return kHasPanel<Format> && tile_.num_rows > Sizes::kRows; }
 
     // Calls body(first row, count, vectors of the piece that they see) for pieces of the rows.
     template <int kRows, class Body>

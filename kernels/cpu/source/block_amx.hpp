@@ -24,7 +24,7 @@ struct SquaredRows {
     int64_t bytes_of_square;
 
     static int64_t square_bytes(const Weight& weight) {
-        return round_up(block_kernels(weight.block_type).scratch_bytes(weight, kSquareRows), kRowAlign);
+        return round_up(block_kernels(weight.block_type).ready_bytes(weight, kSquareRows), kRowAlign);
     }
     static int64_t bytes_of(const Quantized& rows, const Weight& weight, int64_t num_rows) {
         const int64_t squares = (num_rows + kSquareRows - 1) / kSquareRows;

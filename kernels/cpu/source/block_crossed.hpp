@@ -66,10 +66,10 @@ void multiply_crossed_tile(const Weight& weight, const int8_t* values, const flo
 
 template <class Type>
 void multiply_crossed(const Weight& weight, const int8_t* values, const float* bias, int64_t panel, const BlockRows& rows,
-                      int64_t num_rows, Target target, void* memory) {
+                      int64_t num_rows, Target target, void* working) {
     const int64_t panel_bytes = rows.num_blocks * Type::kBytes;
     const uint8_t* packed = weight.panels + panel * panel_bytes;
-    auto* own = reinterpret_cast<float*>(static_cast<uint8_t*>(memory) + BlockScratch<Type>(weight, num_rows).own_at);
+    auto* own = static_cast<float*>(working);
     over_crossed_tiles(
         RowRange{0, num_rows}, packed, panel_bytes, Type::kBytes,
         [&](Fetch ahead) { find_own_products<Type>(own, packed, values, rows.num_blocks, ahead); },

@@ -16,27 +16,28 @@ template <class Type, class Reader, const int8_t* Values = nullptr, int UnitsInO
 struct KernelsOf {
     static constexpr float kUnit = 1.0f / UnitsInOne;
 
-    static int64_t scratch_bytes(const Weight& weight, int64_t num_rows) {
-        return BlockScratch<Type>(weight, num_rows).bytes;
+    static int64_t ready_bytes(const Weight& weight, int64_t num_rows) { return ReadyRows<Type>(weight, num_rows).bytes; }
+    static int64_t working_bytes(const Weight& weight, int64_t num_rows) {
+        return bytes_of_panel<Type>(weight, num_rows);
     }
     static BlockRows prepare(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight,
-                             void* scratch) {
+                             void* ready) {
 #if defined(PENSTOCK_CROSSES)
         if constexpr (is_crossed<Type>(kMaxBlockRows))
-            if (is_crossed<Type>(num_rows)) return prepare_crossed<Type>(inputs, first_row, num_rows, weight, scratch);
+            if (is_crossed<Type>(num_rows)) return prepare_crossed<Type>(inputs, first_row, num_rows, weight, ready);
 #endif
-        return prepare_rows<Type, Partials>(inputs, first_row, num_rows, weight, scratch);
+        return prepare_rows<Type, Partials>(inputs, first_row, num_rows, weight, ready);
     }
     static void multiply(const Weight& weight, const float* bias, int64_t panel, const BlockRows& rows, int64_t num_rows,
-                         float* output, int64_t output_stride, void* scratch) {
+                         float* output, int64_t output_stride, void* working) {
         const Target target{output, output_stride};
 #if defined(PENSTOCK_CROSSES)
         if constexpr (is_crossed<Type>(kMaxBlockRows))
             if (is_crossed<Type>(num_rows))
-                return multiply_crossed<Type>(weight, Values, bias, panel, rows, num_rows, target, scratch);
+                return multiply_crossed<Type>(weight, Values, bias, panel, rows, num_rows, target, working);
 #endif
         if (is_unpacked<Type>(num_rows))
-            multiply_unpacked<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target, scratch);
+            multiply_unpacked<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target, working);
         else
             multiply_packed<Type, Partials>(weight, Values, bias, panel, rows, num_rows, target);
     }
@@ -55,7 +56,7 @@ struct KernelsOf {
     }
 
     static constexpr BlockKernels kernels() {
-        return {Type::kInputs, Type::kBytes, kUnit, scratch_bytes, prepare, multiply,
+        return {Type::kInputs, Type::kBytes, kUnit, ready_bytes, working_bytes, prepare, multiply,
                 packer(), pack_block<Type>, read_row,
 #if defined(__AMX_INT8__)
                 multiply_squares,

@@ -40,24 +40,28 @@ constexpr bool is_crossed(int64_t num_rows) {
     return kCrosses && kIsSigned<Type, Partials> && !Type::kIsSuper && num_rows >= kFewestForCrossedBlocks;
 }
 
-// What a block of rows needs beside a panel: offsets, sums for mins or terms, codes of the panel, or its own products and
-// the rows crossed.
+// What is made ready of a block of rows: offsets, sums for mins or terms, the rows crossed.
 template <class Type>
-struct BlockScratch {
+struct ReadyRows {
     static constexpr int64_t kAlign = 64;
-    int64_t offsets_at = 0, mins_at, codes_at, own_at, crossed_at, bytes;
+    int64_t offsets_at = 0, mins_at, crossed_at, bytes;
 
-    BlockScratch(const Weight& weight, int64_t num_rows) {
+    ReadyRows(const Weight& weight, int64_t num_rows) {
         const int64_t num_blocks = weight.in_features / Type::kInputs;
         const int64_t words = Type::kZero ? num_rows * num_blocks * Type::kNumGroups : 0;
         mins_at = round_up(words * sizeof(int32_t), kAlign);
         const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
-        codes_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
-        own_at = codes_at + (is_unpacked<Type>(num_rows) ? weight.in_features * kPanel : 0);
-        crossed_at = own_at + (is_crossed<Type>(num_rows) ? num_blocks * kPanel * sizeof(int32_t) : 0);
+        crossed_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
         bytes = crossed_at + (is_crossed<Type>(num_rows) ? num_rows * weight.in_features * sizeof(int16_t) : 0);
     }
 };
+
+// What a panel takes beside the rows: its codes taken apart, or its own products.
+template <class Type>
+int64_t bytes_of_panel(const Weight& weight, int64_t num_rows) {
+    if (is_unpacked<Type>(num_rows)) return weight.in_features * kPanel;
+    return is_crossed<Type>(num_rows) ? weight.in_features / Type::kInputs * kPanel * sizeof(float) : 0;
+}
 
 template <class Type, class Sums>
 void find_offsets(int32_t* offsets, const int32_t* halves, int64_t num_groups) {
@@ -84,11 +88,11 @@ int32_t sum_of_group(const int32_t* halves, int64_t group) {
 template <class Type, class Sums>
 BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight, void* memory) {
     const int64_t num_blocks = weight.in_features / Type::kInputs, num_scales = inputs.scales_per_row();
-    const BlockScratch<Type> scratch(weight, num_rows);
+    const ReadyRows<Type> ready(weight, num_rows);
     auto* offsets = static_cast<int32_t*>(memory);
-    auto* mins = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(memory) + scratch.mins_at);
+    auto* mins = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(memory) + ready.mins_at);
     auto* terms = reinterpret_cast<float*>(mins);
-    auto* crossed = reinterpret_cast<const int16_t*>(static_cast<uint8_t*>(memory) + scratch.crossed_at);
+    auto* crossed = reinterpret_cast<const int16_t*>(static_cast<uint8_t*>(memory) + ready.crossed_at);
     for (int64_t row = 0; row < num_rows; ++row) {
         const int32_t* halves = inputs.sums + (first_row + row) * inputs.sums_per_row();
         const float* scales = inputs.scales + (first_row + row) * num_scales;

@@ -253,8 +253,8 @@ void multiply_packed(const Weight& weight, const int8_t* values, const float* bi
 // Rows times a panel that is taken apart once for all of them.
 template <class Type, class Sums>
 void multiply_unpacked(const Weight& weight, const int8_t* values, const float* bias, int64_t panel,
-                       const BlockRows& rows, int64_t num_rows, Target target, void* memory) {
-    uint8_t* bytes = static_cast<uint8_t*>(memory) + BlockScratch<Type>(weight, num_rows).codes_at;
+                       const BlockRows& rows, int64_t num_rows, Target target, void* working) {
+    auto* bytes = static_cast<uint8_t*>(working);
     const uint8_t* packed = weight.panels + panel * rows.num_blocks * Type::kBytes;
     unpack_panel<Type, Sums>(bytes, packed, values, rows.num_blocks);
     const UnpackedPanel<Type> codes{bytes};

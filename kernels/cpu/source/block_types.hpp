@@ -95,11 +95,12 @@ struct BlockKernels {
     int64_t inputs;       // of a block, and of a row that share a scale
     int64_t block_bytes;  // of a panel's 32 outputs
     float unit;           // what the file's d is multiplied by
-    int64_t (*scratch_bytes)(const Weight& weight, int64_t num_rows);
-    BlockRows (*prepare)(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight, void* scratch);
-    // Rows of a block, prepared in this scratch memory, times a panel.
+    int64_t (*ready_bytes)(const Weight& weight, int64_t num_rows);
+    int64_t (*working_bytes)(const Weight& weight, int64_t num_rows);
+    // Rows of a block, prepared in so much memory; they meet a panel in memory to work in.
+    BlockRows (*prepare)(const Quantized& inputs, int64_t first_row, int64_t num_rows, const Weight& weight, void* ready);
     void (*multiply)(const Weight& weight, const float* bias, int64_t panel, const BlockRows& rows, int64_t num_rows,
-                     float* output, int64_t output_stride, void* scratch);
+                     float* output, int64_t output_stride, void* working);
     void (*pack_row)(uint8_t* panel, int64_t lane, const uint8_t* blocks, int64_t num_blocks);  // or null
     void (*pack_block)(uint8_t* block, int64_t lane, const FileBlock& from);
     void (*read_row)(const Weight& weight, int64_t row, float* to);

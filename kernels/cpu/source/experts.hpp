@@ -95,14 +95,17 @@ void multiply_gate_and_up(const Experts& experts, const Product<typename Kind::R
     const RowRange halves[] = {panels_of(outputs.first, outputs.count),
                                panels_of(experts.width + outputs.first, outputs.count)};
     const int64_t stride = (halves[0].count + halves[1].count) * kPanel;
-    const int64_t block_bytes = Block::scratch_bytes(product, rows.count);
-    auto* scratch = static_cast<uint8_t*>(thread_scratch(block_bytes + rows.count * stride * sizeof(float)));
+    const int64_t ready_bytes = round_up(Block::ready_bytes(product, rows.count), kRowAlign);
+    const int64_t working_bytes = round_up(Block::working_bytes(product, rows.count), kRowAlign);
+    const int64_t sums_bytes = rows.count * stride * static_cast<int64_t>(sizeof(float));
+    auto* scratch = static_cast<uint8_t*>(thread_scratch(ready_bytes + working_bytes + sums_bytes));
+    auto *working = scratch + ready_bytes, *own_sums = working + working_bytes;
     const Block block(product, rows, scratch);
-    const Target sums{reinterpret_cast<float*>(scratch + block_bytes), stride};
+    const Target sums{reinterpret_cast<float*>(own_sums), stride};
     int64_t column = 0;
     for (const RowRange& half : halves)
         for (int64_t panel = half.first; panel < half.first + half.count; ++panel, column += kPanel)
-            block.multiply(panel, sums.from(0, column));
+            block.multiply(panel, sums.from(0, column), working);
     // Where the width is no multiple of a panel, the up's outputs begin within one.
     const int64_t to_up = halves[0].count * kPanel + (experts.width + outputs.first) % kPanel;
     for (int64_t i = 0; i < rows.count; ++i) {
@@ -165,10 +168,13 @@ void multiply_outwards(const Experts& experts, const ExpertPlan& plan, const typ
         parallel(num_blocks * num_groups, [&](int64_t task) {
             const ExpertRows& own = plan.blocks[task / num_groups];
             const auto product = product_of(own.expert);
-            const Block block(product, own.rows, thread_scratch(Block::scratch_bytes(product, own.rows.count)));
+            const int64_t ready_bytes = round_up(Block::ready_bytes(product, own.rows.count), kRowAlign);
+            const int64_t working_bytes = Block::working_bytes(product, own.rows.count);
+            auto* scratch = static_cast<uint8_t*>(thread_scratch(ready_bytes + working_bytes));
+            const Block block(product, own.rows, scratch);
             const int64_t first_panel = first + task % num_groups * group;
             for (int64_t panel = first_panel; panel < std::min(end, first_panel + group); ++panel)
-                block.multiply(panel, outputs.from(own.rows.first, (panel - first) * kPanel));
+                block.multiply(panel, outputs.from(own.rows.first, (panel - first) * kPanel), scratch + ready_bytes);
         });
         const int64_t column = first * kPanel;
         add_up(experts, plan, RowRange{column, std::min(hidden, end * kPanel) - column}, outputs);

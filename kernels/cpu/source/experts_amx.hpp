@@ -27,16 +27,19 @@ struct InSquares : Few {
         const typename Few::Block few;  // either has no rows
         const Squares squares;
 
-        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
-            return count < kFewest ? Few::Block::scratch_bytes(product, count) : Squares::scratch_bytes(product, count);
+        static int64_t ready_bytes(const Product<Quantized>& product, int64_t count) {
+            return count < kFewest ? Few::Block::ready_bytes(product, count) : Squares::scratch_bytes(product, count);
+        }
+        static int64_t working_bytes(const Product<Quantized>& product, int64_t count) {
+            return count < kFewest ? Few::Block::working_bytes(product, count) : 0;
         }
         Block(const Product<Quantized>& product, RowRange rows, void* scratch)
             : is_few(rows.count < kFewest),
               few(product, RowRange{rows.first, is_few ? rows.count : 0}, scratch),
               squares(product, RowRange{rows.first, is_few ? 0 : rows.count}, scratch) {}
 
-        void multiply(int64_t panel, Target target) const {
-            if (is_few) few.multiply(panel, target);
+        void multiply(int64_t panel, Target target, void* working) const {
+            if (is_few) few.multiply(panel, target, working);
             else squares.multiply(panel, target);
         }
     };

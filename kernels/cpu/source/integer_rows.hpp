@@ -10,6 +10,7 @@ namespace penstock {
 // What the kinds of integer weights have in common.
 struct IntegerKind {
     using Rows = Quantized;
+    static constexpr int64_t kMostTileRows = kTileRows;
 
     static int64_t rows_per_block(const Product<Quantized>& product) { return penstock::rows_per_block(product.weight); }
 

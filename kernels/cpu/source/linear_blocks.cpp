@@ -52,21 +52,22 @@ struct Blocks : IntegerKind {
         const Product<Quantized>& product;
         const RowRange rows;
         const BlockKernels& kernels;
-        void* const scratch;
         const BlockRows prepared;
 
-        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
-            return block_kernels(product.weight.block_type).scratch_bytes(product.weight, count);
+        static int64_t ready_bytes(const Product<Quantized>& product, int64_t count) {
+            return block_kernels(product.weight.block_type).ready_bytes(product.weight, count);
         }
-        Block(const Product<Quantized>& product, RowRange rows, void* scratch)
+        static int64_t working_bytes(const Product<Quantized>& product, int64_t count) {
+            return block_kernels(product.weight.block_type).working_bytes(product.weight, count);
+        }
+        Block(const Product<Quantized>& product, RowRange rows, void* ready)
             : product(product),
               rows(rows),
               kernels(block_kernels(product.weight.block_type)),
-              scratch(scratch),
-              prepared(kernels.prepare(product.rows, rows.first, rows.count, product.weight, scratch)) {}
+              prepared(kernels.prepare(product.rows, rows.first, rows.count, product.weight, ready)) {}
 
-        void multiply(int64_t panel, Target target) const {
-            kernels.multiply(product.weight, product.bias, panel, prepared, rows.count, target.first, target.stride, scratch);
+        void multiply(int64_t panel, Target target, void* working) const {
+            kernels.multiply(product.weight, product.bias, panel, prepared, rows.count, target.first, target.stride, working);
         }
     };
 };

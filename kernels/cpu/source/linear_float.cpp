@@ -97,7 +97,7 @@ template <class Format>
 struct Float {
     using Rows = FloatRows<Format>;
     using Input = typename Format::Input;
-    static constexpr int64_t kMaxRows = kFloatTileRows<Format>;
+    static constexpr int64_t kMostTileRows = kFloatTileRows<Format>;
 
     static int64_t panel_bytes(const Weight& weight) {
         return padded_in(weight) * kPanel * sizeof(typename Format::Stored);
@@ -107,7 +107,7 @@ struct Float {
     }
     static int64_t rows_per_block(const Product<Rows>& product) {
         const int64_t row_bytes = product.rows.stride * sizeof(Input);
-        return std::max<int64_t>(2, kFloatBlockBytes / row_bytes / kMaxRows) * kMaxRows;
+        return std::max<int64_t>(2, kFloatBlockBytes / row_bytes / kMostTileRows) * kMostTileRows;
     }
 
     // Rows a page apart would push one another out of the first cache: so many lie in a tile.
@@ -132,18 +132,19 @@ struct Float {
     struct Block {
         const Product<Rows>& product;
         const RowRange rows;
-        static int64_t scratch_bytes(const Product<Rows>&, int64_t) { return 0; }
+        static int64_t ready_bytes(const Product<Rows>&, int64_t) { return 0; }
+        static int64_t working_bytes(const Product<Rows>&, int64_t) { return 0; }
         Block(const Product<Rows>& product, RowRange rows, void*) : product(product), rows(rows) {}
 
         // The rows meet a panel in tiles as even as they go.
-        void multiply(int64_t panel, Target target) const {
+        void multiply(int64_t panel, Target target, void*) const {
             constexpr int64_t kStepBytes = kPanel * Format::kDepth * sizeof(typename Format::Stored);
             const auto* weights = reinterpret_cast<const uint8_t*>(float_panel<Format>(product.weight, panel));
             const int64_t bytes = panel_bytes(product.weight);
             const bool to_first_cache = fetches_to_first_cache(rows);
-            over_tiles<kMaxRows>(rows, [&](RowRange own, int64_t tile, int64_t num_tiles) {
+            over_tiles<kMostTileRows>(rows, [&](RowRange own, int64_t tile, int64_t num_tiles) {
                 const Fetch ahead = fetch_for(weights, bytes, kStepBytes, tile, num_tiles, to_first_cache);
-                with_rows<kMaxRows>(own.count, [&](auto count) {
+                with_rows<kMostTileRows>(own.count, [&](auto count) {
                     multiply_tile<Format, count>(product, panel, own.first, target.from(own.first - rows.first, 0), ahead);
                 });
             });

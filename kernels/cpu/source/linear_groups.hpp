@@ -161,17 +161,18 @@ struct GroupedKind : IntegerKind {
         const Shape shape;
         int32_t* const offsets;
 
-        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
-            return round_up(count * Shape(product.weight).num_groups * sizeof(int32_t), kRowAlign);
+        static int64_t ready_bytes(const Product<Quantized>& product, int64_t count) {
+            return count * Shape(product.weight).num_groups * static_cast<int64_t>(sizeof(int32_t));
         }
-        Block(const Product<Quantized>& product, RowRange rows, void* scratch)
-            : product(product), rows(rows), shape(product.weight), offsets(static_cast<int32_t*>(scratch)) {
+        static int64_t working_bytes(const Product<Quantized>&, int64_t) { return 0; }
+        Block(const Product<Quantized>& product, RowRange rows, void* ready)
+            : product(product), rows(rows), shape(product.weight), offsets(static_cast<int32_t*>(ready)) {
             Formats::choose(product.weight, [&](auto format) {
                 find_offsets<decltype(format)>(offsets, product.rows, shape, rows);
             });
         }
 
-        void multiply(int64_t panel, Target target) const {
+        void multiply(int64_t panel, Target target, void*) const {
             Formats::choose(product.weight, [&](auto format) { multiply_as<decltype(format)>(panel, target); });
         }
 

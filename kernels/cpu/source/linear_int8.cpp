@@ -16,10 +16,10 @@
 namespace penstock {
 namespace {
 
-// `offset(row, vector)` is what is taken off the sums.
-template <int Rows, class Offset>
-PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const TileOf<Ints, Rows>& sums, int64_t panel,
-                                       int64_t first_row, const Offset& offset, Target target) {
+// `sum(row, vector)` is a whole number.
+template <int Rows, class Sum>
+PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const Sum& sum, int64_t panel, int64_t first_row,
+                                       Target target) {
     const Weight& weight = product.weight;
     over_outputs(panel * kPanel, weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
         const int64_t output = panel * kPanel + v * kLanes;
@@ -28,7 +28,7 @@ PENSTOCK_INLINE inline void write_tile(const Product<Quantized>& product, const 
         unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
             const int64_t row = first_row + r;
             const Vec scale = weight_scale * broadcast(product.rows.scales[row]);
-            store(target.row(r) + v * kLanes, fma(to_float(sums.of[r][v] - offset(r, v)), scale, bias), lanes);
+            store(target.row(r) + v * kLanes, fma(to_float(sum(r, v)), scale, bias), lanes);
         });
     });
 }
@@ -45,8 +45,10 @@ void multiply_tile(const Product<Quantized>& product, const uint8_t* weights, in
     over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { sums.of[r][v] = zero_ints(); });
     fetch_output<Rows>(target);
     dot_tile<Rows, Lines>(sums, weights, product.rows.values + first_row * width, width, width / 4, ahead);
-    const auto offset = [&](int64_t r, int64_t) { return broadcast_int(zero_times_total(product, first_row + r)); };
-    write_tile<Rows>(product, sums, panel, first_row, offset, target);
+    const auto sum = [&](auto r, auto v) PENSTOCK_INLINE {
+        return sums.of[r][v] - broadcast_int(zero_times_total(product, first_row + r));
+    };
+    write_tile<Rows>(product, sum, panel, first_row, target);
 }
 
 struct Int8 : IntegerKind {
@@ -58,10 +60,11 @@ struct Int8 : IntegerKind {
     struct Block {
         const Product<Quantized>& product;
         const RowRange rows;
-        static int64_t scratch_bytes(const Product<Quantized>&, int64_t) { return 0; }
+        static int64_t ready_bytes(const Product<Quantized>&, int64_t) { return 0; }
+        static int64_t working_bytes(const Product<Quantized>&, int64_t) { return 0; }
         Block(const Product<Quantized>& product, RowRange rows, void*) : product(product), rows(rows) {}
 
-        void multiply(int64_t panel, Target target) const {
+        void multiply(int64_t panel, Target target, void*) const {
             const int64_t bytes = panel_bytes(product.weight);
             const uint8_t* weights = product.weight.panels + panel * bytes;
             const bool to_first_cache = fetches_to_first_cache(rows);
@@ -94,19 +97,17 @@ struct CrossedInt8 : Int8 {
         const RowRange rows;
         int16_t* const inputs;   // widened
         int32_t* const offsets;  // [rows]: what is taken off for a row's sake
-        int32_t* const own;      // [32]: the panel's own products
 
-        static int64_t scratch_bytes(const Product<Quantized>& product, int64_t count) {
+        static int64_t ready_bytes(const Product<Quantized>& product, int64_t count) {
             if (count < kFewestForCrossed) return 0;
-            const int64_t bytes = count * (product.rows.width * sizeof(int16_t) + sizeof(int32_t)) + kPanel * sizeof(int32_t);
-            return round_up(bytes, kRowAlign);
+            return count * static_cast<int64_t>(product.rows.width * sizeof(int16_t) + sizeof(int32_t));
         }
-        Block(const Product<Quantized>& product, RowRange rows, void* scratch)
+        static int64_t working_bytes(const Product<Quantized>&, int64_t) { return kPanel * sizeof(int32_t); }
+        Block(const Product<Quantized>& product, RowRange rows, void* ready)
             : product(product),
               rows(rows),
-              inputs(static_cast<int16_t*>(scratch)),
-              offsets(reinterpret_cast<int32_t*>(inputs + rows.count * product.rows.width)),
-              own(offsets + rows.count) {
+              inputs(static_cast<int16_t*>(ready)),
+              offsets(reinterpret_cast<int32_t*>(inputs + rows.count * product.rows.width)) {
             if (rows.count < kFewestForCrossed) return;
             const int64_t width = product.rows.width, num_runs = width / kCrossedRun;
             Ints products = zero_ints();
@@ -116,17 +117,19 @@ struct CrossedInt8 : Int8 {
             });
         }
 
-        void multiply(int64_t panel, Target target) const {
-            if (rows.count < kFewestForCrossed) return Int8::Block(product, rows, nullptr).multiply(panel, target);
+        // Works on the panel's own products, [32].
+        void multiply(int64_t panel, Target target, void* working) const {
+            if (rows.count < kFewestForCrossed) return Int8::Block(product, rows, nullptr).multiply(panel, target, working);
+            auto* own = static_cast<int32_t*>(working);
             const int64_t bytes = panel_bytes(product.weight);
             const uint8_t* weights = product.weight.panels + panel * bytes;
             over_crossed_tiles(
                 rows, weights, bytes, kCrossedRun * kPanel,
-                [&](Fetch ahead) { find_own_products(weights, ahead); },
-                [&](RowRange tile, Fetch ahead, auto count) { multiply_tile<count>(panel, weights, tile, target, ahead); });
+                [&](Fetch ahead) { find_own_products(own, weights, ahead); },
+                [&](RowRange tile, Fetch ahead, auto count) { multiply_tile<count>(panel, weights, own, tile, target, ahead); });
         }
 
-        void find_own_products(const uint8_t* weights, Fetch ahead) const {
+        void find_own_products(int32_t* own, const uint8_t* weights, Fetch ahead) const {
             Ints sums[kVectors];
             for (Ints& sum : sums) sum = zero_ints();
             for (int64_t k = 0; k < product.rows.width; k += kCrossedRun)
@@ -135,7 +138,8 @@ struct CrossedInt8 : Int8 {
         }
 
         template <int Rows>
-        void multiply_tile(int64_t panel, const uint8_t* weights, RowRange tile, Target target, Fetch ahead) const {
+        void multiply_tile(int64_t panel, const uint8_t* weights, const int32_t* own, RowRange tile, Target target,
+                           Fetch ahead) const {
             const int64_t width = product.rows.width, before = tile.first - rows.first;
             const Target to = target.from(before, 0);
             fetch_output<Rows>(to);
@@ -149,10 +153,10 @@ struct CrossedInt8 : Int8 {
                                     inputs + before * width + k * Rows, ahead);
                 for (int r = 0; r < Rows; ++r) std::copy(sums[r], sums[r] + kCrossedVectors, all.of[r] + first);
             }
-            const auto offset = [&](int64_t r, int64_t v) {
-                return broadcast_int(offsets[before + r]) + load_ints(own + v * kLanes);
+            const auto sum = [&](auto r, auto v) PENSTOCK_INLINE {
+                return all.of[r][v] - (broadcast_int(offsets[before + r]) + load_ints(own + v * kLanes));
             };
-            write_tile<Rows>(product, all, panel, tile.first, offset, to);
+            write_tile<Rows>(product, sum, panel, tile.first, to);
         }
     };
 };

@@ -14,7 +14,12 @@ inline Ints load_int8_pairs(const int8_t* from) {
     return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
 inline Ints add_pair_products(Ints sum, Ints pairs, int32_t word) {
+#if defined(__AVX512VNNI__)
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.lanes) : "v"(pairs.lanes), "v"(_mm512_set1_epi32(word)));
+    return sum;
+#else
     return {_mm512_add_epi32(sum.lanes, _mm512_madd_epi16(pairs.lanes, _mm512_set1_epi32(word)))};
+#endif
 }
 
 inline Ints high_halves(Ints x) { return {_mm512_srai_epi32(x.lanes, 16)}; }

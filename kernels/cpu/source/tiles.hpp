@@ -1,11 +1,12 @@
 // How integer products are cut into chunks for threads and into tiles for registers.
 //
-// A chunk is some whole panels times some rows, chosen by shapes alone. Within it a panel meets the rows tile by tile,
-// so many at a time as registers hold, and as even as they go. Each of the T tiles that meet a panel fetches the T-th
-// part of what comes next, so that memory never rests: tile t at step k fetches what lies (t + T - 1) / T panels
-// + k / T steps + kFetchAhead bytes further on.
+// A chunk is some whole panels times a block of rows, chosen by shapes alone. Within it a panel meets the rows tile by
+// tile, so many at a time as registers hold, and as even as they go; the larger ones come first, for each change of size
+// costs time. Each of the T tiles that meet a panel fetches the T-th part of what comes next, so that memory never rests:
+// tile t at step k fetches what lies (t + T - 1) / T panels + k / T steps + kFetchAhead bytes further on.
 #pragma once
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "linear.hpp"
@@ -19,6 +20,9 @@ constexpr int64_t kMinChunkBytes = 64 << 10;
 constexpr int64_t kMaxChunkBytes = 256 << 10;
 constexpr int64_t kFewestMadeReady = 3;  // rows
 constexpr int64_t kFewestChunks = 16;
+// So many rows keep the units busy, not memory: their chunks are small, so that no thread waits long for the last one, and
+// what is made ready of them is made once for all chunks.
+constexpr int64_t kFewestForUnits = 48;
 constexpr int64_t kBlockBytes = 256 << 10;  // quantized rows that stay in the second cache beside a panel
 constexpr int64_t kMaxBlockRows = 144;
 constexpr int64_t kFetchAhead = 8192;
@@ -80,16 +84,17 @@ constexpr int kFewestOfSeveral = (MostRows + 1) / 2;
 template <int MostRows, class Body>
 inline void over_tiles(RowRange block, const Body& body) {
     const int64_t num_tiles = (block.count + MostRows - 1) / MostRows;
-    for (int64_t tile = 0; tile < num_tiles; ++tile) {
-        const int64_t first = tile * block.count / num_tiles;
-        const int64_t end = (tile + 1) * block.count / num_tiles;
-        body(RowRange{block.first + first, end - first}, tile, num_tiles);
+    const int64_t rows = block.count / std::max<int64_t>(1, num_tiles), num_larger = block.count - rows * num_tiles;
+    for (int64_t tile = 0, first = block.first; tile < num_tiles; ++tile) {
+        const int64_t count = rows + (tile < num_larger ? 1 : 0);
+        body(RowRange{first, count}, tile, num_tiles);
+        first += count;
     }
 }
 
 inline Fetch fetch_for(const uint8_t* panel, int64_t panel_bytes, int64_t step_bytes, int64_t tile, int64_t num_tiles,
                        bool to_first_cache) {
-    const int64_t lead = (tile + num_tiles - 1) * panel_bytes / num_tiles;
+    const int64_t lead = panel_bytes + (tile - 1) * (panel_bytes / num_tiles);
     return {reinterpret_cast<const char*>(panel) + lead + kFetchAhead, step_bytes / num_tiles, to_first_cache};
 }
 
@@ -107,24 +112,72 @@ inline int64_t rows_per_block(const Weight& weight) {
 inline int64_t panels_per_chunk(int64_t panels, int64_t panel_bytes, int64_t num_rows) {
     const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
     const int64_t fewest = num_rows < kFewestMadeReady ? 1 : std::clamp<int64_t>(panels / kFewestChunks, 1, 4);
-    return std::max(fewest, bytes / panel_bytes);
+    return num_rows < kFewestForUnits ? std::max(fewest, bytes / panel_bytes) : fewest;
 }
 
-// All rows of a product, in chunks that the threads share. A kind's `Block` is some rows, made ready in scratch memory
-// for any panel of the weight.
+// Blocks of a product's rows, each of whole tiles but the last. A kind's `Block` is some rows, made ready in memory for any
+// panel of the weight: once for all chunks where the rows are many, else by each chunk for itself.
+template <class Kind>
+class RowBlocks {
+    using Block = typename Kind::Block;
+    using Product = penstock::Product<typename Kind::Rows>;
+
+public:
+    RowBlocks(const Product& product, int64_t num_rows) : product_(product), num_rows_(num_rows) {
+        const int64_t most = Kind::rows_per_block(product);
+        count_ = (num_rows + most - 1) / most;
+        ready_bytes_ = round_up(Block::ready_bytes(product, std::min(most, num_rows)), kRowAlign);
+        if (ready_bytes_ == 0 || num_rows < kFewestForUnits) return;
+        auto* memory = static_cast<uint8_t*>(region_scratch(count_ * stride()));
+        parallel(count_, [&](int64_t index) {
+            uint8_t* own = memory + index * stride();
+            new (own) Block(product_, rows(index), own + kOwnBytes);
+        });
+        ready_ = memory;
+    }
+
+    int64_t count() const { return count_; }
+
+    // Calls body(block, memory of the thread's own to work in).
+    template <class Body>
+    void with(int64_t index, const Body& body) const {
+        const int64_t working_bytes = round_up(Block::working_bytes(product_, rows(index).count), kRowAlign);
+        auto* scratch = static_cast<uint8_t*>(thread_scratch(working_bytes + (ready_ ? 0 : ready_bytes_)));
+        if (!ready_) return body(Block(product_, rows(index), scratch + working_bytes), scratch);
+        body(*reinterpret_cast<const Block*>(ready_ + index * stride()), scratch);
+    }
+
+private:
+    static constexpr int64_t kOwnBytes = (sizeof(Block) + kRowAlign - 1) / kRowAlign * kRowAlign;
+
+    int64_t stride() const { return kOwnBytes + ready_bytes_; }
+    RowRange rows(int64_t index) const {
+        constexpr int64_t kRows = Kind::kMostTileRows;
+        const int64_t num_tiles = (num_rows_ + kRows - 1) / kRows;
+        const int64_t first = index * num_tiles / count_ * kRows, end = (index + 1) * num_tiles / count_ * kRows;
+        return {first, std::min(end, num_rows_) - first};
+    }
+
+    const Product& product_;
+    const int64_t num_rows_;
+    int64_t count_, ready_bytes_;
+    const uint8_t* ready_ = nullptr;  // of each block itself and what it has made ready; null: each chunk makes its own
+};
+
+// All rows of a product, in chunks that the threads share.
 template <class Kind>
 inline void multiply_in_tiles(const Product<typename Kind::Rows>& product, int64_t num_rows, Target output) {
-    using Block = typename Kind::Block;
-    const int64_t panels = num_panels(product.weight);
-    const int64_t group = Kind::panels_per_chunk(product.weight, num_rows), block = Kind::rows_per_block(product);
-    const int64_t num_groups = (panels + group - 1) / group, num_blocks = (num_rows + block - 1) / block;
+    if (num_rows == 0) return;
+    const int64_t panels = num_panels(product.weight), group = Kind::panels_per_chunk(product.weight, num_rows);
+    const int64_t num_groups = (panels + group - 1) / group;
+    const RowBlocks<Kind> blocks(product, num_rows);
     // Neighbouring chunks share their weights.
-    parallel(num_groups * num_blocks, [&](int64_t chunk) {
-        const int64_t first_row = chunk % num_blocks * block, first = chunk / num_blocks * group;
-        const RowRange rows{first_row, std::min(block, num_rows - first_row)};
-        const Block ready(product, rows, thread_scratch(Block::scratch_bytes(product, rows.count)));
-        for (int64_t panel = first; panel < std::min(panels, first + group); ++panel)
-            ready.multiply(panel, output.from(first_row, panel * kPanel));
+    parallel(num_groups * blocks.count(), [&](int64_t chunk) {
+        const int64_t first = chunk / blocks.count() * group;
+        blocks.with(chunk % blocks.count(), [&](const auto& block, void* working) {
+            for (int64_t panel = first; panel < std::min(panels, first + group); ++panel)
+                block.multiply(panel, output.from(block.rows.first, panel * kPanel), working);
+        });
     });
 }
 

@@ -4,13 +4,18 @@ The formats are int8 and int4, the floats fp32, fp16 and bf16, and ggml's blocks
 The shapes are Qwen3-0.6B's layers (440 M weights in 28; fewer are held, more together than a cache takes, and times are
 scaled) or, with `--head`, its output head. Formats take turns; limits are probed in between, for memory's speed drifts.
 `--load-weights` quantizes and packs a model's weights instead.
+
+    scripts/benchmark products --rows 512 --libraries before.so after.so       # two builds in turns
+
+Times are those of the clock, so other work counts; with one thread they are the thread's own.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import addressof, c_int32
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy
 import torch
@@ -25,7 +30,7 @@ from penstock.kernels.stored.ggml import GgmlPart
 from penstock.kernels.stored.ggml_blocks import TYPES
 from penstock.kernels.torch.arrays import array_of
 
-from ..harness import alternated, median, seconds_of
+from ..harness import alternated, median
 from ..machine import limits, with_bandwidth
 
 MODEL_LAYERS = 28
@@ -39,10 +44,13 @@ FLOATS = ("fp32", "fp16", "bf16")
 def run(
     kinds: tuple[str, ...] = ("int8", "int4"), rows: tuple[int, ...] = ROWS, group_size: int = DEFAULT_GROUP_SIZE,
     threads: int = 2, layers: int = 8, repeats: int = 15, head: bool = False, load_weights: bool = False,
+    libraries: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
     torch.set_num_threads(1)
     library = load()
-    library.set_threads(threads)
+    loaded = {Path(path).stem: Library(path, Path(path)) for path in libraries} or {"": library}
+    for each in loaded.values():
+        each.set_threads(threads)
     print(f"{library.variant}, {threads} threads")
     if load_weights:
         lines = loading(list(kinds), group_size)
@@ -50,7 +58,7 @@ def run(
         shapes = list(HEAD) if head else list(LAYER) * layers
         scale = 1.0 if head else MODEL_LAYERS / layers
         made = [Products.make(library, kind, group_size, shapes, max(rows)) for kind in kinds]
-        lines = table(made, list(rows), repeats, threads, scale)
+        lines = table(made, loaded, list(rows), repeats, threads, scale)
     for line in lines:
         print(line, flush=True)
 
@@ -99,10 +107,13 @@ class Products:
         )
         return floats, integers
 
-    def seconds(self, rows: int) -> float:
+    def seconds(self, rows: int, library: Library, clock: Callable[[], float]) -> float:
         self.num_rows.value = rows
-        function = self.library.function(f"penstock_linear_{'blocks' if self.kind in BLOCK_KINDS else self.kind}")
-        return seconds_of(lambda: [function(address) for address, _ in self.calls])
+        function = library.function(f"penstock_linear_{'blocks' if self.kind in BLOCK_KINDS else self.kind}")
+        start = clock()
+        for address, _ in self.calls:
+            function(address)
+        return clock() - start
 
     def peak(self, threads: int) -> float | None:
         """The units' peak, in 1e9 operations a second."""
@@ -127,18 +138,26 @@ def _copy(weight: NativeWeight) -> NativeWeight:
     return copy
 
 
-def table(products: list[Products], rows: list[int], repeats: int, threads: int, scale: float) -> Iterator[str]:
+def table(
+    products: list[Products], libraries: dict[str, Library], rows: list[int], repeats: int, threads: int, scale: float
+) -> Iterator[str]:
     yield " rows format  median ms  best ms   GB/s of reads  GOP/s of peak"
     peaks = {one.kind: one.peak(threads) for one in products}
+    clock = time.thread_time if threads == 1 else time.perf_counter
     for count in rows:
-        variants = {one.kind: partial(one.seconds, count) for one in products}
+        variants = {
+            f"{one.kind} {name}": partial(one.seconds, count, library, clock)
+            for one in products
+            for name, library in libraries.items()
+        }
         times, bandwidth = with_bandwidth(threads, partial(alternated, variants, repeats))
-        for one in products:
-            middle, best, peak = median(times[one.kind]), min(times[one.kind]), peaks[one.kind]
+        for one, name in ((one, name) for one in products for name in libraries):
+            taken, peak = times[f"{one.kind} {name}"], peaks[one.kind]
+            middle, best = median(taken), min(taken)
             rate, work = one.num_bytes / middle / 1e9, 2 * one.num_weights * count / middle / 1e9
             yield (
                 f"{count:>5} {one.kind:>6} {middle * scale * 1e3:>10.2f} {best * scale * 1e3:>8.2f} {rate:>6.1f} "
-                f"{rate / bandwidth:>8.0%} {work:>6.0f} {f'{work / peak:.0%}' if peak else '-':>7}"
+                f"{rate / bandwidth:>8.0%} {work:>6.0f} {f'{work / peak:.0%}' if peak else '-':>7} {name}".rstrip()
             )
 
 
