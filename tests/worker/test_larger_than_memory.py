@@ -33,7 +33,7 @@ MIB = 1 << 20
 WEIGHTS = 29 * MIB  # of the model below
 SMALL_MEMORY = WEIGHTS * 2 // 3 + 6 * MIB
 WIDENED = {"*": "int8", "*.gate_proj": "int4", "*.up_proj": "int4"}
-SMALL = {"max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 64}
+SMALL = {"speculative_config": False, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 64}
 
 
 @pytest.fixture(scope="module")

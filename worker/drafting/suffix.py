@@ -17,6 +17,7 @@ from .answer_pages import AnswerPages
 from .matches import LONGEST, VOTERS, WALK, longest, vote
 from .proposer import NOTHING, Guess, Look
 
+STORE_BYTES = 64 << 20  # of finished answers
 _LEAD = 16  # tokens before an answer that are kept with it, so that its beginning is found as well
 _SURE = 16  # tokens that match in the own text, at which others' answers aren't searched
 # Tokens that a step waits for while texts are read. All looks share them evenly, but each reads what a step may add.
@@ -36,7 +37,7 @@ class Suffix:
         max_cached_requests: int | None = None,
         max_spec_factor: float | None = None,
         min_token_prob: float = 0.1,
-        most_bytes: int = 64 << 20,
+        most_bytes: int = STORE_BYTES,
     ) -> None:
         """Take vLLM's parameters: tokens of match and drafts, finished answers that are kept (None: as many as there
         is memory for), drafts for each matching token (None: any number), and the least share of a draft among what

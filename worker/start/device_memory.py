@@ -15,6 +15,7 @@ from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of
 from ..description.products import layer_keys
 from ..device import Device
+from ..drafting.suffix import STORE_BYTES
 from ..kv.host_memory import BackgroundTouch
 from ..ranks.affinity import pin
 from ..ranks.parallel import Parallel
@@ -162,10 +163,16 @@ class HostMemory(DeviceMemory):
             _size_of(group, demand.block_bytes(group, options.block_size, options.kv_cache_dtype))
             for group in groups_of(demand.config, longest, demand.gives_back)
         )
-        activations = _estimated_activations(demand.config, self.size, longest, options)
+        activations = _estimated_activations(demand.config, self.size, longest, options) + self._store_bytes
         shares = shares_of(options, self.size, groups)
         kv_bytes = kv_bytes_at_least(options, shares, longest, free, demand.weight_bytes)
         return activations + kv_bytes + swap_bytes(options) + kept_media_bytes(demand.config.vision, _FLOAT, options)
+
+    @property
+    def _store_bytes(self) -> int:
+        """What rank 0 keeps of finished answers, to draft from. The texts of those that run are a thousandth of their
+        keys and values."""
+        return STORE_BYTES if self.config.drafts and self.ranks.rank == 0 else 0
 
     def used_bytes(self) -> int:
         """Used bytes, without mapped files."""
@@ -176,6 +183,7 @@ class HostMemory(DeviceMemory):
         configs = [model.config] if model.draft is None else [model.config, model.draft.config]
         longest = self.longest(model.config)
         activations = sum(_estimated_activations(each, self.size, longest, self.config) for each in configs)
+        activations += self._store_bytes
         mapped = sum(cache.mapped_bytes for cache in model.caches)
         of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])]
         profile = self.described(model, weight_bytes + mapped, activations)
