@@ -12,7 +12,7 @@ from penstock.protocol.messages import NewSlot, SamplingParams
 from penstock.protocol.wire import column
 from penstock.worker.drafting.drafter import Drafter
 from penstock.worker.drafting.proposer import Guess, Look, Proposer
-from penstock.worker.drafting.step_costs import StepCosts
+from penstock.worker.drafting.step_costs import StepCosts, usual_costs
 from penstock.worker.drafting.suffix import Suffix
 from penstock.worker.drafting.worth import Candidate, Worth
 
@@ -221,3 +221,22 @@ def test_an_edited_text_costs_less_than_half_and_one_without_repetition_no_more_
         drafter = drafting([Suffix()])
         drafter.enter(0, NewSlot(0, column(whole[:start]), start, 0, SamplingParams(), 7, 0))
         assert Played(drafter, whole, start).gain > least
+
+
+def test_drafts_that_others_work_made_slow_once_are_tried_again():
+    worth, table = Worth(), usual_costs(16, 128)
+    candidates = [Candidate(list(range(8)), [0.99**number for number in range(1, 9)])] * 16
+
+    def drafted(steps: int, slower: float = 1.0) -> int:
+        total = 0
+        for _ in range(steps):
+            count = sum(map(len, worth.cut(candidates, 16)))
+            worth.costs.learn(16, 16 + count, slower * table[count])
+            total += count > 0
+        return total
+
+    worth.costs.learn(16, 16, table[0])
+    for _ in range(6):
+        worth.costs.learn(16, 144, 8 * table[128])  # the machine is busy
+    assert drafted(40) == 0
+    assert drafted(300) > 200

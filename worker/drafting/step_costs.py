@@ -25,6 +25,7 @@ _MEMORY, _SHORT_MEMORY = 0.999, 0.998  # of a number's steps with each further s
 # In logarithms: a step that took ten times as long says little about its tokens. Were it believed, nothing of that
 # length would be tried again.
 _SURPRISE_AT_MOST = 1.2
+_PROOF = 0.25  # a step that was so much quicker proves that its tokens cost less than was thought
 
 
 class StepCosts:
@@ -76,15 +77,16 @@ class _Curve:
         surprise = log(seconds / self.costs(num_tokens, num_tokens)[0])
         if any(self._seen):
             surprise = _within(_SURPRISE_AT_MOST, surprise)
-        is_slow = surprise > 0
+        is_slow, is_proof = surprise > 0, surprise < -_PROOF
         self._seen = [seen * (_MEMORY if seen >= _KNOWN else _SHORT_MEMORY) for seen in self._seen]
         left, share = _between(num_tokens)
         for knot, part in ((left, 1 - share), (left + 1, share)):
             seen = self._seen[knot]
-            rate = _SHAPE_RATES[is_slow] if seen >= _KNOWN else max(_FIRST_RATES[is_slow], float(seen < 0.5))
+            is_known = seen >= _KNOWN and not is_proof
+            rate = _SHAPE_RATES[is_slow] if is_known else max(_FIRST_RATES[is_slow], float(seen < 0.5))
             self._factors[knot] += part * rate * surprise
             self._seen[knot] += part
-        if min(self._seen[left], self._seen[left + 1] if share else _KNOWN) >= _KNOWN:
+        if not is_proof and min(self._seen[left], self._seen[left + 1] if share else _KNOWN) >= _KNOWN:
             self._factors = [factor + _CURVE_RATES[is_slow] * surprise for factor in self._factors]
         self._fill_in()
 
@@ -105,6 +107,14 @@ class _Curve:
         for knot in range(last + 1, len(_COSTS)):
             cost = _COSTS[last] * exp(self._factors[last]) + base * (_COSTS[knot] - _COSTS[last])
             self._factors[knot] = log(cost / _COSTS[knot])
+
+
+_USUAL = _Curve()
+
+
+def usual_costs(num_rows: int, most_drafts: int) -> list[float]:
+    """What `StepCosts.of` returns before anything is learned."""
+    return _USUAL.costs(num_rows, num_rows + most_drafts)
 
 
 def _within(bound: float, surprise: float) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy
 
 from .proposer import NOTHING, Guess, Look
-from .step_costs import StepCosts
+from .step_costs import StepCosts, usual_costs
 
 _BINS = 32
 _DECAY = 0.998  # of what a bin has counted, with each count
@@ -27,6 +27,7 @@ _IN_VAIN = 0.6
 _LIKELIEST = 0.995
 _GAIN_AT_LEAST = 1.02  # times the tokens per cost without drafts; less isn't worth the risk
 _TRIES = 8
+_TRY_AGAIN = 64  # steps given up, of which one is tried
 _HOPELESS = 0.03  # a draft that is less likely isn't worth checking in any step
 
 
@@ -111,6 +112,7 @@ class Worth:
         self._calibrations: dict[str, Calibration] = {}
         self._records: dict[int, dict[str, Record]] = {}
         self._num_tries = 0
+        self._num_given_up = 0  # steps without drafts that the table finds worth checking
 
     def forget(self, slot: int) -> None:
         self._records.pop(slot, None)
@@ -141,18 +143,34 @@ class Worth:
         ranked = sorted((-chance, number) for number, each in enumerate(candidates) for chance in each.chances)
         if not ranked or self._lacks_comparison(num_rows):
             return [[] for _ in candidates]
-        costs = self.costs.of(num_rows, len(ranked))
-        expected, best, num_best = float(num_rows), _GAIN_AT_LEAST * num_rows / costs[0], 0
-        for num_drafts, (chance, _) in enumerate(ranked, start=1):
-            expected -= chance
-            if (rate := expected / costs[num_drafts]) > best:
-                best, num_best = rate, num_drafts
+        chances = [-chance for chance, _ in ranked]
+        num_best = _best(chances, num_rows, self.costs.of(num_rows, len(ranked)))
+        if not num_best:
+            num_best = self._tried_again(chances, num_rows)
         counts = [0] * len(candidates)
         for _, number in ranked[:num_best]:
             counts[number] += 1
         return [each.tokens[:count] for each, count in zip(candidates, counts)]
 
+    def _tried_again(self, chances: list[float], num_rows: int) -> int:
+        """How many drafts to check although steps with as many were found too slow: now and then as many as would pay
+        if nothing had been learned. Other work on the machine may have made those steps slow, and be gone."""
+        if not (num_best := _best(chances, num_rows, usual_costs(num_rows, len(chances)))):
+            return 0
+        self._num_given_up = (self._num_given_up + 1) % _TRY_AGAIN
+        return 0 if self._num_given_up else num_best
+
     def _lacks_comparison(self, num_rows: int) -> bool:
         """Whether a step should go without drafts to learn what that costs; after a few it is left at that."""
         self._num_tries = 0 if self.costs.knows(num_rows) else self._num_tries + 1
         return 0 < self._num_tries <= _TRIES
+
+
+def _best(chances: list[float], num_rows: int, costs: list[float]) -> int:
+    """How many of the drafts, the likeliest first, give the most tokens for a step's cost."""
+    expected, best, num_best = float(num_rows), _GAIN_AT_LEAST * num_rows / costs[0], 0
+    for num_drafts, chance in enumerate(chances, start=1):
+        expected += chance
+        if (rate := expected / costs[num_drafts]) > best:
+            best, num_best = rate, num_drafts
+    return num_best
