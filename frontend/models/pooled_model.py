@@ -124,59 +124,60 @@ def _of_modules(folder: Path, modules: Any) -> PooledModel | None:
     for module in modules:
         kind, path = str(module.get("type", "")).rsplit(".", 1)[-1], str(module.get("path", ""))
         if kind == "Pooling":
-            places = _places(folder / path)
+            places = _places(_within(folder, path))
         elif kind == "Dense":
-            head += _dense(folder, path)
+            head.append(_dense(_within(folder, path), path))
         elif kind == "Normalize":
             normalizes = True
         elif kind not in ("Transformer", "Dropout"):
             raise ConfigError(f"{folder / 'modules.json'} has a module {shown(kind)}, which isn't supported.")
     if not places:
         return None
-    said = _json(folder / "config_sentence_transformers.json") or {}
-    prompts = said.get("prompts") if isinstance(said, dict) else None
+    said = read_model_settings(folder / "config_sentence_transformers.json")
+    prompts, default = said.get("prompts"), said.get("default_prompt_name")
+    texts = prompts.items() if isinstance(prompts, dict) else ()
     return PooledModel(
         PoolingForm(places, head),
         "embed",
         normalizes,
-        {str(name): str(text) for name, text in (prompts if isinstance(prompts, dict) else {}).items()},
-        said.get("default_prompt_name"),
+        {name: text for name, text in texts if isinstance(text, str)},
+        default if isinstance(default, str) else None,
         longest=_longest(folder),
     )
 
 
+def _within(folder: Path, path: str) -> Path:
+    """A module's folder; raises unless it is one of the model's own: files may come from a stranger."""
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        raise ConfigError(f"{folder / 'modules.json'} names {shown(path)}, which isn't a folder of the model.")
+    return folder / path
+
+
 def _places(folder: Path) -> list[str]:
-    config = _json(folder / "config.json") or {}
+    config = read_model_settings(folder / "config.json")
     modes = config.get("pooling_mode")  # newer files have one key for what older ones have one key each
-    names = [modes] if isinstance(modes, str) else modes if isinstance(modes, list) else None
-    if names is None:
-        named = {
-            "cls": "cls_token",
-            "max": "max_tokens",
-            "mean": "mean_tokens",
-            "mean_sqrt_len": "mean_sqrt_len_tokens",
-        }
-        named |= {"weightedmean": "weightedmean_tokens"}
-        names = [mode for mode in _MODES if config.get(f"pooling_mode_{named.get(mode, mode)}")]
-    if not names or any(name not in _MODES for name in names):
+    names = [modes] if isinstance(modes, str) else modes
+    if not isinstance(names, list):
+        suffixes = {"cls": "_token", "lasttoken": ""}
+        names = [mode for mode in _MODES if config.get(f"pooling_mode_{mode}{suffixes.get(mode, '_tokens')}")]
+    if not names or not all(isinstance(name, str) and name in _MODES for name in names):
         raise ConfigError(f"{folder / 'config.json'} names no pooling that is supported; {', '.join(_MODES)} are.")
     if config.get("include_prompt") is False:
         raise ConfigError(f"{folder / 'config.json'}: include_prompt=false leaves prompts out, which isn't supported.")
     return [_MODES[mode] for mode in _MODES if mode in names]
 
 
-def _dense(folder: Path, path: str) -> list[HeadLayer]:
-    config = _json(folder / path / "config.json") or {}
+def _dense(folder: Path, path: str) -> HeadLayer:
+    config = read_model_settings(folder / "config.json")
     size = config.get("out_features")
-    if type(size) is not int or size < 1:
-        raise ConfigError(f"{folder / path / 'config.json'}: out_features must be a number, and is {shown(size)}.")
+    if type(size) is not int or not 0 < size <= 1 << 20:
+        raise ConfigError(f"{folder / 'config.json'}: out_features must be a number, and is {shown(size)}.")
     activation = str(config.get("activation_function") or "").rsplit(".", 1)[-1]
-    return [HeadLayer("linear.weight", size, "linear.bias", activation, folder=path)]
+    return HeadLayer("linear.weight", size, "linear.bias", activation, folder=path)
 
 
 def _longest(folder: Path) -> int | None:
-    said = _json(folder / "sentence_bert_config.json")
-    longest = said.get("max_seq_length") if isinstance(said, dict) else None
+    longest = read_model_settings(folder / "sentence_bert_config.json").get("max_seq_length")
     return longest if type(longest) is int and longest > 0 else None
 
 
