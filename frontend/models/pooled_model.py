@@ -4,8 +4,9 @@ sentence-transformers' files come first (`modules.json` and the folders that it 
 `config.json` names. A model whose files say neither writes text.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +17,13 @@ from ...protocol.pooling.form import HeadLayer, PoolingForm
 from ...records import dataclass
 
 Task = Literal["embed", "classify"]
+# How two texts stand in one prompt that gives a score: as the tokenizer joins a pair, by the chat template's roles
+# "query" and "document", or in the words that Qwen3-Reranker was published with.
+Pairs = Literal["tokenizer", "template", "qwen3"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 _ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "ModernBert")
+_QWEN3_ANSWERS = [9693, 2152]  # "yes" and "no" in the vocabulary of Qwen3-Reranker, whose files don't name them
+_ROLE = {role: re.compile(f"""["']{role}["']""") for role in ("query", "document")}
 # By the keys of sentence-transformers' pooling, in the order in which their rows stand side by side.
 _MODES = {
     "cls": "first",
@@ -40,6 +46,7 @@ class PooledModel:
     activation: str = ""  # of scores: "softmax", "sigmoid", or none
     longest: int | None = None  # tokens of a text
     is_guess: bool = False  # the files don't say how rows are pooled
+    pairs: Pairs | None = None  # of a model whose one number is a score of two texts
 
 
 def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
@@ -47,11 +54,14 @@ def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
     if runner == "generate":
         return None
     config = read_model_settings(folder / "config.json")
-    if (modules := _json(folder / "modules.json")) is not None:
-        return _of_modules(folder, modules)
+    modules = _json(folder / "modules.json")
+    if modules is not None and (found := _of_modules(folder, modules, config)) is not None:
+        return found
     architecture = _architecture(config)
     if architecture.endswith(_CLASSIFIERS):
-        return _classifier(architecture, config)
+        return _classifier(folder, architecture, config)
+    if architecture == "Qwen3ForCausalLM" and _is_named_reranker(folder):
+        return _reranker(config, _QWEN3_ANSWERS, "qwen3", "sigmoid", is_guess=True)
     sees_both_sides = config.get("is_causal") is False or config.get("use_bidirectional_attention") is True
     if architecture.startswith(_ENCODERS) or sees_both_sides or "Bidirectional" in architecture:
         return PooledModel(PoolingForm(["mean"]), "embed", normalizes=True, is_guess=True)
@@ -66,7 +76,42 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return first if isinstance(first, str) else ""
 
 
-def _classifier(architecture: str, config: Mapping[str, Any]) -> PooledModel:
+def _is_named_reranker(folder: Path) -> bool:
+    """Whether the folder, or the hub's name that its path has, is that of a Qwen3-Reranker."""
+    return any("qwen3-reranker" in part.lower() for part in folder.parts[-3:])
+
+
+def _reranker(
+    config: Mapping[str, Any], answers: list[int], pairs: Pairs, activation: str, *, is_guess: bool = False
+) -> PooledModel:
+    """A model of texts whose score is how much likelier one token follows than another."""
+    size = config.get("vocab_size")
+    if type(size) is not int or not all(type(token) is int and 0 <= token < size for token in answers):
+        raise ConfigError(f"The tokens {shown(answers)} that make a reranker's score aren't in its vocabulary.")
+    is_tied = config.get("tie_word_embeddings") is True
+    name = "model.embed_tokens.weight" if is_tied else "lm_head.weight"
+    head = HeadLayer(name, size, difference=answers)
+    return PooledModel(
+        PoolingForm(["last"], [head]),
+        "classify",
+        labels=("score",),
+        activation=activation,
+        is_guess=is_guess,
+        pairs=pairs,
+    )
+
+
+def _pairs(folder: Path, architecture: str) -> Pairs:
+    """How a model with one number takes two texts."""
+    from ..text.chat_templates import read_chat_template  # few models need it
+
+    template = read_chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
+    if isinstance(template, str) and all(_ROLE[role].search(template) for role in _ROLE):
+        return "template"
+    return "qwen3" if architecture.startswith("Qwen3For") and _is_named_reranker(folder) else "tokenizer"
+
+
+def _classifier(folder: Path, architecture: str, config: Mapping[str, Any]) -> PooledModel:
     names = config.get("id2label")
     if not isinstance(names, dict) or not names or not all(str(key).isdecimal() for key in names):
         names = {str(number): f"LABEL_{number}" for number in range(2)}
@@ -77,6 +122,7 @@ def _classifier(architecture: str, config: Mapping[str, Any]) -> PooledModel:
         "classify",
         labels=labels,
         activation=_activation(config, len(labels)),
+        pairs=_pairs(folder, architecture) if len(labels) == 1 and not by_token else None,
     )
 
 
@@ -107,14 +153,34 @@ def _activation(config: Mapping[str, Any], num_labels: int) -> str:
     said = config.get("sentence_transformers")
     own = said.get("activation_fn") if isinstance(said, dict) else None
     if isinstance(own, str):
-        return {"Sigmoid": "sigmoid", "Softmax": "softmax"}.get(own.rsplit(".", 1)[-1], "")
+        return _of_function(own)
     kind = config.get("problem_type")
     if kind == "regression":
         return ""
     return "sigmoid" if num_labels == 1 or kind == "multi_label_classification" else "softmax"
 
 
-def _of_modules(folder: Path, modules: Any) -> PooledModel | None:
+def _of_function(name: str) -> str:
+    """The activation that a class of torch computes."""
+    return {"Sigmoid": "sigmoid", "Softmax": "softmax"}.get(name.rsplit(".", 1)[-1], "")
+
+
+def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledModel:
+    """sentence-transformers' rerankers that write text: a score of the logits of one token, or two."""
+    said = _json(folder / path / "config.json") or {}
+    answers = [said[name] for name in ("true_token_id", "false_token_id") if said.get(name) is not None]
+    if not answers or said.get("true_token_id") is None:
+        raise ConfigError(f"{folder / path / 'config.json'} names no true_token_id, which makes the score.")
+    settings = _json(folder / "config_sentence_transformers.json") or {}
+    own = settings.get("activation_fn") if isinstance(settings, dict) else None
+    pairs = _pairs(folder, _architecture(config))
+    if pairs == "tokenizer" and _architecture(config).startswith("Qwen3"):
+        pairs = "qwen3"
+    activation = _of_function(own) if isinstance(own, str) else "sigmoid"
+    return replace(_reranker(config, answers, pairs, activation), longest=_longest(folder))
+
+
+def _of_modules(folder: Path, modules: Any, config: Mapping[str, Any]) -> PooledModel | None:
     """Follow sentence-transformers' modules one after another; None if there is no pooling among them."""
     if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
         raise ConfigError(f"{folder / 'modules.json'} must be a list of modules.")
@@ -129,6 +195,8 @@ def _of_modules(folder: Path, modules: Any) -> PooledModel | None:
             head.append(_dense(_within(folder, path), path))
         elif kind == "Normalize":
             normalizes = True
+        elif kind == "LogitScore":
+            return _of_logits(folder, path, config)
         elif kind not in ("Transformer", "Dropout"):
             raise ConfigError(f"{folder / 'modules.json'} has a module {shown(kind)}, which isn't supported.")
     if not places:

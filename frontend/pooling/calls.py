@@ -1,5 +1,9 @@
-"""The calls of `LLM` and `AsyncLLM` that give numbers: `embed`, `encode`, `classify`. They run as `generate` does."""
+"""The calls of `LLM` and `AsyncLLM` that give numbers: `embed`, `encode`, `classify`, `score`.
 
+They run as `generate` does.
+"""
+
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     import numpy
 
     from ..session.session import Session
+    from .scores import Comparison, Scores
 
 Results = list[PoolingRequestOutput[PoolingOutput]]
 
@@ -49,6 +54,20 @@ class PoolingCalls:
         """Classify prompts: `.outputs.probs` has each class's probability, `.label` the likeliest one's name."""
         model = require(self._session, "classify", "classify")
         return classified(self.generate(prompts, checked(pooling_params), use_tqdm), model)
+
+    @named_arguments
+    def score(
+        self, queries: Any, documents: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True
+    ) -> "Scores":
+        """Score documents for one query, or each for its own: `.outputs.score`, the higher the better a text fits.
+
+        A reranker reads both texts together; with any other model it is the cosine of their vectors.
+        """
+        compared = compare(self._session, queries, documents, checked(pooling_params))
+        results: Results = []
+        for prompts, params in compared.groups:
+            results += self.generate(prompts, params, use_tqdm)
+        return compared.scores(results)
 
 
 class AsyncPoolingCalls:
@@ -86,6 +105,27 @@ class AsyncPoolingCalls:
         await self.ready()
         model = require(self._session, "classify", "classify")
         return classified(await self.generate(prompts, checked(pooling_params)), model)
+
+    @named_arguments
+    async def score(self, queries: Any, documents: Any, pooling_params: PoolingParams | None = None) -> "Scores":
+        """Score documents for one query, or each for its own, as `LLM.score` does."""
+        await self.ready()
+        compared = compare(self._session, queries, documents, checked(pooling_params))
+        results: Results = []
+        for prompts, params in compared.groups:
+            results += await self.generate(prompts, params)
+        return compared.scores(results)
+
+
+def compare(session: "Session[Any]", queries: Any, documents: Any, params: PoolingParams) -> "Comparison":
+    """What `score` computes with this model."""
+    from .scores import comparison, text_pairs  # few programs need it
+
+    model = require(session, "score", None)
+    longest = model.longest or sys.maxsize
+    if session.plan is not None:
+        longest = min(longest, session.plan.max_model_len)
+    return comparison(text_pairs(queries, documents), model, lambda: session.tokenizer, longest, params)
 
 
 def require(session: "Session[Any]", call: str, task: Task | None) -> PooledModel:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -18,6 +18,9 @@ from ..models.pooled_model import PooledModel
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt
 from ..requests.request import Notify
+
+if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
 
 # Makes of a prompt's vectors what its parameters ask for.
 Finish = Callable[[Vectors, PoolingParams], numpy.ndarray]
@@ -61,6 +64,7 @@ class PoolingDoor:
         # Where tokens see those after them, nothing that was computed of another text counts.
         self.reads_all = model.form.reads_all or plan.has_whole_texts
         self.longest = min(plan.max_model_len, model.longest or plan.max_model_len)
+        self._ending: Sequence[int] | None = None
 
     def worded(self, parsed: ParsedPrompt) -> ParsedPrompt:
         """The prompt with the words that stand before its text; token ids stay what they are."""
@@ -89,8 +93,16 @@ class PoolingDoor:
         prompt.pooled = Pooled(by_token, by_token or self.reads_all, second_text)
         return PooledRequest(prompt, text, notify, params, self.finished)
 
-    def fitting(self, ids: Sequence[int], params: PoolingParams) -> Sequence[int]:
-        """The ids, cut if the request allows it; raises if they are too many."""
+    def ending(self, tokenizer: "Tokenizer") -> Sequence[int]:
+        """The special tokens that the tokenizer puts behind a text."""
+        if self._ending is None:
+            bare, whole = (tokenizer.encode("a", add_special_tokens=adds) for adds in (False, True))
+            start = next((place for place in range(len(whole)) if whole[place : place + len(bare)] == bare), len(whole))
+            self._ending = whole[start + len(bare) :]
+        return self._ending
+
+    def fitting(self, ids: Sequence[int], params: PoolingParams, ending: Sequence[int] = ()) -> Sequence[int]:
+        """The ids, cut before their ending if the request allows it; raises if they are too many."""
         most = self.longest
         if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens > 0:
             most = min(most, params.truncate_prompt_tokens)
@@ -99,7 +111,9 @@ class PoolingDoor:
                 f"The text has {len(ids):,} tokens, and the model takes {most:,}. Shorten it, or cut it with "
                 "truncate_prompt_tokens=-1."
             )
-        return ids[:most]
+        if len(ids) <= most or len(ending) >= most:
+            return ids[:most]
+        return [*ids[: most - len(ending)], *ending]
 
     def finished(self, vectors: Vectors, params: PoolingParams) -> numpy.ndarray:
         """What a request gets: [width], or [tokens, width]; float32."""

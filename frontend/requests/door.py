@@ -217,7 +217,9 @@ class Door:
     def _checked_pooled(self, parsed: ParsedPrompt, ids: Sequence[int], params: SamplingParams) -> _Checked:
         if self.pooling is None or parsed.pooled is None:
             raise RequestError(NO_NUMBERS if self.pooling is None else NO_TEXT)
-        return _Checked(packed_prompt(self.pooling.fitting(ids, parsed.pooled), self.plan, 0), params, None, None)
+        ending = () if parsed.text is None else self.pooling.ending(self.tokenizer)
+        fitting = self.pooling.fitting(ids, parsed.pooled, ending)
+        return _Checked(packed_prompt(fitting, self.plan, 0), params, None, None)
 
     def _check_receipt(self, receipt: Receipt, parsed: ParsedPrompt, ids: Sequence[int]) -> None:
         if self.receipts is None:

@@ -21,6 +21,7 @@ class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
     activation: str = ""
     folder: str = ""  # with its tensors, within the model's; empty: they are in the model's own
     epsilon: float | None = None  # of a norm that subtracts the mean; None: a product
+    difference: list[int] = []  # of a product's rows these alone: the first, less the second if there is one
 
 
 class PoolingForm(msgspec.Struct, frozen=True, array_like=True):

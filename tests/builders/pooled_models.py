@@ -76,3 +76,23 @@ def encoder(folder: Path, kind: str, purpose: str = "Model", **config: Any) -> A
     model.save_pretrained(folder)
     write_tokenizer(folder, adds_bos=True)
     return model
+
+
+def reranker(folder: Path, **names: int) -> Path:
+    """A decoder whose score is made of its logits, as sentence-transformers writes one: `true_token_id=…`."""
+    tiny_model(folder, "qwen3")
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_LogitScore", "type": f"{_LOGITS}.LogitScore"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_LogitScore").mkdir()
+    (folder / "1_LogitScore" / "config.json").write_text(json.dumps(names))
+    (folder / "chat_template.jinja").write_text(PAIR_TEMPLATE)
+    return folder
+
+
+_LOGITS = "sentence_transformers.cross_encoder.modules.logit_score"
+PAIR_TEMPLATE = """{% for message in messages %}{% if message.role == "query" %}<q>{{ message.content }}\
+{% elif message.role == "document" %}<d>{{ message.content }}{% elif message.role == "system" %}\
+{{ message.content }}{% endif %}{% endfor %}<a>"""

@@ -309,6 +309,7 @@ def rows_of_pooling(model: LLM, classifier: LLM) -> Rows:
         "LLM.embed": (numbers(model.embed), asked),
         "LLM.encode": (numbers(model.encode), asked),
         "LLM.classify": (numbers(classifier.classify), asked),
+        "LLM.score": (numbers(model.score), {"queries": "a", "documents": ["b", "c"], "use_tqdm": False}),
     }
 
 

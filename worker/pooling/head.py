@@ -48,7 +48,7 @@ def read_head(form: PoolingForm, hidden_size: int, model_folder: Path, own: Sour
     for layer in form.head:
         source = Checkpoint(model_folder / layer.folder) if layer.folder else own
         layers.append(_read(layer, width, source))
-        width = layer.size or width
+        width = 1 if layer.difference else layer.size or width
     return layers
 
 
@@ -61,10 +61,22 @@ def _read(layer: HeadLayer, width: int, source: Source) -> Layer:
         return activation
     is_norm = layer.epsilon is not None
     size = layer.size or width
+    if layer.difference:
+        weight = _difference(source, layer, (size, width))
+        return lambda x: activation(_product(x, weight, None))
     weight = _exact(source, layer.weight, (width,) if is_norm else (size, width))
     bias = _exact(source, layer.bias, (size,)) if layer.bias and source.has(layer.bias) else None
     of_row = partial(_normed, epsilon=layer.epsilon or 0.0) if is_norm else _product
     return lambda x: activation(of_row(x, weight, bias))
+
+
+def _difference(source: Source, layer: HeadLayer, shape: tuple[int, int]) -> Array:
+    """One row of the matrix less another: [1, width]."""
+    rows = [
+        numpy.ascontiguousarray(source.read(layer.weight, shape, (0, row, row + 1))).astype(numpy.float32)
+        for row in layer.difference
+    ]
+    return rows[0] if len(rows) == 1 else rows[0] - rows[1]
 
 
 def _exact(source: Source, name: str, shape: tuple[int, ...]) -> Array:

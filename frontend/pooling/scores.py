@@ -1,0 +1,217 @@
+"""Scores of how well texts fit a query: what is computed for them, and how the numbers become scores.
+
+A model of vectors embeds each text once, and a score is the cosine of two of them. A reranker reads both texts as one
+prompt, in the form that its files say (`PooledModel.pairs`). Nothing here runs a model: `Comparison` says what to run.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...protocol.errors import ConfigError, LimitError, RequestError
+from ...protocol.parameters.pooling import PoolingParams
+from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput, ScoringOutput
+from ..models.pooled_model import PooledModel
+from ..requests.plain_types import well_formed
+from ..requests.prompts import TextPair
+
+if TYPE_CHECKING:
+    import numpy
+
+    from ..text.tokenizer import Tokenizer
+
+Results = Sequence[PoolingRequestOutput[PoolingOutput]]
+Scores = list[PoolingRequestOutput[ScoringOutput]]
+
+# Names under which models keep the words that stand before a text to be found.
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+# As Qwen3-Reranker was published: https://huggingface.co/Qwen/Qwen3-Reranker-0.6B
+_QWEN3_TASK = "Given a web search query, retrieve relevant passages that answer the query"
+_QWEN3_BEGIN = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+)
+_QWEN3_END = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+def text_pairs(queries: Any, documents: Any) -> list[tuple[str, str]]:
+    """Pair one query with each document, or as many queries as documents one by one."""
+    first, second = _texts("queries", queries), _texts("documents", documents)
+    if len(first) == 1:
+        first = first * len(second)
+    if len(first) != len(second):
+        raise RequestError(
+            f"There are {len(first):,} queries and {len(second):,} documents: give one query, or one for each document."
+        )
+    return list(zip(first, second, strict=True))
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else None
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise RequestError(f"{name} must be a text or a list of at least one text.")
+    return texts
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Prompts to compute, each group with its parameters, and what makes scores of their results, in their order."""
+
+    groups: list[tuple[Iterable[Any], PoolingParams]]
+    scores: Callable[[Results], Scores]
+
+
+def comparison(
+    pairs: Sequence[tuple[str, str]],
+    model: PooledModel,
+    tokenizer: "Callable[[], Tokenizer]",
+    longest: int,
+    params: PoolingParams,
+) -> Comparison:
+    """What gives a score for each pair. `longest`: most tokens of a prompt; `tokenizer` is read by rerankers alone."""
+    if params.by_token:
+        raise RequestError("by_token: a score is made of one vector for each text; leave it out.")
+    if model.task == "embed":
+        return _of_vectors(pairs, model, params)
+    if model.pairs is None:
+        raise ConfigError(f"score takes a model with one label, and this one has {len(model.labels)}: use classify.")
+    writer = PairWriter(model, tokenizer(), longest, params)
+    own = msgspec.structs.replace(params, instruction=None, prompt_name=None)
+    return Comparison([(writer.prompts(pairs), own)], lambda results: [_score_of(result) for result in results])
+
+
+def cosine(first: "numpy.ndarray", second: "numpy.ndarray") -> float:
+    """The cosine of the angle between two vectors; 0 if one of them is."""
+    import numpy
+
+    a, b = first.astype(numpy.float64), second.astype(numpy.float64)
+    length = float(numpy.sqrt((a * a).sum()) * numpy.sqrt((b * b).sum()))
+    return float((a * b).sum()) / length if length > 0 else 0.0
+
+
+# --- by vectors ------------------------------------------------------------------------------------------------------
+
+
+def _of_vectors(pairs: Sequence[tuple[str, str]], model: PooledModel, params: PoolingParams) -> Comparison:
+    """Each different text is computed once, a query with the model's words for queries before it."""
+    queries, documents = (list(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
+    of_query, of_document = _worded(model, params)
+
+    def scores(results: Results) -> Scores:
+        left = dict(zip(queries, results[: len(queries)], strict=True))
+        right = dict(zip(documents, results[len(queries) :], strict=True))
+        return [_cosine_of(left[query], right[document]) for query, document in pairs]
+
+    return Comparison([(queries, of_query), (documents, of_document)], scores)
+
+
+def _worded(model: PooledModel, params: PoolingParams) -> tuple[PoolingParams, PoolingParams]:
+    """Parameters of queries and of documents, with the model's own words where it has some and the call names none."""
+    names = model.prompts
+    query = params
+    if params.instruction is None and params.prompt_name is None and "query" in names:
+        query = msgspec.structs.replace(params, prompt_name="query")
+    of_documents = next((name for name in _DOCUMENT_PROMPTS if name in names), None)
+    return query, msgspec.structs.replace(params, instruction=None, prompt_name=of_documents)
+
+
+def _cosine_of(
+    query: PoolingRequestOutput[PoolingOutput], document: PoolingRequestOutput[PoolingOutput]
+) -> PoolingRequestOutput[ScoringOutput]:
+    failed = next((each for each in (query, document) if each.outputs is None), None)
+    score = None
+    if query.outputs is not None and document.outputs is not None:
+        score = ScoringOutput(cosine(query.outputs.data, document.outputs.data))
+    return PoolingRequestOutput(
+        document.request_id,
+        score,
+        query.prompt_token_ids + document.prompt_token_ids,
+        None,
+        metrics=document.metrics,
+        num_cached_tokens=query.num_cached_tokens + document.num_cached_tokens,
+        error_code=200 if failed is None else failed.error_code,
+        error_msg=None if failed is None else failed.error_msg,
+    )
+
+
+def _score_of(result: PoolingRequestOutput[PoolingOutput]) -> PoolingRequestOutput[ScoringOutput]:
+    scored: PoolingRequestOutput[Any] = result
+    if result.outputs is not None:
+        scored.outputs = ScoringOutput(float(result.outputs.data[0]))
+    return scored
+
+
+# --- by a reranker ---------------------------------------------------------------------------------------------------
+
+
+class PairWriter:
+    """Writes a query and a document as one prompt. Only a document is ever cut."""
+
+    def __init__(self, model: PooledModel, tokenizer: "Tokenizer", longest: int, params: PoolingParams) -> None:
+        self._form = model.pairs
+        self._tokenizer = tokenizer
+        self._longest = longest
+        self._cut = params.truncate_prompt_tokens
+        self._instruction = params.instruction
+        if (name := params.prompt_name or model.default_prompt) is not None and self._instruction is None:
+            self._instruction = model.prompts.get(name)
+        if self._form == "tokenizer" and self._instruction is not None:
+            raise RequestError("This model takes no instruction: it reads a query and a document alone.")
+
+    def prompts(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TextPair | RequestError]:
+        """One prompt for each pair; a pair that can't be written is refused alone."""
+        for query, document in pairs:
+            try:
+                yield self._joined(query, document) if self._form == "tokenizer" else self._written(query, document)
+            except RequestError as error:
+                yield error
+
+    @property
+    def _most(self) -> int:
+        """The most tokens that a prompt may have where documents are cut."""
+        return self._longest if self._cut in (None, -1) else min(self._longest, self._cut or 0)
+
+    def _joined(self, query: str, document: str) -> TextPair:
+        """The tokenizer's own pair, with its special tokens and types."""
+        found = self._tokenizer.backend.encode(well_formed(query), well_formed(document))
+        ids, types, texts = found.ids, found.type_ids, found.sequence_ids
+        if self._cut is not None and (surplus := len(ids) - self._most) > 0:
+            own = [place for place, text in enumerate(texts) if text == 1]
+            if len(own) <= surplus:
+                raise self._no_room(query)
+            dropped = set(own[-surplus:])
+            kept = [place for place in range(len(ids)) if place not in dropped]
+            ids, types = [ids[place] for place in kept], [types[place] for place in kept]
+        return TextPair(ids, types.index(1) if 1 in types else 0)
+
+    def _written(self, query: str, document: str) -> TextPair:
+        """The words of a template, around the query and as much of the document as there is room for."""
+        ids = self._ids(query, document)
+        if self._cut is None or len(ids) <= self._most:
+            return TextPair(ids)
+        own = self._tokenizer.encode(document, add_special_tokens=False)
+        room = len(own) - (len(ids) - self._most)
+        while room > 0:  # a cut text may have another number of tokens
+            ids = self._ids(query, self._tokenizer.decode(own[:room], skip_special_tokens=False))
+            if len(ids) <= self._most:
+                return TextPair(ids)
+            room -= len(ids) - self._most
+        raise self._no_room(query)
+
+    def _ids(self, query: str, document: str) -> list[int]:
+        if self._form == "qwen3":
+            words = f"<Instruct>: {self._instruction or _QWEN3_TASK}\n<Query>: {query}\n<Document>: {document}"
+            return self._tokenizer.encode(_QWEN3_BEGIN + words + _QWEN3_END, add_special_tokens=False)
+        texts = {"system": self._instruction, "query": query, "document": document}
+        messages = [{"role": role, "content": text} for role, text in texts.items() if text is not None]
+        ids: list[int] = self._tokenizer.apply_chat_template(messages, tokenize=True)
+        return ids
+
+    def _no_room(self, query: str) -> LimitError:
+        length = len(self._tokenizer.encode(query, add_special_tokens=False))
+        return LimitError(
+            f"The query has {length:,} tokens, and {self._most:,} for both texts leave nothing for the document. "
+            "Shorten it."
+        )
