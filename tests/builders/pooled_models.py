@@ -8,6 +8,7 @@ import numpy
 import torch
 import transformers
 
+from .gguf_file import write_gguf
 from .tiny_model import tiny_model, write_safetensors, write_tokenizer
 
 
@@ -96,3 +97,52 @@ _LOGITS = "sentence_transformers.cross_encoder.modules.logit_score"
 PAIR_TEMPLATE = """{% for message in messages %}{% if message.role == "query" %}<q>{{ message.content }}\
 {% elif message.role == "document" %}<d>{{ message.content }}{% elif message.role == "system" %}\
 {{ message.content }}{% endif %}{% endfor %}<a>"""
+
+
+# llama.cpp's names of an encoder's modules.
+_IN_GGUF = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.LayerNorm": "token_embd_norm",
+    "encoder.layer": "blk",
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+}
+_WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\u2581{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
+
+
+def encoder_as_gguf(path: Path, model: Any, pooling_type: int) -> Path:
+    """Write an encoder of BERT's kind as llama.cpp's converter does."""
+    config = model.config
+    words = _WORDS + [f"##{number}" for number in range(config.vocab_size - len(_WORDS))]
+    metadata = {
+        "general.architecture": "bert",
+        "bert.block_count": config.num_hidden_layers,
+        "bert.context_length": config.max_position_embeddings,
+        "bert.embedding_length": config.hidden_size,
+        "bert.feed_forward_length": config.intermediate_size,
+        "bert.attention.head_count": config.num_attention_heads,
+        "bert.attention.layer_norm_epsilon": config.layer_norm_eps,
+        "bert.attention.causal": False,
+        "bert.pooling_type": pooling_type,
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.token_type": [3] * 5 + [1] * (len(words) - 5),
+        "tokenizer.ggml.unknown_token_id": 1,
+    }
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        for module, own in _IN_GGUF.items():
+            name = name.replace(module, own)
+        if name.startswith("position_embd"):  # the rows of padding are dropped
+            tensor = tensor[config.pad_token_id + 1 :] if config.model_type != "bert" else tensor
+        if not name.startswith("pooler"):
+            tensors[name] = tensor.float().numpy()
+    return write_gguf(path, metadata, tensors)

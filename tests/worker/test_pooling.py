@@ -9,11 +9,12 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
-from builders.pooled_models import ENCODERS, classifier, embedding_model, encoder
+from builders.pooled_models import ENCODERS, classifier, embedding_model, encoder, encoder_as_gguf
 from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 from transformers import AutoModelForCausalLM
 
+from penstock.frontend.models.model_files import find_model
 from penstock.frontend.models.pooled_model import find_pooled_model
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
@@ -128,6 +129,21 @@ def test_an_encoders_classes_have_the_scores_of_transformers(kind, tmp_path):
             wanted = reference(tokens).logits[0].numpy()
         vector = whole_texts(model).run(one)[0].vectors
         assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
+
+
+@for_each("kind, pooling_type", [("Bert", 1), ("XLMRoberta", 2)])
+def test_an_encoder_in_a_gguf_file_is_the_same_and_says_how_it_is_pooled(kind, pooling_type, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    reference = encoder(tmp_path / kind, kind)
+    folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, pooling_type)).folder
+    found = find_pooled_model(folder, "auto")
+    assert (found.form.places, found.normalizes) == (["mean"] if pooling_type == 1 else ["first"], True)
+    model = load_model(folder, pooling=found.form, dtype="float32")
+    [one] = asked(found.form, [50])
+    with torch.no_grad():
+        rows = reference(torch.tensor([values(one.token_ids).tolist()])).last_hidden_state[0].numpy()
+    vector = numpy.frombuffer(whole_texts(model).run(one)[0].vectors, numpy.float32)
+    assert numpy.abs(vector - expected(rows, found.form.places[0])).max() < 1e-4
 
 
 def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):

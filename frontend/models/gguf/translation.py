@@ -121,11 +121,32 @@ def write_files(files: GgufFiles, target: Path) -> None:
         )
         (target / "tokenizer.json").unlink(missing_ok=True)
     write_json(target / "config.json", config)
+    _write_pooling(model.metadata, target)
     generation = generation_config_of(model.metadata, ends)
     if files.parameters is not None:
         generation = with_stored_parameters(generation, files.parameters, tokens)
     write_json(target / "generation_config.json", generation)
     write_json(target / LINK_FILE, msgspec.to_builtins(link))
+
+
+# What llama.cpp's numbers of poolings are called in sentence-transformers' files.
+_POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
+
+
+def _write_pooling(metadata: dict[str, Any], target: Path) -> None:
+    """Write the files that sentence-transformers would have beside a model that is pooled; llama.cpp gives vectors of
+    length 1."""
+    pooling = metadata.get(f"{metadata.get('general.architecture')}.pooling_type", 0)
+    if pooling == 0:
+        return
+    if pooling not in _POOLINGS:
+        what = "ranks texts" if pooling == 4 else f"has pooling_type={shown(pooling)}"
+        raise MalformedError(f"{what}, which doesn't run as GGUF", "Use the original model's folder or hub id.")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"idx": place, "path": path, "type": kind} for place, (path, kind) in enumerate(kinds.items())]
+    write_json(target / "modules.json", modules)
+    (target / "1_Pooling").mkdir()
+    write_json(target / "1_Pooling" / "config.json", {"pooling_mode": _POOLINGS[pooling]})
 
 
 class _Seeing(NamedTuple):
@@ -158,7 +179,7 @@ def _seeing(config: dict[str, Any], metadata: dict[str, Any], encoders: Iterable
     return None
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any] | list[dict[str, Any]]) -> None:
     path.write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 

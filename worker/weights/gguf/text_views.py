@@ -79,7 +79,10 @@ def add_text(views: Views, config: ModelConfig) -> None:
     adds_one, last_norm = config.family.norm.is_stored_less_one, f"model.{config.family.names.last_norm}"
     for own, name in MODEL.items():
         views.module(name, own)
-    for own in ("token_embd_norm", "output_norm"):
+    is_encoder = config.text_embedding is not None
+    if is_encoder:
+        views.module("model.embed_norm", "token_embd_norm")
+    for own in ("output_norm",) if is_encoder else ("token_embd_norm", "output_norm"):
         views.module(last_norm, own)
         if adds_one:
             views.add(f"{last_norm}.weight", Made((f"{own}.weight",), less_one))

@@ -16,16 +16,17 @@ class Family:
 
     def __init__(
         self,
-        published_class: str,  # without ForCausalLM behind it
+        published_class: str,  # without its purpose behind it
         model_type: str,
         *facts: Fact,
         when: Callable[[ModelMetadata], bool] = lambda given: True,
+        purpose: str = "ForCausalLM",
         **constants: Any,
     ) -> None:
         self.model_type = model_type
         self.facts = facts
         self.fits = when  # for a variant: recognizes its headers
-        self.constants = {"architectures": [f"{published_class}ForCausalLM"], "model_type": model_type, **constants}
+        self.constants = {"architectures": [f"{published_class}{purpose}"], "model_type": model_type, **constants}
 
     def read(self, given: ModelMetadata) -> Config:
         """The config that a header describes."""

@@ -72,6 +72,8 @@ _DENSE = (
     Architecture(  # Ministral 3, or the decoder of Mistral Small 3.1
         "mistral3", Family("Mistral", "mistral", sliding_window=None), (_MINISTRAL,), pairs_rows=True
     ),
+    # Encoders, also of XLM-RoBERTa's kind, whose tensors are BERT's here.
+    Architecture("bert", Family("Bert", "bert", dense.bert_tables, purpose="Model")),
     Architecture("qwen2", _QWEN2, parts=PLAIN, biased=QKV, has_head_dim=False),
     Architecture("qwen2vl", _QWEN2),  # the text decoder
     Architecture("qwen3", _QWEN3, parts=PLAIN | HEAD_NORMS),

@@ -8,6 +8,8 @@ has no such name, its layers lack the part. If several tensors map to one name, 
 # Modules: each has a `….weight`, and perhaps a `….bias`.
 MODEL = {
     "token_embd": "model.embed_tokens",
+    "position_embd": "model.embed_positions",
+    "token_types": "model.embed_types",
     "output": "lm_head",
     "per_layer_token_embd": "model.embed_tokens_per_layer",
     "per_layer_model_proj": "model.per_layer_model_projection",
@@ -19,6 +21,8 @@ _LAYER = {
     "attn_k": "{attention}.k_proj",
     "attn_v": "{attention}.v_proj",
     "attn_output": "{attention}.{attention_output}",
+    "attn_output_norm": "{behind_attention}",  # of encoders
+    "layer_output_norm": "{after_mlp}",  # likewise
     "attn_q_a": "{attention}.q_a_proj",
     "attn_q_a_norm": "{attention}.q_a_layernorm",
     "attn_q_b": "{attention}.q_b_proj",
