@@ -33,6 +33,7 @@ class MemoryPlan(Part):
     num_layers: int = 0  # through which a chunk can pass over several steps; 0: only whole steps
     is_deterministic: bool = True  # a row has the same bits in any batch, and however many of its tokens a step has
     layer_keys: int = 1  # keys that a token attends to in the time of its matrix products in a layer
+    vector_width: int = 0  # numbers of a vector, if the model gives vectors
     has_whole_texts: bool = False  # tokens see those after them: a prompt is one step's, and none of it is another's
 
     @property

@@ -63,6 +63,7 @@ class PoolingDoor:
         self.model = model
         # Where tokens see those after them, nothing that was computed of another text counts.
         self.reads_all = model.form.reads_all or plan.has_whole_texts
+        self.width = plan.vector_width
         self.longest = min(plan.max_model_len, model.longest or plan.max_model_len)
         self._ending: Sequence[int] | None = None
 
@@ -103,7 +104,9 @@ class PoolingDoor:
 
     def fitting(self, ids: Sequence[int], params: PoolingParams, ending: Sequence[int] = ()) -> Sequence[int]:
         """The ids, cut before their ending if the request allows it; raises if they are too many."""
-        most = self.longest
+        most, width = self.longest, self.width
+        if params.dimensions is not None and params.dimensions > width > 0:
+            raise RequestError(f"dimensions={params.dimensions:,}, and the model's vectors have {width:,} numbers.")
         if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens > 0:
             most = min(most, params.truncate_prompt_tokens)
         if params.truncate_prompt_tokens is None and len(ids) > most:
@@ -129,11 +132,6 @@ class PoolingDoor:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
         return _normalized(rows) if normalizes else rows
-
-    def check(self, params: PoolingParams, width: int) -> None:
-        """Raise if a request wants more numbers than a vector has."""
-        if params.dimensions is not None and params.dimensions > width:
-            raise RequestError(f"dimensions={params.dimensions:,}, and the model's vectors have {width:,} numbers.")
 
 
 def _normalized(rows: numpy.ndarray) -> numpy.ndarray:

@@ -36,6 +36,13 @@ class PoolingForm(msgspec.Struct, frozen=True, array_like=True):
         """Whether every row of a prompt counts, so that none may come from a cache."""
         return self.by_token or self.places != ["last"]
 
+    def width(self, hidden_size: int) -> int:
+        """How many numbers a vector has."""
+        width = hidden_size * len(self.places)
+        for layer in self.head:
+            width = layer.size or width
+        return width
+
 
 class Pooled(Part):
     """What a request wants instead of tokens."""

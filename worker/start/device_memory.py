@@ -112,6 +112,7 @@ class DeviceMemory(ABC):
             num_layers=0 if model.reads_states else model.config.num_layers,
             is_deterministic=model.backend.is_deterministic,
             layer_keys=layer_keys(model.config),
+            vector_width=0 if model.pooling is None else model.pooling.width(model.config.hidden_size),
             has_whole_texts=model.config.is_two_sided,
             stretches=model.stretches,
             notes=(

@@ -57,6 +57,7 @@ def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> Mem
         num_layers=profile.num_layers,
         is_deterministic=profile.is_deterministic,
         layer_keys=profile.layer_keys,
+        vector_width=profile.vector_width,
         has_whole_texts=profile.has_whole_texts,
         resident_bytes=profile.weight_bytes - profile.mapped_bytes + min(resident, profile.mapped_bytes),
     )

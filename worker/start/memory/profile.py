@@ -48,6 +48,7 @@ class MemoryProfile:
     num_layers: int = 0
     is_deterministic: bool = True
     layer_keys: int = 1  # that a token attends to in the time of its matrix products in a layer
+    vector_width: int = 0
     has_whole_texts: bool = False
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     notes: tuple[str, ...] = ()
