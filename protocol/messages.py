@@ -15,7 +15,7 @@ from .memory_plan import MemoryPlan
 from .parameters.beams import BeamSearchParams
 from .parameters.guided import CallGuide, Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
-from .pooling.form import Pooled, Vectors
+from .pooling.form import Vectors, WantedVectors
 from .stats import StartProgress, Stats, StatsQuery
 from .wire import Message, Part, values
 
@@ -124,7 +124,7 @@ class Prompt(Part):
     expected: list[bytes] = []  # int32, of each sample: what an earlier run answered here. A guess, for drafts alone.
     delta_tokens: int = 0  # if it isn't streamed, a delta each time that a sample has said so many more; 0: none
     reports_start: bool = False  # the front end hears when the first of its tokens is computed
-    pooled: Pooled | None = None  # vectors instead of tokens
+    pooled: WantedVectors | None = None  # vectors instead of tokens
 
 
 class Generate(Message):
@@ -172,7 +172,7 @@ class NewSlot(Part):
     adapter: int = NO_ADAPTER  # the slot of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
     positions: bytes = b""  # of its prompt, likewise int32 [3, num_prompt]; later tokens continue from the largest
-    pooled: Pooled | None = None  # it samples nothing; its prompt's end gives vectors
+    pooled: WantedVectors | None = None  # it samples nothing; its prompt's end gives vectors
 
 
 class ForcedTokens(Part):

@@ -195,7 +195,12 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
         "The prompt holds something that is no token of the vocabulary (0 to {limits.last_token}).",
     ),
     (
-        lambda limits, request: request.num_prompt + (request.prompt.pooled is None) > limits.max_model_len,
+        lambda limits, request: request.prompt.pooled is not None and request.num_prompt > limits.max_model_len,
+        "The prompt has {request.num_prompt:,} tokens, and the model takes max_model_len={limits.max_model_len:,}. "
+        "Shorten it, or raise that.",
+    ),
+    (
+        lambda limits, request: request.prompt.pooled is None and request.num_prompt >= limits.max_model_len,
         "The prompt has {request.num_prompt:,} tokens, and max_model_len={limits.max_model_len:,} must hold it and at "
         "least one output token. Shorten it or raise max_model_len.",
     ),

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, read_model_settings
-from ...protocol.pooling.form import HeadLayer, PoolingForm
+from ...protocol.pooling.encoders import architectures_of, is_encoder, sees_both_sides
+from ...protocol.pooling.form import MODES, HeadLayer, PoolingForm
 from ...records import dataclass
 
 Task = Literal["embed", "classify"]
@@ -21,18 +22,8 @@ Task = Literal["embed", "classify"]
 # "query" and "document", or in the words that Qwen3-Reranker was published with.
 Pairs = Literal["tokenizer", "template", "qwen3"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
-_ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "ModernBert")
 _QWEN3_ANSWERS = [9693, 2152]  # "yes" and "no" in the vocabulary of Qwen3-Reranker, whose files don't name them
 _ROLE = {role: re.compile(f"""["']{role}["']""") for role in ("query", "document")}
-# By the keys of sentence-transformers' pooling, in the order in which their rows stand side by side.
-_MODES = {
-    "cls": "first",
-    "max": "max",
-    "mean": "mean",
-    "mean_sqrt_len": "mean by root of length",
-    "weightedmean": "weighted mean",
-    "lasttoken": "last",
-}
 
 
 @dataclass(frozen=True)
@@ -62,18 +53,15 @@ def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
         return _classifier(folder, architecture, config)
     if architecture == "Qwen3ForCausalLM" and _is_named_reranker(folder):
         return _reranker(config, _QWEN3_ANSWERS, "qwen3", "sigmoid", is_guess=True)
-    sees_both_sides = config.get("is_causal") is False or config.get("use_bidirectional_attention") is True
-    if architecture.startswith(_ENCODERS) or sees_both_sides or "Bidirectional" in architecture:
+    if sees_both_sides(config):
         return PooledModel(PoolingForm(["mean"]), "embed", normalizes=True, is_guess=True)
     if runner == "pooling" or architecture.endswith("Model"):
-        return PooledModel(PoolingForm(["last"]), "embed", normalizes=True, is_guess=True)
+        return PooledModel(PoolingForm(["lasttoken"]), "embed", normalizes=True, is_guess=True)
     return None
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
-    named = config.get("architectures")
-    first = named[0] if isinstance(named, list) and named else ""
-    return first if isinstance(first, str) else ""
+    return next(iter(architectures_of(config)), "")
 
 
 def _is_named_reranker(folder: Path) -> bool:
@@ -92,7 +80,7 @@ def _reranker(
     name = "model.embed_tokens.weight" if is_tied else "lm_head.weight"
     head = HeadLayer(name, size, difference=answers)
     return PooledModel(
-        PoolingForm(["last"], [head]),
+        PoolingForm(["lasttoken"], [head]),
         "classify",
         labels=("score",),
         activation=activation,
@@ -133,20 +121,20 @@ def _form_of_classifier(architecture: str, config: Mapping[str, Any], num_labels
         return HeadLayer(f"{name}.weight", size, f"{name}.bias", activation)
 
     if architecture.startswith("ModernBert"):
-        place = "mean" if config.get("classifier_pooling") == "mean" else "first"
+        mode = "mean" if config.get("classifier_pooling") == "mean" else "cls"
         dense = product("head.dense", activation=str(config.get("classifier_activation") or "gelu"))
         norm = HeadLayer("head.norm.weight", 0, "head.norm.bias", epsilon=float(config.get("norm_eps") or 1e-5))
         return PoolingForm(
-            [place], [dense, norm, HeadLayer("classifier.weight", num_labels, "classifier.bias")], by_token
+            [mode], [dense, norm, HeadLayer("classifier.weight", num_labels, "classifier.bias")], by_token
         )
-    if not architecture.startswith(_ENCODERS):
-        return PoolingForm(["last"], [product("score", num_labels)], by_token)
+    if not is_encoder(config):
+        return PoolingForm(["lasttoken"], [product("score", num_labels)], by_token)
     if by_token:
-        return PoolingForm(["first"], [product("classifier", num_labels)], by_token)
+        return PoolingForm(["cls"], [product("classifier", num_labels)], by_token)
     if architecture.startswith("Bert"):
-        return PoolingForm(["first"], [product("pooler.dense", 0, "tanh"), product("classifier", num_labels)])
+        return PoolingForm(["cls"], [product("pooler.dense", 0, "tanh"), product("classifier", num_labels)])
     layers = [product("classifier.dense", 0, "tanh"), product("classifier.out_proj", num_labels)]
-    return PoolingForm(["first"], layers)
+    return PoolingForm(["cls"], layers)
 
 
 def _activation(config: Mapping[str, Any], num_labels: int) -> str:
@@ -184,13 +172,13 @@ def _of_modules(folder: Path, modules: Any, config: Mapping[str, Any]) -> Pooled
     """Follow sentence-transformers' modules one after another; None if there is no pooling among them."""
     if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
         raise ConfigError(f"{folder / 'modules.json'} must be a list of modules.")
-    places: list[str] = []
+    modes: list[str] = []
     head: list[HeadLayer] = []
     normalizes = False
     for module in modules:
         kind, path = str(module.get("type", "")).rsplit(".", 1)[-1], str(module.get("path", ""))
         if kind == "Pooling":
-            places = _places(_within(folder, path))
+            modes = _modes(_within(folder, path))
         elif kind == "Dense":
             head.append(_dense(_within(folder, path), path))
         elif kind == "Normalize":
@@ -199,13 +187,13 @@ def _of_modules(folder: Path, modules: Any, config: Mapping[str, Any]) -> Pooled
             return _of_logits(folder, path, config)
         elif kind not in ("Transformer", "Dropout"):
             raise ConfigError(f"{folder / 'modules.json'} has a module {shown(kind)}, which isn't supported.")
-    if not places:
+    if not modes:
         return None
     said = read_model_settings(folder / "config_sentence_transformers.json")
     prompts, default = said.get("prompts"), said.get("default_prompt_name")
     texts = prompts.items() if isinstance(prompts, dict) else ()
     return PooledModel(
-        PoolingForm(places, head),
+        PoolingForm(modes, head),
         "embed",
         normalizes,
         {name: text for name, text in texts if isinstance(text, str)},
@@ -221,18 +209,18 @@ def _within(folder: Path, path: str) -> Path:
     return folder / path
 
 
-def _places(folder: Path) -> list[str]:
+def _modes(folder: Path) -> list[str]:
     config = read_model_settings(folder / "config.json")
-    modes = config.get("pooling_mode")  # newer files have one key for what older ones have one key each
-    names = [modes] if isinstance(modes, str) else modes
+    said = config.get("pooling_mode")  # newer files have one key for what older ones have one key each
+    names = [said] if isinstance(said, str) else said
     if not isinstance(names, list):
         suffixes = {"cls": "_token", "lasttoken": ""}
-        names = [mode for mode in _MODES if config.get(f"pooling_mode_{mode}{suffixes.get(mode, '_tokens')}")]
-    if not names or not all(isinstance(name, str) and name in _MODES for name in names):
-        raise ConfigError(f"{folder / 'config.json'} names no pooling that is supported; {', '.join(_MODES)} are.")
+        names = [mode for mode in MODES if config.get(f"pooling_mode_{mode}{suffixes.get(mode, '_tokens')}")]
+    if not names or not all(isinstance(name, str) and name in MODES for name in names):
+        raise ConfigError(f"{folder / 'config.json'} names no pooling that is supported; {', '.join(MODES)} are.")
     if config.get("include_prompt") is False:
         raise ConfigError(f"{folder / 'config.json'}: include_prompt=false leaves prompts out, which isn't supported.")
-    return [_MODES[mode] for mode in _MODES if mode in names]
+    return [mode for mode in MODES if mode in names]
 
 
 def _dense(folder: Path, path: str) -> HeadLayer:

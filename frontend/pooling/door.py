@@ -12,7 +12,7 @@ from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Delta, Prompt
 from ...protocol.parameters.pooling import PoolingParams
-from ...protocol.pooling.form import Pooled, Vectors
+from ...protocol.pooling.form import Vectors, WantedVectors
 from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ..models.pooled_model import PooledModel
 from ..requests.pending_request import PendingRequest
@@ -91,7 +91,7 @@ class PoolingDoor:
         self, prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify, second_text: int = 0
     ) -> PooledRequest:
         by_token = params.by_token or self.model.form.by_token
-        prompt.pooled = Pooled(by_token, by_token or self.reads_all, second_text)
+        prompt.pooled = WantedVectors(by_token, by_token or self.reads_all, second_text)
         return PooledRequest(prompt, text, notify, params, self.finished)
 
     def ending(self, tokenizer: "Tokenizer") -> Sequence[int]:

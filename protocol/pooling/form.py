@@ -8,8 +8,8 @@ import msgspec
 
 from ..wire import Part
 
-# How the rows of a prompt become one.
-PLACES = ("first", "last", "mean", "max", "mean by root of length", "weighted mean")
+# How the rows of a prompt become one, as sentence-transformers calls it, and in its order.
+MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
 
 class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
@@ -27,24 +27,24 @@ class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
 class PoolingForm(msgspec.Struct, frozen=True, array_like=True):
     """How a model's rows become what a request gets."""
 
-    places: list[str]  # of `PLACES`; what they give stands side by side
+    modes: list[str]  # of `MODES`; what they give stands side by side
     head: list[HeadLayer] = []
     by_token: bool = False  # every token's row goes through the head by itself, whatever the request says
 
     @property
     def reads_all(self) -> bool:
         """Whether every row of a prompt counts, so that none may come from a cache."""
-        return self.by_token or self.places != ["last"]
+        return self.by_token or self.modes != ["lasttoken"]
 
     def width(self, hidden_size: int) -> int:
         """How many numbers a vector has."""
-        width = hidden_size * len(self.places)
+        width = hidden_size * len(self.modes)
         for layer in self.head:
             width = layer.size or width
         return width
 
 
-class Pooled(Part):
+class WantedVectors(Part):
     """What a request wants instead of tokens."""
 
     by_token: bool = False  # a vector for each token; otherwise one for all

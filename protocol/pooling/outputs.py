@@ -37,15 +37,15 @@ class ScoringOutput(PlainOutput):
     score: float
 
 
-Pooled = TypeVar("Pooled", PoolingOutput, EmbeddingOutput, ClassificationOutput, ScoringOutput)
+OutputT = TypeVar("OutputT", PoolingOutput, EmbeddingOutput, ClassificationOutput, ScoringOutput)
 
 
 @dataclass(slots=True)
-class PoolingRequestOutput(PlainOutput, Generic[Pooled]):
+class PoolingRequestOutput(PlainOutput, Generic[OutputT]):
     """The result of one prompt. `outputs` is None if it failed; `error_msg` says why."""
 
     request_id: str
-    outputs: Pooled | None
+    outputs: OutputT | None
     prompt_token_ids: list[int]
     prompt: str | None = None
     finished: bool = True

@@ -17,7 +17,7 @@ from penstock.frontend.pooling.door import PoolingDoor, _activated
 from penstock.frontend.pooling.scores import PairWriter, comparison, cosine, text_pairs
 from penstock.protocol.errors import ConfigError, LimitError, RequestError
 from penstock.protocol.memory_plan import MemoryPlan
-from penstock.protocol.pooling.form import Pooled
+from penstock.protocol.pooling.form import WantedVectors
 from penstock.protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from penstock.worker.start.load import load_model
 
@@ -64,7 +64,7 @@ def test_a_rerankers_score_is_the_sigmoid_of_one_logit_less_another(tmp_path):
     [one] = writer(tmp_path, instruction="say").prompts([("what", "that")])
     assert Tokenizer(tmp_path).decode(one.token_ids) == "say<q>what<d>that<a>"
     request = prompt(0, one.token_ids, max_tokens=1)
-    request.pooled = Pooled()
+    request.pooled = WantedVectors()
     values = engine_of(load_model(tmp_path, pooling=found.form)).run(request)[0].vectors
     reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     with torch.no_grad():

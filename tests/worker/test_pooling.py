@@ -18,8 +18,10 @@ from penstock.frontend.models.model_files import find_model
 from penstock.frontend.models.pooled_model import find_pooled_model
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
-from penstock.protocol.pooling.form import Pooled, PoolingForm
+from penstock.protocol.pooling import encoders
+from penstock.protocol.pooling.form import PoolingForm, WantedVectors
 from penstock.protocol.wire import values
+from penstock.worker.description.families import encoders as families
 from penstock.worker.start.load import load_model
 from penstock.worker.start.model import Model
 
@@ -33,7 +35,7 @@ MODES = {
 def asked(form: PoolingForm, lengths: list[int], *, by_token: bool = False, seed: int = 0) -> list[Prompt]:
     """Prompts that share beginnings, so that some are found in the cache."""
     whole = [random.Random(seed).randrange(5, 100) for _ in range(max(lengths))]
-    pooled = Pooled(by_token, by_token or form.reads_all)
+    pooled = WantedVectors(by_token, by_token or form.reads_all)
     each = (prompt(number, whole[:length], max_tokens=1) for number, length in enumerate(lengths))
     return [msgspec.structs.replace(one, pooled=pooled) for one in each]
 
@@ -48,11 +50,11 @@ def rows(folder: Path, tokens: bytes) -> numpy.ndarray:
 def expected(rows: numpy.ndarray, place: str) -> numpy.ndarray:
     weights = numpy.arange(1, len(rows) + 1)[:, None]
     return {
-        "first": rows[0],
-        "last": rows[-1],
+        "cls": rows[0],
+        "lasttoken": rows[-1],
         "max": rows.max(0),
         "mean": rows.mean(0),
-        "weighted mean": (rows * weights).sum(0) / weights.sum(),
+        "weightedmean": (rows * weights).sum(0) / weights.sum(),
     }[place]
 
 
@@ -64,7 +66,7 @@ def test_a_vector_is_that_of_transformers_and_has_the_same_bits_in_company(mode,
     lengths = [1, 2, 17, 64, 64, 33, 100, 128]
     alone = [engine_of(model, max_model_len=128).run(one)[0].vectors for one in asked(form, lengths)]
     for one, vector in zip(asked(form, lengths), alone):
-        wanted = numpy.concatenate([expected(rows(folder, one.token_ids), place) for place in form.places])
+        wanted = numpy.concatenate([expected(rows(folder, one.token_ids), place) for place in form.modes])
         assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
     # In chunks of odd lengths, with too few blocks for all, and prefixes of one another.
     together = engine_of(model, max_model_len=128, num_blocks=13, max_num_batched_tokens=37)
@@ -87,7 +89,7 @@ def test_classes_have_the_scores_of_the_last_row_or_of_each(purpose, tmp_path):
     generator = numpy.random.default_rng(7)
     hidden = model.config.hidden_size
     weight, bias = (generator.normal(size=size).astype(numpy.float32) for size in ((3, hidden), 3))
-    plain = load_model(tiny_model(tmp_path / "plain", "qwen3"), pooling=PoolingForm(["last"]))
+    plain = load_model(tiny_model(tmp_path / "plain", "qwen3"), pooling=PoolingForm(["lasttoken"]))
     states = [engine_of(plain).run(one)[0].vectors for one in asked(found.form, lengths, by_token=by_token)]
     for state, scores in zip(states, alone):
         wanted = numpy.frombuffer(state, numpy.float32).reshape(-1, hidden) @ weight.T + bias
@@ -97,7 +99,7 @@ def test_classes_have_the_scores_of_the_last_row_or_of_each(purpose, tmp_path):
 @for_each("kind", ENCODERS)
 def test_an_encoders_rows_are_those_of_transformers_and_have_the_same_bits_in_company(kind, tmp_path):
     reference = encoder(tmp_path / kind, kind)
-    form = PoolingForm(["first", "mean"])
+    form = PoolingForm(["cls", "mean"])
     model = load_model(tmp_path / kind, pooling=form)
     lengths = [1, 2, 17, 64, 33, 100, 200, 256]
     alone = [whole_texts(model).run(one)[0].vectors for one in asked(form, lengths)]
@@ -137,13 +139,13 @@ def test_an_encoder_in_a_gguf_file_is_the_same_and_says_how_it_is_pooled(kind, p
     reference = encoder(tmp_path / kind, kind)
     folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, pooling_type)).folder
     found = find_pooled_model(folder, "auto")
-    assert (found.form.places, found.normalizes) == (["mean"] if pooling_type == 1 else ["first"], True)
+    assert (found.form.modes, found.normalizes) == (["mean"] if pooling_type == 1 else ["cls"], True)
     model = load_model(folder, pooling=found.form, dtype="float32")
     [one] = asked(found.form, [50])
     with torch.no_grad():
         rows = reference(torch.tensor([values(one.token_ids).tolist()])).last_hidden_state[0].numpy()
     vector = numpy.frombuffer(whole_texts(model).run(one)[0].vectors, numpy.float32)
-    assert numpy.abs(vector - expected(rows, found.form.places[0])).max() < 1e-4
+    assert numpy.abs(vector - expected(rows, found.form.modes[0])).max() < 1e-4
 
 
 def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):
@@ -152,7 +154,7 @@ def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):
     model = load_model(tmp_path, pooling=form)
     [one] = asked(form, [90])
     for second in (1, 40, 89):
-        one.pooled = Pooled(reads_all=True, second_text=second)
+        one.pooled = WantedVectors(reads_all=True, second_text=second)
         tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
         with torch.no_grad():
             types = (torch.arange(90) >= second).long()[None]
@@ -170,10 +172,14 @@ def test_a_model_whose_tokens_see_those_after_them_writes_no_text(tmp_path):
 def test_a_models_own_files_say_how_its_rows_are_pooled(tmp_path):
     folder = embedding_model(tmp_path / "a", pooling_mode_mean_tokens=True, pooling_mode_cls_token=True)
     found = find_pooled_model(folder, "auto")
-    assert (found.form.places, found.normalizes, found.is_guess) == (["first", "mean"], True, False)
+    assert (found.form.modes, found.normalizes, found.is_guess) == (["cls", "mean"], True, False)
     assert find_pooled_model(folder, "generate") is None
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "lasttoken"}')
-    assert find_pooled_model(folder, "auto").form.places == ["last"]
+    assert find_pooled_model(folder, "auto").form.modes == ["lasttoken"]
     (folder / "1_Pooling" / "config.json").write_text("{}")
-    with pytest.raises(Exception, match="names no pooling that is supported"):
+    with pytest.raises(ConfigError, match="names no pooling that is supported"):
         find_pooled_model(folder, "auto")
+
+
+def test_the_front_end_and_the_worker_have_the_same_encoders():
+    assert set(families.ENCODERS) == set(encoders.ENCODERS)

@@ -14,6 +14,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
+from ...protocol.pooling.encoders import sees_both_sides
 from ...records import dataclass
 from .families.family import Family, QKNorm, Windows
 from .families.table import FAMILIES, family_without_head
@@ -199,7 +200,7 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
     hidden_size = _count(config, "hidden_size", origin)
     latent = read_latent(config, partial(_count, config, origin=origin), origin) if family.is_latent else None
     context = _count(config, "max_position_embeddings", origin)
-    windows, is_two_sided = _windows(config, family, num_layers, origin), _sees_both_sides(config, family)
+    windows, is_two_sided = _windows(config, family, num_layers, origin), sees_both_sides(config)
     embedding = None if family.text_embedding is None else family.text_embedding(config)
     if is_two_sided and not family.is_two_sided:  # the window counts both sides
         windows = tuple(None if window is None else window // 2 + 1 for window in windows)
@@ -242,17 +243,6 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
         mixers=mixers,
         is_two_sided=is_two_sided,
         text_embedding=embedding,
-    )
-
-
-def _sees_both_sides(config: dict[str, Any], family: Family) -> bool:
-    """Whether tokens see those after them: so in families of encoders, and in decoders that were trained on for it."""
-    names = [name for name in config.get("architectures") or [] if isinstance(name, str)]
-    return (
-        family.is_two_sided
-        or config.get("is_causal") is False
-        or config.get("use_bidirectional_attention") is True
-        or any("Bidirectional" in name for name in names)
     )
 
 

@@ -10,7 +10,7 @@ from ..description.parts.mixers import DeltaNet, ShortConvolution
 from ..steps.batch import LayerInputs
 from ..weights.weights import Rows, Weights
 from .attention import Attention
-from .embedding import Embedding, EncoderEmbedding, Head, TokenInputLayer, TokenInputTable
+from .embedding import Embedding, Head, TokenInputLayer, TokenInputTable
 from .experts import Experts, ExpertsBesideMLP, ExpertsByKind
 from .latent_attention import LatentAttention
 from .mixers import ConvolutionLayer, GatedDeltaNet
@@ -87,7 +87,7 @@ class ParallelLayer:
         self.ops = weights.ops
         self.before = _norm_before(weights, config.norm_places.before_attention, config)
         self.attention = Attention(weights.at("self_attn"), config, layer)
-        self.mlp = _dense_mlp(weights, config, layer)
+        self.mlp = dense_mlp(weights, config, layer)
 
     def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
         """Add the last layer's update to the stream; return this layer's."""
@@ -95,22 +95,6 @@ class ParallelLayer:
         share = self.attention.of_rank(normed, batch)
         # Add a rank's two parts first, so that one sum over the ranks is enough.
         return self.ops.all_reduce(self.ops.add(share, self.mlp.of_rank(normed, batch.adapted)))  # [T, hidden]
-
-
-class PostNormLayer:
-    """x = norm(x + attention(x)), then norm(x + MLP(x))."""
-
-    def __init__(self, weights: Weights, config: ModelConfig, attention: Attention, mlp: MLP) -> None:
-        places = config.norm_places
-        shape = config.hidden_size, config.rms_norm_eps, config.family.norm
-        self.attention, self.mlp = attention, mlp
-        self.attention_norm = Norm(weights.at(str(places.after_attention)), *shape)
-        self.mlp_norm = Norm(weights.at(str(places.after_mlp)), *shape)
-
-    def __call__(self, stream: Rows, update: Rows | None, batch: LayerInputs) -> Rows:
-        """Return the stream after the layer, which replaces the one before it."""
-        stream = self.attention_norm(stream, self.attention(stream, batch))  # [T, hidden]
-        return self.mlp_norm(stream, self.mlp(stream, batch.adapted))
 
 
 def _norm_before(weights: Weights, name: str | None, config: ModelConfig) -> Norm | PlainStream:
@@ -129,16 +113,16 @@ def _norm_behind(weights: Weights, name: str | None, config: ModelConfig) -> Cal
 def _mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP | Experts:
     experts = config.experts
     if experts is None or not experts.is_sparse[layer]:
-        return _dense_mlp(weights, config, layer)
+        return dense_mlp(weights, config, layer)
     if (norms := experts.names.beside) is not None:
-        return ExpertsBesideMLP(weights, config, experts, norms, _dense_mlp(weights, config, layer))
+        return ExpertsBesideMLP(weights, config, experts, norms, dense_mlp(weights, config, layer))
     block = weights.at(experts.names.block)
     if experts.of_media is not None:
         return ExpertsByKind(block, config.hidden_size, experts, experts.of_media)
     return Experts(block, config.hidden_size, experts)
 
 
-def _dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
+def dense_mlp(weights: Weights, config: ModelConfig, layer: int) -> MLP:
     family, names = config.family, config.family.names
     return MLP(
         weights.at(names.mlp),
@@ -166,15 +150,7 @@ def _mixer(weights: Weights, config: ModelConfig, layer: int) -> Mixer:
     return mixer(weights.at(name), config, described, layer)
 
 
-def _post_norm_layer(weights: Weights, config: ModelConfig, layer: int) -> PostNormLayer:
-    return PostNormLayer(
-        weights, config, Attention(weights.at("self_attn"), config, layer), _dense_mlp(weights, config, layer)
-    )
-
-
-def _layer_class(config: ModelConfig) -> Callable[[Weights, ModelConfig, int], Any]:
-    if config.norm_places.is_behind:
-        return _post_norm_layer
+def _layer_class(config: ModelConfig) -> type[DecoderLayer | ParallelLayer | ScaledLayer]:
     if config.media_tokens:
         return KindsLayer
     if config.family.scales_layers:
@@ -199,9 +175,6 @@ class Decoder:
             scales.embedding,
             scales.rounds_embedding,
         )
-        self.encoder_embedding: EncoderEmbedding | None = None
-        if config.text_embedding is not None:
-            self.encoder_embedding = EncoderEmbedding(inner, config, config.text_embedding, self.embedding)
         self.ropes = Ropes(config.ropes, config.rotates_pairs)
         self.token_inputs: TokenInputTable | None = None
         if (inputs := config.token_inputs) is not None:
@@ -209,20 +182,22 @@ class Decoder:
             self.token_inputs = TokenInputTable(inner, inputs, *sizes, config.rms_norm_eps)
         # Parts of media rows: one replaces an embedding, the others are added after the first layers.
         self.row_parts = 0 if config.vision is None else config.vision.row_parts
-        names = config.family.names
-        of_layer, layers = _layer_class(config), inner.at("layers")
-        self.layers = [of_layer(layers.at(number), config, number) for number in range(config.num_layers)]
-        self.replaces_stream = config.norm_places.is_behind
-        # Only the head reads this norm, and logits are proportional to it, so their factor is part of its weight.
-        last = inner.at(names.last_norm), config.hidden_size, config.rms_norm_eps, config.family.norm
-        self.norm: Norm | PlainStream = (
-            PlainStream(inner, 1.0) if self.replaces_stream else Norm(*last, scale=scales.logits)
-        )
+        layers = inner.at("layers")
+        self.layers: list[Any] = [self._layer(layers.at(n), config, n) for n in range(config.num_layers)]
+        self.norm = self._last_norm(inner, config)
         self.update_scale = scales.update
         tied = self.embedding if is_tied else None
         self.head: Callable[[Rows], Rows] = _plain
         if has_head:
             self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied, scales.logit_cap)
+
+    def _layer(self, weights: Weights, config: ModelConfig, layer: int) -> Any:
+        return _layer_class(config)(weights, config, layer)
+
+    def _last_norm(self, weights: Weights, config: ModelConfig) -> Norm | PlainStream:
+        """Only the head reads this norm, and logits are proportional to it, so their factor is part of its weight."""
+        name, shape = config.family.names.last_norm, (config.hidden_size, config.rms_norm_eps, config.family.norm)
+        return Norm(weights.at(name), *shape, scale=config.scales.logits)
 
     def logits(self, hidden: Rows, rows: StepField) -> Rows:
         """Return float32 logits of these rows, [S, vocabulary] (or [S, hidden], without a head)."""
@@ -239,10 +214,7 @@ class Decoder:
 
     def begin(self, batch: LayerInputs) -> BetweenLayers:
         """Return what the first layer gets."""
-        ops = self.ops
-        if self.encoder_embedding is not None:
-            return self.encoder_embedding(batch), None
-        stream = self.embedding(batch.token_ids)  # [T, hidden]
+        stream, ops = self.embedding(batch.token_ids), self.ops  # [T, hidden]
         if self.row_parts:
             stream = ops.put_rows(stream, batch.placed)
         if self.token_inputs is not None:
@@ -254,8 +226,6 @@ class Decoder:
         """Return what the layer after this one gets."""
         stream, update = between
         update = self.layers[layer](stream, update, batch)  # [T, hidden]
-        if self.replaces_stream:
-            return update, None  # such layers return the stream
         if layer + 1 < self.row_parts:
             stream = self.ops.add_rows(stream, batch.placed, layer + 1)
         return stream, update

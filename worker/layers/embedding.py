@@ -1,27 +1,22 @@
 """The embedding, from tokens to the stream, and the head, from the stream to logits.
 
-Some models (Gemma's, with per-layer embeddings) also give each layer its own token embedding; encoders of texts add
-positions and types, and norm the sum.
+Some models (Gemma's, with per-layer embeddings) also give each layer its own token embedding.
 """
 
 import math
-from typing import Any
 
 import numpy
 
 from ...kernels import DTYPES
-from ...kernels.arrays import FLOAT32
 from ...kernels.operations import StepField
-from ..description.config import ModelConfig
 from ..description.parts.activations import Activation
 from ..description.parts.stored_names import TOKEN_INPUT_PARTS, TOKEN_INPUT_PROJECTION
-from ..description.parts.text_embedding import TextEmbedding
 from ..description.parts.token_inputs import TokenInputs
 from ..description.products import HEAD, TABLE
 from ..weights.piece import CheckpointPiece
-from ..weights.weights import Rows, Table, Weights
+from ..weights.weights import Rows, Weights
 from .linear import Linear, MergedLinear
-from .norm import Norm, norm_vector
+from .norm import norm_vector
 
 _HALF = 1 / math.sqrt(2)  # factor of both summands, so that the sum has the same variance
 
@@ -46,33 +41,6 @@ class Embedding:
         # [T, hidden], zeros for other ranks' tokens
         rows = self.ops.embedding(token_ids, self.table, self.first, self.scale)
         return self.ops.all_reduce(rows)  # [T, hidden]
-
-
-class EncoderEmbedding:
-    """norm(token + position + type)."""
-
-    def __init__(self, weights: Weights, config: ModelConfig, form: TextEmbedding, tokens: Embedding) -> None:
-        self.ops = weights.ops
-        self.tokens = tokens
-        self.form = form
-        self.positions = self._positions(weights, config, form) if form.num_positions else None
-        self.norm = Norm(weights.at("embed_norm"), config.hidden_size, config.rms_norm_eps, config.family.norm)
-
-    def __call__(self, batch: Any) -> Rows:
-        """`batch`: of a backend that computes encoders, whose batches have the rows of their tokens' positions."""
-        stream = self.tokens(batch.token_ids)  # [T, hidden]
-        if self.positions is None:
-            return self.norm(stream)
-        return self.norm(stream, self.ops.embedding(batch.learned_rows, self.positions, -self.form.first_position, 1.0))
-
-    def _positions(self, weights: Weights, config: ModelConfig, form: TextEmbedding) -> Table:
-        """A table of positions for each type of text, one behind the other: the sums of both."""
-        hidden = config.hidden_size
-        rows = weights.read("embed_positions.weight", (form.num_positions, hidden)).astype(FLOAT32)
-        if form.num_types:
-            types = weights.read("embed_types.weight", (form.num_types, hidden)).astype(FLOAT32)
-            rows = (types[:, None] + rows).reshape(-1, hidden)
-        return self.ops.table(numpy.ascontiguousarray(rows), weights.placement.formats.own)
 
 
 class Head:

@@ -44,7 +44,7 @@ _ACTIVATIONS: dict[str, Layer] = {
 
 def read_head(form: PoolingForm, hidden_size: int, model_folder: Path, own: Source) -> list[Layer]:
     """Read the layers: those of other folders from there, the others from the model's `own` tensors."""
-    width, layers = hidden_size * len(form.places), []
+    width, layers = hidden_size * len(form.modes), []
     for layer in form.head:
         source = Checkpoint(model_folder / layer.folder) if layer.folder else own
         layers.append(_read(layer, width, source))

@@ -6,12 +6,12 @@ import numpy
 
 from ...kernels.arrays import Array, DeviceArray
 from ...protocol.messages import NewSlot, StepPlan
-from ...protocol.pooling.form import Pooled, PoolingForm, Vectors
+from ...protocol.pooling.form import PoolingForm, Vectors, WantedVectors
 from ...records import dataclass
 from ..steps.batch import Batch
 from ..steps.step_rows import StepRows
 from .head import Layer
-from .places import PLACES, Place
+from .modes import MODES, Mode
 
 # Normed rows of the stream at these tokens of the step.
 StatesOf = Callable[[DeviceArray, Array], Array]
@@ -21,9 +21,9 @@ StatesOf = Callable[[DeviceArray, Array], Array]
 class _Prompt:
     """A pooled prompt in a slot: what was gathered of it so far."""
 
-    wanted: Pooled
+    wanted: WantedVectors
     length: int
-    places: list[Place]
+    modes: list[Mode]
     rows: list[Array]  # of each token's vector, if these are wanted
 
 
@@ -43,7 +43,7 @@ class Pooling:
         self._prompts.pop(new.slot, None)
         if new.pooled is not None:
             self._prompts[new.slot] = _Prompt(
-                new.pooled, new.num_prompt, [PLACES[place]() for place in self.form.places], []
+                new.pooled, new.num_prompt, [MODES[mode]() for mode in self.form.modes], []
             )
 
     def vectors(self, rows: StepRows, batch: Batch, hidden: DeviceArray) -> list[Vectors]:
@@ -76,14 +76,14 @@ class Pooling:
         if prompt.wanted.by_token:
             prompt.rows += [self._through_head(state) for state in states]
         else:
-            for place in prompt.places:
-                place.add(states)
+            for mode in prompt.modes:
+                mode.add(states)
 
     def _ended(self, row: int, prompt: _Prompt) -> Vectors:
         if prompt.wanted.by_token:
             values = numpy.stack(prompt.rows)
         else:
-            values = self._through_head(numpy.concatenate([place.pooled() for place in prompt.places]))[None]
+            values = self._through_head(numpy.concatenate([mode.pooled() for mode in prompt.modes]))[None]
         return Vectors(row, values.shape[1], values.astype(numpy.float32).tobytes())
 
     def _through_head(self, state: Array) -> Array:

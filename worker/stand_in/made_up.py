@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...protocol.messages import Candidates, Logprobs
 from ...protocol.parameters.sampling import SamplingParams
-from ...protocol.pooling.form import Pooled, Vectors
+from ...protocol.pooling.form import Vectors, WantedVectors
 from ...protocol.wire import column
 
 PRIME = 2**31 - 1
@@ -24,7 +24,7 @@ class History(Protocol):
     endings: set[int]
     min_total: int
     num_candidates: int
-    pooled: Pooled | None
+    pooled: WantedVectors | None
 
 
 def next_token(row: History, vocab_size: int, is_allowed: IsAllowed | None = None) -> int:

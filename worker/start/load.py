@@ -128,7 +128,7 @@ def _read(
     """Read the decoder, the encoder if any, and the names of tensors that neither needs."""
     encoder, origin = None, origin_of(model_folder)
     try:
-        decoder = Decoder(Weights(source, placement), config, has_head=pooling is None)
+        decoder = _decoder(Weights(source, placement), config, has_head=pooling is None)
         if config.vision is not None:
             encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
         unread = check_unread(origin, _not_behind(source.leftovers(), pooling), config)
@@ -140,6 +140,14 @@ def _read(
     if placement.cache is not None:
         placement.cache.complete()
     return decoder, encoder, unread
+
+
+def _decoder(weights: Weights, config: ModelConfig, *, has_head: bool) -> Decoder:
+    if config.text_embedding is None:
+        return Decoder(weights, config, has_head=has_head)
+    from ..layers.encoder_stack import encoder_stack
+
+    return encoder_stack(weights, config, config.text_embedding)
 
 
 def _not_behind(names: Sequence[str], pooling: PoolingForm | None) -> list[str]:

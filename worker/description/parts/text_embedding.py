@@ -7,4 +7,3 @@ class TextEmbedding(NamedTuple):
     num_positions: int = 0  # rows of the table of positions; 0: there is none
     first_position: int = 0  # the row of a text's first token
     num_types: int = 0  # rows of the table of types, the first of which is a single text's
-    has_norm: bool = True

@@ -1,6 +1,6 @@
 """How the rows of a prompt become one, added up row by row, so that steps may cut the prompt anywhere (`pooling.py`).
 
-Each place has the same bits however many rows come together: a sum takes one row after another.
+Each has the same bits however many rows come together: a sum takes one row after another.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy
 from ...kernels.arrays import Array
 
 
-class Place(Protocol):
+class Mode(Protocol):
     def add(self, rows: Array) -> None:
         """Take in the next rows of the prompt, float32 [rows, width]."""
 
@@ -78,11 +78,11 @@ class Sum:
         return mean.astype(numpy.float32)
 
 
-PLACES: dict[str, Callable[[], Place]] = {
-    "first": First,
-    "last": Last,
+MODES: dict[str, Callable[[], Mode]] = {
+    "cls": First,
+    "lasttoken": Last,
     "max": Largest,
     "mean": lambda: Sum(lambda number: 1.0, lambda total: total),
-    "mean by root of length": lambda: Sum(lambda number: 1.0, math.sqrt),
-    "weighted mean": lambda: Sum(float, lambda total: total),
+    "mean_sqrt_len": lambda: Sum(lambda number: 1.0, math.sqrt),
+    "weightedmean": lambda: Sum(float, lambda total: total),
 }

@@ -1,0 +1,26 @@
+"""Which models see what comes after a token, by their config.json: the front end and the worker must agree on it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# How architectures of encoders begin.
+ENCODERS = ("Bert", "Roberta", "XLMRoberta", "Camembert", "ModernBert")
+
+
+def architectures_of(config: Mapping[str, Any]) -> list[str]:
+    named = config.get("architectures")
+    return [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+
+
+def is_encoder(config: Mapping[str, Any]) -> bool:
+    return any(name.startswith(ENCODERS) for name in architectures_of(config))
+
+
+def sees_both_sides(config: Mapping[str, Any]) -> bool:
+    """Whether tokens see those after them: in encoders, and in decoders that were trained on for it."""
+    return (
+        config.get("is_causal") is False
+        or config.get("use_bidirectional_attention") is True
+        or any("Bidirectional" in name for name in architectures_of(config))
+        or is_encoder(config)
+    )
