@@ -38,7 +38,7 @@ class PoolingCalls:
         With `as_numpy` the vectors come as one float32 array, [prompts, numbers]; a prompt that fails then raises.
         """
         require(self._session, "embed", "embed")
-        return embedded(self.generate(prompts, checked(pooling_params), use_tqdm), as_numpy)
+        return embedded(self.generate(prompts, checked_for_one(pooling_params), use_tqdm), as_numpy)
 
     @named_arguments
     def encode(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Results:
@@ -87,7 +87,7 @@ class AsyncPoolingCalls:
         """Embed texts or lists of token ids, as `LLM.embed` does."""
         await self.ready()
         require(self._session, "embed", "embed")
-        return embedded(await self.generate(prompts, checked(pooling_params)), as_numpy)
+        return embedded(await self.generate(prompts, checked_for_one(pooling_params)), as_numpy)
 
     @named_arguments
     async def encode(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Results:
@@ -140,6 +140,13 @@ def require(session: "Session[Any]", call: str, task: Task | None) -> PooledMode
         given = "classes" if model.task == "classify" else "vectors"
         raise ConfigError(f"{call} doesn't suit {name}, which gives {given}; `encode` gives them as they are.")
     return model
+
+
+def checked_for_one(params: Any) -> PoolingParams:
+    """Parameters of a call that gives one vector for each text."""
+    if (found := checked(params)).by_token:
+        raise RequestError("by_token: embed gives one vector for each text; use encode for one of each token.")
+    return found
 
 
 def checked(params: Any) -> PoolingParams:
