@@ -52,6 +52,11 @@ KEY_BYTES = 32
 KEYS_SENT = 4096  # in one message, at most
 
 
+def media_group(num_groups: int) -> int:
+    """Return the number of the group that media's rows have on disk: the next after the groups of layers."""
+    return num_groups
+
+
 def joined(keys: Iterable[bytes]) -> bytes:
     return b"".join(keys)
 

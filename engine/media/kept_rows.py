@@ -61,7 +61,6 @@ class KeptRows:
         return bool(self.fetches or self.stores or self.used or self.forgotten)
 
     def add_orders(self, orders: DiskOrders) -> None:
-        """Move all orders into those of a plan."""
         orders.stored_rows, orders.fetched_rows = self.stores, self.fetches
         orders.used += self.used
         orders.forgotten += joined(self.forgotten)
@@ -123,11 +122,12 @@ class KeptRows:
         """Whether a sequence may wait for rows on their way."""
         return any(fetch.entry.is_coming for fetch in self._fetches.values())
 
-    def give_up_late(self) -> None:
-        """Have those encoded that have been waited for too long."""
+    def give_up_late(self) -> tuple[()]:
+        """Have those encoded that have been waited for too long. Their sequences wait in the queue."""
         for fetch in self._waited_for():
             if self._clock() - fetch.since >= PATIENCE:
                 fetch.is_late, fetch.entry.is_coming = True, False
+        return ()
 
     @property
     def patience(self) -> float | None:

@@ -7,8 +7,9 @@ time, or was damaged, is computed.
 """
 
 import time
+from collections.abc import Iterable
 from collections.abc import Sequence as Columns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...protocol.layer_groups import (
     AboutDisk,
@@ -19,6 +20,7 @@ from ...protocol.layer_groups import (
     RowsFetched,
     joined,
     keys_in,
+    media_group,
 )
 from ..request import Sequence
 from .disk_fetches import Fetches
@@ -31,6 +33,28 @@ if TYPE_CHECKING:
     from ..media.kept_rows import KeptRows
 
 
+class Ordering(Protocol):
+    """A part that has orders for the workers."""
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether there are any for the next plan."""
+
+    def add_orders(self, orders: DiskOrders) -> None:
+        """Move all of them into a plan's."""
+
+
+class Fetching(Ordering, Protocol):
+    """A part that others wait for."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds until something may be late; None if nobody waits."""
+
+    def give_up_late(self) -> Iterable[Sequence]:
+        """Wait no longer for what is late. Returns the sequences that have waited outside the queue for it."""
+
+
 class Disk:
     def __init__(
         self, groups: Columns[GroupMemory[Any]], block_size: int, num_ranks: int, clock: Clock = time.monotonic
@@ -40,7 +64,9 @@ class Disk:
             group.on_disk = keys
         self.fetches = Fetches(groups, self._on_disk, num_ranks, clock)
         self.stores = Stores(groups, self._on_disk, block_size, num_ranks)
-        self.rows: KeptRows | None = None  # of a model that sees
+        self._rows: KeptRows | None = None  # of a model that sees
+        self._fetching: list[Fetching] = [self.fetches]
+        self._ordering: list[Ordering] = [self.fetches, self.stores]
         self._num_ranks = num_ranks
         self._clock = clock
         self._forgotten = b""
@@ -49,10 +75,12 @@ class Disk:
         """Keep the rows of these entries, too."""
         from ..media.kept_rows import KeptRows
 
-        group = len(self._on_disk)
+        group = media_group(len(self._on_disk))
         self._on_disk.append(KeysOfGroup(self._num_ranks))
-        self.rows = KeptRows(entries, self._on_disk[group], group, self._num_ranks, self._clock)
-        return self.rows
+        self._rows = rows = KeptRows(entries, self._on_disk[group], group, self._num_ranks, self._clock)
+        self._fetching.append(rows)
+        self._ordering.append(rows)
+        return rows
 
     def take(self, message: AboutDisk) -> list[Sequence]:
         """Take in a rank's report; returns the sequences whose prefix has come."""
@@ -62,8 +90,8 @@ class Disk:
             case BlocksStored():
                 self.stores.take(message)
             case RowsFetched():
-                if self.rows is not None:
-                    self.rows.take(message)
+                if self._rows is not None:
+                    self._rows.take(message)
             case KeysOnDisk():
                 keys = self._on_disk[message.group]
                 for key in keys_in(message.keys):
@@ -82,31 +110,25 @@ class Disk:
 
     @property
     def has_orders(self) -> bool:
-        if self.rows is not None and self.rows.has_orders:
-            return True
-        return bool(self.fetches.orders or self.stores.orders or self.stores.used or self._forgotten)
+        return bool(self._forgotten) or any(part.has_orders for part in self._ordering)
 
     def take_orders(self) -> DiskOrders | None:
         """The orders for the next plan, if there are any."""
         if not self.has_orders:
             return None
-        orders = DiskOrders(self.stores.orders, self.fetches.orders, self.stores.used, self._forgotten)
-        self.stores.orders, self.fetches.orders, self.stores.used, self._forgotten = [], [], [], b""
-        if self.rows is not None:
-            self.rows.add_orders(orders)
+        orders, self._forgotten = DiskOrders(forgotten=self._forgotten), b""
+        for part in self._ordering:
+            part.add_orders(orders)
         return orders
 
     def let_in_late(self) -> list[Sequence]:
         """Give up what hasn't come for too long; returns the sequences that have waited outside the queue for it."""
-        if self.rows is not None:
-            self.rows.give_up_late()
-        return list(self.fetches.let_in_late())
+        return [sequence for part in self._fetching for sequence in part.give_up_late()]
 
     @property
     def patience(self) -> float | None:
         """Seconds until something may be late; None if nobody waits."""
-        of_blocks, of_rows = self.fetches.patience, None if self.rows is None else self.rows.patience
-        return min((each for each in (of_blocks, of_rows) if each is not None), default=None)
+        return min((each for part in self._fetching if (each := part.patience) is not None), default=None)
 
     def held_by(self, group: int) -> list[list[int]]:
         """The blocks of a group that are being fetched or written."""

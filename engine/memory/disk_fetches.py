@@ -9,7 +9,7 @@ from collections.abc import Sequence as Columns
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...protocol.layer_groups import BlocksFetched, FetchBlocks, joined
+from ...protocol.layer_groups import BlocksFetched, DiskOrders, FetchBlocks, joined
 from ...protocol.wire import column
 from ..request import Sequence
 from .full_blocks import in_pool
@@ -47,8 +47,15 @@ class Fetches:
         self._fetches: dict[int, Fetch] = {}
         self._pending: dict[Sequence, int] = {}  # sequences that wait, and for how many fetches
         self._number = 0  # of the newest order
-        self.orders: list[FetchBlocks] = []  # for the next plan
+        self._orders: list[FetchBlocks] = []  # for the next plan
         self.num_fetched = 0  # blocks, since the start
+
+    @property
+    def has_orders(self) -> bool:
+        return bool(self._orders)
+
+    def add_orders(self, orders: DiskOrders) -> None:
+        orders.fetches, self._orders = self._orders, []
 
     def absent(self, sequence: Sequence, founds: Columns[Found]) -> list[tuple[int, bytes]]:
         """The group and key of each found block that only the disk has."""
@@ -84,7 +91,7 @@ class Fetches:
         blocks = [(number, key, self._groups[number].pool.allocate(1)[0]) for number, key in fresh]
         self._number += 1
         groups, keys, block_ids = zip(*blocks, strict=True)
-        self.orders.append(FetchBlocks(self._number, column(groups), joined(keys), column(block_ids)))
+        self._orders.append(FetchBlocks(self._number, column(groups), joined(keys), column(block_ids)))
         held: list[list[int]] = [[] for _ in self._groups]
         fetch = Fetch(blocks, held, [0] * self._num_ranks, [True] * len(blocks), self._clock())
         self._fetches[self._number] = fetch
@@ -107,7 +114,7 @@ class Fetches:
             group.pool.release([*fetch.held[number], *fetch.block_ids(number)])
         yield from self._no_longer_waiting(fetch)
 
-    def let_in_late(self) -> Iterator[Sequence]:
+    def give_up_late(self) -> Iterator[Sequence]:
         """Yield the sequences that have waited too long; what has arrived until now can be found."""
         for fetch in self._fetches.values():
             if not fetch.is_late and self._clock() - fetch.since >= PATIENCE:

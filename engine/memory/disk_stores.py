@@ -10,7 +10,7 @@ from collections.abc import Sequence as Columns
 from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.layer_groups import BlocksStored, StoreBlocks, joined
+from ...protocol.layer_groups import BlocksStored, DiskOrders, StoreBlocks, joined
 from ...protocol.wire import column
 from ..request import Sequence
 from .blocks import BlockPool
@@ -57,9 +57,18 @@ class Stores:
         self._number = 0  # of the newest order
         self._is_ending = False
         # For the next plan: blocks to be written, and group and key of the last block of each chain that was used.
-        self.orders: list[StoreBlocks] = []
-        self.used: list[tuple[int, bytes]] = []
+        self._orders: list[StoreBlocks] = []
+        self._used: list[tuple[int, bytes]] = []
         self.num_stored = 0  # blocks, since the start
+
+    @property
+    def has_orders(self) -> bool:
+        return bool(self._orders or self._used)
+
+    def add_orders(self, orders: DiskOrders) -> None:
+        orders.stores, self._orders = self._orders, []
+        orders.used += self._used
+        self._used = []
 
     def note(self, sequence: Sequence) -> None:
         """Remember what a sequence leaves behind, to write it while it is in the pool."""
@@ -71,7 +80,7 @@ class Stores:
         """Order as much to be written as may be held, before the step being planned takes free blocks."""
         while self._chains and all(self._store(self._chains[0], number) for number in range(len(self._groups))):
             chain = self._chains.popleft()
-            self.used.extend((number, key) for number, key in enumerate(chain.newest) if key)
+            self._used.extend((number, key) for number, key in enumerate(chain.newest) if key)
 
     def end(self) -> None:
         """Order all that is left to be written: no step takes free blocks any more."""
@@ -113,7 +122,7 @@ class Stores:
         self._storing[number].update(keys)
         self._number += 1
         self._stores[self._number] = Store(number, keys, block_ids, self._num_ranks)
-        self.orders.append(StoreBlocks(self._number, number, previous, joined(keys), column(block_ids)))
+        self._orders.append(StoreBlocks(self._number, number, previous, joined(keys), column(block_ids)))
 
     def _room(self, number: int, pool: BlockPool) -> int:
         """How many more blocks may be held."""

@@ -24,6 +24,7 @@ from penstock.protocol.layer_groups import (
     StoreRows,
     joined,
     keys_in,
+    media_group,
 )
 from penstock.protocol.messages import StepPlan
 from penstock.protocol.wire import column
@@ -40,7 +41,7 @@ from penstock.worker.media.rows import KeptMedia
 BLOCKS = 12
 # Of two groups of layers: parts of odd and of even sizes, larger and smaller than a page.
 SHAPES = [[(3, BLOCKS, 700), (3, BLOCKS, 33)], [(1, BLOCKS, 5000)]]
-MEDIA, ROW, NUM_ROWS = len(SHAPES), 150, [1, 7, 12, 30]  # of the media, by number
+MEDIA, ROW, NUM_ROWS = media_group(len(SHAPES)), 150, [1, 7, 12, 30]  # of the media, by number
 SECONDS = 30
 
 

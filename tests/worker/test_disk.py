@@ -133,16 +133,16 @@ def test_rows_whose_entry_is_dropped_meanwhile_are_neither_written_nor_overwritt
             media.rows[:] = 5.0
 
     media.reserve(1, 30)
-    assert tested.written(StoreRows(1, key(1)), reuse) is None and not files_in(folder)
+    assert tested.write(StoreRows(1, key(1)), reuse) is None and not files_in(folder)
     media.reserve(2, 30)
-    tested._folder.add(tested.written(StoreRows(2, key(1)), lambda: None))
+    tested._folder.add(tested.write(StoreRows(2, key(1)), lambda: None))
     media.apply(StepPlan(0, b"", b"", [], dropped_entries=column([2])))
     media.rows[:] = 0.0
     media.reserve(1, 30)
     with monkeypatch.context() as patch:
         fill = media.fill
         patch.setattr(media, "fill", lambda *given: (fill(*given), reuse())[0])
-        assert not tested.fetched(FetchRows(1, 1, 30, key(1)), lambda segment, why: pytest.fail(why))
+        assert not tested.fetch(FetchRows(1, 1, 30, key(1)), lambda segment, why: pytest.fail(why))
     assert (media.rows == 5.0).all()
 
 

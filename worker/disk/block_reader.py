@@ -1,4 +1,4 @@
-"""Reads the blocks of an order from their files: with all of a rank's threads while no step needs them, else with one.
+"""Reads the blocks of an order from their files: with several threads while no step needs the processor, else with one.
 
 The threads share the copying and, in a tree that has just started, the first touch of the blocks' memory, which takes
 longer than the copying. A thread takes a few blocks of one file at a time; answers keep the order's order.
@@ -16,7 +16,7 @@ from .segment import DamagedSegment, Segment
 from .segment_folder import SegmentFolder
 from .staging import Staging
 
-_LOOK_EVERY = 0.02  # seconds, whether steps are running
+_BUSY_CHECK_SECONDS = 0.02  # between two looks whether steps are still running
 _RUN_BYTES = 8 << 20  # at most, unless a block is larger
 
 
@@ -42,7 +42,7 @@ class BlockReader:
         is_busy: Callable[[], bool],
         drop: Callable[[Segment, str], None],
     ) -> None:
-        """`stagings`: one for each thread; `drop` gets a file that isn't as it was written, and why."""
+        """`stagings`: one for each thread; `drop` gets a damaged file, and why it is one."""
         self._folder = folder
         self._stagings = stagings
         self._is_busy = is_busy
@@ -55,10 +55,12 @@ class BlockReader:
         """Read the blocks. Yields for some of them at a time whether each was there and intact."""
         runs = self._runs(order)
         left = deque(runs)
-        helpers = [threading.Thread(target=self._help, args=(left, own)) for own in self._stagings[1 : len(runs)]]
-        for helper in helpers:
-            helper.daemon = True
-            helper.start()
+        readers = [
+            threading.Thread(target=self._read_when_idle, args=(left, staging), daemon=True)
+            for staging in self._stagings[1 : len(runs)]
+        ]
+        for reader in readers:
+            reader.start()
         for run in runs:
             while not run.is_done.is_set():
                 if not self._read_next(left, self._stagings[0]):
@@ -66,8 +68,8 @@ class BlockReader:
             if run.error is not None:
                 raise run.error
             yield run.are_there
-        for helper in helpers:
-            helper.join()
+        for reader in readers:
+            reader.join()
 
     def _runs(self, order: FetchBlocks) -> list[_Run]:
         runs: list[_Run] = []
@@ -80,10 +82,10 @@ class BlockReader:
             runs[-1].block_ids.append(block)
         return runs
 
-    def _help(self, left: deque[_Run], staging: Staging) -> None:
+    def _read_when_idle(self, left: deque[_Run], staging: Staging) -> None:
         while left:
             if self._is_busy():
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_BUSY_CHECK_SECONDS)
             else:
                 self._read_next(left, staging)
 
@@ -112,7 +114,7 @@ class BlockReader:
                     if are_there[-1]:
                         staging.load(segment.group, block)
                     else:
-                        self._drop(segment, "a block isn't as it was written")
+                        self._drop(segment, "the checksum of a block differs")
         except (DamagedSegment, OSError) as error:
             self._drop(segment, str(error))
         return are_there + [False] * (len(run.block_ids) - len(are_there))

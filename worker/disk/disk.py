@@ -29,6 +29,7 @@ from ...protocol.layer_groups import (
     StoreRows,
     joined,
     keys_in,
+    media_group,
 )
 from ...protocol.processes.faults import point
 from ...protocol.wire import values
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _NICENESS = 19
 _REST = 31  # times as long as writing took, while steps are running
-_LOOK_EVERY = 5.0  # seconds, for what others have written
+_REFRESH_SECONDS = 5.0  # between two looks for what others have written
 _ANSWER_BYTES = 16 << 20  # fetched between two answers
 
 
@@ -126,7 +127,7 @@ class WorkerDisk:
         self._is_known.set()
         while True:
             try:
-                fetch = self._to_fetch.get(timeout=_LOOK_EVERY)
+                fetch = self._to_fetch.get(timeout=_REFRESH_SECONDS)
             except queue.Empty:
                 self._look()
                 continue
@@ -157,12 +158,12 @@ class WorkerDisk:
 
     def _fetch_rows(self, rows: "RowsOnDisk", fetch: FetchRows) -> None:
         point("worker.fetch")
-        is_there = rows.fetched(fetch, self._drop)
+        is_there = rows.fetch(fetch, self._drop)
         self._answer(RowsFetched(self._rank, fetch.number, is_there))
 
     def _drop(self, segment: Segment, why: str) -> None:
         if os.path.exists(segment.path):  # else another process has removed it, to make room
-            _LOG.warning("Kept prefixes in %s are not used any more, %s; they are computed again", segment.path, why)
+            _LOG.warning("Ignoring kept prefixes in %s (%s); they will be recomputed", segment.path, why)
         self._folder.drop(segment)
         self._tell([segment], gone=True)
 
@@ -183,14 +184,14 @@ class WorkerDisk:
 
     def _store(self, store: StoreBlocks) -> None:
         try:
-            segment = self._written(store)
+            segment = self._write_segment(store)
             self._folder.add(segment)
             self._tell([segment])
         except OSError as error:
             self._note(error)
         self._answer(BlocksStored(self._rank, store.number))
 
-    def _written(self, store: StoreBlocks) -> Segment:
+    def _write_segment(self, store: StoreBlocks) -> Segment:
         keys, block_bytes = keys_in(store.keys), self._writing.block_bytes(store.group)
         if not self._folder.make_room(len(keys) * block_bytes):
             raise OSError("the disk is full, or prefix_cache_size is too small for them")
@@ -199,7 +200,7 @@ class WorkerDisk:
             for block in values(store.block_ids):
                 point("worker.store")
                 began = time.thread_time()
-                writer.add(self._writing.saved(store.group, block))
+                writer.add(self._writing.save(store.group, block))
                 self._rest_since(began)
             return writer.complete()
         except BaseException:
@@ -216,7 +217,7 @@ class WorkerDisk:
             began = time.thread_time()
 
         try:
-            if (segment := rows.written(store, pause)) is not None:
+            if (segment := rows.write(store, pause)) is not None:
                 self._folder.add(segment)
                 self._tell([segment])
         except OSError as error:
@@ -229,7 +230,7 @@ class WorkerDisk:
             self._is_closing.wait(min(left, 0.05))
 
     def _forget(self, keys: Iterable[bytes]) -> None:
-        for group in range(self._writing.num_groups + 1):  # the last one is of media
+        for group in range(media_group(self._writing.num_groups) + 1):
             for key in keys:
                 if (found := self._folder.find(group, key)) is not None:
                     self._folder.drop(found[0])

@@ -36,21 +36,21 @@ class RowsOnDisk:
         """Take the rows that it fills, between two steps."""
         self._media.reserve(fetch.entry, fetch.num_rows)
 
-    def fetched(self, fetch: FetchRows, drop: Callable[[Segment, str], None]) -> bool:
-        """Read rows into their entry; whether they were there and intact, and are wanted. `drop` gets a file that isn't
-        as it was written, and why."""
+    def fetch(self, fetch: FetchRows, drop: Callable[[Segment, str], None]) -> bool:
+        """Read rows into their entry. Returns whether they were there and intact, and are still wanted; `drop` gets a
+        damaged file, and why it is one."""
         found, rows = self._folder.find(self._group, fetch.key), self._media.rows_of(fetch.entry)
         if found is None or rows is None:
             return False
         segment = found[0]
         try:
             if segment.block_bytes != len(rows) * self._row_bytes:
-                raise DamagedSegment("it has another number of rows")
+                raise DamagedSegment("it has a different number of rows")
             with segment.opened() as file:
                 if segment.read_block(file, 0, self._filling(fetch.entry, rows)):
                     self._folder.use(self._group, fetch.key)
                     return True
-            raise DamagedSegment("its rows aren't as they were written")
+            raise DamagedSegment("the checksum of its rows differs")
         except (DamagedSegment, OSError) as error:
             drop(segment, str(error))
         except _NotWanted:
@@ -66,7 +66,7 @@ class RowsOnDisk:
             if not self._media.fill(entry, partial(self._rows.__setitem__, own, piece[: len(own)])):
                 raise _NotWanted
 
-    def written(self, store: StoreRows, pause: Callable[[], None]) -> Segment | None:
+    def write(self, store: StoreRows, pause: Callable[[], None]) -> Segment | None:
         """Write rows; None if their entry was dropped before. `pause` is called after each piece. Raises OSError."""
         rows = self._media.rows_of(store.entry)
         if rows is None or self._folder.find(self._group, store.key) is not None:

@@ -1,10 +1,10 @@
-"""A file with some blocks of one chain, or with all rows of a medium as its only block: a head with their keys and
+"""A file with some blocks of one chain, or with all rows of a medium as its only block: a header with their keys and
 checksums, then their bytes.
 
-    mark · length of the head · digest of the head · head (msgpack) · zeros up to a page · block · block · …
+    mark · length of the header · digest of the header · header (msgpack) · zeros up to a page · block · block · …
 
 It is written under another name and renamed when it is complete; nothing waits for the disk. After a crash of the
-machine a finished file may lack anything: its head has a digest and each block a checksum, and what doesn't match
+machine a finished file may lack anything: its header has a digest and each block a checksum, and what doesn't match
 isn't there.
 """
 
@@ -29,16 +29,16 @@ _MARK = b"penstock blocks 1\n"
 _PREAMBLE = struct.Struct(f"<{len(_MARK)}sI16s")
 _PAGE = 4096
 _DIGEST_BYTES = 16
-_MOST_HEAD_BYTES = 16 << 20
+_MOST_HEADER_BYTES = 16 << 20
 # Don't block: a pipe may have a segment's name.
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class DamagedSegment(Exception):
-    """The file's head isn't as it was written."""
+    """The file isn't as it was written; says how, without its path."""
 
 
-class _Head(msgspec.Struct, array_like=True):
+class _Header(msgspec.Struct, array_like=True):
     kind: str  # the folder's name
     group: int
     previous: bytes  # the key before the first one
@@ -62,21 +62,21 @@ class Segment:
 
     @classmethod
     def read(cls, path: Path) -> "Segment":
-        """Read the head; raises DamagedSegment or OSError."""
+        """Read the header; raises DamagedSegment or OSError."""
         file = _opened(path)
         try:
-            return cls._of(path, _read_head(file, path.parent.name), os.fstat(file).st_size)
+            return cls._of(path, _read_header(file, path.parent.name), os.fstat(file).st_size)
         finally:
             os.close(file)
 
     @classmethod
-    def _of(cls, path: Path, head: _Head, num_bytes: int) -> "Segment":
-        keys, checksums = keys_in(head.keys), head.checksums
-        start = _start(head)
-        if len(checksums) != _DIGEST_BYTES * len(keys) or num_bytes != start + len(keys) * head.block_bytes:
-            raise DamagedSegment(f"{path} has another length than its head says")
+    def _of(cls, path: Path, header: _Header, num_bytes: int) -> "Segment":
+        keys, checksums = keys_in(header.keys), header.checksums
+        start = _start(header)
+        if len(checksums) != _DIGEST_BYTES * len(keys) or num_bytes != start + len(keys) * header.block_bytes:
+            raise DamagedSegment("its length differs from the one in its header")
         each = [checksums[at : at + _DIGEST_BYTES] for at in range(0, len(checksums), _DIGEST_BYTES)]
-        return cls(path, head.group, head.previous, keys, head.block_bytes, each, start, num_bytes)
+        return cls(path, header.group, header.previous, keys, header.block_bytes, each, start, num_bytes)
 
     @contextmanager
     def opened(self) -> Iterator[int]:
@@ -100,9 +100,10 @@ class SegmentWriter:
     def __init__(self, folder: Path, group: int, previous: bytes, keys: list[bytes], block_bytes: int) -> None:
         """Raises OSError, also where the disk hasn't room for all of it."""
         self.path = folder / segment_name(group, keys)
-        self._head = _Head(folder.name, group, previous, b"".join(keys), block_bytes, bytes(_DIGEST_BYTES * len(keys)))
+        checksums = bytes(_DIGEST_BYTES * len(keys))
+        self._header = _Header(folder.name, group, previous, b"".join(keys), block_bytes, checksums)
         self._keys, self._checksums = keys, b""
-        self._start = _start(self._head)
+        self._start = _start(self._header)
         self._unfinished = self.path.with_suffix(UNFINISHED)
         for path in (self.path, self._unfinished):
             make_way(path)
@@ -121,7 +122,7 @@ class SegmentWriter:
     def add(self, parts: Iterable[Array]) -> None:
         """Write the next block, each part of it before the next is asked for."""
         index = len(self._checksums) // _DIGEST_BYTES
-        at = self._start + index * self._head.block_bytes
+        at = self._start + index * self._header.block_bytes
         self._checksums += checksum(self._keys[index], self._written(at, parts))
 
     def _written(self, at: int, parts: Iterable[Array]) -> Iterator[Array]:
@@ -134,12 +135,12 @@ class SegmentWriter:
 
     def complete(self) -> Segment:
         """Give the file its name."""
-        self._head.checksums = self._checksums
-        os.pwrite(self._file, _packed(self._head), 0)
+        self._header.checksums = self._checksums
+        os.pwrite(self._file, _packed(self._header), 0)
         os.rename(self._unfinished, self.path)
         num_bytes = os.fstat(self._file).st_size
         os.close(self._file)
-        return Segment._of(self.path, self._head, num_bytes)
+        return Segment._of(self.path, self._header, num_bytes)
 
     def forget(self) -> None:
         """Remove it."""
@@ -175,7 +176,7 @@ def _filled(file: int, at: int, parts: Iterable[Array]) -> Iterator[Array]:
     for part in parts:
         octets = part.reshape(-1).view(numpy.uint8)
         if os.preadv(file, [octets.data], at) != len(octets):
-            raise DamagedSegment("it ends within a block")
+            raise DamagedSegment("it ends inside a block")
         at += len(octets)
         yield part
 
@@ -185,7 +186,7 @@ def _opened(path: Path) -> int:
     file = os.open(path, READING)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise DamagedSegment(f"{path} is no file")
+        raise DamagedSegment("it is not a regular file")
     return file
 
 
@@ -196,26 +197,26 @@ def make_way(path: Path) -> None:
             remove_segment(path)
 
 
-def _start(head: _Head) -> int:
+def _start(header: _Header) -> int:
     """Where the first block begins; the checksums' values make no difference."""
-    return -(-len(_packed(head)) // _PAGE) * _PAGE
+    return -(-len(_packed(header)) // _PAGE) * _PAGE
 
 
-def _packed(head: _Head) -> bytes:
-    text = msgspec.msgpack.encode(head)
+def _packed(header: _Header) -> bytes:
+    text = msgspec.msgpack.encode(header)
     return _PREAMBLE.pack(_MARK, len(text), hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()) + text
 
 
-def _read_head(file: int, kind: str) -> _Head:
+def _read_header(file: int, kind: str) -> _Header:
     preamble = os.pread(file, _PREAMBLE.size, 0)
     mark, length, digest = _PREAMBLE.unpack(preamble) if len(preamble) == _PREAMBLE.size else (b"", 0, b"")
-    text = os.pread(file, length, _PREAMBLE.size) if mark == _MARK and length <= _MOST_HEAD_BYTES else b""
+    text = os.pread(file, length, _PREAMBLE.size) if mark == _MARK and length <= _MOST_HEADER_BYTES else b""
     if not text or hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest() != digest:
-        raise DamagedSegment("its head is not as it was written")
+        raise DamagedSegment("the checksum of its header differs")
     try:
-        head = msgspec.msgpack.decode(text, type=_Head)
+        header = msgspec.msgpack.decode(text, type=_Header)
     except msgspec.DecodeError as error:
-        raise DamagedSegment(f"its head has another form ({error})") from None
-    if head.kind != kind:
-        raise DamagedSegment(f"it belongs to {head.kind}")
-    return head
+        raise DamagedSegment(f"its header has an unknown form: {error}") from None
+    if header.kind != kind:
+        raise DamagedSegment(f"it belongs to {header.kind}")
+    return header

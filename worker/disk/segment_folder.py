@@ -60,7 +60,7 @@ class SegmentFolder:
         except FileNotFoundError:
             return None
         except (DamagedSegment, OSError) as error:
-            _LOG.warning("Kept prefixes in %s are not used: %s", self.folder / name, error)
+            _LOG.warning("Ignoring kept prefixes in %s (%s); they will be recomputed", self.folder / name, error)
             self._damaged.add(name)
             with suppress(OSError):
                 remove_segment(self.folder / name)

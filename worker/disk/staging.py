@@ -26,8 +26,8 @@ class Staging:
     def block_bytes(self, group: int) -> int:
         return sum(part.nbytes for part in self._parts[group])
 
-    def saved(self, group: int, block: int) -> list[Array]:
-        """The content of a block."""
+    def save(self, group: int, block: int) -> list[Array]:
+        """Copy a block into the cell, and return that."""
         with self._computing():
             self._tiers[group].move(numpy.array([[block, _ONLY_CELL]]), _NO_PAIRS)
             self._tiers[group].settle()

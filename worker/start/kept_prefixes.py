@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...protocol.files.prefix_folder import About, PrefixKind, prefix_folder, size_of_folder, too_small
-from ...protocol.layer_groups import AboutDisk
+from ...protocol.layer_groups import AboutDisk, media_group
 from ...protocol.processes.launch import Launch
 from ..description.groups import LayerGroup
 from ..disk.disk import WorkerDisk
@@ -60,7 +60,7 @@ def open_disk(
     kind = PrefixKind(prefix_folder(config) / _name(launch, model, rank, kv_kind, groups, sizes))
     kind.hold(About(config.model, rank, config.tensor_parallel_size, model.backend.kernels, kv_kind))
     folder = SegmentFolder(kind.folder, size_of_folder(config), config.prefix_cache_ttl)
-    rows = _rows_on_disk(model, runner, folder, len(groups))
+    rows = _rows_on_disk(model, runner, folder, media_group(len(groups)))
     disk = WorkerDisk(folder, reading, writing, rank, answer, runner.is_busy, fail, rows)
     disk.start(_FIRST_LOOK)
     return disk
