@@ -1,23 +1,30 @@
 """A loaded model behind the server: submits prompts to its session's process tree and passes on the answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from ...protocol.errors import PenstockError, RequestError
+from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
-from ..requests.prompts import RenderedPrompt
+from ..requests.prompts import ParsedPrompt, RenderedPrompt, parse_prompt
 from ..session.private import PrivateSession
 from ..session.threads import LoopQueue, ModelThreads
 from ..session.tree.transport import TreeTransport
 from ..text.tokenizer import Tokenizer
+
+# Texts that are tokenized at once, before other clients have their turn at the threads.
+_TEXTS_AT_ONCE = 64
 
 
 class NewsSignal:
@@ -174,3 +181,53 @@ class LoadedModel:
                     yield packed
         finally:
             submitted.leave()
+
+    async def numbers(
+        self,
+        prompts: Iterable[Any],
+        params: PoolingParams,
+        charge: Charge,
+        *,
+        cache_salt: str | None,
+        on_submit: Callable[[SubmittedPrompt], None],
+    ) -> list[Any]:
+        """The `PoolingRequestOutput` of each prompt, once all have one; cancelling it aborts them.
+
+        A prompt that is refused ends the wait for the others. The outputs stay charged to `charge`.
+        """
+        session, signal = self.session, NewsSignal()
+        sampling = msgspec.structs.replace(params.as_sampling(), cache_salt=cache_salt, lora_name=self.lora_name)
+        remaining = iter(prompts)
+
+        def admit() -> list[PendingRequest]:
+            asked = [_pooled(prompt, sampling, params) for prompt in islice(remaining, _TEXTS_AT_ONCE)]
+            return session.door.of(charge.client).admit(asked, signal.notify)
+
+        requests: list[PendingRequest] = []
+        try:
+            # In a thread, so that other streams continue: tokenizer files are untrusted and may be slow.
+            while admitted := await self.threads.texts.run(admit, client=charge.client):
+                if any(request.is_finished for request in admitted):  # refused at the door
+                    return [request.take() if request.is_finished else None for request in [*requests, *admitted]]
+                charge.grow(sum(request.own_bytes for request in admitted))
+                for request in admitted:
+                    request.charge = charge
+                requests += admitted
+                session.transport.submit(admitted)
+                for request in admitted:
+                    on_submit(SubmittedPrompt(request, session.transport))
+            for request in requests:
+                while not request.is_finished and request.error is None:
+                    await signal.wait()
+            return await self.threads.answers.run(_taken, requests, client=charge.client)
+        finally:
+            session.transport.abort(requests)
+
+
+def _pooled(prompt: Any, sampling: SamplingParams, params: PoolingParams) -> ParsedPrompt:
+    return replace(parse_prompt(prompt, sampling), pooled=params)
+
+
+def _taken(requests: Sequence[PendingRequest]) -> list[Any]:
+    """The output of each; raises the error that has ended one of them."""
+    return [request.poll(request.take) for request in requests]

@@ -8,8 +8,22 @@ from dataclasses import dataclass
 import msgspec
 
 from .endpoint import Work
-from .endpoints import batches, chat, completions, files, messages, ollama, ollama_models, responses, state, tokens
+from .endpoints import (
+    batches,
+    chat,
+    completions,
+    files,
+    messages,
+    ollama,
+    ollama_models,
+    responses,
+    state,
+    tokens,
+)
+from .endpoints.numbers import cohere, embeddings, rerank
+from .endpoints.numbers import ollama as ollama_numbers
 from .schemas import files as stored
+from .schemas import numbers as given
 from .schemas import ollama as tagged
 from .schemas import others
 from .schemas.chat import ChatChunk, ChatCompletion, ChatRequest
@@ -54,6 +68,33 @@ OPERATIONS = (
     Operation(
         "/v1/messages/count_tokens", "POST", messages.count_tokens, "Count the tokens of such a conversation",
         MessagesRequest, TokenCount,
+    ),
+    Operation(
+        "/v1/embeddings", "POST", embeddings.embeddings, "Compute the vectors of texts or token ids",
+        given.EmbeddingRequest, given.EmbeddingList, answer_ids="embd-",
+    ),
+    Operation(
+        "/v2/embed", "POST", cohere.embed, "Compute the vectors of texts, in Cohere's API",
+        given.CohereEmbedRequest, given.CohereEmbedReply, answer_ids="embd-",
+    ),
+    *(
+        Operation(
+            path, "POST", rerank.rerank, "Order documents by how well they fit a query",
+            given.RerankRequest, given.RerankReply, answer_ids="rerank-",
+        )
+        for path in ("/v1/rerank", "/v2/rerank", "/rerank")
+    ),
+    Operation(
+        "/v1/score", "POST", rerank.score, "Score how well texts fit others",
+        given.ScoreRequest, given.ScoreList, answer_ids="score-",
+    ),
+    Operation(
+        "/v1/classify", "POST", embeddings.classify, "Compute the probabilities of classes of texts",
+        given.ClassifyRequest, given.ClassifiedList, answer_ids="classify-",
+    ),
+    Operation(
+        "/pooling", "POST", embeddings.pooling, "Compute a model's numbers for texts, or for each of their tokens",
+        given.PoolingRequest, given.PooledList, answer_ids="pool-",
     ),
     Operation(
         "/v1/files", "POST", files.upload, "Keep a file for a batch",
@@ -113,6 +154,14 @@ OPERATIONS = (
         "/api/generate", "POST", ollama.generate, "Answer one prompt, in Ollama's API",
         tagged.OllamaGenerateRequest, tagged.OllamaGeneratePiece, tagged.OllamaGeneratePiece, "generate-",
         streams_lines=True,
+    ),
+    Operation(
+        "/api/embed", "POST", ollama_numbers.embed, "Compute the vectors of texts, in Ollama's API",
+        tagged.OllamaEmbedRequest, tagged.OllamaEmbedReply, answer_ids="embed-",
+    ),
+    Operation(
+        "/api/embeddings", "POST", ollama_numbers.embeddings, "Compute the vector of a text, in Ollama's older API",
+        tagged.OllamaOldEmbedRequest, tagged.OllamaOldEmbedReply, answer_ids="embed-",
     ),
     Operation("/api/tags", "GET", ollama_models.tags, "List the models, as Ollama does", reply=tagged.TagList),
     Operation("/api/ps", "GET", ollama_models.loaded, "List those that are loaded", reply=tagged.LoadedTags),

@@ -52,6 +52,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     max_requests: Annotated[int, described("maximum running answers; one API key gets up to ¾", _COUNT)] = 256
     max_queue: Annotated[int, described("maximum requests that wait to run", _AMOUNT)] = 1024
     max_outputs: Annotated[int, described("maximum answers per request: prompts times n", _COUNT)] = 256
+    max_texts: Annotated[int, described("maximum texts per request for vectors, scores or classes", _COUNT)] = 2048
     header_timeout: Annotated[float, described("seconds for a request's headers to arrive", _SECONDS)] = 10.0
     body_timeout: Annotated[float, described("seconds for a request's body to arrive", _SECONDS)] = 30.0
     idle_timeout: Annotated[float, described("seconds to keep an idle connection open", _SECONDS)] = 30.0

@@ -11,6 +11,7 @@ from builders.raw_http import request
 
 CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 MESSAGES, OLLAMA = "/v1/messages", "/api/chat"
+EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 CLOSED = 0  # in place of a status: the connection ends without a word
@@ -134,6 +135,7 @@ _TABLE: dict[str, dict[str, tuple[bytes, set[int]]]] = {
         "stop token beyond the vocabulary": (prompt(stop_token_ids=[10**6]), _REFUSED),
         "bias of a token beyond the vocabulary": (prompt(logit_bias={"1000000": 1}), _REFUSED),
         "tokens without bound to detokenize": (posted("/detokenize", {"tokens": [1] * 200_000}), _REFUSED),
+        "negative token id to embed": (posted(EMBEDDINGS, {"input": [[5, -1]]}), _REFUSED),
         "unknown tokens to detokenize": (posted("/detokenize", {"tokens": [10**9]}), _REFUSED),
         "a text without bound to tokenize": (posted("/tokenize", {"prompt": "a " * 500_000}), _REFUSED),
     },
@@ -152,6 +154,7 @@ _TABLE: dict[str, dict[str, tuple[bytes, set[int]]]] = {
         "an empty prompt": (posted(COMPLETIONS, {"prompt": "", "max_tokens": 1}), _REFUSED),
         "an empty list of prompts": (posted(COMPLETIONS, {"prompt": [], "max_tokens": 1}), _REFUSED),
         "an empty list of ids": (posted(COMPLETIONS, {"prompt": [[]], "max_tokens": 1}), _REFUSED),
+        "no documents": (posted(RERANK, {"query": "a", "documents": []}), _REFUSED),
         "no messages": (posted(CHAT, {"messages": []}), _REFUSED),
         "no input": (posted(RESPONSES, {"input": []}), _REFUSED),
     },
@@ -275,6 +278,8 @@ _TABLE: dict[str, dict[str, tuple[bytes, set[int]]]] = {
             posted(CHAT, b'{"guided_json": {' + b",".join(b'"%x":1' % i for i in range(700_000)) + b"}}"), {413},
         ),
         "millions of numbers": (posted("/detokenize", b'{"tokens": [' + b"1," * 4_000_000 + b"1]}"), {413}),
+        "millions of numbers to embed": (posted(EMBEDDINGS, b'{"input": [' + b"1," * 4_000_000 + b"1]}"), {413}),
+        "thousands of documents": (posted(RERANK, {"query": "a", "documents": ["a"] * 50_000}), _REFUSED),
         "a text of nothing but quotes": (posted(COMPLETIONS, {"prompt": '"' * 2_000_000}), _REFUSED),
         "JSON nested without end": (posted(CHAT, b"[" * 200_000), {413}),
         "JSON nested beyond the stack": (posted(CHAT, b"[" * 50_000), _REFUSED),

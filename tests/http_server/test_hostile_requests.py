@@ -84,7 +84,7 @@ def test_a_role_that_the_template_leaves_out_and_other_endpoints_forms_are_refus
     ("/slots", "Here it is /v1/requests."),
     ("/v1/moderations", "Texts are not judged here."),
     ("/v1/audio/translations", "give text."),
-    ("/v1/embeddings", "Embeddings are not computed here."),
+    ("/embedding", "Here it is /v1/embeddings."),
     ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
     ("/zzz", "/openapi.json lists them."),
 ])  # fmt: skip

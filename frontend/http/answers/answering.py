@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from ....protocol.messages import Logprobs
+from ...requests.prompts import NO_TEXT
 from ...session.threads import ModelThreads, Threads
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
@@ -83,6 +84,8 @@ async def answered(
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.model(request.model))
+        if model.session.pooled is not None:
+            raise ApiError(400, NO_TEXT, param="model")
         prepared = await call.done(threads(model.threads), prepare, call, request, model, takes_long=takes_long)
         if not request.stream:
             return await prepared.whole()

@@ -139,10 +139,10 @@ class _Answer(PreparedRequest[RequestT]):
         first = end if self.first_token is None else min(self.first_token, end)
         piece.done = True
         piece.done_reason = "length" if answer.finish_reason == "length" else "stop"
-        piece.total_duration, piece.load_duration = _nanoseconds(end), _nanoseconds(self.loaded)
+        piece.total_duration, piece.load_duration = nanoseconds(end), nanoseconds(self.loaded)
         piece.prompt_eval_count, piece.eval_count = tally.prompt_tokens, tally.completion_tokens
-        piece.prompt_eval_duration = _nanoseconds(first - self.loaded)
-        piece.eval_duration = _nanoseconds(end - first)
+        piece.prompt_eval_duration = nanoseconds(first - self.loaded)
+        piece.eval_duration = nanoseconds(end - first)
         piece.notice = joined_notices(self.notice, tally.take_notice())
 
     def failed(self, error: ApiError) -> bytes:
@@ -241,5 +241,5 @@ def now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _nanoseconds(seconds: float) -> int:
+def nanoseconds(seconds: float) -> int:
     return max(0, round(seconds * _SECOND))

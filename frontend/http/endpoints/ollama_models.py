@@ -93,6 +93,8 @@ def _capabilities(card: ServedName) -> list[str]:
     """What the model can do; of one that isn't loaded only that it completes texts."""
     if (session := card.session) is None:
         return ["completion"]
+    if session.pooled is not None:
+        return ["embedding"] if session.pooled.task == "embed" else []
     parsings = session.parsings
     can = {
         "vision": "image" in session.media_kinds,

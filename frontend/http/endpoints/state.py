@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from ....protocol.errors import PenstockError
 from ....protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 from ....protocol.stats import Stats
+from ...session.private import PrivateSession
 from ..answers.errors import without_paths
 from ..answers.reply import Reply
 from ..endpoint import Call
@@ -32,6 +33,8 @@ from ..schemas.others import (
 
 # How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
+# What models give that write no text, in the words of OpenRouter.
+GIVEN = {"embed": "embeddings", "classify": "classes"}
 # States of models that will answer later.
 _COMING = ("loading", "restarting")
 
@@ -60,8 +63,13 @@ def _model_card(card: ServedName) -> ModelCard:
         max_model_len=UNSET if card.max_model_len is None else card.max_model_len,
         parent=UNSET if card.parent is None else card.parent,
         default_parameters=UNSET if card.defaults is None else _numbers(card.defaults),
-        architecture=UNSET if card.media_kinds is None else Architecture(input_modalities=["text", *card.media_kinds]),
+        architecture=UNSET if card.session is None else _architecture(card.session),
     )
+
+
+def _architecture(session: PrivateSession) -> Architecture:
+    gives = "text" if session.pooled is None else GIVEN[session.pooled.task]
+    return Architecture(input_modalities=["text", *session.media_kinds], output_modalities=(gives,))
 
 
 def _numbers(defaults: SamplingParams) -> dict[str, float]:

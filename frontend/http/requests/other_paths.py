@@ -4,7 +4,7 @@ from ....protocol.fields.suggestion import suggestion
 
 _CHAT, _COMPLETIONS, _MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
 _MANAGED = "Models are managed on the command line: `penstock pull`, `penstock rm`, `penstock models`."
-_NO_EMBEDDINGS = "Embeddings are not computed here."
+_EMBEDDINGS, _RERANK = "/v1/embeddings", "/v1/rerank"
 _KEPT = "Nothing is kept here between requests."
 _WHOLE_FILES = "A file comes as a whole, to /v1/files."
 _TEXT_ALONE = "Models here take text, and pictures where they see, and give text."
@@ -14,8 +14,6 @@ _NO_SOCKET = "There are no sessions of speech here; /v1/chat/completions streams
 
 # Theirs → ours, or a sentence; it also applies to the paths below it.
 _OTHERS = {
-    "/api/embed": _NO_EMBEDDINGS,
-    "/api/embeddings": _NO_EMBEDDINGS,
     "/api/pull": _MANAGED,
     "/api/push": _MANAGED,
     "/api/create": _MANAGED,
@@ -28,12 +26,15 @@ _OTHERS = {
     "/props": _MODELS,
     "/slots": "/v1/requests",
     "/v1/messages/batches": "/v1/batches",
-    "/v1/embeddings": _NO_EMBEDDINGS,
-    "/embeddings": _NO_EMBEDDINGS,
-    "/embedding": _NO_EMBEDDINGS,
-    "/v1/rerank": _NO_EMBEDDINGS,
-    "/rerank": _NO_EMBEDDINGS,
-    "/v1/score": _NO_EMBEDDINGS,
+    "/embeddings": _EMBEDDINGS,
+    "/embedding": _EMBEDDINGS,
+    "/embed": _EMBEDDINGS,
+    "/v1/embed": "/v2/embed",
+    "/reranking": _RERANK,
+    "/v1/reranking": _RERANK,
+    "/score": "/v1/score",
+    "/classify": "/v1/classify",
+    "/v1/pooling": "/pooling",
     "/v1/assistants": _KEPT,
     "/v1/threads": _KEPT,
     "/v1/images": _TEXT_ALONE,

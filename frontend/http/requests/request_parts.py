@@ -98,18 +98,18 @@ def completion_params(
     )
 
 
-def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]]:
+def as_prompts(given: str | list[str | int | list[int]], param: str = "prompt") -> list[str | list[int]]:
     """Token ids are one prompt; a list of texts or of lists of ids is several."""
     if isinstance(given, str):
         return [given]
     if not given:
-        raise ApiError(400, "prompt: the list is empty; give at least one prompt.", param="prompt")
+        raise ApiError(400, f"{param}: the list is empty; give at least one text or one list of ids.", param=param)
     if isinstance(given[0], int):
         if not all(isinstance(each, int) for each in given):
-            raise ApiError(400, "prompt: a list that begins with a token id holds token ids alone.", param="prompt")
+            raise ApiError(400, f"{param}: a list that begins with a token id holds token ids alone.", param=param)
         return [given]  # type: ignore[list-item]
     if any(isinstance(each, int) for each in given):
-        raise ApiError(400, "prompt: token ids stand in a list of their own.", param="prompt")
+        raise ApiError(400, f"{param}: token ids stand in a list of their own.", param=param)
     return given  # type: ignore[return-value]
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from .chat import TokenLogprob
 from .foreign_fields import OpenBody
-from .sampling import TAKEN, FreeForm, Ranked
+from .sampling import TAKEN, Count, FreeForm, Ranked
 
 
 class OllamaFunction(msgspec.Struct, kw_only=True):
@@ -105,6 +105,34 @@ class OllamaChatPiece(OllamaPiece, kw_only=True):
 class OllamaGeneratePiece(OllamaPiece, kw_only=True):
     response: str = ""
     thinking: str | UnsetType = UNSET
+
+
+class OllamaEmbedRequest(OpenBody, kw_only=True, dict=True):
+    model: Annotated[str | None, Meta(description="a name from /api/tags, with or without :latest")] = None
+    input: str | list[str] = ""
+    truncate: Annotated[bool | None, Meta(description="false: refuse a text that is too long")] = None
+    dimensions: Count | None = None
+    options: Annotated[FreeForm | None, Meta(description="without effect")] = None
+    keep_alive: Annotated[str | float | None, Meta(description="without effect")] = None
+
+
+class OllamaEmbedReply(msgspec.Struct, kw_only=True):
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int  # in nanoseconds
+    load_duration: int
+    prompt_eval_count: int
+
+
+class OllamaOldEmbedRequest(OpenBody, kw_only=True, dict=True):
+    model: str | None = None
+    prompt: str | None = None
+    options: Annotated[FreeForm | None, Meta(description="without effect")] = None
+    keep_alive: Annotated[str | float | None, Meta(description="without effect")] = None
+
+
+class OllamaOldEmbedReply(msgspec.Struct, kw_only=True):
+    embedding: list[float]
 
 
 class ModelDetails(msgspec.Struct, kw_only=True):

@@ -21,10 +21,12 @@ class ErrorBody(msgspec.Struct, kw_only=True):
 
 
 class Architecture(msgspec.Struct, kw_only=True):
-    """Whether a model sees, in the form of OpenRouter and llama.cpp."""
+    """What a model takes and gives, in the form of OpenRouter and llama.cpp."""
 
     input_modalities: list[str]
-    output_modalities: tuple[str, ...] = ("text",)
+    output_modalities: Annotated[
+        tuple[str, ...], Meta(description="text; embeddings, for /v1/embeddings; or classes, for /v1/classify")
+    ] = ("text",)
 
 
 class ModelCard(msgspec.Struct, kw_only=True):

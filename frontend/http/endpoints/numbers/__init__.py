@@ -1,0 +1,1 @@
+"""Endpoints that answer with numbers instead of text: vectors, scores and classes."""
