@@ -1,5 +1,6 @@
 """Vectors, scores and classes through a daemon: over HTTP as other servers' clients ask for them, and for scripts."""
 
+import asyncio
 import base64
 import json
 import os
@@ -19,7 +20,7 @@ from builders.daemon import RunningDaemon, models, running_daemon, wait_for
 from builders.pooled_models import embedding_model, encoder
 from builders.watching import module_of
 
-from penstock import LLM, PoolingParams
+from penstock import LLM, AsyncLLM, PoolingParams
 from penstock.protocol.errors import ConfigError
 
 TEXTS = ["a hen in the rain", "three hares", "the oldest oak there is"]
@@ -93,6 +94,15 @@ def test_an_attached_scripts_text_that_fails_fails_alone(daemon, vectors):
     assert bad.outputs is None and bad.error_code == 400 and "truncate_prompt_tokens=-1" in bad.error_msg
     with daemon.attach("pocket") as pocket, pytest.raises(ConfigError, match="writes text"):
         pocket.embed(TEXTS)
+
+
+def test_an_attached_asyncllm_gets_the_same(daemon, vectors):
+    async def embedded() -> Any:
+        async with AsyncLLM("vectors", connect=str(daemon.address), quiet=True) as llm:
+            several = await asyncio.gather(*(llm.embed([text], as_numpy=True) for text in TEXTS))
+        return numpy.concatenate(several)
+
+    assert numpy.array_equal(asyncio.run(embedded()), vectors.embed(TEXTS, as_numpy=True, use_tqdm=False))
 
 
 # --- OpenAI's and vLLM's forms ---------------------------------------------------------------------------------------
