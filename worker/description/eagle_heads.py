@@ -80,13 +80,24 @@ def _layers_read(given: Mapping[str, Any], num_layers: int, origin: Origin) -> t
     """Of a model with so many layers. Numbers at the top level count the layers before; those inside `eagle_config`
     name the layer whose output is meant, which is the input of the next one."""
     own, inner = given.get(_LAYERS), (given.get("eagle_config") or {}).get(_LAYERS)
-    found = own or [number + 1 for number in inner or ()] or [2, num_layers // 2, num_layers - 3]
+    found = own or [number + 1 for number in inner or ()] or _usual_layers(num_layers, origin)
     if not all(type(each) is int and 0 <= each <= num_layers for each in found):
         raise ConfigError(
             f"{origin}: {_LAYERS} names the layers {shown(found)}, and the model has {num_layers}. The heads were made "
             "for another model."
         )
     return tuple(found)
+
+
+def _usual_layers(num_layers: int, origin: Origin) -> list[int]:
+    """A low, a middle and a high layer: heads whose config names none were trained with these."""
+    usual = [2, num_layers // 2, num_layers - 3]
+    if usual != sorted(usual):
+        raise ConfigError(
+            f"{origin} doesn't say which layers the heads read ({_LAYERS}), and a model of {num_layers} layers is too "
+            f"small for the usual three. Add the key to {CONFIG_FILE}."
+        )
+    return usual
 
 
 def _check_sizes(
