@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.files.own_folder import own_folder, own_folders, remove_own
+from ...protocol.options.speculation import JOURNAL
 from ..file_replacement import PARTIAL, new_file, replaceable, sync_folder, take_name
 from .formats.formats import Sink, sink_of
 from .journal import read_journal
@@ -46,7 +47,7 @@ class JobFiles(NamedTuple):
             raise ConfigError(f"{error.filename or output} cannot be written: {error.strerror}.") from error
         if target is None:
             raise ConfigError(f"{output} is a pipe or a device. A job's output is a file, with its journal next to it.")
-        return cls(*(target.with_name(target.name + end) for end in ("", ".errors.jsonl", ".journal")))
+        return cls(*(target.with_name(target.name + end) for end in ("", ".errors.jsonl", JOURNAL)))
 
     def state(self) -> JobState:
         """The state that the journal has now; another process may be writing it."""

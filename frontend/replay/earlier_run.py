@@ -18,13 +18,12 @@ from typing import BinaryIO, NamedTuple, Protocol
 import msgspec
 
 from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.options.speculation import JOURNAL
 from ..jobs.formats.formats import answer_lines_of, is_packed, require_format
 from ..jobs.journal import read_journal, record_at
 from ..jobs.records import Answered, Bits, Head, unpacked
 from ..rows.lines import LONGEST_LINE, count_prompts, lines_as_bytes, refuse_utf_16
 from .answers import EarlierAnswer
-
-_JOURNAL = ".journal"
 
 
 class Found(NamedTuple):
@@ -47,7 +46,7 @@ class EarlierRun(Protocol):
 def opened(path: Path) -> EarlierRun:
     """Open the journal if the file is one, or if it is an output whose journal has as many answers; otherwise the file.
     Raises if it can't be read."""
-    journal = path if path.suffix == _JOURNAL else Path(f"{path}{_JOURNAL}")
+    journal = path if path.suffix == JOURNAL else Path(f"{path}{JOURNAL}")
     if journal == path or _num_answers(journal) >= max(1, _num_lines(path)):
         return JournalAnswers(journal)
     require_format(path)

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from ...protocol.errors import ConfigError, RequestError
+from ...protocol.options.speculation import JOURNAL
 from ..jobs.kept_answers import KeptAnswer, KeptAnswers
 from ..requests.receipt import Receipt
-
-JOURNAL = ".journal"
 
 
 class _Label(msgspec.Struct):

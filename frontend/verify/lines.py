@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ...protocol.errors import ConfigError, RequestError
+from ...protocol.options.speculation import JOURNAL
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
 from ..jobs.formats.formats import lines_of
@@ -18,7 +19,7 @@ from ..rows.prompts import UnusableLine, json_row, json_value
 from ..rows.rendering import Rendering
 from ..session.session import Session
 from .bodies import is_known
-from .kept import JOURNAL, ReceiptsBeside, lines_of_journal
+from .kept import ReceiptsBeside, lines_of_journal
 
 
 class ClaimedBody(NamedTuple):

@@ -31,7 +31,7 @@ _STEPS = "num_model_steps"  # FastDeploy's number of drafts that a model makes, 
 # Python's and JSON's words for values, as text.
 _CONSTANTS = {"none": "auto", "null": "auto", "true": "auto", "false": "off"}
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
-_JOURNAL = ".journal"  # next to a job's output; until the job ends there is only the journal
+JOURNAL = ".journal"  # behind the name of a job's output; until the job ends there is only the journal
 
 
 def _method(value: Any) -> str:
@@ -220,7 +220,7 @@ def _check_needs(speculation: SpeculativeConfig) -> None:
 
 def _require_file(path: str) -> None:
     """Raise unless it is a file that can be read, or its journal is."""
-    journal = path + _JOURNAL
+    journal = path + JOURNAL
     try:
         file = os.open(journal if os.path.exists(journal) and not os.path.exists(path) else path, _FLAGS)
     except OSError as error:
