@@ -60,7 +60,7 @@ class Arrivals:
         root = self._cache.root_of(prompt, adapter.key)
         client = self._waiting.client(prompt.client)
         request = Request(prompt, self._limits.max_model_len, root, client, adapter.slot)
-        if self._limits.rooms is not None:
+        if self._limits.draft_limits is not None:
             request.store = store_key(prompt.params.cache_salt, adapter.key, prompt.client)
         refusal = refusal or self._limits.refusal(request)
         is_long = self._limits.is_long(request.num_prompt)

@@ -84,10 +84,10 @@ class Scheduler:
         self.guided = GuidedDecoding(
             self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
         )
-        if limits.rooms is not None:
+        if limits.draft_limits is not None:
             self.plain.speculation = Speculation(
                 limits,
-                limits.rooms,
+                limits.draft_limits,
                 self.cache,
                 self.counters,
                 self.running,

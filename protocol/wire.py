@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+TOKEN_BYTES = 4  # of a token's id in a column
+
 
 class Message(msgspec.Struct, array_like=True, tag=True, gc=False):
     """Base of everything that is sent on its own."""

@@ -37,10 +37,10 @@ class DraftLimits:
 
     @classmethod
     def of(cls, config: EngineConfig, plan: MemoryPlan) -> "DraftLimits | None":
-        """The rooms that options and device give; None if nothing is drafted: drafts must not change an answer."""
+        """The limits that options and device give; None if nothing is drafted: drafts must not change an answer."""
         if not config.drafts or not plan.is_deterministic:
             return None
-        own, speculation = _ROOMS[plan.device.split(":")[0]], config.speculative_config
+        own, speculation = _DRAFT_LIMITS[plan.device.split(":")[0]], config.speculative_config
         if speculation is None or speculation.method == "auto":
             most = own.each if speculation is None else speculation.num_speculative_tokens or own.each
             return cls(most, own.all, min(own.least, most), rests=True)
@@ -49,7 +49,7 @@ class DraftLimits:
 
 
 # Where Penstock decides.
-_ROOMS = {
+_DRAFT_LIMITS = {
     # It takes some three times as long for as many rows as for one; more are rarely worth it.
     "cpu": DraftLimits(each=31, all=128, least=4),
     # The steps that are captured: up to eight rows, of eight tokens each.
@@ -78,7 +78,7 @@ class Limits:
     media: MediaPlan | None = None  # for a vision model
     mm_encoder_budget: int | None = None
     num_layers: int = 0  # that chunks can pass through over several steps
-    rooms: DraftLimits | None = None  # for drafts, if there are any
+    draft_limits: DraftLimits | None = None  # if there are drafts
     layer_keys: int = 1  # that cost a token as much as its matrix products in a layer
     has_whole_texts: bool = False  # tokens see those after them, so a prompt can't be cut
     capacity: int = field(init=False)  # tokens of one sequence that all groups hold
@@ -110,7 +110,7 @@ class Limits:
             mm_encoder_budget=config.mm_encoder_budget,
             num_layers=plan.num_layers,
             layer_keys=plan.layer_keys,
-            rooms=DraftLimits.of(config, plan),
+            draft_limits=DraftLimits.of(config, plan),
             has_whole_texts=plan.has_whole_texts,
         )
 

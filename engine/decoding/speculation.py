@@ -39,7 +39,7 @@ class Speculation(Participant):
     def __init__(
         self,
         limits: Limits,
-        rooms: DraftLimits,
+        draft_limits: DraftLimits,
         cache: Cache,
         counters: Counters,
         running: RunningBatch,
@@ -49,7 +49,7 @@ class Speculation(Participant):
         # What isn't split may need all of a step: such prompts, and the rows of a picture that see one another.
         self._are_prompts_split = limits.enable_chunked_prefill and not limits.encoder.has_whole_spans
         self._most_tokens = limits.max_num_batched_tokens
-        self._rooms = rooms
+        self._draft_limits = draft_limits
         self._num_fruitless = 0  # steps with room since one had drafts
         self._cache = cache
         self._counters = counters
@@ -80,10 +80,11 @@ class Speculation(Participant):
 
     def _room_of_each(self, step: ScheduledStep, num_rows: int, left: int) -> int:
         """The room of each row if they share so many tokens; 0 if drafts rest in this step."""
-        if not num_rows or (self._rooms.rests and self._num_fruitless > _PATIENCE and step.number % 2):
+        limits = self._draft_limits
+        if not num_rows or (limits.rests and self._num_fruitless > _PATIENCE and step.number % 2):
             return 0
-        each = min(self._rooms.each, min(self._rooms.all, left) // num_rows)
-        return each if each >= self._rooms.least else 0
+        each = min(limits.each, min(limits.all, left) // num_rows)
+        return each if each >= limits.least else 0
 
     def _room(self, sequence: Sequence, step: ScheduledStep, row: int, most: int) -> int:
         """The room for a row, for which its tables get what they lack if that is free."""

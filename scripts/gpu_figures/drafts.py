@@ -51,8 +51,8 @@ def _measured(setting: Setting) -> Iterator[Figure]:
 
 def _step_seconds(setting: Setting, model: Model, rows: int, tokens: int) -> float:
     sizes = setting.sized(Sizes(rows, 512, 256, 32), Sizes(rows, 20, 60, 3))
-    rooms = DraftLimits(each=tokens - 1, all=rows * (tokens - 1)) if tokens > 1 else None
-    drive = Drive(setting, sizes, model, rooms)
+    draft_limits = DraftLimits(each=tokens - 1, all=rows * (tokens - 1)) if tokens > 1 else None
+    drive = Drive(setting, sizes, model, draft_limits)
     drive.runner.drafting = Drafting(drive.runner.table, Parallel(), OneToken(), send=lambda drafts: None)
     with setting.clock().learning():
         drive.until_all_answer()

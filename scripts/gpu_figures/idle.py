@@ -52,7 +52,7 @@ def parts(setting: Setting) -> Iterator[Part]:
 class Drive:
     """A runner that is always given one step more than it has finished."""
 
-    def __init__(self, setting: Setting, sizes: Sizes, model: Model, rooms: DraftLimits | None = None) -> None:
+    def __init__(self, setting: Setting, sizes: Sizes, model: Model, draft_limits: DraftLimits | None = None) -> None:
         length = sizes.prompt + sizes.answer
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
         device = model.backend.device
@@ -68,7 +68,7 @@ class Drive:
                 max_model_len=length,
                 max_num_seqs=sizes.rows,
                 max_num_batched_tokens=setting.sized(8192, 512),
-                rooms=rooms,
+                draft_limits=draft_limits,
             ),
             shares_prefixes=False,
         )

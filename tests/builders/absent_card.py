@@ -224,8 +224,8 @@ def _of_pictures(*given: Any) -> Any:
 
 def serve(runner: Any, trace: Trace) -> tuple[int, int]:
     """How many steps it takes, and how many drafts these have: some where they change no answer."""
-    rooms = DraftLimits(each=7, all=56, least=7) if runner.model.backend.is_deterministic else None
-    engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False, rooms=rooms)
+    draft_limits = DraftLimits(each=7, all=56, least=7) if runner.model.backend.is_deterministic else None
+    engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False, draft_limits=draft_limits)
     draft_erratically(runner, seed=0)
     if runner.model.adapters is not None:
         engine.load_adapters(ADAPTER)

@@ -142,7 +142,7 @@ class Harness:
         self.limits = limits(**options)
         self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, adapters=adapters, clock=self._clock)
         self._media: dict[int, dict[int, Row]] = {}  # by the seed, which is the request's number
-        kind = StandInWorker if self.limits.rooms is None else partial(DraftingWorker, drafts)
+        kind = StandInWorker if self.limits.draft_limits is None else partial(DraftingWorker, drafts)
         self.worker = kind(
             num_slots=self.limits.num_slots,
             groups=self.limits.groups,

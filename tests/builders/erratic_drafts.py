@@ -30,7 +30,7 @@ class ErraticDrafter:
 
     def learn(self, num_rows: int, num_tokens: int, seconds: float) -> None: ...
 
-    def is_due(self, slot: int) -> bool:
+    def take_turn(self, slot: int) -> bool:
         return True
 
     def drafts(self, looks: list[Look], num_rows: int) -> list[list[int]]:

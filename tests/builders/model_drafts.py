@@ -43,7 +43,7 @@ def draft_by_model(runner: SlottedRunner, most: int | None = None) -> DraftModel
 
 def drafting(model: Model, most: int, **room) -> tuple[TinyEngine, list[tuple[Look, Guess]]]:
     """An engine whose model's heads draft, and each guess that they make from now on."""
-    engine = engine_of(model, rooms=DraftLimits(each=9, all=64), num_states=300, **room)
+    engine = engine_of(model, draft_limits=DraftLimits(each=9, all=64), num_states=300, **room)
     heads, made = draft_by_model(engine.runner, most), []
     guess = heads.guess
 

@@ -236,7 +236,7 @@ def engine_of(model: Model, *, layered: int = 0, drafts: int | None = None, **op
     mistakes."""
     shape = {name: options.pop(name) for name in slotted_runner.__kwdefaults__ if name in options}
     if drafts is not None:
-        options.setdefault("rooms", DraftLimits(each=9, all=64))
+        options.setdefault("draft_limits", DraftLimits(each=9, all=64))
     engine = TinyEngine(slotted_runner(model, **shape), num_layers=model.config.num_layers, **options)
     if layered:
         hold_back(engine.scheduler, layered)

@@ -43,7 +43,7 @@ limits = st.fixed_dictionaries(
         "stretches": st.sampled_from([(), (), (9, 18, 36, 60), (16, 32, 60), (25, 60)]),
         "num_layers": st.sampled_from([4, 8, 2]),
         "num_disks": st.sampled_from([0, 0, 1, 2]),
-        "rooms": st.sampled_from([None, DraftLimits(5, 40), DraftLimits(1, 3), DraftLimits(9, 30)]),
+        "draft_limits": st.sampled_from([None, DraftLimits(5, 40), DraftLimits(1, 3), DraftLimits(9, 30)]),
     }
 )
 
@@ -171,7 +171,7 @@ class Run:
                     wholes = [answer(asked, sample, MAX_MODEL_LEN)[0] for sample in range(chosen["n"])]
                     asked, lengths = with_claims(asked, wholes, lengths[0]), []
                 said = begun(asked, lengths[: chosen["n"]]) if tokens else []
-                expected = expectations(asked) if self.harness.limits.rooms and tokens else []
+                expected = expectations(asked) if self.harness.limits.draft_limits and tokens else []
                 self.asked[request_id] = replace(asked, is_streamed=is_streamed, said=said, expected=expected)
                 self.harness.add(self.asked[request_id])
             case "step", count:

@@ -91,13 +91,15 @@ def test_an_answer_without_a_call_is_computed_like_one_without_tools():
     assert with_tools.plans == without.plans and not any(plan.masked for plan in with_tools.plans)
 
 
-@for_each("rooms", [None, DraftLimits(9, 64)])
-def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step(rooms):
-    harness = GuidedHarness(rooms=rooms).add(asked := guided(0, [[token] for token in range(60, 80)])).run()
+@for_each("draft_limits", [None, DraftLimits(9, 64)])
+def test_certain_tokens_go_down_as_forced_ones_within_the_budget_of_a_step(draft_limits):
+    harness = (
+        GuidedHarness(draft_limits=draft_limits).add(asked := guided(0, [[token] for token in range(60, 80)])).run()
+    )
     check(harness, asked)
     assert any(plan.forced for plan in harness.plans)
     assert len(harness.plans) < 10  # of 21 tokens: cut only where a block of 4 is full
-    harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16, rooms=rooms)
+    harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16, draft_limits=draft_limits)
     harness.add(*(asked := [guided(number, [[token] for token in range(60, 80)]) for number in range(3)])).run()
     check(harness, *asked)
     assert max(sum(values(plan.num_tokens)) for plan in harness.plans) <= 5
@@ -201,7 +203,7 @@ def test_a_grammar_is_left_with_the_last_sequence_of_its_client_that_waits_for_i
 @for_each("drafts", range(3))
 def test_where_a_mask_takes_too_long_drafts_behind_it_do_not_count(drafts, hard):
     compiler = ScriptCompiler(hard=hard)
-    harness = GuidedHarness(compiler=compiler, rooms=DraftLimits(9, 64), drafts=drafts, num_blocks=128)
+    harness = GuidedHarness(compiler=compiler, draft_limits=DraftLimits(9, 64), drafts=drafts, num_blocks=128)
     asked = [expecting(guided(number, [list(range(50 * number, 50 * number + 50))] * 12)) for number in range(3)]
     harness.add(*asked).run()
     check(harness, *asked)
@@ -277,9 +279,9 @@ def history_against_alone(several, limits, steps_in_flight, is_slow, one_dear_in
 WINDOW, STATES = GroupPlan("window", 1, 1, 24, 7), GroupPlan("state", 1, 1, 6)
 
 
-def limits(block_size, num_blocks, others, budget, rooms):
+def limits(block_size, num_blocks, others, budget, draft_limits):
     groups = (GroupPlan("full", 1, 1, num_blocks), *others)  # of layers
-    return {"block_size": block_size, "groups": groups, "max_num_batched_tokens": budget, "rooms": rooms}
+    return {"block_size": block_size, "groups": groups, "max_num_batched_tokens": budget, "draft_limits": draft_limits}
 
 
 HISTORY = {

@@ -33,14 +33,14 @@ def test_unset_limits_are_what_fits_the_device(device, expected):
 
 
 def test_drafts_get_the_room_that_pays_on_the_device_and_none_where_they_could_change_an_answer():
-    def rooms(device: str, is_deterministic: bool = True, **options: Any) -> DraftLimits | None:
+    def drafts(device: str, is_deterministic: bool = True, **options: Any) -> DraftLimits | None:
         plan = replace(memory_plan(device), is_deterministic=is_deterministic)
-        return Limits.settled(EngineConfig.from_options("m", **options), plan).rooms
+        return Limits.settled(EngineConfig.from_options("m", **options), plan).draft_limits
 
-    assert (rooms("cpu"), rooms("cuda:0")) == (DraftLimits(31, 128, 4, rests=True), DraftLimits(7, 56, 7, rests=True))
-    assert rooms("cuda:0", speculative_config={"method": "suffix", "num_speculative_tokens": 5}).each == 5
+    assert (drafts("cpu"), drafts("cuda:0")) == (DraftLimits(31, 128, 4, rests=True), DraftLimits(7, 56, 7, rests=True))
+    assert drafts("cuda:0", speculative_config={"method": "suffix", "num_speculative_tokens": 5}).each == 5
     for options in ({}, {"speculative_config": "suffix"}):
-        assert rooms("cuda:0", is_deterministic=False, **options) is None
+        assert drafts("cuda:0", is_deterministic=False, **options) is None
 
 
 @for_each("length, options, params, sentence", [

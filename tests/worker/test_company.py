@@ -227,7 +227,7 @@ def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
 
 @pytest.mark.long
 @on(*MODELS)
-@for_each("room", [*DRAFTING, {"rooms": DraftLimits(each=2, all=9)}, {"num_slots": 5, "layered": 1}])
+@for_each("room", [*DRAFTING, {"draft_limits": DraftLimits(each=2, all=9)}, {"num_slots": 5, "layered": 1}])
 def test_whatever_is_drafted_answers_are_as_alone_in_many_sittings(model, alone, room):
     check_drafting(model, alone, range(2, 12) if model.backend.library is not None else range(1, 4), **room)
 
@@ -236,7 +236,7 @@ def test_whatever_is_drafted_answers_are_as_alone_in_many_sittings(model, alone,
 @for_each("room", [{}, {"max_num_batched_tokens": 37}, {"num_blocks": 14, "num_cells": 200}])
 def test_whatever_a_model_drafts_answers_are_as_alone(model, alone, room, tmp_path):
     drafted = with_draft(model, tiny_model(tmp_path, "qwen3", dtype="bfloat16"))
-    engine = engine_of(drafted, rooms=DraftLimits(each=9, all=64), num_states=300, **room)
+    engine = engine_of(drafted, draft_limits=DraftLimits(each=9, all=64), num_states=300, **room)
     draft_by_model(engine.runner, most=5)
     for first_id in (0, 100):  # then with prefixes found
         assert engine.run(*requests(first_id, len(prompts(model)))) == alone
@@ -250,8 +250,8 @@ def test_whatever_heads_draft_answers_are_as_alone(model, alone, room, tmp_path)
     """Random heads, which are rarely right; the model's layers are watched."""
     reads = [0, 1, model.config.num_layers]
     form = Form(own_tokens=290, reads=reads, given={"eagle_aux_hidden_state_layer_ids": reads})
-    heads = EagleHeads(tmp_path, form, model.config)
-    engine = engine_of(with_eagle_heads(model, heads.folder), rooms=DraftLimits(each=9, all=64), num_states=300, **room)
+    drafted = with_eagle_heads(model, EagleHeads(tmp_path, form, model.config).folder)
+    engine = engine_of(drafted, draft_limits=DraftLimits(each=9, all=64), num_states=300, **room)
     draft_by_model(engine.runner, most=3)
     for first_id in (0, 100):  # then with prefixes found
         assert engine.run(*requests(first_id, len(prompts(model)))) == alone

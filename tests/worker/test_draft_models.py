@@ -32,7 +32,7 @@ def requests(first_id: int = 0) -> list[Prompt]:
 
 
 def drafting(model: Model, **room) -> TinyEngine:
-    engine = engine_of(model, rooms=DraftLimits(each=9, all=64), **room)
+    engine = engine_of(model, draft_limits=DraftLimits(each=9, all=64), **room)
     draft_by_model(engine.runner, most=4)
     return engine
 

@@ -58,7 +58,7 @@ class Played:
         self.num_steps = self.num_drafts = 0
         self.seconds = 0.0
         while looks := [Look(row, tokens[:end], max(1, min(MOST, len(text) - end - 1))) for row, end in ends.items()]:
-            due = [look for look in looks if drafter.is_due(look.slot)]
+            due = [look for look in looks if drafter.take_turn(look.slot)]
             found = dict(zip((look.slot for look in due), drafter.drafts(due, len(looks)) if due else []))
             for look in looks:
                 drafts = found.get(look.slot, [])

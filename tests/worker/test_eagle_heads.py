@@ -8,7 +8,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.model_drafts import FOR_HEADS, draft_by_model, drafting, requests
 from builders.runner_harness import TinyEngine, engine_of, prompt
-from builders.tiny_eagle import FORMS, EagleFormula
+from builders.tiny_eagle import FORMS, EagleFormula, EagleHeads
 from builders.tiny_model import tiny_model
 from safetensors.numpy import load_file, save_file
 
@@ -31,7 +31,7 @@ def test_logits_are_those_of_the_published_formula(tmp_path, form):
     """Of random weights, to which each tensor and each layer of the model that is read matters."""
     formula = EagleFormula(tmp_path / form, form)
     model = with_formulas_heads(formula)
-    engine, said = engine_of(model, rooms=DraftLimits(each=9, all=64)), []
+    engine, said = engine_of(model, draft_limits=DraftLimits(each=9, all=64)), []
     heads, forward_pass = draft_by_model(engine.runner, 3), model.draft.forward_pass
     logits_of, guess = forward_pass.logits, heads.guess
 
@@ -55,8 +55,8 @@ def test_logits_are_those_of_the_published_formula(tmp_path, form):
 
 
 @for_each("form", FORMS)
-def test_drafts_are_as_often_right_as_by_the_published_formula(tmp_path, form):
-    """Computed in chunks and next to one another, where model and heads agree."""
+def test_drafts_in_chunks_and_in_company_are_those_of_the_published_formula(tmp_path, form):
+    """Where model and heads agree, so that drafts are accepted, too."""
     formula = EagleFormula(tmp_path / form, form, agreeing=True)
     engine, made = drafting(with_formulas_heads(formula), 3, max_num_batched_tokens=13)
     run(engine)
@@ -91,6 +91,13 @@ def test_heads_that_do_not_fit_are_refused_with_the_reason(tmp_path, given, word
     path.write_text(json.dumps(json.loads(path.read_text()) | given))
     with pytest.raises(ConfigError, match=words):
         with_formulas_heads(formula)
+
+
+def test_heads_that_name_no_layers_are_refused_for_a_model_without_the_usual_ones(tmp_path):
+    model = load_on("native", tiny_model(tmp_path / "model", "qwen3", num_hidden_layers=4))
+    heads = EagleHeads(tmp_path / "heads", FORMS["specforge"], model.config)
+    with pytest.raises(ConfigError, match=r"doesn't say which layers .*, and a model of 4 layers is too small"):
+        with_eagle_heads(model, heads.folder)
 
 
 def test_heads_of_an_unknown_form_are_refused(tmp_path):

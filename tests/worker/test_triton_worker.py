@@ -191,7 +191,7 @@ def test_whatever_is_drafted_answers_are_as_alone(tmp_path, case):
     captured: set[tuple[int, int]] = set()
     drafted = accepted = 0
     for seed, shape in enumerate(({}, {"num_blocks": 3})):
-        engine = engine_of(model, rooms=DraftLimits(each=9, all=64), num_states=40, **shape)
+        engine = engine_of(model, draft_limits=DraftLimits(each=9, all=64), num_states=40, **shape)
         draft_erratically(engine.runner, seed)
         engine.runner.drafting._histories = CopiedAndOwn(engine.runner)
         asked = requests(3, sampled=True, longer=6, logprobs=1)

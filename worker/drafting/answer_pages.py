@@ -18,6 +18,7 @@ from mmap import mmap
 
 import numpy
 
+from ...protocol.wire import TOKEN_BYTES
 from .matches import LONGEST, longest
 
 _PAGE = 1024  # tokens
@@ -189,4 +190,4 @@ class _Shelf:
 
 def _zeros(size: int) -> numpy.ndarray:
     """Return memory that goes back to the system at once when it is replaced; an allocator would keep much of it."""
-    return numpy.frombuffer(mmap(-1, size * 4), numpy.int32)
+    return numpy.frombuffer(mmap(-1, size * TOKEN_BYTES), numpy.int32)

@@ -62,8 +62,8 @@ class Drafter:
         before = self._step_seconds or seconds
         self._step_seconds = before + _TIME_RATE * (seconds - before)
 
-    def is_due(self, slot: int) -> bool:
-        """Whether a sequence is looked at in this step. Called once for each step in which it may have drafts."""
+    def take_turn(self, slot: int) -> bool:
+        """Count a step in which a sequence may have drafts; returns whether it is looked at in it."""
         if not (wait := self._waits.get(slot, 0)):
             return True
         self._waits[slot] = wait - 1
@@ -84,15 +84,15 @@ class Drafter:
         for look in looks:
             self._pace(look.slot, self.worth.settle(look), num_rows)
         best = [NONE] * len(looks)
-        asked = list(range(len(looks)))
+        open_looks = list(range(len(looks)))
         for proposer in self.proposers:
-            guesses = proposer.guess([looks[index] for index in asked])
-            for index, guess in zip(asked, guesses):
+            guesses = proposer.guess([looks[index] for index in open_looks])
+            for index, guess in zip(open_looks, guesses):
                 if guess.tokens:
                     found = self.worth.weigh(looks[index], proposer.name, guess)
                     best[index] = found if _gain(found) >= _gain(best[index]) else best[index]
-            asked = [index for index in asked if not _is_convincing(best[index], looks[index])]
-            if not asked:
+            open_looks = [index for index in open_looks if not _is_convincing(best[index], looks[index])]
+            if not open_looks:
                 break
         return best
 
@@ -109,9 +109,10 @@ class Drafter:
             return
         before = self._saved.get(slot, 1.0)
         saved = self._saved[slot] = before + _SAVED_RATE * (min(num_right, self._drafted.get(slot, 0)) - before)
-        step, looks = self._step_seconds, num_rows * self._look_seconds
-        pays = not step or saved * step >= looks
-        self._waits[slot] = 0 if pays else max(0, round(min(_SELDOM, looks / (_SHARE * step))) - 1)
+        step_seconds, look_seconds = self._step_seconds, num_rows * self._look_seconds
+        pays = not step_seconds or saved * step_seconds >= look_seconds
+        wait = 0 if pays else min(_SELDOM, look_seconds / (_SHARE * step_seconds))
+        self._waits[slot] = max(0, round(wait) - 1)
 
     def _forget(self, slot: int) -> None:
         self.worth.forget(slot)

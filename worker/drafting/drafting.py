@@ -79,7 +79,7 @@ class Drafting:
 
     def learn(self, plan: StepPlan, result: StepResult) -> None:
         """Take in how long a step took whose rows each computed one token, and drafts."""
-        num_rows = len(plan.slots) // len(_ONE)
+        num_rows = len(values(plan.slots))
         if self._drafter is None or not plan.rooms or plan.num_tokens != _ONE * num_rows or plan.layered:
             return
         if self._follower is not None:
@@ -101,7 +101,7 @@ class Drafting:
     def _guessed(self, drafter: Drafter, plan: StepPlan) -> dict[int, Ints]:
         """Guess drafts for the rows that are looked at in this step; most get none."""
         slots, rooms = values(plan.slots), values(plan.rooms)
-        rows = [row for row, room in enumerate(rooms) if room and drafter.is_due(slots[row])]
+        rows = [row for row, room in enumerate(rooms) if room and drafter.take_turn(slots[row])]
         if not rows:
             return {}
         histories = self._histories.read([slots[row] for row in rows])

@@ -9,9 +9,11 @@ from collections.abc import Iterable
 
 import numpy
 
+from ...protocol.wire import TOKEN_BYTES
 from .proposer import Guess
 
 LONGEST = 24  # tokens of a match that are compared; before a text stand as many that are none
+_TOKEN_BITS = 8 * TOKEN_BYTES
 WALK = 24  # occurrences that are compared
 VOTERS = 6
 _ENOUGH = 3  # matches of the greatest length: the walk begins with the latest ones, and no others are longer
@@ -30,8 +32,8 @@ def longest(tokens: memoryview, positions: Iterable[int], end: int) -> list[tupl
     found: list[tuple[int, int]] = []
     num_longest = 0
     for position in positions:
-        difference = int.from_bytes(tokens[(position - LONGEST) * 4 : position * 4], "little") ^ end
-        found.append((LONGEST - 1 - (difference.bit_length() - 1) // 32, position))
+        difference = int.from_bytes(tokens[(position - LONGEST) * TOKEN_BYTES : position * TOKEN_BYTES], "little") ^ end
+        found.append((LONGEST - 1 - (difference.bit_length() - 1) // _TOKEN_BITS, position))
         num_longest += not difference
         if num_longest == _ENOUGH:
             break

@@ -12,7 +12,7 @@ import numpy
 
 from ....kernels.arrays import Array
 from ....protocol.messages import NewSlot, StepPlan, StepResult
-from ....protocol.wire import values
+from ....protocol.wire import TOKEN_BYTES, values
 from ...steps.drafts import StepDrafts
 from ...steps.step_rows import Ints
 from ...steps.step_rows import column as read_column
@@ -112,6 +112,6 @@ class DraftHeads(DraftModel):
 
     def _own(self, new: NewSlot) -> NewSlot:
         own = super()._own(new)
-        own.token_ids = own.token_ids[4:] or own.token_ids
-        own.num_prompt, own.num_computed = min(new.num_prompt, len(own.token_ids) // 4), 0
+        own.token_ids = own.token_ids[TOKEN_BYTES:] or own.token_ids
+        own.num_prompt, own.num_computed = min(new.num_prompt, len(own.token_ids) // TOKEN_BYTES), 0
         return own
