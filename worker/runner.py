@@ -27,11 +27,20 @@ from .ranks.parallel import Parallel
 from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
 from .sampler import sample as plain_sample
 from .sampler.parameters import NO_LOGPROBS
+from .sampler.processed import process
 from .steps.batch import Batch, MakeBatch, step_batch
 from .steps.drafts import DrawnPlaces, StepDrafts
 from .steps.forward_pass import FastDecode, ForwardPass
 from .steps.layered_chunk import LayeredChunk
-from .steps.logprobs import LogprobOperations, TokenLogprobs, certainty, logprobs_of_prompt, piece_length
+from .steps.logprobs import (
+    MODEL_LOGPROBS,
+    LogprobOperations,
+    Reported,
+    TokenLogprobs,
+    certainty,
+    logprobs_of_prompt,
+    piece_length,
+)
 from .steps.masks import StepMasks, check_masked
 from .steps.outcome import Outcome
 from .steps.slots import SlotTable
@@ -57,6 +66,7 @@ class Runner:
         media: KeptMedia | None = None,
         batch: MakeBatch = step_batch,
         sample: Sampler | None = None,
+        reported: Reported = MODEL_LOGPROBS,
     ) -> None:
         self.forward_pass = forward_pass
         self.memory = memory
@@ -82,7 +92,7 @@ class Runner:
         self._batch = batch
         self._layered = LayeredChunk(table, forward_pass, self._batch_of)
         self._sampled = sample or partial(plain_sample, sampling)
-        self._logprobs = LogprobOperations(sampling, table.device)
+        self._logprobs = LogprobOperations(sampling, table.device, reported)
         self._last_end = 0.0
         self._is_launching = False
         self._last_launch = 0.0
@@ -245,6 +255,9 @@ class Runner:
         raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
         sampled = self._sampled(logits, rows, mask)
         if len(asking):
+            if self._logprobs.reported.are_processed:
+                own_mask = None if mask is None else mask.only(asking)
+                process(self._logprobs.ops, raw, rows.only(asking), own_mask, sampled.token_ids[index])
             owners, num_top = indices[asking], parameters.logprobs[slots[asking]]
             outcome.logprobs.append(self._logprobs.of_rows(raw, sampled.token_ids[index], owners, num_top))
         if len(watching):
@@ -281,7 +294,7 @@ class Runner:
         for start in range(0, len(following), length):
             logits = self.forward_pass.logits(hidden, positions[start : start + length])
             if self.ranks.rank == 0:
-                pieces.append(self._logprobs.of_tokens(logits, following[start : start + length], num_top))
+                pieces.append(self._logprobs.told(logits, following[start : start + length], num_top))
         return pieces
 
     def _move_blocks(self, plan: StepPlan) -> None:

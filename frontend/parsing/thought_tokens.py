@@ -18,6 +18,7 @@ class ThoughtTokens:
 
     def __init__(self, thoughts: ThoughtMarks | None, encode: Encode) -> None:
         self._thoughts = thoughts
+        self._encode = encode
         self._openings = spellings(thoughts.all_openings, encode) if thoughts else []
         self._closings = spellings(thoughts.all_closings, encode) if thoughts else []
         self._forced = encode(_forced(thoughts)) if thoughts else []
@@ -28,14 +29,16 @@ class ThoughtTokens:
         """There are tokens for the mark that ends a thought."""
         return bool(self._forced)
 
-    def of(self, parsing: Parsing, prompt_end: str) -> Thought | None:
-        """The request's `Thought`; None if thoughts can't be recognized in its answer."""
+    def of(self, parsing: Parsing, prompt_end: str, stop_sentence: str = "") -> Thought | None:
+        """The request's `Thought`; None if thoughts can't be recognized in its answer. The sentence is written before
+        the mark that ends a thought at its limit."""
         if parsing.thoughts is None or self._thoughts is None:
             return None
         is_closed = prompt_end.rstrip().endswith(self._thoughts.all_closings)
         openings = [] if is_closed else self._openings
         calls = self._calls if parsing.calls is not None else []
-        return Thought(parsing.is_thinking(prompt_end), openings, self._closings, self._forced, calls)
+        forced = self._encode(stop_sentence + _forced(self._thoughts)) if stop_sentence else self._forced
+        return Thought(parsing.is_thinking(prompt_end), openings, self._closings, forced, calls)
 
 
 def _forced(thoughts: ThoughtMarks) -> str:

@@ -169,7 +169,7 @@ class Door:
         end = ""
         if parsing is not None:
             end = self._prompt_end(parsed, packed)
-            prompt.thought = self._thoughts.of(parsing, end)
+            prompt.thought = self._thoughts.of(parsing, end, settled.stop_sentence)
         if refusal is None:
             prompt.expected = _expected(prompt, parsed, settled.prediction, self.plan.vocab_size)
             refusal = self._complete(prompt, parsed, functions)

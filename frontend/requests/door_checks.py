@@ -9,7 +9,7 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
-from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.parameters.sampling import MAX_LOGPROBS, SamplingParams
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
 _WORD_IDS = 32  # the same for one in token ids
@@ -25,6 +25,19 @@ def _logprobs_where_they_are_given(params: SamplingParams, config: EngineConfig,
     for name, number in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
         if number is not None and not config.enable_logprob:
             raise RequestError(f"{name}={number}: this model was started with enable_logprob=False.")
+        if number is not None and not _may_be_given(number, config.max_logprobs, plan):
+            most = MAX_LOGPROBS if config.max_logprobs is None else config.max_logprobs
+            raise LimitError(
+                f"{name}={number}: at most {most:,} are given for each token (option max_logprobs). Ask for fewer, or "
+                "start the model with a larger max_logprobs; -1 is no limit."
+            )
+
+
+def _may_be_given(number: int, limit: int | None, plan: MemoryPlan) -> bool:
+    """Unless a limit is set, all (-1) may be asked for, too."""
+    if limit is None:
+        return number <= MAX_LOGPROBS
+    return limit == -1 or _width(number, plan) <= limit
 
 
 def _stop_strings_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
@@ -107,12 +120,23 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
 def check_logprobs(
     params: SamplingParams, num_prompt: int, num_output: int, config: EngineConfig, plan: MemoryPlan
 ) -> None:
-    """Refuse log-probabilities of whole vocabularies at too many positions, which would fill any memory."""
-    positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
-    count, limit = positions * plan.vocab_size, config.limit_logprobs
+    """Refuse log-probabilities of many tokens at too many positions, which would fill any memory."""
+    asked = ((params.prompt_logprobs, num_prompt), (params.logprobs, params.n * num_output))
+    many = [(_width(number, plan), places) for number, places in asked if number is not None and are_many(number)]
+    count, limit = sum(number * places for number, places in many), config.limit_logprobs
     if count > limit:
         raise LimitError(
-            f"Log-probabilities of all {plan.vocab_size:,} tokens at up to {positions:,} positions are {count:,} "
-            f"values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for fewer "
-            "max_tokens."
+            f"Log-probabilities of {max(many)[0]:,} tokens at up to {sum(places for _, places in many):,} positions "
+            f"are {count:,} values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer of them, or for "
+            "fewer max_tokens."
         )
+
+
+def _width(number: int, plan: MemoryPlan) -> int:
+    """How many log-probabilities each token has."""
+    return plan.vocab_size if number == -1 else min(number, plan.vocab_size)
+
+
+def are_many(number: int | None) -> bool:
+    """Whether so many log-probabilities of each token must be counted."""
+    return number is not None and not 0 <= number <= MAX_LOGPROBS

@@ -36,7 +36,7 @@ SEPARATOR = "."  # between the receipts of a body that answers several prompts
 VERSIONS = ("Penstock's version", "version of the kernels")
 # And these limits, which only refuse requests, or are in the parameters.
 MAX_LENGTH = "max_model_len"
-_LIMITS = (MAX_LENGTH, "option limit_", "option enable_logprob")
+_LIMITS = (MAX_LENGTH, "option limit_", "option enable_logprob", "option max_logprobs")
 _SUM_BYTES = 8
 _MOST_BYTES = 16 << 20  # unpacked
 _MOST_BESIDE_IDS = 1 << 20  # so that a few bytes don't become millions of objects

@@ -3,11 +3,14 @@
 Requests of a group mostly share one object of parameters, which is completed once.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from ...protocol.errors import LimitError, RequestError
+from ...protocol.fields.described import rules_of
+from ...protocol.fields.rules import TEXT
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
@@ -17,11 +20,15 @@ from ...protocol.wire import column
 from ..parsing import Parsing, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
-from .door_checks import CHECKS, check_logprobs
+from .door_checks import CHECKS, are_many, check_logprobs
 from .prompts import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
+
+
+_SENTENCE = "think_stop_sentence"
+_RULES = rules_of(SamplingParams)
 
 
 class SettledParams(NamedTuple):
@@ -31,6 +38,7 @@ class SettledParams(NamedTuple):
     grammar: Grammar | None
     refusal: RequestError | None = None  # what is wrong with them
     prediction: bytes = b""  # its tokens, int32
+    stop_sentence: str = ""  # written before the mark that ends a thought at its limit
 
 
 # By the identity of the caller's object, for one group: its requests mostly share one.
@@ -49,13 +57,17 @@ class ParamsSettler:
         found = known.get(id(params))
         if found is None:
             try:
-                found = SettledParams(
-                    self._filled_in(params), self._grammar(params), prediction=self._predicted(params)
-                )
+                found = self._settled(params)
             except RequestError as error:
                 found = SettledParams(params, None, error)
             known[id(params)] = found
         return found
+
+    def _settled(self, params: SamplingParams) -> SettledParams:
+        own, stop_sentence = params, ""
+        if params.logits_processors_args is not None:
+            own, stop_sentence = in_own_fields(params, self._config.logits_processors or ())
+        return SettledParams(self._filled_in(own), self._grammar(own), None, self._predicted(own), stop_sentence)
 
     def _grammar(self, params: SamplingParams) -> Grammar | None:
         if params.guided_decoding is None:
@@ -105,7 +117,7 @@ class ParamsSettler:
             if room < 1:
                 raise LimitError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
-        if -1 in (params.logprobs, params.prompt_logprobs):
+        if are_many(params.logprobs) or are_many(params.prompt_logprobs):
             check_logprobs(params, num_prompt, most, self._config, self._plan)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
         if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
@@ -134,3 +146,44 @@ def _early_stop(params: SamplingParams, config: EngineConfig) -> EarlyStop | Non
     """The request's own; otherwise the option for all requests, which also precedes the usual guard."""
     own = params.early_stop
     return own if config.early_stop_config is None or own not in (None, CYCLE_GUARD) else config.early_stop_config
+
+
+# --- arguments of FastDeploy's own logits processors ------------------------------------------------------------------
+
+
+def in_own_fields(params: SamplingParams, own_names: Collection[str]) -> tuple[SamplingParams, str]:
+    """Move the arguments of FastDeploy's own processors into the fields that mean the same; also return the sentence
+    that ends a thought at its limit.
+
+    FastDeploy gives them by their own names (`{"thinking_budget": 20}`). An installed processor of such a name keeps
+    its arguments.
+    """
+    left = dict(params.logits_processors_args or {})
+    built_in = {
+        name: left.pop(name) for name in (*_FIELDS, _SENTENCE) if left.get(name) is not None and name not in own_names
+    }
+    if not built_in:
+        return params, ""
+    sentence = TEXT.checked(_SENTENCE, built_in.pop(_SENTENCE, ""), RequestError)
+    fields = {field: merge(params, built_in[name]) for name, (field, merge) in _FIELDS.items() if name in built_in}
+    own = msgspec.structs.replace(params, logits_processors_args=left or None, **fields)
+    if sentence and own.reasoning_max_tokens is None:
+        raise RequestError(f"{_SENTENCE}: there is no limit of a thought; give thinking_budget, too.")
+    return own, sentence
+
+
+def _thinking_budget(params: SamplingParams, value: Any) -> int:
+    """The smaller limit, if a request has both."""
+    limit: int = _RULES["reasoning_max_tokens"].checked("thinking_budget", value)
+    own = params.reasoning_max_tokens
+    return limit if own is None else min(limit, own)
+
+
+def _logit_bias(params: SamplingParams, value: Any) -> dict[int, float]:
+    return {**(params.logit_bias or {}), **_RULES["logit_bias"].checked("logit_bias", value)}
+
+
+_FIELDS: dict[str, tuple[str, Callable[[SamplingParams, Any], Any]]] = {
+    "thinking_budget": ("reasoning_max_tokens", _thinking_budget),
+    "logit_bias": ("logit_bias", _logit_bias),
+}

@@ -34,6 +34,8 @@ from .option_rules import (
     GIB,
     KV_DTYPE,
     LOAD_FORMAT,
+    LOGPROBS_MODE,
+    LOGPROBS_PER_TOKEN,
     MEDIA_LIMITS,
     PATH,
     PROCESSOR,
@@ -128,6 +130,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     graph_batch_sizes: Annotated[list[int] | None, described("batch sizes of captured CUDA graphs", COUNTS)] = None
     lm_head_fp32: Annotated[bool, described("keep the output head in float32", FLAG)] = False
     enable_logprob: Annotated[bool, described("allow requests for log-probabilities", FLAG)] = True
+    logprobs_mode: Annotated[
+        str, described("what logprobs are: of the model, or processed as the draw sees it", LOGPROBS_MODE)
+    ] = "raw_logprobs"
+    max_logprobs: Annotated[
+        int | None, described("maximum logprobs per token; default: 20, or all with -1", LOGPROBS_PER_TOKEN)
+    ] = None
     disable_custom_all_reduce: Annotated[bool, described("use NCCL for every all-reduce", FLAG)] = False
     watchdog_timeout: Annotated[float, described("seconds until a silent process is hung; 0: never", SECONDS)] = 120.0
     limit_prompt_chars: Annotated[int | None, described("maximum characters per prompt (16 x context)", COUNT)] = None

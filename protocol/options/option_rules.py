@@ -48,6 +48,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
+# FastDeploy's own processors, whose arguments are fields of a request here (`frontend/requests/settled_params.py`);
+# nothing is loaded for them.
+BUILT_IN_PROCESSORS = ("ThinkingBudgetLogitsProcessor", "LogitBiasLogitsProcessor")
+
 CONNECTS = ("auto", "require", "start", "never")
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
 _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -125,7 +129,7 @@ def _names(value: Any) -> list[str]:
     names = [value] if isinstance(value, str) else list(value)
     if not all(isinstance(name, str) for name in names):
         raise TypeError
-    return names
+    return [name for name in names if name.rpartition(":")[2] not in BUILT_IN_PROCESSORS]
 
 
 def _connect(value: Any) -> str:
@@ -182,6 +186,8 @@ DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)
 DETERMINISM = _rule(_determinism, "must be True, False or portable", (True, False, "portable"))
 KV_DTYPE = one_of("auto", "fp32", "fp16", "bf16", "int8", "uint4")
+LOGPROBS_MODE = one_of("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits")
+LOGPROBS_PER_TOKEN = _rule(_whole(-1), "must be a whole number, 0 or more, or -1 for no limit")
 LOAD_FORMAT = one_of("auto", "safetensors", "dummy", "stand-in")
 RUNNER = one_of("auto", "generate", "pooling")
 BLOCK_SIZE = one_of(16, 32, 64, 128)

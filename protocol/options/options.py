@@ -94,6 +94,8 @@ class EngineOptions(TypedDict, total=False):
     graph_batch_sizes: int | Sequence[int] | None
     lm_head_fp32: bool
     enable_logprob: bool
+    logprobs_mode: Literal["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]
+    max_logprobs: int | None
     disable_custom_all_reduce: bool
     watchdog_timeout: float
     limit_prompt_chars: int | None

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .sampling_fields import SamplingFields
 
 MAX_SAMPLES = 128
-MAX_LOGPROBS = 20
+MAX_LOGPROBS = 20  # of a token, unless the option max_logprobs says another limit
 _MOST_ITEMS = 1 << 20
 
 
@@ -89,7 +89,7 @@ FACTOR = ranged(real, "must be a finite number above 0", gt=0)
 TOP_K = ranged(integer, "must be a whole number; 0 or -1 is off", ge=-1, le=MOST)
 PRIORITY = ranged(integer, "must be a whole number", ge=-MOST, le=MOST)
 SEED = ranged(integer, "must be a whole number from 0 to 2**63 - 1", ge=0, le=2**63 - 1)
-RANKED = ranged(integer, f"must be 0 to {MAX_LOGPROBS}, or -1 for the whole vocabulary", ge=-1, le=MAX_LOGPROBS)
+RANKED = ranged(integer, "must be a whole number, or -1 for the whole vocabulary", ge=-1, le=MOST)
 
 _ID = ranged(integer, "must be a token id", ge=0, le=MOST)
 _BIAS = between(-100, 100)

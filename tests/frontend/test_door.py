@@ -7,7 +7,7 @@ import pytest
 from builders.bundled_model import VOCABULARY, door_of_pocket
 from builders.cases import for_each
 
-from penstock import BeamSearchParams, RequestError, SamplingParams
+from penstock import BeamSearchParams, ConfigError, RequestError, SamplingParams
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
 from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
@@ -161,3 +161,48 @@ def test_a_prediction_in_another_form_is_refused(written):
 def test_an_unknown_field_of_a_prediction_is_named(written):
     with pytest.raises(RequestError, match="prediction has no field 'txt'"):
         SamplingParams(prediction=written)
+
+
+def test_as_many_log_probabilities_may_be_asked_for_as_the_option_says():
+    whole = VOCABULARY
+    for limit, allowed, refused in (
+        (None, (0, 20, -1), (21,)), (3, (3,), (4, -1)), (-1, (500, -1), ()), (0, (0,), (1, -1)),
+        (whole, (whole, -1), ()),
+    ):  # fmt: skip
+        door = door_of_pocket(max_logprobs=limit)
+        for name in ("logprobs", "prompt_logprobs"):
+            for number in (*allowed, *refused):
+                output = asked(door, max_tokens=1, **{name: number}).output
+                words = f"{name}={number}: at most {20 if limit is None else limit:,} "
+                assert (words in (output.error_msg or "")) is (number in refused), (limit, name, number, output)
+    assert (
+        "option limit_logprobs"
+        in asked(door_of_pocket(max_logprobs=-1, limit_logprobs=999), max_tokens=10, logprobs=100).output.error_msg
+    )
+    with pytest.raises(ConfigError, match="raw_logprobs, processed_logprobs, raw_logits, processed_logits"):
+        door_of_pocket(logprobs_mode="processed")
+
+
+def test_arguments_of_fastdeploys_processors_are_fields_of_the_request():
+    names = ["ThinkingBudgetLogitsProcessor", "fastdeploy.model_executor.logits_processor:LogitBiasLogitsProcessor"]
+    door = door_of_pocket(logits_processors=names, reasoning_parser="qwen3")
+    assert not door.config.logits_processors and door.config.drafts
+
+    def sent(**given):
+        pending = asked(door, **given)
+        assert pending.output.error_msg is None, pending.output
+        return pending.prompt
+
+    budget = {"thinking_budget": 20, "logit_bias": {5: 2.0}}
+    prompt, plain = sent(logits_processors_args=budget), sent(reasoning_max_tokens=20, logit_bias={5: 2.0})
+    assert prompt.params == plain.params and prompt.thought == plain.thought
+    ended = sent(logits_processors_args={"thinking_budget": 20, "think_stop_sentence": "Enough."})
+    decode = door.tokenizer.decode
+    assert decode(ended.thought.forced) == "Enough." + decode(plain.thought.forced)
+    assert sent(reasoning_max_tokens=7, logits_processors_args=budget).params.reasoning_max_tokens == 7
+    for wrong, words in (
+        ({"thinking_budget": -1}, "thinking_budget=-1"), ({"think_stop_sentence": "x"}, "give thinking_budget"),
+        ({"thinking_budget": 1, "think_stop_sentence": 3}, "think_stop_sentence=3"), ({"budget": 1}, "'budget'"),
+        ({"logit_bias": {5: 200}}, "logit_bias"),
+    ):  # fmt: skip
+        assert words in asked(door, logits_processors_args=wrong).output.error_msg

@@ -18,7 +18,7 @@ WRONG = {
     "presence_penalty": [2.1], "frequency_penalty": [math.nan], "repetition_penalty": [0],
     "max_tokens": [-5, 0, True], "min_tokens": [-1], "n": [10**9, 0], "seed": [-1, 2**63],
     "stop": [[""], [3], ["\ud800"]], "stop_token_ids": [["x"]], "bad_words_ids": [[[]]],
-    "logit_bias": [{3: 101}, {-1: 1}], "logprobs": [21], "prompt_logprobs": [-2], "ignore_eos": ["yes"],
+    "logit_bias": [{3: 101}, {-1: 1}], "logprobs": [1.5], "prompt_logprobs": [-2], "ignore_eos": ["yes"],
     "priority": [0.5], "cache_salt": [7, "\ud800"], "no_repeat_ngram_size": [-1, 1025],
     "suppress_repetition_in_generation": [1],
     "early_stop": [3000, {"window_size": 0}, {"threshold": 1.5}, {"window": 3}, {"strategy": "boredom"}],

@@ -2,16 +2,21 @@
 when it was generated, whatever computes it.
 """
 
+from typing import Any
+
 import numpy
 import torch
 from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
 from builders.cases import for_each
 from builders.runner_harness import Answer, engine_of, prompt
-from builders.sampled_rows import Form, logits_like
+from builders.sampled_rows import Form, logits_like, sample, sampled_rows
 from builders.tiny_model import tiny_model
 
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.worker.sampler import Mask
+from penstock.worker.sampler.processed import process
 from penstock.worker.start.model import Model
-from penstock.worker.steps.logprobs import LogprobOperations, logprobs_of_prompt
+from penstock.worker.steps.logprobs import LogprobOperations, Reported, logprobs_of_prompt
 
 VOCABULARY = 5003
 
@@ -56,6 +61,68 @@ def test_pieces_of_a_prompt_join_to_the_whole(sampling_form):
     of_tokens = operations(sampling_form).of_tokens
     pieces = [of_tokens(logits[start:end], chosen[start:end], 3) for start, end in ((0, 2), (2, 3), (3, 5))]
     assert logprobs_of_prompt(0, pieces)() == logprobs_of_prompt(0, [of_tokens(logits, chosen, 3)])()
+
+
+DRAWS = [
+    SamplingParams(temperature=0.7, top_k=5), SamplingParams(temperature=1.5, top_p=0.6),
+    SamplingParams(temperature=0.9, min_p=0.2), SamplingParams(top_k=9, top_p=0.7, min_p=0.05, logit_bias={3: 4}),
+    SamplingParams(temperature=2.0), SamplingParams(temperature=0, bad_words_ids=[[1]]),
+]  # fmt: skip
+
+
+def drawn_from(row: numpy.ndarray, params: SamplingParams) -> numpy.ndarray:
+    """A row's logits divided by the temperature, -infinity where the rules of `worker/sampler` keep no token."""
+    scaled = row if params.temperature == 0 else row / params.temperature
+    order = numpy.argsort(-row, kind="stable")
+    order = order[: params.top_k if params.top_k and params.temperature else len(order)]
+    weights = numpy.exp(scaled[order] - scaled.max())
+    is_kept = weights >= (params.min_p if params.temperature else 0)
+    if params.top_p < 1:
+        is_kept &= numpy.concatenate(([0], weights.cumsum()[:-1])) < params.top_p * weights.sum()
+    found = numpy.full(len(row), -numpy.inf)
+    found[order[is_kept]] = scaled[order[is_kept]]
+    return found
+
+
+def test_processed_logits_are_those_that_a_token_is_drawn_from(sampling_form):
+    size = 300
+    logits = logits_like(len(DRAWS), size)
+    adjusted = logits.double().numpy()
+    adjusted[3, 3] += 4
+    adjusted[5, 1] = adjusted[0, 7] = -numpy.inf
+    bits = numpy.full((1, (size + 31) // 32), -1, numpy.int32)
+    bits[0, 0] &= ~(1 << 7)  # no token 7
+    mask = Mask(numpy.array([0]), bits)
+    best = torch.from_numpy(adjusted).argmax(-1)
+
+    def processed(logits: torch.Tensor, draws: list[SamplingParams], mask: Mask | None, chosen: torch.Tensor) -> Any:
+        own = sampling_form.given(logits.clone())
+        process(sampling_form.ops, own, sampled_rows(size, draws), mask, sampling_form.given(chosen))
+        return numpy.asarray(own)
+
+    found = processed(logits, DRAWS, mask, best)
+    for row, params in enumerate(DRAWS):
+        numpy.testing.assert_allclose(found[row], drawn_from(adjusted[row], params), rtol=1e-5, atol=1e-5)
+        own = slice(row, row + 1)
+        alone = processed(logits[own], [params], mask if row == 0 else None, best[own])
+        numpy.testing.assert_array_equal(found[row], alone[0])
+    for seed in range(40):
+        token_ids = sample(logits.clone(), sampled_rows(size, DRAWS, seeds=[seed] * len(DRAWS)), mask).token_ids
+        assert numpy.isfinite(found[numpy.arange(len(DRAWS)), token_ids.numpy()]).all()
+
+
+def test_a_request_may_be_told_logits_instead(sampling_form):
+    logits, chosen = logits_like(3, 50), torch.tensor([1, 2, 3])
+    plain, told = (
+        LogprobOperations(sampling_form.ops, sampling_form.device, Reported(are_logits=are_logits))
+        for are_logits in (False, True)
+    )
+    given = tuple(map(sampling_form.given, (logits, chosen)))
+    right, found = plain.told(*given, 4), told.told(*given, 4)
+    numpy.testing.assert_array_equal(found.token_ids, right.token_ids)
+    numpy.testing.assert_array_equal(found.ranks, right.ranks)
+    wanted = numpy.take_along_axis(logits.numpy(), numpy.asarray(right.token_ids, numpy.int64), 1)
+    numpy.testing.assert_array_equal(found.logprobs, wanted)
 
 
 def answer(model: Model, token_ids: list[int], *, budget: int = 512, **params) -> Answer:

@@ -26,6 +26,11 @@ class Mask(NamedTuple):
     rows: numpy.ndarray  # of the logits
     bits: numpy.ndarray  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
 
+    def only(self, indices: numpy.ndarray) -> "Mask":
+        """The masks of some of the rows of logits, for a matrix of these rows alone."""
+        is_kept = numpy.isin(self.rows, indices)
+        return Mask(numpy.searchsorted(indices, self.rows[is_kept]), self.bits[is_kept])
+
 
 def allow(ops: Sampling, logits: DeviceArray, rows: SamplingRows, mask: Mask) -> None:
     ops.apply_mask(logits, *map(rows.parameters.device.put, mask))

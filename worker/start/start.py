@@ -30,6 +30,7 @@ from ..ranks.host_ranks import HostRanks
 from ..ranks.parallel import Parallel
 from ..runner import Runner
 from ..sampler import LogitsProcessors
+from ..steps.logprobs import Reported
 from ..steps.slots import SlotTable
 from .device_memory import DeviceMemory, HostMemory
 from .load import load_model, opened_again
@@ -183,6 +184,7 @@ class Start:
             media=None if media is None else self.model.kept_media(media.num_rows),
             batch=self.model.backend.batch,
             sample=self.model.sample,
+            reported=Reported.of(self.config.logprobs_mode),
         )
         runner.pooling = self.model.pooler()
         return runner

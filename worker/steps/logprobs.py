@@ -1,11 +1,13 @@
 """Log-probabilities of the sampled token and of the most likely ones, for requests and for the engine's beam search.
 
-They describe the model's own distribution, before masks, penalties and temperature, so they are computed before the
-sampler overwrites the logits. Ranks and lists of the most likely tokens break ties by id, like the sampler. Prompts are
-computed in pieces, since the logits of a whole step would not fit into memory.
+By default they describe the model's own distribution, before masks, penalties and temperature, so they are computed
+from logits that the sampler has not overwritten. `logprobs_mode` may ask for the distribution that a token is drawn from, or
+for logits instead (`Reported`). Ranks and lists of the most likely tokens break ties by id, like the sampler. Prompts
+are computed in pieces, since the logits of a whole step would not fit into memory.
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy
 
@@ -49,16 +51,40 @@ class TokenLogprobs:
         return self._copies[2]()
 
 
+class Reported(NamedTuple):
+    """What requests are told as log-probabilities."""
+
+    are_processed: bool = False  # of the distribution that the token is drawn from
+    are_logits: bool = False
+
+    @classmethod
+    def of(cls, logprobs_mode: str) -> "Reported":
+        return cls(logprobs_mode.startswith("processed_"), logprobs_mode.endswith("_logits"))
+
+
+MODEL_LOGPROBS = Reported()
+
+
 @dataclass(frozen=True)
 class LogprobOperations:
     """Computes log-probabilities from logits on their device."""
 
     ops: Sampling
     device: Device
+    reported: Reported = MODEL_LOGPROBS
 
     def of_tokens(self, logits: DeviceArray, chosen: DeviceArray, num_top: int) -> TokenLogprobs:
         """Compute each row's log-probabilities of its chosen token and of the `num_top` most likely ones."""
         return TokenLogprobs(self.ops.ranked_logprobs(logits, chosen, num_top), self.device)
+
+    def told(self, logits: DeviceArray, chosen: DeviceArray, num_top: int) -> TokenLogprobs:
+        """Compute the same for a request, which may be told logits."""
+        found = self.ops.ranked_logprobs(logits, chosen, num_top)
+        if self.reported.are_logits:
+            token_ids = self.device.cast(found.token_ids, numpy.int64)
+            rows = self.device.put(numpy.arange(len(logits))[:, None])
+            found = found._replace(logprobs=logits[rows, token_ids])
+        return TokenLogprobs(found, self.device)
 
     def of_rows(
         self, logits: DeviceArray, chosen: DeviceArray, owners: numpy.ndarray, num_top: numpy.ndarray
@@ -70,7 +96,7 @@ class LogprobOperations:
             asking = numpy.flatnonzero(num_top == most)
             index = self.device.put(asking)
             of_rows = logits if len(asking) == len(logits) else logits[index]
-            found.append((owners[asking], self.of_tokens(of_rows, chosen[index], most)))
+            found.append((owners[asking], self.told(of_rows, chosen[index], most)))
         return lambda: [part for own, some in found for part in _a_row_each(own, some)]
 
     def candidates(

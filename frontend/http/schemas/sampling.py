@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from ....protocol.fields.described import other_names_in, rules_of
 from ....protocol.fields.rules import MOST
 from ....protocol.outputs import RequestOutput
-from ....protocol.parameters.sampling import DRAW, MAX_LOGPROBS, PENALTIES, SamplingParams
+from ....protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 from .foreign_fields import foreign
 
 # The fields of a body are made from those of `SamplingParams`, with their types, bounds and meanings.
@@ -61,7 +61,7 @@ def _within(kind: Any, bounds: Mapping[str, Any]) -> Any:
 
 
 Count = Annotated[int, Meta(ge=1, le=MOST)]
-Ranked = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
+Ranked = Annotated[int, Meta(ge=0, le=MOST)]  # the option max_logprobs limits it
 TokenId = Annotated[int, Meta(ge=0, le=MOST)]
 FreeForm = dict[str, Any]
 # OpenAI's words for how long a model thinks; a template with words of its own gets them by chat_template_kwargs.
