@@ -17,7 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from penstock.protocol.fields.described import rules_of
-from penstock.protocol.options import config, foreign_options
+from penstock.protocol.options import config, foreign_names
 from penstock.protocol.parameters import sampling
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
@@ -126,6 +126,9 @@ These have their meaning in FastDeploy, or in vLLM:
 | `load_choices="default"`, `"default_v1"`, `"dummy"` | `load_format="auto"`, `"dummy"` |
 | `enable_early_stop=True` | `early_stop_config={{}}`; refused with a contradicting `early_stop_config` |
 | `quantization={{"dense_quant_type": …, "moe_quant_type": …}}` | `quantization={{"*": …, "*.experts.*": …}}` |
+| `task` | `runner` |
+| `cudagraph_capture_sizes`, `cuda_graph_sizes` | `graph_batch_sizes` |
+| `kv_cache_memory_bytes` | `kv_cache_memory` |
 | `speculative_model`, `num_speculative_tokens`, `ngram_prompt_lookup_min`, `…_max` | `speculative_config={{…}}` |
 | `mm_processor_kwargs={{"image_min_pixels": …, "video_fps": …}}` | for pictures or videos only |
 
@@ -182,7 +185,7 @@ def page() -> str:
         *tables(config.EngineConfig, ENGINE_GROUPS, engine_takes),
         "## SamplingParams\n",
         *tables(sampling.SamplingParams, SAMPLING_GROUPS, sampling_takes),
-        OTHERS.format(accepted=listed(foreign_options.ACCEPTED)),
+        OTHERS.format(accepted=listed(foreign_names.ACCEPTED)),
         refused(),
         ENVIRONMENT,
     ]
@@ -225,7 +228,7 @@ def description(annotation: Any) -> str | None:
 def refused() -> str:
     """A row a sentence, with the options that share it."""
     sharing: dict[str, list[str]] = {}
-    for name, (_, sentence) in foreign_options.REFUSED.items():
+    for name, (_, sentence) in foreign_names.REFUSED.items():
         sharing.setdefault(sentence, []).append(f"`{name}`")
     rows = [f"| {', '.join(names)} | {escaped(sentence)} |" for sentence, names in sharing.items()]
     return "\n".join(["| options | why |", "| --- | --- |", *rows, ""])

@@ -1,8 +1,8 @@
 """`EngineConfig`: every option of a tree, frozen. The command line is generated from it.
 
 A field states an option completely: type, meaning, rule and default. Options of other engines are in
-`foreign_options.py`. Defaults that depend on the model or the machine stay None until a process that knows these fills
-them in.
+`foreign_options.py` and `foreign_names.py`. Defaults that depend on the model or the machine stay None until a process
+that knows these fills them in.
 """
 
 import os
@@ -16,7 +16,8 @@ from ..fields.rules import FLAG, Rule
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import EarlyStop
 from ..parameters.sampling import SamplingParams
-from .foreign_options import ACCEPTED, REFUSED, TRANSLATED, under_own_names
+from .foreign_names import ACCEPTED, REFUSED
+from .foreign_options import TRANSLATED, under_own_names
 from .option_rules import (
     AMOUNT,
     BLOCK_SIZE,

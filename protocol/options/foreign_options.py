@@ -1,6 +1,6 @@
-"""Options of other engines: what each is translated to, why it has no effect, or why it is refused.
+"""Options of other engines: what each is translated to, and what is said of those without effect.
 
-To add one, add a row to `TRANSLATED`, `ACCEPTED` or `REFUSED`.
+To add one that means an option of Penstock's, add a row to `TRANSLATED`; `foreign_names.py` has all others.
 """
 
 import json
@@ -11,35 +11,18 @@ from ..errors import ConfigError
 from ..fields.rules import FLAG, shown
 from ..fields.suggestion import suggestion
 from ..parameters.early_stop import as_early_stop
+from .foreign_names import ACCEPTED
 from .option_rules import COUNTS, EARLY_STOP, one_of
 from .speculation import notices_of
 
 Options = dict[str, Any]
 
-_PRIVATE = "processes talk over private sockets here, and servers are the daemon's"
-# Options without effect, and why.
-ACCEPTED: dict[str, str] = {
-    "port": _PRIVATE,
-    "metrics_port": _PRIVATE,
-    "engine_worker_queue_port": _PRIVATE,
-    "cache_queue_port": _PRIVATE,
-    "max_waiting_time": _PRIVATE,
-    "max_concurrency": _PRIVATE,
-    "use_v2_block_manager": "KV blocks are managed in one way here",
-    "disable_log_stats": "figures are shown on demand (`LLM.stats()`, `penstock ps`, /metrics)",
-    "guided_decoding_backend": "one library, llguidance, compiles every shape of an answer",
-}
-
-# The values that change nothing, and the error message for any other.
-REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
-    "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),
-    "dynamic_load_weight": ((None, False), "weights cannot be exchanged while a tree runs; make a new LLM"),
-    "trust_remote_code": ((None, False), "code from a checkpoint is never run; supported families need none"),
-}
-
 _BACKENDS = one_of("auto", "off", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
 _LOADERS = {"default": "auto", "default_v1": "auto", "dummy": "dummy"}
+# vLLM's and FastDeploy's earlier option for runner.
+_RUNNERS = {"auto": "auto", "generate": "generate"} | dict.fromkeys(
+    ("embed", "embedding", "classify", "score", "reward", "encode", "pooling"), "pooling"
+)
 # Keys of graph_optimization_config that have no effect; others become options.
 _IDLE_GRAPH_KEYS = (
     "graph_opt_level", "sot_warmup_sizes", "use_unique_memory_pool", "cudagraph_num_of_warmups", "full_cuda_graph",
@@ -99,6 +82,10 @@ def _load_format(value: Any, options: Options) -> Options:
     return {"load_format": _LOADERS[one_of(*_LOADERS).checked("load_choices", value, ConfigError)]}
 
 
+def _runner(value: Any, options: Options) -> Options:
+    return {"runner": _RUNNERS[one_of(*_RUNNERS).checked("task", value, ConfigError)]}
+
+
 def _early_stop(value: Any, options: Options) -> Options:
     """FastDeploy's switch next to `early_stop_config`; raises if the two contradict."""
     is_on = FLAG.checked("enable_early_stop", value, ConfigError)
@@ -146,5 +133,9 @@ TRANSLATED: dict[str, Callable[[Any, Options], Options]] = {
     "load_choices": _load_format,
     "enable_early_stop": _early_stop,
     "graph_optimization_config": _graphs,
+    "cudagraph_capture_sizes": _same_as("graph_batch_sizes"),
+    "cuda_graph_sizes": _same_as("graph_batch_sizes"),
+    "kv_cache_memory_bytes": _same_as("kv_cache_memory"),
+    "task": _runner,
     **dict.fromkeys(_OLDER_SPECULATION, _older_speculation),
 }

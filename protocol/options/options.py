@@ -42,6 +42,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_batched_tokens: int | None
     gpu_memory_utilization: float
     kv_cache_memory: int | str | None
+    kv_cache_memory_bytes: int | str | None  # vLLM's name for it
     num_gpu_blocks_override: int | None
     swap_space: float | None
     kv_cache_ratio: float | None
@@ -62,6 +63,7 @@ class EngineOptions(TypedDict, total=False):
     ngram_prompt_lookup_min: int | None
     ngram_prompt_lookup_max: int | None
     runner: Literal["auto", "generate", "pooling"]
+    task: str | None  # an earlier option of vLLM's and FastDeploy's for it
     deterministic: bool | Literal["portable"] | None
     device: Literal["auto", "cpu", "cuda"]
     devices: int | Sequence[int] | None
@@ -92,6 +94,8 @@ class EngineOptions(TypedDict, total=False):
     use_cudagraph: bool | None  # the opposite of enforce_eager
     graph_optimization_config: str | Mapping[str, Any] | None  # FastDeploy's form of this and the next
     graph_batch_sizes: int | Sequence[int] | None
+    cudagraph_capture_sizes: int | Sequence[int] | None  # vLLM's name for it, and an earlier one
+    cuda_graph_sizes: int | Sequence[int] | None
     lm_head_fp32: bool
     enable_logprob: bool
     logprobs_mode: Literal["raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"]

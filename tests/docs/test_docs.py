@@ -26,9 +26,18 @@ from bench.__main__ import scenario, scenarios
 from builders.cases import for_each
 
 import penstock
-from penstock import LLM, BeamSearchParams, CompletionOutput, GuidedDecodingParams, RequestOutput, SamplingParams
+from penstock import (
+    LLM,
+    BeamSearchParams,
+    CompletionOutput,
+    ConfigError,
+    GuidedDecodingParams,
+    RequestOutput,
+    SamplingParams,
+)
 from penstock.frontend import cli
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.options.foreign_options import TRANSLATED, notices
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -254,3 +263,20 @@ def test_what_coming_from_calls_penstocks_own_name_is_one():
     names = list(own_names())
     assert len(names) > 80, "the tables were not found"
     assert set(names) <= known_names(), set(names) - known_names()
+
+
+def test_what_coming_from_says_of_each_option_of_engine_args_is_so():
+    page = (ROOT / "docs" / "coming-from.md").read_text()
+    [table] = re.findall(r"^### Every option of `EngineArgs`\n(.*?)^#", page, re.M | re.S)
+    rows = re.findall(r"^\| (acts|no effect|refused)(?:: (.*?))? \| (.*) \|$", table, re.M)
+    options = [(kind, why, name) for kind, why, cells in rows for name in sorted(set(re.findall(r"`(\w+)`", cells)))]
+    assert len(options) > 200, "the table was not found"
+    for kind, why, name in options:
+        if kind == "acts":
+            assert name in {field.name for field in msgspec.structs.fields(EngineConfig)} | TRANSLATED.keys()
+        elif kind == "no effect":
+            EngineConfig.from_options("m", **{name: "xgrammar"})  # which one of them must know
+            assert notices({name: "xgrammar"}) == [f"{name} has no effect: {why}."]
+        else:
+            with pytest.raises(ConfigError, match=re.escape(f"{why}.")):
+                EngineConfig.from_options("m", **{name: "nonsense"})

@@ -1,9 +1,9 @@
 """Log-probabilities of the sampled token and of the most likely ones, for requests and for the engine's beam search.
 
 By default they describe the model's own distribution, before masks, penalties and temperature, so they are computed
-from logits that the sampler has not overwritten. `logprobs_mode` may ask for the distribution that a token is drawn from, or
-for logits instead (`Reported`). Ranks and lists of the most likely tokens break ties by id, like the sampler. Prompts
-are computed in pieces, since the logits of a whole step would not fit into memory.
+from logits that the sampler has not overwritten. `logprobs_mode` may ask for the distribution that a token is drawn
+from, or for logits instead (`Reported`). Ranks and lists of the most likely tokens break ties by id, like the sampler.
+Prompts are computed in pieces, since the logits of a whole step would not fit into memory.
 """
 
 from collections.abc import Callable, Iterator
