@@ -122,7 +122,7 @@ def check_logprobs(
 ) -> None:
     """Refuse log-probabilities of many tokens at too many positions, which would fill any memory."""
     asked = ((params.prompt_logprobs, num_prompt), (params.logprobs, params.n * num_output))
-    many = [(_width(number, plan), places) for number, places in asked if number is not None and are_many(number)]
+    many = [(_width(number, plan), places) for number, places in asked if number is not None and _are_many(number)]
     count, limit = sum(number * places for number, places in many), config.limit_logprobs
     if count > limit:
         raise LimitError(
@@ -137,6 +137,6 @@ def _width(number: int, plan: MemoryPlan) -> int:
     return plan.vocab_size if number == -1 else min(number, plan.vocab_size)
 
 
-def are_many(number: int | None) -> bool:
+def _are_many(number: int) -> bool:
     """Whether so many log-probabilities of each token must be counted."""
-    return number is not None and not 0 <= number <= MAX_LOGPROBS
+    return not 0 <= number <= MAX_LOGPROBS

@@ -20,7 +20,7 @@ from ...protocol.wire import column
 from ..parsing import Parsing, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
-from .door_checks import CHECKS, are_many, check_logprobs
+from .door_checks import CHECKS, check_logprobs
 from .prompts import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ParamsSettler:
             if room < 1:
                 raise LimitError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
-        if are_many(params.logprobs) or are_many(params.prompt_logprobs):
+        if params.logprobs is not None or params.prompt_logprobs is not None:
             check_logprobs(params, num_prompt, most, self._config, self._plan)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
         if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
