@@ -27,6 +27,7 @@ _ORDER = 3
 _WALK = 12  # occurrences that are compared: each lies elsewhere in a large memory
 _OVERLAP = 16  # tokens that an answer's next page repeats, so that what follows them is found there
 _SMALL = _PAGE // 4  # tokens, below which a key is small
+_NOTED_TOKENS = 128  # of memory for each answer that is noted
 _NOTHING = -1  # what stands between two answers, before a page's first one and after its last one
 _FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _ALL_BITS = 2**64 - 1
@@ -43,7 +44,8 @@ class AnswerPages:
         self._ages = array("q", bytes(8 * num_pages))  # the greater, the later the page was begun
         self._num_begun = 0
         self._free = list(range(num_pages))[::-1]
-        self._most_answers = most_answers
+        # Notes of answers take memory as well: of very short ones fewer are kept than was asked for.
+        self._most_answers = None if most_answers is None else min(most_answers, num_pages * _PAGE // _NOTED_TOKENS)
         self._kept: deque[tuple[_Shelf, int, int]] = deque()  # of each answer, the age of its last page and its end
         self._shelves: dict[bytes, _Shelf] = {}  # those last that were added to last
         self._small: dict[bytes, _Shelf] = {}  # of these the small keys', likewise
