@@ -145,7 +145,7 @@ class Scheduler:
         while (step := self._gathered()).is_empty and not has_dropped and not (disk is not None and disk.has_orders):
             if not self._unblock():
                 return None
-        self.counters.steps += 1
+        self.counters.note_step(sum(step.num_tokens))
         self.in_flight.append(step)
         step.disk = None if disk is None else disk.take_orders()
         freed, moves = self.running.slots.take_freed(), self.cache.take_moves()

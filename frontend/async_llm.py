@@ -36,6 +36,7 @@ from .session.window import Window
 
 if TYPE_CHECKING:
     from .jobs.call import JobResult
+    from .metrics import Metric
     from .text.tokenizer import Tokenizer
     from .verify.verdict import Verdict
 
@@ -247,6 +248,12 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
         """The engine's statistics: requests, blocks, steps, tokens."""
         await self.ready()
         return await self._threads.run(self._session.transport.stats)
+
+    async def get_metrics(self) -> "list[Metric]":
+        """The same as a list of counters and gauges with name, labels and value, as vLLM's call returns them."""
+        from .metrics import metrics_of  # few scripts need it
+
+        return metrics_of(await self.stats(), self._model)
 
     async def get_default_sampling_params(self) -> SamplingParams:
         """The parameters of a call without any, from the model's own files."""

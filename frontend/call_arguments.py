@@ -44,7 +44,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("llm_engine", "engine", "collective_rpc", "apply_model", "model_executor"), _INSIDE),
     **dict.fromkeys(("start_profile", "stop_profile"), "the option trace writes a timeline"),
     **dict.fromkeys(("sleep", "wake_up"), "close() gives the memory back; make a new one when it is needed"),
-    **dict.fromkeys(("get_metrics", "get_server_info", "get_num_unfinished_requests"), "stats() has the figures"),
+    **dict.fromkeys(("get_server_info", "get_num_unfinished_requests"), "stats() has the figures"),
     **dict.fromkeys(("reset_prefix_cache", "flush_cache"), "requests with different cache_salt share nothing"),
     **dict.fromkeys(("add_lora", "load_lora_adapter", "load_lora_module"), "use load_lora(name, path)"),
     **dict.fromkeys(("remove_lora", "unload_lora_adapter"), "use unload_lora(name)"),

@@ -35,6 +35,7 @@ from .session.window import Window
 
 if TYPE_CHECKING:
     from .jobs.call import JobResult
+    from .metrics import Metric
     from .text.tokenizer import Tokenizer
     from .verify.verdict import Verdict
 
@@ -216,6 +217,12 @@ class LLM(HelpfulNames, PoolingCalls):
     def stats(self) -> Stats:
         """The engine's statistics: requests, blocks, steps, tokens."""
         return self._session.transport.stats()
+
+    def get_metrics(self) -> "list[Metric]":
+        """The same as a list of counters and gauges with name, labels and value, as vLLM's call returns them."""
+        from .metrics import metrics_of  # few scripts need it
+
+        return metrics_of(self.stats(), self._model)
 
     def close(self) -> None:
         """End the process tree, or leave the daemon; what still runs fails. The object cannot be used afterwards."""

@@ -2,6 +2,9 @@
 
 from .wire import Message
 
+# The largest numbers of tokens in the groups in which steps are counted.
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
 
 class StartProgress(Message):
     """A child → front end: the progress of its start."""
@@ -41,6 +44,9 @@ class Stats(Message):
     drafts: int = 0  # rows of steps that had draft tokens
     draft_tokens: int = 0
     accepted_tokens: int = 0  # drafts that were the tokens drawn
+    accepted_by_position: list[int] = []  # the same, of a row's first draft token, second, and so on
+    step_tokens: int = 0  # tokens of all steps
+    steps_by_tokens: list[int] = []  # how many steps had at most so many tokens (STEP_TOKENS), and the larger ones
     query: int = 0  # the query that this answers
     generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones
     kv_bytes: int = 0  # of keys, values and states of all groups of layers, on each rank

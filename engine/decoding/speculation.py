@@ -132,7 +132,7 @@ class Speculation(Participant):
         """Count what was taken of a row's tokens."""
         num_accepted = min(num_taken, num_drawn - 1)
         sequence.num_accepted_tokens += num_accepted
-        self._counters.accepted_tokens += num_accepted
+        self._counters.note_accepted(num_accepted)
         self._counters.generated_tokens += num_taken
 
     def computes_again(self, step: ScheduledStep, row: int) -> bool:

@@ -14,7 +14,7 @@ from ..requests.budget import Budget
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 # Name, kind, meaning, and how to compute it from an engine's statistics.
-_OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
+OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("requests_running", "gauge", "Sequences in computation", lambda s: s.running),
     ("requests_waiting", "gauge", "Sequences that wait for room", lambda s: s.waiting),
     ("kv_blocks", "gauge", "KV blocks there are", lambda s: s.blocks),
@@ -38,7 +38,7 @@ _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("media_fetched_total", "counter", "Pictures and videos found on disk and read", lambda s: s.fetched_media),
 )
 # The same under the names that vLLM's dashboards read.
-_OF_VLLM: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
+OF_VLLM: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
     ("spec_decode_num_drafts_total", "Drafts checked, of one token or more", lambda s: s.drafts),
     ("spec_decode_num_draft_tokens_total", "Tokens drafted", lambda s: s.draft_tokens),
     ("spec_decode_num_accepted_tokens_total", "Drafts that were the tokens sampled", lambda s: s.accepted_tokens),
@@ -127,14 +127,14 @@ class Metrics:
 
 
 def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
-    for name, kind, meaning, found in _OF_THE_ENGINE:
+    for name, kind, meaning, found in OF_THE_ENGINE:
         yield from _head(name, kind, meaning)
         for model, stats in engines.items():
             yield f"penstock_{name}{{{_label(model)}}} {found(stats)}"
 
 
 def _as_vllm(engines: Mapping[str, Stats]) -> Iterator[str]:
-    for name, meaning, found in _OF_VLLM:
+    for name, meaning, found in OF_VLLM:
         yield from _head(name, "counter", meaning, prefix="vllm:")
         for model, stats in engines.items():
             yield f"vllm:{name}{{{_label(model, 'model_name')}}} {found(stats)}"
