@@ -43,8 +43,8 @@ class ServedName:
 
     @property
     def defaults(self) -> SamplingParams | None:
-        """The sampling of a request without parameters; None: not loaded."""
-        return None if self.session is None else self.session.door.defaults
+        """The sampling of a request without parameters; None: not loaded, or it writes no text."""
+        return None if self.session is None or self.session.pooled is not None else self.session.door.defaults
 
 
 class ModelState(NamedTuple):

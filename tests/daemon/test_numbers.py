@@ -303,6 +303,7 @@ def test_a_request_for_numbers_leaves_nothing_when_its_client_does(daemon, http)
         for _ in range(100):
             hasty.post("/v1/embeddings", json={"model": "vectors", "input": ["a hen " * 40] * 64})
     wait_for(lambda: daemon.has_nothing_to_do("vectors"), "the texts have been left")
+    wait_for(lambda: "penstock_held_bytes 0\n" in http.get("/metrics").text, "their memory is given back")
 
 
 def test_numbers_outlive_the_processes_that_compute_them(daemon, http):
