@@ -125,11 +125,11 @@ def _path(value: Any) -> str:
     return text
 
 
-def _names(value: Any) -> list[str]:
+def _names(value: Any) -> list[str] | None:
     names = [value] if isinstance(value, str) else list(value)
     if not all(isinstance(name, str) for name in names):
         raise TypeError
-    return [name for name in names if name.rpartition(":")[2] not in BUILT_IN_PROCESSORS]
+    return [name for name in names if name.rpartition(":")[2] not in BUILT_IN_PROCESSORS] or None
 
 
 def _connect(value: Any) -> str:
