@@ -22,6 +22,7 @@ from .kv.model_memory import ModelMemory
 from .kv.second_tier import SecondTier
 from .media.rows import KeptMedia
 from .plan_error import PlanError, require
+from .pooling.labels import LabelLogprobs
 from .pooling.pooling import Pooling
 from .ranks.parallel import Parallel
 from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
@@ -88,11 +89,14 @@ class Runner:
         self.media = media  # for a model with vision
         self.disk: WorkerDisk | None = None  # that keeps blocks between runs
         self.drafting: Drafting | None = None  # if rows may have drafts
-        self.pooling: Pooling | None = None  # if the model gives vectors
         self._batch = batch
         self._layered = LayeredChunk(table, forward_pass, self._batch_of)
         self._sampled = sample or partial(plain_sample, sampling)
         self._logprobs = LogprobOperations(sampling, table.device, reported)
+        # Of prompts that end in numbers; a model that gives vectors has a `Pooling` instead.
+        self.pooling: Pooling | LabelLogprobs = LabelLogprobs(
+            LogprobOperations(sampling, table.device), forward_pass, table.vocab_size, is_first=ranks.rank == 0
+        )
         self._last_end = 0.0
         self._is_launching = False
         self._last_launch = 0.0
@@ -144,8 +148,7 @@ class Runner:
         rows = self.table.apply(plan, drafts)
         if plan.masked:
             check_masked(plan, rows)
-        if self.pooling is not None:
-            self.pooling.enter(plan)
+        self.pooling.enter(plan)
         self._copy_blocks(plan)
         self._encode(plan)
         for layers in plan.layered:
@@ -163,8 +166,7 @@ class Runner:
         batch = self._batch_of(rows, plan.media)
         hidden = self._forward(plan, rows, batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
-        if self.pooling is not None:
-            outcome.vectors = self.pooling.vectors(rows, batch, hidden)
+        outcome.vectors = self.pooling.vectors(rows, batch, hidden)
         if rows.wants_logits.any() or rows.num_drafts.any():
             self._choose(plan, outcome, await_mask, hidden, batch)
 

@@ -13,11 +13,14 @@ from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.pooling.outputs import ClassificationOutput, EmbeddingOutput, PoolingOutput, PoolingRequestOutput
 from ..call_arguments import named_arguments
 from ..models.pooled_model import PooledModel, Task
+from ..session.threads import in_own_thread
 
 if TYPE_CHECKING:
     import numpy
 
     from ..session.session import Session
+    from .decide import DecisionPlan
+    from .decisions import Decision
     from .scores import Comparison, Scores
 
 Results = list[PoolingRequestOutput[PoolingOutput]]
@@ -42,9 +45,14 @@ class PoolingCalls:
 
     @named_arguments
     def encode(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Results:
-        """Give the model's numbers for each prompt as an array, `.outputs.data`; with `by_token` a row a token."""
-        require(self._session, "encode", None)
-        found: Results = self.generate(prompts, checked(pooling_params), use_tqdm)
+        """Give the model's numbers for each prompt as an array, `.outputs.data`; with `by_token` a row a token.
+
+        A model that writes text gives the log-probabilities of the next tokens in `logprob_token_ids`.
+        """
+        params = checked(pooling_params)
+        if params.logprob_token_ids is None:
+            require(self._session, "encode", None)
+        found: Results = self.generate(prompts, params, use_tqdm)
         return found
 
     @named_arguments
@@ -68,6 +76,21 @@ class PoolingCalls:
         for prompts, params in compared.groups:
             results += self.generate(prompts, params, use_tqdm)
         return compared.scores(results)
+
+    @named_arguments
+    def decide(self, input: Any, questions: Any, use_tqdm: bool = True) -> "list[Decision]":
+        """Answer questions about a text or a conversation by the probabilities of labels; no text is written.
+
+        Questions are those of OpenAI's /v1/decisions: `predicate`, `choice` and `score`. One result for each input,
+        whose `.answers` have `.probability`, or `.choice` or `.score` with `.probabilities`, and `.label_mass`.
+        """
+        plans = decision_plans(self._session, input, questions)
+        results = self.generate(
+            [each for plan in plans for each in plan.prompts],
+            [each for plan in plans for each in plan.params],
+            use_tqdm,
+        )
+        return decided(plans, results)
 
 
 class AsyncPoolingCalls:
@@ -93,8 +116,10 @@ class AsyncPoolingCalls:
     async def encode(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Results:
         """Give the model's numbers for each prompt, as `LLM.encode` does."""
         await self.ready()
-        require(self._session, "encode", None)
-        found: Results = await self.generate(prompts, checked(pooling_params))
+        params = checked(pooling_params)
+        if params.logprob_token_ids is None:
+            require(self._session, "encode", None)
+        found: Results = await self.generate(prompts, params)
         return found
 
     @named_arguments
@@ -115,6 +140,35 @@ class AsyncPoolingCalls:
         for prompts, params in compared.groups:
             results += await self.generate(prompts, params)
         return compared.scores(results)
+
+    @named_arguments
+    async def decide(self, input: Any, questions: Any) -> "list[Decision]":
+        """Answer questions by the probabilities of labels, as `LLM.decide` does."""
+        await self.ready()
+        plans = await in_own_thread(lambda: decision_plans(self._session, input, questions))
+        prompts, params = (
+            [each for plan in plans for each in plan.prompts],
+            [each for plan in plans for each in plan.params],
+        )
+        return decided(plans, await self.generate(prompts, params))
+
+
+def decision_plans(session: "Session[Any]", given: Any, questions: Any) -> "list[DecisionPlan]":
+    """What `decide` computes with this model, for each input."""
+    from .decide import Decider, each_input  # few programs need it
+    from .decisions import parsed_questions
+
+    if session.pooled is not None:
+        raise ConfigError(f"decide takes a model that answers, and {session.tree_config.model} gives numbers.")
+    parsed, inputs = parsed_questions(questions), list(each_input(given))
+    decider = Decider(session)
+    return [decider.plan(each, parsed) for each in inputs]
+
+
+def decided(plans: "list[DecisionPlan]", results: Sequence[Any]) -> "list[Decision]":
+    """The results of all plans' prompts, as a decision for each."""
+    rest = iter(results)
+    return [plan.decision([next(rest) for _ in plan.prompts]) for plan in plans]
 
 
 def compare(session: "Session[Any]", queries: Any, documents: Any, params: PoolingParams) -> "Comparison":

@@ -14,6 +14,7 @@ from ...protocol.messages import Delta, Prompt
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.pooling.form import Vectors, WantedVectors
 from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
+from ...protocol.wire import column
 from ..models.pooled_model import PooledModel
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt
@@ -104,6 +105,8 @@ class PoolingDoor:
 
     def fitting(self, ids: Sequence[int], params: PoolingParams, ending: Sequence[int] = ()) -> Sequence[int]:
         """The ids, cut before their ending if the request allows it; raises if they are too many."""
+        if params.logprob_token_ids is not None:
+            raise RequestError("logprob_token_ids: this model gives numbers, and no next token. Leave it out.")
         most, width = self.longest, self.width
         if params.dimensions is not None and params.dimensions > width > 0:
             raise RequestError(f"dimensions={params.dimensions:,}, and the model's vectors have {width:,} numbers.")
@@ -132,6 +135,12 @@ class PoolingDoor:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
         return _normalized(rows) if normalizes else rows
+
+
+def request_of_labels(prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify) -> PooledRequest:
+    """A request for the log-probabilities of next tokens, of a model that writes text."""
+    prompt.pooled = WantedVectors(labels=column(params.logprob_token_ids or ()))
+    return PooledRequest(prompt, text, notify, params, lambda vectors, _: numpy.frombuffer(vectors.values, "float32"))
 
 
 def _normalized(rows: numpy.ndarray) -> numpy.ndarray:

@@ -17,6 +17,7 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Prompt
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.guided import CallGuide, Grammar
+from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.wire import column, values
 from ..media.door import MediaDoor
@@ -24,6 +25,7 @@ from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
 from ..structured import CallGuides
 from ..text.template_input import too_long
 from .continuation import go_on
+from .door_checks import require_in_vocabulary
 from .pending_request import PendingRequest
 from .prompts import NO_NUMBERS, NO_SIGHT, NO_TEXT, Params, ParsedPrompt, packed_prompt, parse_prompts
 from .receipt import Receipt, ReceiptDoor
@@ -175,10 +177,8 @@ class Door:
             refusal = self._complete(prompt, parsed, functions)
         readers = _readers(parsing, argument_schemas(functions) if functions else {}, prompt, end)
         decode_token = self.tokenizer.decode_token
-        if parsed.pooled is not None and self.pooling is not None:
-            pending: PendingRequest = self.pooling.request(
-                prompt, parsed.text, parsed.pooled, notify, parsed.second_text
-            )
+        if parsed.pooled is not None:
+            pending = self._pooled(prompt, parsed, parsed.pooled, notify)
         else:
             pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:
@@ -214,7 +214,21 @@ class Door:
         except RequestError as error:  # its frames would hold the prompt's media
             return _Checked(b"", parsed.params, None, error.with_traceback(None))
 
+    def _pooled(self, prompt: Prompt, parsed: ParsedPrompt, params: PoolingParams, notify: Notify) -> PendingRequest:
+        if self.pooling is not None:
+            return self.pooling.request(prompt, parsed.text, params, notify, parsed.second_text)
+        from ..pooling.door import request_of_labels  # few requests need it
+
+        return request_of_labels(prompt, parsed.text, params, notify)
+
     def _checked_pooled(self, parsed: ParsedPrompt, ids: Sequence[int], params: SamplingParams) -> _Checked:
+        if (
+            self.pooling is None
+            and parsed.pooled is not None
+            and (labels := parsed.pooled.logprob_token_ids) is not None
+        ):
+            require_in_vocabulary("logprob_token_ids", labels, self.plan)
+            return _Checked(packed_prompt(ids, self.plan, 0), params, None, None)
         if self.pooling is None or parsed.pooled is None:
             raise RequestError(NO_NUMBERS if self.pooling is None else NO_TEXT)
         ending = () if parsed.text is None else self.pooling.ending(self.tokenizer)

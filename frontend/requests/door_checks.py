@@ -3,7 +3,7 @@
 There is one function for each rule. A new set of parameters passes the checks of the parameters that it sets.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.suggestion import suggestion
@@ -99,8 +99,12 @@ def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: Memor
         "bad_words_ids": [token for word in params.bad_words_ids or [] for token in word],
     }
     for name, ids in named.items():
-        if ids and max(ids) >= plan.vocab_size:
-            raise RequestError(f"{name}: token id {max(ids)} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
+        require_in_vocabulary(name, ids, plan)
+
+
+def require_in_vocabulary(name: str, ids: Sequence[int], plan: MemoryPlan) -> None:
+    if ids and max(ids) >= plan.vocab_size:
+        raise RequestError(f"{name}: token id {max(ids)} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
 
 
 Check = Callable[[SamplingParams, EngineConfig, MemoryPlan], None]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Media = Sequence[EncodedMedium] | Callable[[], Sequence[EncodedMedium]]
 
 Messages = Sequence[Mapping[str, Any]]
-Params = SamplingParams | BeamSearchParams | PoolingParams | Iterable[SamplingParams] | None
+Params = SamplingParams | BeamSearchParams | PoolingParams | Iterable[SamplingParams | PoolingParams] | None
 
 # Hardly any text has as many on average: a longer one has more tokens than are counted for it.
 CHARACTERS_PER_TOKEN = 16
@@ -135,8 +135,10 @@ def _each_with_its_own(
         yield parse_prompt(prompt, defaults if each is None else each)
 
 
-def parse_prompt(prompt: Any, params: SamplingParams) -> ParsedPrompt:
+def parse_prompt(prompt: Any, params: SamplingParams | PoolingParams) -> ParsedPrompt:
     """One prompt and its parameters; a fault of this one alone becomes its refusal."""
+    if isinstance(params, PoolingParams):
+        return replace(parse_checked(prompt, params.as_sampling()), pooled=params)
     try:
         return parse_checked(prompt, _checked(params))
     except RequestError as error:

@@ -8,12 +8,20 @@ from typing import Annotated
 from ..fields.described import described, rules_of
 from ..fields.field_help import explain_fields
 from ..fields.rules import BOOLEAN, TEXT, NamedFields, Rule, at_least
-from .sampling import SamplingParams
+from .sampling import TOKEN_IDS, SamplingParams
 
 _CUT = Rule(
     lambda value: value,
     lambda value: type(value) is int and (value == -1 or value >= 1),
     "must be a number of tokens, or -1 for as many as the model takes",
+)
+
+
+_MOST_LABELS = 1024
+_LABELS = Rule(
+    TOKEN_IDS.convert,
+    lambda ids: 0 < len(ids) <= _MOST_LABELS and TOKEN_IDS.holds(ids),
+    f"must be a list of 1 to {_MOST_LABELS:,} token ids",
 )
 
 
@@ -33,6 +41,9 @@ class PoolingParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True)
     use_activation: Annotated[bool | None, described("give probabilities of classes; False: their scores", BOOLEAN)] = (
         None
     )
+    logprob_token_ids: Annotated[
+        list[int] | None, described("of a model that writes text: log-probabilities of these next tokens", _LABELS)
+    ] = None
     by_token: Annotated[bool, described("a vector for each token instead of one for the text", BOOLEAN)] = False
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class WantedVectors(Part):
     by_token: bool = False  # a vector for each token; otherwise one for all
     reads_all: bool = False
     second_text: int = 0  # of a pair of texts, where the second one begins; 0: there is none
+    labels: bytes = b""  # int32 ids, whose log-probabilities behind the prompt are wanted of a model that writes text
 
 
 class Vectors(Part):

@@ -77,7 +77,7 @@ def slotted_runner(
         model.forward_pass, memory, table, ranks, trace=trace, sampling=model.backend.sampling, fast_decode=fast,
         second_tiers=cells, media=model.kept_media(num_media_rows), batch=model.backend.batch, sample=model.sample,
     )  # fmt: skip
-    runner.model, runner.pooling = model, model.pooler()
+    runner.model, runner.pooling = model, model.pooler() or runner.pooling
     return runner
 
 

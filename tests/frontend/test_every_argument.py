@@ -114,7 +114,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_every_argument_of_the_package_acts_or_is_said_to_be_idle_or_refused(said, tmp_path):
     embedder, classifier = named("Qwen3Model", tmp_path), named("Qwen3ForTokenClassification", tmp_path)
     with LLM("pocket", quiet=True) as llm, embedder, classifier:
-        walk(penstock, rows_of_penstock(llm) | rows_of_pooling(embedder, classifier), said)
+        walk(penstock, rows_of_penstock(llm) | rows_of_pooling(embedder, classifier, llm), said)
     own = {name for name, _ in methods(penstock, "LLM")} - {"LLM.generate_iter"}
     both = {name.replace("AsyncLLM", "LLM"): member for name, member in methods(penstock, "AsyncLLM")}
     assert own <= both.keys() | OWN, "an event loop has the same calls"
@@ -302,13 +302,24 @@ def numbers(call: Call) -> Call:
     return numbers_of
 
 
-def rows_of_pooling(model: LLM, classifier: LLM) -> Rows:
+QUESTION = {"type": "predicate", "instructions": "It is."}
+
+
+def deciding(llm: LLM) -> Call:
+    def answers_of(**given: Any) -> Any:
+        return [repr(decision.answers) for decision in llm.decide(**given)]
+
+    return answers_of
+
+
+def rows_of_pooling(model: LLM, classifier: LLM, decider: LLM) -> Rows:
     asked = {"prompts": "a", "use_tqdm": False}
     return {
         "PoolingParams": (PoolingParams, {}),
         "LLM.embed": (numbers(model.embed), asked),
         "LLM.encode": (numbers(model.encode), asked),
         "LLM.classify": (numbers(classifier.classify), asked),
+        "LLM.decide": (deciding(decider), {"input": "a", "questions": [QUESTION], "use_tqdm": False}),
         "LLM.score": (numbers(model.score), {"queries": "a", "documents": ["b", "c"], "use_tqdm": False}),
     }
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from ...protocol.messages import Candidates, Logprobs
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.pooling.form import Vectors, WantedVectors
-from ...protocol.wire import column
+from ...protocol.wire import column, values
 
 PRIME = 2**31 - 1
 IsAllowed = Callable[[int], bool]
@@ -52,6 +52,9 @@ def vectors_of(row: History, number: int) -> Vectors:
     """Make up the vectors of a prompt that has ended; its tokens alone determine them."""
     ends = range(1, len(row.tokens) + 1) if row.pooled is not None and row.pooled.by_token else [len(row.tokens)]
     made = array("f")
+    if row.pooled is not None and row.pooled.labels:
+        made.extend(-1.0 - (sum(row.tokens) + label) % 997 / 97 for label in values(row.pooled.labels))
+        return Vectors(number, len(made), made.tobytes())
     for end in ends:
         state = sum(token * place for place, token in enumerate(row.tokens[:end], 1))
         made.extend((state * factor % 997) / 997 - 0.5 for factor in (48271, 16807, 69621, 40692))

@@ -186,7 +186,8 @@ class Start:
             sample=self.model.sample,
             reported=Reported.of(self.config.logprobs_mode),
         )
-        runner.pooling = self.model.pooler()
+        if (pooler := self.model.pooler()) is not None:
+            runner.pooling = pooler
         return runner
 
     def begin_background_work(self, runner: Runner) -> None:

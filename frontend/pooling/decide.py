@@ -1,0 +1,180 @@
+"""What `decide` computes: the prompt of each question, and the tokens of its labels behind it.
+
+The questions' prompts are one rendered conversation with another question each. A label of several tokens takes a
+prompt for each of its beginnings; its probability is the product along them.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import RequestError
+from ...protocol.parameters.pooling import PoolingParams
+from ..parsing.marks import ThoughtMarks
+from ..parsing.parser_choice import Parsing, Parsings
+from ..requests.prompts import is_conversation
+from ..text.chat_templates import chat_templates
+from .decisions import Answer, Decision, Question, answer_of
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+    from ..text.tokenizer import Tokenizer
+
+Tokens = tuple[int, ...]
+_MARK = "PENSTOCK-QUESTION"
+_END_CHARACTERS = 64
+
+
+@dataclass(frozen=True)
+class LabelTree:
+    """The labels of a question in tokens: for each beginning of one, the tokens that may follow."""
+
+    spellings: list[list[Tokens]]  # of each label
+
+    @cached_property
+    def nodes(self) -> dict[Tokens, list[int]]:
+        found: dict[Tokens, dict[int, None]] = {}
+        for spelled in (each for label in self.spellings for each in label):
+            for place, token in enumerate(spelled):
+                found.setdefault(spelled[:place], {})[token] = None
+        return {beginning: list(tokens) for beginning, tokens in sorted(found.items(), key=lambda node: len(node[0]))}
+
+    def logprobs(self, values: Sequence[Sequence[float]]) -> list[float]:
+        """The log-probability of each label, of what each node's prompt gave."""
+        known = {
+            (beginning, token): float(value)
+            for (beginning, tokens), row in zip(self.nodes.items(), values, strict=True)
+            for token, value in zip(tokens, row, strict=True)
+        }
+        return [_total([_along(spelled, known) for spelled in label]) for label in self.spellings]
+
+
+def _along(spelled: Tokens, known: Mapping[tuple[Tokens, int], float]) -> float:
+    return sum(known[spelled[:place], token] for place, token in enumerate(spelled))
+
+
+def _total(logprobs: Sequence[float]) -> float:
+    highest = max(logprobs)
+    return highest + math.log(sum(math.exp(each - highest) for each in logprobs))
+
+
+@dataclass
+class DecisionPlan:
+    """The prompts of one input's questions, each with its parameters."""
+
+    questions: Sequence[Question]
+    trees: list[LabelTree]
+    prompts: list[list[int]]
+    params: list[PoolingParams]
+
+    def decision(self, results: Sequence[Any]) -> Decision:
+        """The answers, of the prompts' results."""
+        if (failed := next((each for each in results if each.outputs is None), None)) is not None:
+            return Decision([], error_code=failed.error_code, error_msg=failed.error_msg)
+        rows = iter([each.outputs.data.tolist() for each in results])
+        answers: list[Answer] = []
+        for question, tree in zip(self.questions, self.trees, strict=True):
+            values = [next(rows) for _ in tree.nodes]
+            answers.append(answer_of(question, tree.logprobs(values)))
+        return Decision(
+            answers,
+            sum(len(each.prompt_token_ids) for each in results),
+            sum(each.num_cached_tokens for each in results),
+        )
+
+
+class Decider:
+    """Plans decisions of one model."""
+
+    def __init__(self, session: "Session[Any]") -> None:
+        self._session = session
+        self._tokenizer: Tokenizer = session.tokenizer
+        chosen = session.tree_config.chat_template
+        self._template = self._tokenizer.template(chosen)
+        template = self._template if chosen is not None else chat_templates(session.model_folders[1])
+        self._thoughts = Parsings.of(session.tree_config, template).thoughts_of_chats
+        self._params: dict[Tokens, PoolingParams] = {}
+
+    def plan(self, state: Any, questions: Sequence[Question]) -> DecisionPlan:
+        """Plan the questions about a text or a conversation; raises `RequestError` if it can't be rendered."""
+        before, behind = self._rendered(state)
+        own = [question.words + behind for question in questions]
+        ids = self._ids(before, own)
+        trees = [self._tree(question, behind) for question in questions]
+        plan = DecisionPlan(questions, trees, [], [])
+        for prompt, tree in zip(ids, trees, strict=True):
+            for beginning, tokens in tree.nodes.items():
+                plan.prompts.append([*prompt, *beginning])
+                plan.params.append(self._params.setdefault(tuple(tokens), PoolingParams(logprob_token_ids=tokens)))
+        return plan
+
+    def _rendered(self, state: Any) -> tuple[str, str]:
+        """The prompt's text before a question, and the text behind it, up to where the answer begins."""
+        options = {"enable_thinking": False} if "enable_thinking" in self._template else None
+        text = self._session.render(_with_question(state), template_options=options)
+        before, mark, behind = text.rpartition(_MARK)
+        if not mark or _MARK in before:
+            raise RequestError("The chat template doesn't write the question as it is, so nothing can be decided.")
+        return before, behind + without_thought(text, self._thoughts)
+
+    def _ids(self, before: str, own: Sequence[str]) -> list[list[int]]:
+        """The prompts in tokens. What all begin with is tokenized once, where that comes to the same tokens."""
+        encode = self._tokenizer.encode_batch
+        [shared, whole] = encode([before, before + own[0]], add_special_tokens=False)
+        parts = encode(list(own), add_special_tokens=False)
+        if [*shared, *parts[0]] == whole:
+            return [[*shared, *part] for part in parts]
+        return encode([before + text for text in own], add_special_tokens=False)
+
+    def _tree(self, question: Question, behind: str) -> LabelTree:
+        return LabelTree([self._spellings(option.label, behind[-_END_CHARACTERS:]) for option in question.options])
+
+    def _spellings(self, label: str, end: str) -> list[Tokens]:
+        """The tokens of a label where the answer begins; with a space before it too, if that is one token."""
+        [bare, spaced] = (self._behind(end, text) for text in (label, f" {label}"))
+        return [bare, spaced] if len(spaced) == 1 and spaced != bare else [bare]
+
+    def _behind(self, end: str, label: str) -> Tokens:
+        alone, whole, own = self._tokenizer.encode_batch([end, end + label, label], add_special_tokens=False)
+        return tuple(whole[len(alone) :] if whole[: len(alone)] == alone and len(whole) > len(alone) else own)
+
+
+def without_thought(prompt: str, thoughts: ThoughtMarks | None) -> str:
+    """The text that brings a prompt to where the answer begins, behind a thought that is empty."""
+    if thoughts is None:
+        return ""
+    end = prompt[-_END_CHARACTERS:]
+    if (channels := thoughts.channels) is not None:
+        return f"{channels.channel}{channels.texts[0]}{channels.message}"
+    if end.rstrip().endswith(thoughts.all_closings):
+        return ""
+    closing = thoughts.forced or f"\n{thoughts.closing}\n\n"
+    return closing if Parsing(thoughts, None).is_thinking(end) else f"{thoughts.opening}\n{closing}"
+
+
+def _with_question(state: Any) -> list[dict[str, Any]]:
+    """The conversation, with the mark of a question at its end: in the last message if that is the user's."""
+    messages = [{"role": "user", "content": state}] if isinstance(state, str) else [dict(each) for each in state]
+    last = messages[-1]
+    if last.get("role") != "user":
+        return [*messages, {"role": "user", "content": _MARK}]
+    content = last.get("content")
+    if isinstance(content, list | tuple):
+        added: Any = [*content, {"type": "text", "text": f"\n\n{_MARK}"}]
+    else:
+        added = f"{content}\n\n{_MARK}"
+    return [*messages[:-1], {**last, "content": added}]
+
+
+def each_input(given: Any) -> Iterator[Any]:
+    """The inputs of a call: one text or conversation, or a list of them."""
+    if isinstance(given, str) or is_conversation(given):
+        given = [given]
+    if not isinstance(given, list | tuple) or not given:
+        raise RequestError("input must be a text or a conversation, or a list of at least one of them.")
+    for each in given:
+        if not isinstance(each, str) and not is_conversation(each):
+            raise RequestError(f"Each input is a text or a conversation, not {type(each).__name__}.")
+        yield each
