@@ -26,11 +26,11 @@ def preloaded() -> list[str]:
     return [*allocators, *([intel_openmp] if Path(intel_openmp).exists() else [])]
 
 
-def with_libraries_preloaded() -> None:
-    """Start anew with them. Whoever set LD_PRELOAD has chosen."""
+def with_libraries_preloaded(*words: str) -> None:
+    """Start anew with them, as `python -m` and these words. Whoever set LD_PRELOAD has chosen."""
     if (libraries := preloaded()) and "LD_PRELOAD" not in os.environ:
         environment = {**os.environ, "LD_PRELOAD": ":".join(libraries)}
-        os.execve(sys.executable, [sys.executable, "-m", "bench.engines.vllm"], environment)
+        os.execve(sys.executable, [sys.executable, "-m", *words], environment)
 
 
 class Vllm(ServedEngine):
@@ -76,5 +76,5 @@ class Vllm(ServedEngine):
 
 
 if __name__ == "__main__":
-    with_libraries_preloaded()
+    with_libraries_preloaded("bench.engines.vllm")
     serve(Vllm())

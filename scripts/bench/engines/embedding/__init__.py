@@ -1,0 +1,1 @@
+"""How other engines and Penstock are asked for the vectors of texts."""
