@@ -1,6 +1,7 @@
 """EAGLE-3 heads: what they draft in each published form, and that it changes no answer."""
 
 import json
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -8,12 +9,13 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.model_drafts import FOR_HEADS, draft_by_model, drafting, requests
 from builders.runner_harness import TinyEngine, engine_of, prompt
-from builders.tiny_eagle import FORMS, EagleFormula, EagleHeads
+from builders.tiny_eagle import FORMS, NUM_LAYERS, EagleFormula, EagleHeads, Form
 from builders.tiny_model import tiny_model
 from safetensors.numpy import load_file, save_file
 
 from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.errors import ConfigError
+from penstock.worker.description.config import read_config
 from penstock.worker.start.eagle_heads import with_eagle_heads
 from penstock.worker.start.model import Model
 
@@ -84,9 +86,17 @@ def test_whatever_heads_draft_answers_are_as_alone(tmp_path, form):
     ({"hidden_size": 96}, "reads hidden states of 96 numbers"), ({"vocab_size": 311}, "has 311 tokens"),
     ({"eagle_aux_hidden_state_layer_ids": [1, 9, 20]}, "names the layers .*20.*, and the model has 6"),
     ({"model_type": "deepseek_v3"}, "of model_type 'deepseek_v3' are not supported"),
+    ({"target_hidden_size": "64"}, "target_hidden_size must be a whole number"),
+    ({"eagle_aux_hidden_state_layer_ids": 3}, "must be a list of whole numbers, and is 3"),
+    ({"norm_before_residual": "false"}, "norm_before_residual must be true or false, and is 'false'"),
+    ({"eagle_config": {"use_mtp_layernorm": True}}, "heads with use_mtp_layernorm=True are not supported"),
+    ({"architectures": ["PeagleDraftModel"]}, "heads of the form 'PeagleDraftModel' are not supported"),
+    ({"speculators_model_type": "peagle"}, "heads of the form 'peagle' are not supported"),
+    ({"fc_norm": True}, "has fc_norm=True, and the heads have no fc_norm.0.weight"),
+    ({"draft_vocab_size": 50}, "draft_vocab_size is 50, and its tensors have 90 tokens"),
 ])  # fmt: skip
 def test_heads_that_do_not_fit_are_refused_with_the_reason(tmp_path, given, words):
-    formula = EagleFormula(tmp_path / words[:9], "specforge")
+    formula = EagleFormula(tmp_path / "".join(filter(str.isalnum, words)), "specforge")
     path = formula.heads.folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | given))
     with pytest.raises(ConfigError, match=words):
@@ -104,9 +114,28 @@ def test_heads_of_an_unknown_form_are_refused(tmp_path):
     formula = EagleFormula(tmp_path / "model", "specforge")
     path = formula.heads.folder / "model.safetensors"
     tensors = load_file(path)
-    save_file(tensors | {"midlayer.conv.weight": tensors["norm.weight"]}, path)
-    with pytest.raises(ConfigError, match=r"tensors that no known EAGLE-3 head has \(layers.0.conv.weight\)"):
+    without_head = {name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}
+    for stored, words in (
+        (tensors | {"midlayer.conv.weight": tensors["norm.weight"]}, r"no known EAGLE-3 .* \(layers.0.conv.weight\)"),
+        (tensors | {"model.norm.weight": tensors["norm.weight"]}, "under two names, .*norm.weight"),
+        (without_head, "a d2t of 90 tokens and no lm_head.weight"),
+    ):
+        save_file(stored, path)
+        with pytest.raises(ConfigError, match=words):
+            with_formulas_heads(formula)
+    (formula.heads.folder / "config.json").write_text("null")
+    with pytest.raises(ConfigError, match="config.json holds no JSON object"):
         with_formulas_heads(formula)
     with pytest.raises(ConfigError, match="has no fc.weight"):
         model = load_on("native", formula.folder)
         with_eagle_heads(model, tiny_model(tmp_path / "no heads", "llama", hidden_size=64))
+
+
+@for_each("width", [32, 128])
+def test_heads_of_another_width_need_an_output_head_of_their_own(tmp_path, width):
+    config = read_config(tiny_model(tmp_path / "model", "qwen3", num_hidden_layers=NUM_LAYERS))
+    heads = EagleHeads(tmp_path / "heads", Form(own_embedding=True), replace(config, hidden_size=width))
+    path = heads.folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target_hidden_size": config.hidden_size}))
+    with pytest.raises(ConfigError, match=f"the model's reads {config.hidden_size} numbers, while .* {width}"):
+        with_eagle_heads(load_on("native", tmp_path / "model"), heads.folder)

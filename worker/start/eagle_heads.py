@@ -9,9 +9,9 @@ import numpy
 
 from ...kernels.arrays import FLOAT32, Array, DeviceArray
 from ...protocol.errors import ConfigError
-from ...protocol.files.model_file import read_model_json
+from ...protocol.fields.rules import shown
 from ..backends.native.decoder import RecordedDecoder
-from ..description.eagle_heads import EagleForm, check_all_read, head_names, read_eagle_form
+from ..description.eagle_heads import EagleForm, check_all_read, head_names, read_eagle_form, read_heads_config
 from ..description.origin import CONFIG_FILE, origin_of
 from ..description.quantization import read_quantization
 from ..layers.eagle_head import EagleHead, EagleParts, WatchedLayer
@@ -80,21 +80,34 @@ def with_eagle_heads(model: Model, folder: Path, quantization: str | None = None
 
 def _opened(folder: Path) -> Checkpoint:
     check_weight_files(folder)
-    quantization = read_quantization(read_model_json(folder / CONFIG_FILE), folder / CONFIG_FILE)
+    quantization = read_quantization(read_heads_config(folder), folder / CONFIG_FILE)
     return Checkpoint(folder, quantization, find_layout=lambda stored, config: HeadLayout())
 
 
 def _read(
     source: Checkpoint, form: EagleForm, model: Model, quantization: str | None
 ) -> tuple[EagleParts, OwnVocabulary | None]:
-    vocabulary, num_logits = None, model.vocab_size
-    if source.has("d2t"):
-        num_logits = source.stored("d2t").shape[0]
-        vocabulary = OwnVocabulary(source, num_logits, model.vocab_size)
+    num_logits = source.stored("d2t").shape[0] if source.has("d2t") else model.vocab_size
+    _check_tokens(source, form, num_logits, model.vocab_size)
+    vocabulary = OwnVocabulary(source, num_logits, model.vocab_size) if source.has("d2t") else None
     placement = head_placement(model, source, quantization)
     parts = EagleParts(Weights(source, placement), form, model.decoder, num_logits)
     check_all_read(origin_of(source.folder), source.leftovers())
     return parts, vocabulary
+
+
+def _check_tokens(source: Checkpoint, form: EagleForm, num_logits: int, vocab_size: int) -> None:
+    """Refuse heads whose config, d2t and output head are of different numbers of tokens."""
+    if form.num_tokens not in (None, num_logits):
+        raise ConfigError(
+            f"{source.folder}: draft_vocab_size is {shown(form.num_tokens)}, and its tensors have {num_logits:,} "
+            "tokens. Use the config.json that was published with these weights."
+        )
+    if num_logits != vocab_size and not source.has("lm_head.weight"):
+        raise ConfigError(
+            f"{source.folder} has a d2t of {num_logits:,} tokens and no lm_head.weight for them. Download the heads "
+            "again, or use others."
+        )
 
 
 def _watched(model: Model, reads: tuple[int, ...]) -> tuple[Model, Callable[[int], Array]]:
