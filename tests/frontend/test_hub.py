@@ -39,7 +39,11 @@ def test_only_what_the_engine_reads_is_taken_and_only_once(hub, made, capsys):
         "onnx/config.json", "consolidated.safetensors", "fp16/model.safetensors", "original/params.json",
         "tokenizer.model", "checkpoint-5/trainer_state.json", "adapter_model.safetensors",
     )  # fmt: skip
-    taken = {"chat_template.jinja": b"{{ 1 }}", "additional_chat_templates/tool.jinja": b"{{ 2 }}"}
+    taken = {
+        "chat_template.jinja": b"{{ 1 }}",
+        "additional_chat_templates/tool.jinja": b"{{ 2 }}",
+        "1_Pooling/config.json": b"{}",
+    }
     hub.put("owner/tiny", made, files=dict.fromkeys(others, b"x") | taken)
     assert (find_tokenizer("owner/tiny") / "tokenizer.json").is_file()
     assert set(hub.fetched()) == DESCRIPTIONS | set(taken), "a tokenizer comes without weights"

@@ -235,10 +235,12 @@ def _broken_off(error: Exception, model: HubName) -> PenstockError:
     return PenstockError(f"The download of {model} broke off: {why}. {then}.")
 
 
-# Some models have several templates, and `penstock convert --per-rank` lists each rank's pieces.
+# Some models have several templates, `penstock convert --per-rank` lists each rank's pieces, and sentence-transformers
+# keeps the pooling and the layers behind it in folders such as 1_Pooling and 2_Dense.
 _STEM = r"[^/\\\x00-\x1f]{1,200}"
 _DESCRIPTIONS = re.compile(
     rf"{_STEM}\.(json|jinja)|additional_chat_templates/{_STEM}\.jinja|rank-\d+-of-\d+/pieces\.json"
+    r"|\d{1,2}_[A-Za-z]{1,40}/(config\.json|model\.safetensors)"
 )
 _WEIGHTS = re.compile(rf"(rank-\d+-of-\d+/)?{_STEM}\.safetensors")
 # The same weights again under Mistral's own names, and files of adapters or of Paddle's trainer.
