@@ -48,8 +48,8 @@ class BatchLine:
             raise RequestError(f"custom_id={shown(custom_id)}: must be a text, by which its answer is known.")
         try:
             return cls(custom_id, _form(value))
-        except ApiError as error:
-            return cls(custom_id, error)
+        except (ApiError, RequestError) as error:
+            return cls(custom_id, as_api_error(error))
 
     @classmethod
     def failed(cls, custom_id: str, output: RequestOutput) -> "BatchLine":
@@ -109,7 +109,7 @@ class _Line(msgspec.Struct):
 
 
 def _form(value: Mapping[str, Any]) -> LineForm[Any]:
-    """Read the request; raises `ApiError` with the server's message."""
+    """Read the request; raises an error with the server's message."""
     if unknown := value.keys() - KEYS:
         raise ApiError(400, f"A line of a batch has no {shown(min(unknown))}; it has {', '.join(sorted(KEYS))}.")
     if value.get("method", "POST") != "POST":
