@@ -48,8 +48,8 @@ _AWAY = "The model's processes have ended; its log says why. Ask again in a mome
 _MOST_CHARACTERS = 2000
 _FIRST_WORD = re.compile(r"\w+")
 # Absolute paths of two parts or more, which only this machine's own messages contain; all parts but the last may have
-# spaces.
-_PATH = re.compile(r"(?<![\w:/.])(?:~|\.{0,2})/(?:[\w.@+-][\w.@+ -]*/)+[\w.@+-]*")
+# spaces. Paths of endpoints, and places in a JSON schema (#/…), are none.
+_PATH = re.compile(r"(?<![\w:/.#])(?!/(?:v1|api)/)(?:~|\.{0,2})/(?:[\w.@+-][\w.@+ -]*/)+[\w.@+-]*")
 
 
 class ApiError(Exception):
