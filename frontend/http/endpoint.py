@@ -30,9 +30,8 @@ from .metrics import Metrics
 from .models import Models
 from .options import HttpOptions
 from .requests.active_requests import ActiveRequest, ActiveRequests, owner_of
-from .requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
+from .requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send, check_same_site
 from .requests.concurrency_limit import ConcurrencyLimit
-from .requests.guard import check_same_site
 
 Result = TypeVar("Result")
 Query = TypeVar("Query", bound=msgspec.Struct)
@@ -164,7 +163,8 @@ class Endpoint:
             check_same_site(scope)
         elif self._body is not None:
             charge.grow(_REQUEST_BYTES)
-            body = await self._server.bodies.read(scope, receive, charge)
+            needs_type = not self._path.startswith("/api/")  # Ollama takes JSON of any type
+            body = await self._server.bodies.read(scope, receive, charge, needs_type=needs_type)
         call = self._call(scope, charge, len(body))
         with self._server.active_requests.one(call.active_request) if self._answer_ids else nullcontext():
             await while_there(receive, self._answer(call, body, sender), call.active_request)

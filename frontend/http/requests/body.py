@@ -51,8 +51,10 @@ class BodyReader:
         self._turns = FairQueue()
         self._thread = Threads("Bodies", 1)
 
-    async def read(self, scope: Scope, receive: Receive, charge: Charge) -> bytearray:
-        self._check_headers(scope)
+    async def read(self, scope: Scope, receive: Receive, charge: Charge, *, needs_type: bool = True) -> bytearray:
+        """`needs_type`: the body's type has to be said. Where it hasn't, as in Ollama's API, a page of another site,
+        which may send JSON as a form, is recognized by its origin."""
+        self._check_headers(scope, needs_type=needs_type)
         try:
             async with asyncio.timeout(self._options.body_timeout) as time_left:
                 self._incoming[charge] = _IncomingBody(time_left, asyncio.get_running_loop().time())
@@ -98,12 +100,14 @@ class BodyReader:
             await asyncio.gather(decoding, return_exceptions=True)
             raise
 
-    def _check_headers(self, scope: Scope) -> None:
+    def _check_headers(self, scope: Scope, *, needs_type: bool) -> None:
         encoding, kind = (only_header(scope, name) for name in (b"content-encoding", b"content-type"))
         if encoding is not None and encoding.strip().lower() != b"identity":
             raise ApiError(415, "Compressed bodies are not taken; send the JSON as it is.")
         if (kind or b"").split(b";")[0].strip().lower() != b"application/json":
-            raise ApiError(415, "The body must be JSON, with the header Content-Type: application/json.")
+            if needs_type:
+                raise ApiError(415, "The body must be JSON, with the header Content-Type: application/json.")
+            check_same_site(scope)
         length = dict(scope["headers"]).get(b"content-length", b"")
         if length.isdigit() and int(length[:20]) > self._options.max_body_bytes:
             raise self._too_large()
@@ -147,6 +151,13 @@ class BodyReader:
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"The body has more than {self._options.max_body_bytes:,} bytes (option max_body_bytes).")
+
+
+def check_same_site(scope: Scope) -> None:
+    """Refuse a page of another site: it may send a form, or nothing, to any address without asking. JSON it may not."""
+    origin, host = only_header(scope, b"origin"), only_header(scope, b"host")
+    if origin is not None and origin.partition(b"://")[2].lower() != (host or b"").lower():
+        raise ApiError(403, "The request comes from a page of another site (its Origin header).")
 
 
 def only_header(scope: Scope, name: bytes) -> bytes | None:

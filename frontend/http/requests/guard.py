@@ -74,13 +74,6 @@ def owners(options: HttpOptions) -> set[str]:
     return {_salt_of(_digest(key)) for key in options.api_keys()} or {""}
 
 
-def check_same_site(scope: Scope) -> None:
-    """Refuse a page of another site: it may send a form, or nothing, to any address without asking. JSON it may not."""
-    origin, host = only_header(scope, b"origin"), only_header(scope, b"host")
-    if origin is not None and origin.partition(b"://")[2].lower() != (host or b"").lower():
-        raise ApiError(403, "The request comes from a page of another site (its Origin header).")
-
-
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
