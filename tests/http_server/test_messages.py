@@ -1,6 +1,7 @@
 """/v1/messages: Anthropic's own client, the bodies that Claude Code sends, and how conversations become prompts."""
 
 import json
+import re
 
 import anthropic
 import httpx
@@ -209,9 +210,22 @@ PAGE = {"type": "document", "title": "T", "source": {"type": "text", "media_type
 FOUND = {"type": "search_result", "source": "s", "title": "T", "content": [{"type": "text", "text": "a text"}]}
 
 
+def test_results_follow_their_calls_and_only_billing_lines_are_left_out_of_a_system_prompt():
+    calls = [{"type": "tool_use", "id": name, "name": name, "input": {}} for name in "ab"]
+    results = [{"type": "tool_result", "tool_use_id": name, "content": f"of {name}"} for name in "ba"]
+    turns = [*QUESTION, {"role": "assistant", "content": "One."}, {"role": "assistant", "content": calls},
+             {"role": "user", "content": results}]  # fmt: skip
+    for system in ("X-Anthropic-Billing-Header: a=1;\nx-anthropic-b: 2\n\nBe brief.", "Be brief."):
+        told, _, assistant, *answers = parts_of(system=system, messages=turns).messages
+        assert (told.content, assistant.content) == ("Be brief.", "One.")
+        assert [(each.name, each.content) for each in answers] == [("a", "of a"), ("b", "of b")]
+
+
 def test_pictures_of_a_result_follow_it_and_documents_are_texts():
     result = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "seen"}, PICTURE]}
-    tool, user = parts_of(messages=[{"role": "user", "content": [result, BY_URL, PAGE, FOUND]}]).messages
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
+    question = {"role": "user", "content": [result, BY_URL, PAGE, FOUND]}
+    _, tool, user = parts_of(messages=[call, question]).messages
     assert (tool.role, tool.content) == ("tool", "seen")
     assert [part.image_url or part.text for part in user.content] == [
         "data:image/png;base64,aGk=", "data:image/png;base64,aGk=", "T", "a text", "T\ns\na text",
@@ -232,10 +246,15 @@ def test_pictures_of_a_result_follow_it_and_documents_are_texts():
     ({"temprature": 1}, "Did you mean temperature?"),
     ({"n": 2}, "n is not a field here: /v1/chat/completions takes it."),
     ({f"x{n}": 1 for n in range(40)}, "40 unknown fields"),
+    ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b"}]}]}, "tool_use_id='b'"),
+    ({"tools": [{"name": "f", "parameters": {}}]}, "parameters is not a field here: here it is input_schema."),
+    ({"tools": [{"function": {"name": "f"}}]}, "A tool is {\"name\": …"),
+    ({"thinking": {"type": "enabled", "budget_token": 9}}, "Did you mean budget_tokens?"),
+    ({"stop": "a", "stop_sequences": ["b"]}, "give one of them"),
     ({"receipt": True}, "receipt: /v1/messages gives none"),
 ])  # fmt: skip
 def test_what_the_model_could_not_be_shown_is_refused_in_a_sentence(fields, sentence):
-    with pytest.raises((ApiError, RequestError), match=sentence.replace("?", r"\?")):
+    with pytest.raises((ApiError, RequestError), match=re.escape(sentence)):
         parts_of(**fields)
 
 

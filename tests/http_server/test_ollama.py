@@ -82,7 +82,7 @@ def test_options_mean_what_they_mean_there(llama):
 
 
 def test_models_are_listed_described_and_loaded_by_their_names(llama, http):
-    assert [model.model for model in llama.list().models] == ["pocket", "another-name"]
+    assert [model.model for model in llama.list().models] == ["pocket:latest", "another-name:latest"]
     shown = llama.show("pocket:latest")
     assert set(shown.capabilities) == {"completion", "tools", "thinking"}
     architecture = shown.modelinfo["general.architecture"]
@@ -103,6 +103,9 @@ def test_models_are_listed_described_and_loaded_by_their_names(llama, http):
     ({"options": {"mirostat": 2}}, "mirostat=2 is not supported"),
     ({"formt": "json"}, "The body has no field 'formt'. Did you mean format?"),
     ({"temperature": 0.5}, "temperature is not a field here: put it into options."),
+    ({"prompt": "a"}, "prompt is not a field here: put it into a message."),
+    ({"options": {"model": "a"}}, "model is not a field here: put it next to options."),
+    ({"options": {"max_tokens": 1, "num_predict": 2}}, "max_tokens is another name of num_predict"),
     ({"format": "yaml"}, 'format must be "json" or a JSON schema.'),
     ({"think": "deeply"}, "think='deeply': must be"),
     ({"tools": [{"name": "f"}]}, "tools[0] needs function"),

@@ -206,6 +206,11 @@ async def _loaded(call: Call, request: OllamaRequest, piece: OllamaPiece) -> Any
     return Reply(msgspec.json.encode(piece))
 
 
+def tagged_name(name: str) -> str:
+    """The name as Ollama lists it, always with a tag, which its clients rely on."""
+    return name if ":" in name else name + _LATEST
+
+
 async def served_name(call: Call, name: str | None) -> str | None:
     """The name of a model that is served; Ollama's clients append ":latest" to names without a tag."""
     if name is None or not name.endswith(_LATEST):

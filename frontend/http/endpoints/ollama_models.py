@@ -21,7 +21,7 @@ from ..schemas.ollama import (
     TaggedModel,
     TagList,
 )
-from .ollama import served_name
+from .ollama import served_name, tagged_name
 
 # The version of Ollama whose API this is. Clients refuse versions that lack what they use.
 API_VERSION = "0.13.0"
@@ -63,8 +63,8 @@ async def version(call: Call, body: None) -> Reply:
 def _tag(card: ServedName) -> TaggedModel:
     plan = None if card.session is None else card.session.plan
     return TaggedModel(
-        name=card.name,
-        model=card.name,
+        name=(name := tagged_name(card.name)),
+        model=name,
         modified_at=_time(card),
         digest=hashlib.sha256(card.name.encode()).hexdigest(),  # tells entries apart; some clients cut it
         size=0 if plan is None else plan.weight_bytes,

@@ -5,7 +5,7 @@ The time and memory for decoding are estimated first, by counting brackets, comm
 
 import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -127,7 +127,7 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
         sentence = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
         raise ApiError(400, sentence) from None
     if isinstance(request, OpenBody):
-        request.note_unread(_set_names(body))
+        request.note_unread(_set_fields(body, request.open_parts.keys()))
     return _shallow(request)
 
 
@@ -138,19 +138,29 @@ def converted(body: Any, kind: type[Body]) -> Body:
     except msgspec.ValidationError as error:
         raise _unfit(error, kind, body) from None
     if isinstance(request, OpenBody):
-        request.note_unread([name for name, value in body.items() if value is not None])
+        request.note_unread({name: value for name, value in body.items() if value is not None})
     return _shallow(request)
 
 
-def _set_names(body: bytes | bytearray) -> list[str]:
-    """The names of the body's fields that aren't null."""
-    values = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    return [name for name, value in values.items() if value != _NULL]
+def _set_fields(body: bytes | bytearray, parts: Set[str]) -> dict[str, Any]:
+    """The names of the body's fields that aren't null, and those within `parts`. Raw values would hold on to the body."""
+    fields = _without_nulls(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
+    names: dict[str, Any] = dict.fromkeys(fields, True)
+    for name in parts & fields.keys():
+        part = msgspec.json.decode(fields[name], type=_PART)
+        names[name] = [
+            dict.fromkeys(_without_nulls(each), True) for each in (part if isinstance(part, list) else [part])
+        ]
+    return names
+
+
+def _without_nulls(values: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    return {name: value for name, value in values.items() if value != _NULL}
 
 
 def _unfit(error: msgspec.ValidationError, kind: type[Body], given: Any) -> ApiError:
     fault = DecodingFault.of(error, kind, whole="The body", given=given)
-    return ApiError(400, fault.sentence + _form_of_tools(fault.field), param=fault.field or None)
+    return ApiError(400, fault.sentence + _form_of_tools(fault.field, kind), param=fault.field or None)
 
 
 def _shallow(request: Body) -> Body:
@@ -160,11 +170,13 @@ def _shallow(request: Body) -> Body:
     return request
 
 
-def _form_of_tools(field: str) -> str:
+def _form_of_tools(field: str, kind: type[Body]) -> str:
     """A hint if a tool is written in the form of another endpoint; empty for other faults."""
     match _TOOL_FIELD.fullmatch(field):
         case None:
             return ""
+        case _ if form := getattr(kind, "form_of_tools", ""):
+            return f" A tool is {form} here."
         case found if found[1] == "function":
             return ' A tool is {"type": "function", "function": {"name": …, "parameters": {…}}} here.'
         case _:
@@ -230,6 +242,7 @@ def _nested(value: Any) -> Iterable[Any]:
 
 
 _NULL = msgspec.Raw(b"null")
+_PART = dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]
 # Matches up to the first escape that is half a surrogate pair, and skips escapes that JSON doesn't have.
 _WHOLE_CHARACTERS = re.compile(
     rb"(?:[^\\]++|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\.)*+",

@@ -1,8 +1,10 @@
 """Splits a body of /v1/messages into what a model needs, as `request_parts.py` does for OpenAI's forms.
 
-Blocks that the model would have to read, and that can't be shown to it, are refused; none is left out in silence.
+Blocks that the model would have to read, and that can't be shown to it, are refused. Left out are only thoughts that
+Anthropic has encrypted, and lines for its billing.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
@@ -17,9 +19,9 @@ from .parameters import sampling_params
 from .request_parts import RequestParts
 from .tool_choice import ToolChoice
 
-# Claude Code begins its system prompt with a text of this kind for Anthropic's billing. It differs in each request, so
-# that no prefix would ever be found again.
-_FOR_ANTHROPIC = "x-anthropic-"
+# Claude Code begins its system prompt with such a line for Anthropic's billing. It differs in each request, so that no
+# prefix would ever be found again.
+_LINES_FOR_ANTHROPIC = re.compile(r"(?:x-anthropic-[\w-]+:[^\n]*\n*)*", re.IGNORECASE)
 _HAS_THOUGHTS = {"enabled": True, "adaptive": True, "disabled": False}
 
 
@@ -29,6 +31,7 @@ def message_parts(
     if request.receipt:
         raise ApiError(400, "receipt: /v1/messages gives none; /v1/chat/completions does.", param="receipt")
     choice = ToolChoice.of(_chosen(request.tool_choice), [_tool(tool) for tool in request.tools or ()])
+    _check_shapes(request)
     output, thinking = request.output_config, request.thinking
     shape = request.output_format or (output and output.format)
     params = sampling_params(
@@ -43,6 +46,16 @@ def message_parts(
         lora_name=lora_name,
     )
     return RequestParts(_conversation(request), choice, _template_options(request), params)
+
+
+def _check_shapes(request: MessagesRequest) -> None:
+    """Refuse what would be given twice, of which one would have no effect."""
+    output = request.output_config
+    if request.stop and request.stop_sequences:
+        raise ApiError(400, "stop is another name of stop_sequences; give one of them.", param="stop")
+    if output is not None and output.format is not None and request.output_format is not None:
+        why = "output_format is another name of output_config.format; give one of them."
+        raise ApiError(400, why, param="output_format")
 
 
 def continues_last(messages: list[ChatMessage]) -> bool:
@@ -92,10 +105,12 @@ def _conversation(request: MessagesRequest) -> list[ChatMessage]:
     """The messages, consecutive ones of a role joined, as templates that want turns to alternate need them."""
     system, rest = _system_texts(request)
     messages = [ChatMessage(role="system", content="\n\n".join(system))] if system else []
-    tool_names: dict[str, str] = {}
+    tool_names: dict[str, str] = {}  # by the ids of calls, in their order
     for is_assistant, turn in groupby(rest, lambda message: message.role == "assistant"):
-        blocks = [block for message in turn for block in _turn_blocks(message)]
-        messages += [_assistant(blocks, tool_names)] if is_assistant else _user(blocks, tool_names)
+        if is_assistant:
+            messages.append(_assistant([_turn_blocks(message) for message in turn], tool_names))
+        else:
+            messages += _user([block for message in turn for block in _turn_blocks(message)], tool_names)
     if all(message.role == "system" for message in messages):
         raise ApiError(400, "messages: there is no message of a user to answer.", param="messages")
     return messages
@@ -106,7 +121,12 @@ def _system_texts(request: MessagesRequest) -> tuple[list[str], list[InputMessag
     texts, rest = _texts(request.system or "", "system"), list(request.messages)
     while rest and rest[0].role == "system":
         texts += _texts(rest.pop(0).content, "messages")
-    return [text for text in texts if text and not text.startswith(_FOR_ANTHROPIC)], rest
+    return [kept for text in texts if (kept := _without_billing(text))], rest
+
+
+def _without_billing(text: str) -> str:
+    found = _LINES_FOR_ANTHROPIC.match(text)
+    return text[found.end() :] if found else text
 
 
 def _turn_blocks(message: InputMessage) -> list[InputBlock]:
@@ -120,7 +140,7 @@ def _user(blocks: list[InputBlock], tool_names: Mapping[str, str]) -> Iterator[C
     """Results of calls, each a message, and then the rest. Their pictures are part of the rest, since few templates
     show pictures in a result."""
     parts: list[ContentPart] = []
-    for block in blocks:
+    for block in _in_order_of_calls(blocks, tool_names):
         if block.type != "tool_result":
             parts += _parts(block)
             continue
@@ -138,14 +158,30 @@ def _user(blocks: list[InputBlock], tool_names: Mapping[str, str]) -> Iterator[C
         yield ChatMessage(role="user", content=parts[0].text if is_text else parts)
 
 
-def _assistant(blocks: list[InputBlock], tool_names: dict[str, str]) -> ChatMessage:
+def _in_order_of_calls(blocks: list[InputBlock], tool_names: Mapping[str, str]) -> list[InputBlock]:
+    """Results first, each for its call: most templates show no ids, so that the order says which is whose."""
+    places = {call_id: place for place, call_id in enumerate(tool_names)}
+    results = [block for block in blocks if block.type == "tool_result"]
+    if (lost := next((block for block in results if block.tool_use_id not in places), None)) is not None:
+        raise ApiError(
+            400,
+            f"messages: no tool_use before it has the id of a tool_result, tool_use_id={shown(lost.tool_use_id)}.",
+            param="messages",
+        )
+    results.sort(key=lambda block: places[block.tool_use_id or ""])
+    return results + [block for block in blocks if block.type != "tool_result"]
+
+
+def _assistant(messages: list[list[InputBlock]], tool_names: dict[str, str]) -> ChatMessage:
     thoughts: list[str] = []
-    texts: list[str] = []
+    texts: list[str] = [""]  # of each message
     calls: list[Called] = []
-    for block in blocks:
+    for block, is_first in ((block, index == 0) for blocks in messages for index, block in enumerate(blocks)):
+        if is_first:
+            texts.append("")
         match block.type:
             case "text":
-                texts.append(block.text or "")
+                texts[-1] += block.text or ""
             case "thinking":
                 thoughts.append(block.thinking or "")
             case "redacted_thinking":  # only Anthropic can read it
@@ -157,9 +193,8 @@ def _assistant(blocks: list[InputBlock], tool_names: dict[str, str]) -> ChatMess
             case _:
                 raise _unusable(block, "a message of the assistant")
     thought = "\n".join(filter(None, thoughts))
-    return ChatMessage(
-        role="assistant", content="".join(texts), reasoning_content=thought or None, tool_calls=calls or None
-    )
+    text = "\n\n".join(filter(None, texts))
+    return ChatMessage(role="assistant", content=text, reasoning_content=thought or None, tool_calls=calls or None)
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ..schemas.chat import ChatRequest
 from ..schemas.completions import CompletionRequest
 from ..schemas.foreign_fields import unread_names, unread_notice
 from ..schemas.ollama import OllamaCall, OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, OllamaRequest
-from ..schemas.sampling import SamplingRequest
+from ..schemas.sampling import TAKEN_WITH_CHOICES, SamplingRequest
 from .decoding import converted
 
 # How a model is loaded and computed is said by the owner of the server; prompts are never shifted.
@@ -19,7 +19,19 @@ _WITHOUT_EFFECT = (
     "numa", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mmap",
     "use_mlock", "embedding_only", "num_thread", "num_keep", "penalize_newline",
 )  # fmt: skip
-_OPTIONS = (*SamplingRequest.__struct_fields__, *_WITHOUT_EFFECT, "num_predict", "num_ctx")
+_OF_BODIES = {
+    **dict.fromkeys(
+        (*OllamaChatRequest.__struct_fields__, *OllamaGenerateRequest.__struct_fields__), "put it next to options"
+    ),
+    **dict.fromkeys((*TAKEN_WITH_CHOICES, "tool_choice", "receipt"), "/v1/chat/completions takes it"),
+    "response_format": "put format next to options",
+}
+_OPTIONS = (
+    *(name for name in SamplingRequest.__struct_fields__ if name not in ("model", "stream", "receipt")),
+    *_WITHOUT_EFFECT, "num_predict", "num_ctx", "max_tokens",
+)  # fmt: skip
+# They look at the last repeat_last_n tokens in Ollama, so none of them acts if these are none.
+_PENALTIES = ("repeat_penalty", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _NOT_HERE = {
     "suffix": "filling a gap is not supported",
     "template": "the model's own template is used",
@@ -89,7 +101,7 @@ def _form(request: OllamaRequest) -> dict[str, Any]:
 def _options(request: OllamaRequest, model: LoadedModel) -> tuple[dict[str, Any], str]:
     """The sampling options under our names, and the notice about fields and options without effect."""
     given = {name: value for name, value in (request.options or {}).items() if value is not None}
-    unread = unread_names(given, _OPTIONS, "options")
+    unread = unread_names(given, _OPTIONS, "options", _OF_BODIES)
     notices = [request.unread_notice, unread_notice(unread)]
     length = given.pop("num_ctx", None)
     if isinstance(length, int) and length > model.max_model_len:
@@ -97,6 +109,10 @@ def _options(request: OllamaRequest, model: LoadedModel) -> tuple[dict[str, Any]
             f"num_ctx={length:,} has no effect: this model was loaded with max_model_len={model.max_model_len:,}."
         )
     options = {name: value for name, value in given.items() if name not in (*unread, *_WITHOUT_EFFECT)}
+    if options.get("repeat_last_n") == 0:
+        options = {name: value for name, value in options.items() if name not in _PENALTIES}
+    if "num_predict" in options and "max_tokens" in options:
+        raise ApiError(400, "max_tokens is another name of num_predict; give one of them.", param="options")
     if "num_predict" in options and not _is_negative(most := options.pop("num_predict")):  # -1 and -2: no limit
         options["max_tokens"] = most
     if _is_negative(options.get("seed")):  # a random one

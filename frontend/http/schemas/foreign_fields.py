@@ -166,12 +166,18 @@ class OpenBody(msgspec.Struct, dict=True):
 
     # Fields of other endpoints, which would change the answer there, and what to do instead.
     elsewhere: ClassVar[Mapping[str, str]] = {}
+    # Fields whose values, or the items of which, may have unknown fields as well.
+    open_parts: ClassVar[Mapping[str, type[msgspec.Struct]]] = {}
+    form_of_tools: ClassVar[str] = ""  # an example, for errors
 
-    def note_unread(self, names: Iterable[str]) -> None:
-        """Refuse misspellings of this body's fields, and fields of other endpoints; keep other names for the notice."""
-        unread = unread_names(names, self.__struct_fields__, "The body")
-        if (name := next((name for name in unread if name in self.elsewhere), None)) is not None:
-            raise RequestError(f"{name} is not a field here: {self.elsewhere[name]}.")
+    def note_unread(self, given: Mapping[str, Any]) -> None:
+        """Refuse misspellings of this body's fields, and fields of other endpoints; keep other names for the notice.
+        `given` are the body's fields, of which `open_parts` are decoded."""
+        unread = unread_names(given, self.__struct_fields__, "The body", self.elsewhere)
+        for field, kind in self.open_parts.items():
+            part = given.get(field)
+            names = {name for each in (part if isinstance(part, list) else [part]) for name in _set_names(each)}
+            unread += unread_names(sorted(names), kind.__struct_fields__, field, getattr(kind, "elsewhere", {}))
         self.__dict__["unread"] = unread
 
     @property
@@ -184,12 +190,20 @@ _MOST_UNREAD = 32  # names: comparing each with the known ones takes a milliseco
 _MOST_LISTED = 8
 
 
-def unread_names(names: Iterable[str], known: Collection[str], whole: str) -> list[str]:
-    """The names that aren't known; raises for one that is nearly a known one, and for too many."""
+def _set_names(part: Any) -> list[str]:
+    return [name for name, value in part.items() if value is not None] if isinstance(part, dict) else []
+
+
+def unread_names(
+    names: Iterable[str], known: Collection[str], whole: str, elsewhere: Mapping[str, str] = {}
+) -> list[str]:
+    """The names that aren't known; raises for one that is nearly a known one or belongs elsewhere, and for too many."""
     unread = [name for name in names if name not in known]
     if len(unread) > _MOST_UNREAD:
         raise RequestError(f"{whole} has {len(unread):,} unknown fields, such as {shown(unread[0])}.")
     for name in unread:
+        if name in elsewhere:
+            raise RequestError(f"{name} is not a field here: {elsewhere[name]}.")
         if (meant := slip(name, known)) is not None:
             raise RequestError(f"{whole} has no field {shown(name)}. Did you mean {meant}?")
     return unread

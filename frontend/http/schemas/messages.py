@@ -1,12 +1,14 @@
 """Bodies of /v1/messages, Anthropic's form of a conversation: messages are made of blocks, in both directions."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from .foreign_fields import OpenBody
 from .sampling import TAKEN_WITH_CHOICES, Count, Effort, FreeForm, SamplingRequest
+
+_WITHOUT_EFFECT = Meta(description="without effect")
 
 
 class Source(msgspec.Struct, kw_only=True):
@@ -44,11 +46,15 @@ class InputMessage(msgspec.Struct, kw_only=True):
 
 
 class MessageTool(msgspec.Struct, kw_only=True):
+    elsewhere: ClassVar = {"parameters": "here it is input_schema", "function": "here its fields are those of the tool"}
+
     name: Annotated[str, Meta(min_length=1, max_length=256)]
     type: str | None = None
     description: str | None = None
     input_schema: FreeForm | None = None
     strict: bool | None = None
+    cache_control: Annotated[Any, _WITHOUT_EFFECT] = None
+    eager_input_streaming: Annotated[Any, _WITHOUT_EFFECT] = None
 
 
 class MessageToolChoice(msgspec.Struct, kw_only=True):
@@ -73,9 +79,6 @@ class OutputConfig(msgspec.Struct, kw_only=True):
     format: OutputFormat | None = None
 
 
-_WITHOUT_EFFECT = Meta(description="without effect")
-
-
 _OF_CHATS = dict.fromkeys(
     (*TAKEN_WITH_CHOICES, "logprobs", "top_logprobs", "max_completion_tokens", "parallel_tool_calls"),
     "/v1/chat/completions takes it",
@@ -86,6 +89,11 @@ class MessagesRequest(SamplingRequest, OpenBody, kw_only=True, forbid_unknown_fi
     """The same body serves /v1/messages/count_tokens."""
 
     elsewhere = _OF_CHATS
+    open_parts = {
+        "tools": MessageTool, "tool_choice": MessageToolChoice, "thinking": MessageThinking,
+        "output_config": OutputConfig,
+    }  # fmt: skip
+    form_of_tools = '{"name": …, "description": …, "input_schema": {…}}'
 
     messages: Annotated[list[InputMessage], Meta(min_length=1)]
     system: str | list[InputBlock] | None = None

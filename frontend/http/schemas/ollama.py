@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from .chat import TokenLogprob
 from .foreign_fields import OpenBody
-from .sampling import TAKEN, Count, FreeForm, Ranked
+from .sampling import TAKEN, TAKEN_WITH_CHOICES, Count, FreeForm, Ranked
 
 
 class OllamaFunction(msgspec.Struct, kw_only=True):
@@ -32,16 +32,18 @@ class OllamaMessage(msgspec.Struct, kw_only=True):
     tool_call_id: str | None = None
 
 
-_IN_OPTIONS = dict.fromkeys(
-    (*(name for name in TAKEN if name != "continue_on_restart"), "max_tokens", "num_predict", "num_ctx"),
-    "put it into options",
-)
+_ELSEWHERE = {
+    **dict.fromkeys((*TAKEN, "max_tokens", "num_predict", "num_ctx"), "put it into options"),
+    **dict.fromkeys((*TAKEN_WITH_CHOICES, "tool_choice", "receipt"), "/v1/chat/completions takes it"),
+    "response_format": "give format",
+    "reasoning_effort": "give think",
+}
 
 
 class OllamaRequest(OpenBody, kw_only=True, dict=True):
     """The fields of both generating endpoints."""
 
-    elsewhere = _IN_OPTIONS
+    elsewhere = _ELSEWHERE
 
     model: Annotated[str | None, Meta(description="a name from /api/tags, with or without :latest")] = None
     stream: bool | None = True
@@ -59,11 +61,15 @@ class OllamaRequest(OpenBody, kw_only=True, dict=True):
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True, dict=True):
+    elsewhere = {**_ELSEWHERE, **dict.fromkeys(("prompt", "system", "images"), "put it into a message")}
+
     messages: list[OllamaMessage] | None = None
     tools: list[FreeForm] | None = None
 
 
 class OllamaGenerateRequest(OllamaRequest, kw_only=True, dict=True):
+    elsewhere = {**_ELSEWHERE, **dict.fromkeys(("messages", "tools"), "/api/chat takes it")}
+
     prompt: str | None = None
     system: str | None = None
     images: Annotated[list[str] | None, Meta(description="pictures in base64")] = None
