@@ -143,7 +143,7 @@ def converted(body: Any, kind: type[Body]) -> Body:
 
 
 def _set_fields(body: bytes | bytearray, parts: Set[str]) -> dict[str, Any]:
-    """The names of the body's fields that aren't null, and those within `parts`. Raw values would hold on to the body."""
+    """The names of the body's fields that aren't null, and those within `parts`; raw values would keep the body."""
     fields = _without_nulls(msgspec.json.decode(body, type=dict[str, msgspec.Raw]))
     names: dict[str, Any] = dict.fromkeys(fields, True)
     for name in parts & fields.keys():
