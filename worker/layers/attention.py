@@ -6,6 +6,7 @@ Attention reads only the KV memory, even for the step's own tokens, so the chunk
 """
 
 import math
+from typing import Protocol
 
 import numpy
 
@@ -20,19 +21,28 @@ from .linear import QKVLinear, RowLinear, local_kv_heads
 from .norm import norm_vector
 
 
-class Attention:
-    """One layer's attention over the heads of this rank."""
+class Projection(Protocol):
+    """A projection to queries, keys and values, with its numbers of heads on this rank."""
 
-    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+    @property
+    def local_heads(self) -> int: ...
+
+    @property
+    def local_kv_heads(self) -> int: ...
+
+
+class ProjectedAttention:
+    """One layer's attention over the heads of this rank, from projected queries, keys and values on."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int, projection: Projection) -> None:
         self.layer = layer
         self.ops = weights.ops
         self.window = config.windows[layer]
         heads = config.heads[layer]
-        self.qkv = self._projection(weights, config, heads)
         self.joint_norm = _joint_norm(weights, config, heads) if config.qk_norm == "together" else None
         self.layout = HeadLayout(
-            self.qkv.local_heads,
-            self.qkv.local_kv_heads,
+            projection.local_heads,
+            projection.local_kv_heads,
             heads.head_dim,
             config.family.rotates_pairs,
             _head_norms(weights, config, heads),
@@ -51,29 +61,10 @@ class Attention:
         span = first * heads.head_dim, last * heads.head_dim
         self.output = RowLinear(weights.at(config.family.names.attention_output), width, config.hidden_size, span)
 
-    def _projection(self, weights: Weights, config: ModelConfig, heads: LayerHeads) -> QKVLinear:
-        return QKVLinear(
-            weights,
-            list(QKV[: 1 + heads.num_projected]),
-            config.hidden_size,
-            config.num_heads,
-            heads.num_kv_heads,
-            heads.head_dim,
-            config.family.gates_attention,
-        )
-
     def _sinks(self, weights: Weights, config: ModelConfig) -> Vector:
         """The sinks of this rank's heads."""
         first, last = weights.placement.ranks.span(config.num_heads)
         return weights.exact_vector("sinks", (config.num_heads,), (0, first, last))
-
-    def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
-        return self.ops.all_reduce(self.of_rank(x, batch))  # [T, hidden]
-
-    def of_rank(self, x: Rows, batch: LayerInputs) -> Rows:
-        """Return this rank's share of the sum, [T, hidden] like `x`."""
-        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, maybe keys and values
-        return self.attend(heads, batch)
 
     def attend(self, heads: Rows, batch: LayerInputs) -> Rows:
         """Return this rank's share of the sum, [T, hidden], from what was projected."""
@@ -86,6 +77,31 @@ class Attention:
         if self.layout.is_gated:
             attended = self.ops.gate_heads(attended, heads, self.layout)
         return self.output.of_rank(attended, batch.adapted)  # [T, hidden]
+
+
+class Attention(ProjectedAttention):
+    """One layer's attention over the heads of this rank."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        heads = config.heads[layer]
+        self.qkv = QKVLinear(
+            weights,
+            list(QKV[: 1 + heads.num_projected]),
+            config.hidden_size,
+            config.num_heads,
+            heads.num_kv_heads,
+            heads.head_dim,
+            config.family.gates_attention,
+        )
+        super().__init__(weights, config, layer, self.qkv)
+
+    def __call__(self, x: Rows, batch: LayerInputs) -> Rows:
+        return self.ops.all_reduce(self.of_rank(x, batch))  # [T, hidden]
+
+    def of_rank(self, x: Rows, batch: LayerInputs) -> Rows:
+        """Return this rank's share of the sum, [T, hidden] like `x`."""
+        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, maybe keys and values
+        return self.attend(heads, batch)
 
 
 def _head_norms(weights: Weights, config: ModelConfig, heads: LayerHeads) -> tuple[Vector, Vector | None] | None:

@@ -10,6 +10,7 @@ Products of two things side by side are the sums of two products.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...kernels.operations import StepField
 from ..description.config import ModelConfig
@@ -19,10 +20,10 @@ from ..description.parts.heads import LayerHeads
 from ..steps.batch import LayerInputs
 from ..weights.piece import CheckpointPiece
 from ..weights.weights import Rows, Weights
-from .attention import Attention
+from .attention import ProjectedAttention
 from .decoder import Decoder, DecoderLayer
 from .embedding import Embedding, Head
-from .linear import Linear, QKVLinear, RowLinear
+from .linear import Linear, RowLinear
 from .mlp import MLP
 from .norm import Norm
 from .rope import Ropes
@@ -74,10 +75,10 @@ class JoinedProjection:
         return self.ops.add(of_embedding(embedding), of_hidden(hidden))  # [T, (heads + 2 × kv_heads) × head_dim]
 
 
-class JoinedAttention(Attention):
-    def _projection(self, weights: Weights, config: ModelConfig, heads: LayerHeads) -> QKVLinear:
-        self.joined = JoinedProjection(weights, config, heads)
-        return self.joined  # type: ignore[return-value]  # only its numbers of heads are asked for
+class JoinedAttention(ProjectedAttention):
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        self.joined = JoinedProjection(weights, config, config.heads[layer])
+        super().__init__(weights, config, layer, self.joined)
 
     def of_both(self, embedding: Rows, hidden: Rows, batch: LayerInputs) -> Rows:
         return self.attend(self.joined.of(embedding, hidden), batch)
@@ -86,7 +87,7 @@ class JoinedAttention(Attention):
 class FirstLayer:
     """The layer that reads an embedding and a hidden state."""
 
-    def __init__(self, weights: Weights, config: ModelConfig, keeps_normed: bool) -> None:
+    def __init__(self, weights: Weights, config: ModelConfig, *, keeps_normed: bool) -> None:
         self.embedding_norm = _norm(weights.at("input_layernorm"), config)
         self.hidden_norm = _norm(weights.at("hidden_norm"), config)
         self.attention = JoinedAttention(weights.at("self_attn"), config, 0)
@@ -117,12 +118,14 @@ class Fusion:
         ]
 
     def __call__(self, streams: StepField) -> Rows:
-        total: Rows | None = None
-        for part, (norm, product) in enumerate(zip(self.norms, self.products, strict=True)):
-            rows = self.ops.placed_rows(streams, self.size, part)
-            own = product(rows if norm is None else norm(rows))
-            total = own if total is None else self.ops.add(total, own)
-        return total  # type: ignore[return-value]  # [T, hidden]
+        total = self._product(streams, 0)
+        for part in range(1, len(self.products)):
+            total = self.ops.add(total, self._product(streams, part))
+        return total  # [T, hidden]
+
+    def _product(self, streams: StepField, part: int) -> Rows:
+        rows, norm = self.ops.placed_rows(streams, self.size, part), self.norms[part]
+        return self.products[part](rows if norm is None else norm(rows))
 
 
 class EagleParts:
@@ -138,7 +141,7 @@ class EagleParts:
             sizes = config.vocab_size, config.hidden_size
             self.embedding = Embedding(weights.at("embed_tokens"), *sizes, is_tied, 1.0, False)
         self.fusion = Fusion(weights, config, len(form.reads), model.hidden_size)
-        self.first = FirstLayer(weights.at("layers").at(0), config, form.keeps_normed)
+        self.first = FirstLayer(weights.at("layers").at(0), config, keeps_normed=form.keeps_normed)
         layers = weights.at("layers")
         self.further = [DecoderLayer(layers.at(number), config, number) for number in range(1, config.num_layers)]
         self.norm = _norm(weights.at("norm"), config)
@@ -152,11 +155,11 @@ class EagleParts:
 class EagleHead:
     """Stands for a decoder: its batches have rows in `placed`, one for each token."""
 
-    def __init__(self, parts: EagleParts, reads_model: bool) -> None:
+    def __init__(self, parts: EagleParts, *, reads_model: bool) -> None:
         """`reads_model`: the model's streams, not its own output."""
         self.parts, self.reads_model = parts, reads_model
         self.ops, self.ropes, self.placement = parts.ops, parts.ropes, parts.placement
-        self.layers: Sequence[object] = (parts.first, *parts.further)
+        self.layers: Sequence[Any] = (parts.first, *parts.further)
 
     def stream(self, batch: LayerInputs) -> Rows:
         """Return the stream after the last layer, [T, hidden], for `logits`."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy
 
@@ -14,7 +15,8 @@ from ...protocol.errors import ConfigError
 from ...protocol.messages import StepPlan, StepResult
 from ...protocol.options.quantization import by_pattern
 from ...protocol.processes.trace import Trace
-from ..backends.native.decoder import RecordedDecoder
+from ..backends.native.backend import NativeBackend
+from ..backends.native.decoder import RecordedDecoder, RecordedStream
 from ..description.config import ModelConfig
 from ..description.draft_heads import find_form, head_config
 from ..drafting.models.draft_heads import DraftHeads
@@ -34,17 +36,18 @@ class HeadPass:
     """The forward pass of a head: one record for the model's hidden states, and one for the head's own."""
 
     def __init__(
-        self, method: str, of_model: RecordedDecoder, of_own: RecordedDecoder, states: Callable[[int], Array]
+        self, method: str, of_model: RecordedStream, of_own: RecordedStream, states: Callable[[int], Array]
     ) -> None:
         """`states` returns what the head reads of the model's last step, which had so many tokens."""
         self.method, self.states = method, states
-        self._passes = of_model, of_own
+        self._of_model, self._of_own = of_model, of_own
         self._current = of_model
         self.hidden: Array = numpy.empty((0, 0), numpy.float32)  # [T, hidden], for the next batch
         self.output: DeviceArray = self.hidden  # of the last one
 
-    def read(self, hidden: Array, is_models: bool) -> None:
-        self._current, self.hidden = self._passes[not is_models], numpy.ascontiguousarray(hidden)
+    def read(self, hidden: Array, *, reads_model: bool) -> None:
+        self._current = self._of_model if reads_model else self._of_own
+        self.hidden = numpy.ascontiguousarray(hidden)
 
     @property
     def num_layers(self) -> int:
@@ -63,13 +66,14 @@ class HeadPass:
         return self._current.logits(hidden, rows)
 
 
-def require_recorded(model: Model, method: str) -> None:
-    """Refuse heads where a model's hidden states can't be had."""
-    if model.backend.library is None or model.decoder.placement.ranks.size > 1:
+def require_recorded(model: Model, method: str) -> tuple[NativeBackend, RecordedDecoder]:
+    """Return the model's backend and record; refuse heads where a model's hidden states can't be had."""
+    if not isinstance(model.backend, NativeBackend) or model.decoder.placement.ranks.size > 1:
         raise ConfigError(
             f"speculative_config: method {method} needs native kernels of a CPU and tensor_parallel_size=1 so far. Use "
             "another method, or leave it out."
         )
+    return model.backend, cast(RecordedDecoder, model.forward_pass)
 
 
 def head_placement(model: Model, source: Source, quantization: str | None) -> Placement:
@@ -86,7 +90,7 @@ def with_draft_heads(
     model: Model, folder: Path, opened: Callable[[], Source], quantization: str | None = None
 ) -> Model:
     """The model with its own heads to draft; `opened` opens its checkpoint again."""
-    require_recorded(model, "mtp")
+    backend, recorded = require_recorded(model, "mtp")
     source = opened()
     names = set(source.names)
     form = find_form(names, model.config.num_layers)
@@ -96,13 +100,12 @@ def with_draft_heads(
             'not in a form that is known here. Use method "suffix" or "draft_model".'
         )
     config = head_config(model.config, form, names)
-    parts = HeadParts(Weights(source, head_placement(model, source, quantization)), config, form, model.decoder)
+    parts = HeadParts(Weights(source, head_placement(model, source, quantization)), config, form, recorded.decoder)
     unread = set(source.leftovers())
     report = replace(model.report, leftovers=[name for name in model.report.leftovers if name in unread])
-    of_model = DraftHead(parts, model.decoder.norm)
+    of_model = DraftHead(parts, recorded.decoder.norm)
     of_own = DraftHead(parts, parts.norm if form.feeds_normed else None)
-    record, recorded = model.backend.forward_pass, model.forward_pass
-    forward_pass = HeadPass("mtp", record(of_model), record(of_own), recorded.last_hidden)  # type: ignore[arg-type, attr-defined]
+    forward_pass = HeadPass("mtp", backend.record(of_model), backend.record(of_own), recorded.last_hidden)
     return with_heads(replace(model, report=report), config, of_model, forward_pass)
 
 
@@ -110,7 +113,7 @@ def with_heads(model: Model, config: ModelConfig, head: DraftHead | EagleHead, f
     """The model with heads that read its hidden states; `config` describes their layers."""
     draft = Model(
         config=config,
-        decoder=head,  # type: ignore[arg-type]
+        decoder=head,
         forward_pass=forward_pass,
         sample=model.backend.sample(forward_pass),
         backend=model.backend,
@@ -124,7 +127,7 @@ def draft_heads_of(draft: Model, num_layers: int, runner: Runner, most: int | No
     """Let heads draft for the sequences of their model's runner, up to `most` tokens a step; the model has
     `num_layers`."""
     own, memory = following(draft.config, num_layers, runner, most or 1)
-    forward_pass: HeadPass = draft.forward_pass  # type: ignore[assignment]
+    forward_pass = cast(HeadPass, draft.forward_pass)
     trace = Trace(None, "")
     steps = Runner(
         forward_pass,
@@ -137,8 +140,8 @@ def draft_heads_of(draft: Model, num_layers: int, runner: Runner, most: int | No
         sample=partial(_sampled_behind, draft.sample),
     )
 
-    def compute(plan: StepPlan, hidden: Array, is_models: bool) -> tuple[StepResult, Array]:
-        forward_pass.read(hidden, is_models)
+    def compute(plan: StepPlan, hidden: Array, *, reads_model: bool) -> tuple[StepResult, Array]:
+        forward_pass.read(hidden, reads_model=reads_model)
         result = steps.step(plan, no_mask)
         return result, forward_pass.output
 

@@ -4,16 +4,20 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy
 
 from ...kernels.arrays import FLOAT32, Array, DeviceArray
+from ...kernels.cpu.program import Buffer
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
-from ..backends.native.decoder import RecordedDecoder
+from ..backends.native.backend import NativeBackend
+from ..backends.native.decoder import RecordedStream
 from ..description.eagle_heads import EagleForm, check_all_read, head_names, read_eagle_form, read_heads_config
 from ..description.origin import CONFIG_FILE, origin_of
 from ..description.quantization import read_quantization
+from ..layers.decoder import Decoder
 from ..layers.eagle_head import EagleHead, EagleParts, WatchedLayer
 from ..weights.files.checkpoint import Checkpoint
 from ..weights.files.file_checks import check_weight_files
@@ -53,8 +57,8 @@ class OwnVocabulary:
 class EaglePass(HeadPass):
     def __init__(
         self,
-        of_model: RecordedDecoder,
-        of_own: RecordedDecoder,
+        of_model: RecordedStream,
+        of_own: RecordedStream,
         states: Callable[[int], Array],
         vocabulary: OwnVocabulary | None,
     ) -> None:
@@ -68,14 +72,14 @@ class EaglePass(HeadPass):
 
 def with_eagle_heads(model: Model, folder: Path, quantization: str | None = None) -> Model:
     """The model with the heads of a folder to draft; `quantization`: of their projections."""
-    require_recorded(model, "eagle3")
+    backend, recorded = require_recorded(model, "eagle3")
     source = _opened(folder)
     form = read_eagle_form(folder, set(source.names), model.config)
-    parts, vocabulary = _read(source, form, model, quantization)
-    of_model = EagleHead(parts, reads_model=True)
-    record, (model, states) = model.backend.forward_pass, _watched(model, form.reads)
-    passes = record(of_model), record(EagleHead(parts, reads_model=False))  # type: ignore[arg-type]
-    return with_heads(model, form.config, of_model, EaglePass(*passes, states, vocabulary))  # type: ignore[arg-type]
+    parts, vocabulary = _read(source, form, model, recorded.decoder, quantization)
+    of_model, of_own = EagleHead(parts, reads_model=True), EagleHead(parts, reads_model=False)
+    model, states = _watched(model, backend, recorded.decoder, form.reads)
+    forward_pass = EaglePass(backend.record(of_model), backend.record(of_own), states, vocabulary)
+    return with_heads(model, form.config, of_model, forward_pass)
 
 
 def _opened(folder: Path) -> Checkpoint:
@@ -85,13 +89,13 @@ def _opened(folder: Path) -> Checkpoint:
 
 
 def _read(
-    source: Checkpoint, form: EagleForm, model: Model, quantization: str | None
+    source: Checkpoint, form: EagleForm, model: Model, decoder: Decoder, quantization: str | None
 ) -> tuple[EagleParts, OwnVocabulary | None]:
     num_logits = source.stored("d2t").shape[0] if source.has("d2t") else model.vocab_size
     _check_tokens(source, form, num_logits, model.vocab_size)
     vocabulary = OwnVocabulary(source, num_logits, model.vocab_size) if source.has("d2t") else None
     placement = head_placement(model, source, quantization)
-    parts = EagleParts(Weights(source, placement), form, model.decoder, num_logits)
+    parts = EagleParts(Weights(source, placement), form, decoder, num_logits)
     check_all_read(origin_of(source.folder), source.leftovers())
     return parts, vocabulary
 
@@ -110,17 +114,19 @@ def _check_tokens(source: Checkpoint, form: EagleForm, num_logits: int, vocab_si
         )
 
 
-def _watched(model: Model, reads: tuple[int, ...]) -> tuple[Model, Callable[[int], Array]]:
+def _watched(
+    model: Model, backend: NativeBackend, decoder: Decoder, reads: tuple[int, ...]
+) -> tuple[Model, Callable[[int], Array]]:
     """The model with these layers watched, and what gives the last step's streams, [T, layers × hidden]."""
-    decoder = copy(model.decoder)
+    decoder = copy(decoder)
     watched = {number: WatchedLayer(decoder, number) for number in reads if number < len(decoder.layers)}
-    decoder.layers = [watched.get(number, layer) for number, layer in enumerate(decoder.layers)]  # type: ignore[misc]
-    recorded: RecordedDecoder = model.backend.forward_pass(decoder)  # type: ignore[assignment]
+    decoder.layers = [watched.get(number, layer) for number, layer in enumerate(decoder.layers)]
+    recorded = backend.forward_pass(decoder)
 
     def rows_of(number: int, count: int) -> DeviceArray:
         if number not in watched:
             return recorded.last_hidden(count)
-        return watched[number].entering.rows(count)  # type: ignore[attr-defined]
+        return cast(Buffer, watched[number].entering).rows(count)
 
     model = replace(model, decoder=decoder, forward_pass=recorded, sample=model.backend.sample(recorded))
     return model, lambda count: numpy.concatenate([rows_of(number, count) for number in reads], 1)

@@ -1,6 +1,7 @@
 """A loaded model: its decoder, the forward pass that computes its batches, and the memory of its layers."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy
 
@@ -14,7 +15,6 @@ from ..description.config import ModelConfig
 from ..description.groups import LayerGroup, groups_of, with_draft_groups
 from ..kv.model_memory import ModelMemory
 from ..kv.second_tier import SecondTier
-from ..layers.decoder import Decoder
 from ..lora.adapters import AdapterBank
 from ..media.encoder_pass import EncoderPass
 from ..media.rows import KeptMedia
@@ -25,6 +25,7 @@ from ..sampler import Sampler
 from ..steps.forward_pass import FastDecode, ForwardPass
 from ..steps.slots import SlotTable
 from ..weights.packed.cache import PackedCache
+from ..weights.weights import Placement
 from .demand import kv_kind
 from .group_memory import allocated, block_bytes
 
@@ -38,12 +39,22 @@ class LoadReport:
     kinds: tuple[str, ...]  # number formats of the projections; empty: only the model's own
 
 
+class Layers(Protocol):
+    """A decoder, or a head that drafts."""
+
+    @property
+    def placement(self) -> Placement: ...
+
+    @property
+    def layers(self) -> Sequence[Any]: ...
+
+
 @dataclass(frozen=True)
 class Model:
     """A loaded model and its properties that the engine and memory plan need."""
 
     config: ModelConfig
-    decoder: Decoder
+    decoder: Layers
     forward_pass: ForwardPass  # computes a batch: the decoder, or its recorded or captured form
     sample: Sampler  # chooses tokens from its logits
     backend: Backend

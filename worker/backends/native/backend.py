@@ -31,7 +31,7 @@ from ...weights.files.weight_files import weight_files
 from ...weights.layer_formats import LayerFormats
 from ...weights.packed.cache import NotKept, PackedCache
 from ..backend import Backend
-from .decoder import RecordedDecoder
+from .decoder import Recordable, RecordedDecoder, RecordedStream
 from .encoder import RecordedPass
 from .fast_decode import RecordedFastDecode
 
@@ -107,6 +107,10 @@ class NativeBackend(Backend):
 
     def forward_pass(self, decoder: Decoder) -> RecordedDecoder:
         return RecordedDecoder(decoder, self.ops)
+
+    def record(self, head: Recordable) -> RecordedStream:
+        """The forward pass of a head that drafts."""
+        return RecordedStream(head, self.ops)
 
     def encoder_operations(self) -> NativeOperations:
         return NativeOperations(self.library, Parallel())

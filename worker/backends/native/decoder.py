@@ -1,24 +1,43 @@
-"""A decoder on native kernels: its layers run once to record their kernel calls, and every step replays these.
+"""A decoder, or a head that drafts, on native kernels: its layers run once to record their kernel calls, and every step
+replays these.
 
 A record holds the addresses of the model's memory and of buffers for a number of tokens. One is made when a worker
 starts; other memory or a larger step needs a new one, which takes milliseconds. Chunks that are computed layer by layer
 have a record of their own, since its buffers keep the stream between steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, Protocol, cast
 
 from ....kernels.arrays import DeviceArray, address
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
 from ....kernels.cpu.structs import Step
+from ....kernels.operations import StepField
 from ....records import dataclass
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder
-from ...steps.batch import Batch
+from ...layers.rope import Ropes
+from ...steps.batch import Batch, LayerInputs
 from ...weights.weights import Rows
 from .recorded_steps import RecordedSteps, capacity
+
+
+class Recordable(Protocol):
+    """What is recorded."""
+
+    @property
+    def ropes(self) -> Ropes: ...
+
+    @property
+    def layers(self) -> Sequence[Any]: ...
+
+    def stream(self, batch: LayerInputs) -> Rows:
+        """Return the stream after the last layer, [T, hidden], for `logits`."""
+
+    def logits(self, hidden: Rows, rows: StepField) -> Rows:
+        """Return float32 logits of these rows."""
 
 
 @dataclass
@@ -60,16 +79,15 @@ class RecordedLayers:
         self._layers = [self._program.replaying(calls[first:end]) for first, end in pairwise(borders)]
 
 
-class RecordedDecoder:
-    """Replaces the decoder whose calls it records."""
+class RecordedStream:
+    """Replaces the decoder or head whose calls it records."""
 
-    def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
-        self.decoder = decoder
+    def __init__(self, source: Recordable, ops: NativeOperations) -> None:
+        self.source = source
         self.ops = ops
-        self._steps = RecordedSteps(decoder.ropes)
+        self._steps = RecordedSteps(source.ropes)
         self._layers: Record | None = None
         self._head: Record | None = None
-        self._chunk: RecordedLayers | None = None  # from the first chunk on that is computed layer by layer
 
     @property
     def steps(self) -> list[Step]:
@@ -90,11 +108,11 @@ class RecordedDecoder:
     @property
     def num_rotations(self) -> int:
         """The number of rows in the ropes' tables."""
-        return self.decoder.ropes.num_rows
+        return self.source.ropes.num_rows
 
     @property
     def num_layers(self) -> int:
-        return len(self.decoder.layers)
+        return len(self.source.layers)
 
     def forward(self, batch: Batch) -> DeviceArray:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
@@ -111,13 +129,6 @@ class RecordedDecoder:
         """Return the stream after the last layer of the step before, which had so many tokens."""
         return self._layers.output.rows(num_tokens)  # type: ignore[union-attr]
 
-    def compute_layers(self, batch: Batch, first: int, end: int) -> None:
-        if self._chunk is None:
-            self._chunk = RecordedLayers(self.decoder, self.ops)
-        if first == 0:
-            self._chunk.begin(batch)
-        self._chunk.compute(first, end)
-
     def logits(self, hidden: DeviceArray, rows: DeviceArray) -> DeviceArray:
         """Return float32 logits, [S, vocabulary], of rows of the last step's `hidden`, valid until the next call."""
         count = len(rows)
@@ -131,11 +142,27 @@ class RecordedDecoder:
         if self._steps.memory is not memory:
             self._head = None
         with self._steps.recording(self.ops, memory, num_rows) as (program, batch):
-            return Record(program, cast(Buffer, self.decoder.stream(batch)))
+            return Record(program, cast(Buffer, self.source.stream(batch)))
 
     def _recorded_head(self, num_rows: int) -> Record:
         program = Program(self.ops.library, capacity(num_rows), self.steps[0].address_of("num_logits"))
         hidden = Rows(self._layers.output)  # type: ignore[union-attr]
         with self.ops.recording(program, self.steps[0]):
-            logits = self.decoder.logits(hidden, self.steps[0].address_of("logit_rows"))
+            logits = self.source.logits(hidden, self.steps[0].address_of("logit_rows"))
             return Record(program, cast(Buffer, logits))
+
+
+class RecordedDecoder(RecordedStream):
+    """Computes chunks layer by layer, too."""
+
+    def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
+        super().__init__(decoder, ops)
+        self.decoder = decoder
+        self._chunk: RecordedLayers | None = None  # from the first such chunk on
+
+    def compute_layers(self, batch: Batch, first: int, end: int) -> None:
+        if self._chunk is None:
+            self._chunk = RecordedLayers(self.decoder, self.ops)
+        if first == 0:
+            self._chunk.begin(batch)
+        self._chunk.compute(first, end)

@@ -7,6 +7,7 @@ reads its own output, and what it then keeps of these positions is replaced once
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy
 
@@ -19,9 +20,11 @@ from ...steps.step_rows import column as read_column
 from ..proposer import NOTHING, Guess, Look
 from .draft_model import DraftModel, Following
 
-# Computes a step from hidden states, [T, hidden], which are the model's or a head's own; returns the result and the
-# head's output, likewise.
-ComputeHead = Callable[[StepPlan, Array, bool], tuple[StepResult, Array]]
+
+class ComputeHead(Protocol):
+    def __call__(self, plan: StepPlan, hidden: Array, *, reads_model: bool) -> tuple[StepResult, Array]:
+        """Compute a step from hidden states, [T, hidden], which are the model's or the head's own. Returns the result
+        and the head's output, likewise."""
 
 
 class DraftHeads(DraftModel):
@@ -65,7 +68,8 @@ class DraftHeads(DraftModel):
         slots = [slot for slot in rooms if rooms[slot] > 1]
         while slots:
             plan = self._plan(slots, [1] * len(slots))
-            found = self._drawn_from(plan, slots, numpy.stack([self._outputs[slot] for slot in slots]), False)
+            hidden = numpy.stack([self._outputs[slot] for slot in slots])
+            found = self._drawn_from(plan, slots, hidden, reads_model=False)
             for slot, token in found:
                 drafts[slot].append(token)
             slots = [slot for slot, _ in found if len(drafts[slot]) < rooms[slot]]
@@ -81,23 +85,25 @@ class DraftHeads(DraftModel):
         if not rows:
             return
         for row in rows:
-            self._read_from(int(slots[row]), int(starts[row]), slots[row] in drafting)
+            self._read_from(int(slots[row]), int(starts[row]), draws=slots[row] in drafting)
         lengths = ends[rows] - starts[rows]
         tokens = numpy.concatenate([firsts[row] + numpy.arange(ends[row] - starts[row]) for row in rows])
         own = slots[rows].tolist()
         hidden = self._hidden(int(counts.sum()))[tokens]
-        self._first.update(self._drawn_from(self._plan(own, lengths), own, hidden, True))
+        self._first.update(self._drawn_from(self._plan(own, lengths), own, hidden, reads_model=True))
 
-    def _drawn_from(self, plan: StepPlan, slots: list[int], hidden: Array, is_models: bool) -> list[tuple[int, int]]:
+    def _drawn_from(
+        self, plan: StepPlan, slots: list[int], hidden: Array, *, reads_model: bool
+    ) -> list[tuple[int, int]]:
         """Compute a step; return the token of each slot that drew one, and keep the output at its place."""
-        result, output = self._compute_head(plan, hidden, is_models)
+        result, output = self._compute_head(plan, hidden, reads_model=reads_model)
         lasts = numpy.cumsum(read_column(plan.num_tokens)) - 1
         drawn = [number for number, count in enumerate(values(result.num_sampled)) if count]
         for number in drawn:
             self._outputs[slots[number]] = output[lasts[number]].copy()
         return [(slots[number], token) for number, token in zip(drawn, values(result.sampled))]
 
-    def _read_from(self, slot: int, start: int, draws: bool) -> None:
+    def _read_from(self, slot: int, start: int, *, draws: bool) -> None:
         """Take over the tokens behind position `start`. A row that draws nothing gets one more, so as not to end with
         its last one."""
         end = int(self._followed.num_tokens[slot])
