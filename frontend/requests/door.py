@@ -185,8 +185,18 @@ class Door:
             pending.refuse(400, str(refusal))
             pending.refusal = refusal
         elif params.receipt and self.receipts is not None:
-            pending.receipt = self.receipts.begun(parsed, prompt, list(functions.values()), end)
+            self._begin_receipt(self.receipts, pending, parsed, list(functions.values()), end)
         return pending
+
+    @staticmethod
+    def _begin_receipt(
+        receipts: ReceiptDoor, pending: PendingRequest, parsed: ParsedPrompt, functions: list[Any], end: str
+    ) -> None:
+        try:
+            pending.receipt = receipts.begun(parsed, pending.prompt, functions, end)
+        except RequestError as error:
+            pending.refuse(400, str(error))
+            pending.refusal = error
 
     def _checked(
         self, parsed: ParsedPrompt, ids: Sequence[int] | RequestError, settled: SettledParams, parsing: Parsing | None

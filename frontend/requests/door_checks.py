@@ -11,8 +11,13 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import MAX_LOGPROBS, SamplingParams
 
+
+from ...protocol.parameters.sampling import MAX_TOKEN_IDS, SamplingParams
+
 _WORD_CHARACTERS = 64  # of a bad word, on average
 _WORD_IDS = 32  # the same for one in token ids
+MOST_BESIDE_IDS = 1 << 20  # bytes of a receipt but its token ids, so that a few don't become millions of objects
+_OF_ANSWER = 1 << 16  # of these for how a body shows an answer, and how each sample ends
 
 
 def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
@@ -61,6 +66,8 @@ def _stop_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: Me
             f"A sequence of stop_words_ids has {length:,} tokens, and the limit is {longest:,} (option "
             "limit_stop_chars)."
         )
+    if (single := len(params.stop_words_ids or []) - len(words)) > MAX_TOKEN_IDS:
+        raise LimitError(f"stop_words_ids has {single:,} single tokens, and the limit is {MAX_TOKEN_IDS:,}.")
 
 
 def _biases_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
@@ -144,3 +151,14 @@ def _width(number: int, plan: MemoryPlan) -> int:
 def _are_many(number: int) -> bool:
     """Whether so many log-probabilities of each token must be counted."""
     return not 0 <= number <= MAX_LOGPROBS
+
+
+def check_receipt(num_bytes: int, params: SamplingParams) -> None:
+    """Refuse a request whose receipt could be too long to be read. `num_bytes`: what it has before the answer, but the
+    prompt's ids."""
+    ending = max((len(each.encode(errors="surrogatepass")) for each in params.stop or ()), default=0)
+    if (most := num_bytes + params.n * ending + _OF_ANSWER) > MOST_BESIDE_IDS:
+        raise RequestError(
+            f"A receipt has at most {MOST_BESIDE_IDS:,} bytes besides token ids, and with this request's parameters "
+            f"and tools it could have {most:,}. Give shorter ones; each line of a job has a receipt, shown or not."
+        )

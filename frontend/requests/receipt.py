@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ...protocol.errors import RequestError
 from ...protocol.memory_plan import MemoryPlan
@@ -23,6 +24,7 @@ from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.wire import column, values
+from .door_checks import MOST_BESIDE_IDS, check_receipt
 
 if TYPE_CHECKING:
     from ..models.facts import ModelFacts
@@ -39,7 +41,6 @@ MAX_LENGTH = "max_model_len"
 _LIMITS = (MAX_LENGTH, "option limit_", "option enable_logprob", "option max_logprobs")
 _SUM_BYTES = 8
 _MOST_BYTES = 16 << 20  # unpacked
-_MOST_BESIDE_IDS = 1 << 20  # so that a few bytes don't become millions of objects
 _LONG_ARRAY = b"\xdd"  # begins one of more than 65,535 elements
 _DAMAGED = "its receipt is damaged"
 
@@ -115,7 +116,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
         """Raises `RequestError` unless a whole receipt was packed, in the one way in which it is written."""
         try:
             unpacked = unpacker.decompress(packed, _MOST_BYTES)
-            if not unpacker.eof or unpacker.unused_data or _bytes_beside_ids(unpacked) > _MOST_BESIDE_IDS:
+            if not unpacker.eof or unpacker.unused_data or _bytes_beside_ids(unpacked) > MOST_BESIDE_IDS:
                 raise RequestError(f"{_DAMAGED}: it is too long")
             receipt = msgspec.msgpack.decode(unpacked, type=cls)
             if msgspec.msgpack.encode(receipt) != unpacked:
@@ -161,7 +162,7 @@ class ReceiptDraft:
             ClaimedSample(packed_ids(said), answer.finish_reason, answer.stop_reason)
             for said, answer in zip(self.said, output.outputs, strict=True)
         ]
-        return msgspec.structs.replace(self.receipt, samples=samples)
+        return replace(self.receipt, samples=samples)
 
 
 class ReceiptDoor:
@@ -174,7 +175,8 @@ class ReceiptDoor:
         self._shared: tuple[SamplingParams, SamplingParams, dict[str, Any]] | None = None  # by the last requests
 
     def begun(self, parsed: "ParsedPrompt", prompt: Prompt, functions: list[Any], end: str) -> ReceiptDraft:
-        """What a request's receipt has before its answer. The model's first one waits until its files are digested."""
+        """What a request's receipt has before its answer. The model's first one waits until its files are digested.
+        Raises `RequestError` if it would be longer than a receipt may be."""
         beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
         receipt = Receipt(
             facts=self._facts.of_model(),
@@ -188,6 +190,7 @@ class ReceiptDoor:
             beams=beams,
             media=[medium.digest for medium in prompt.media],
         )
+        check_receipt(len(msgspec.msgpack.encode(replace(receipt, prompt=b""))), prompt.params)
         return ReceiptDraft.of(receipt, prompt.params.n)
 
     def _params_of(self, params: SamplingParams, settled: SamplingParams, seed: int) -> dict[str, Any]:
@@ -217,7 +220,7 @@ class ReceiptDoor:
 def params_of(params: SamplingParams, settled: SamplingParams, seed: int) -> dict[str, Any]:
     """The parameters in full, with what the model and its length have settled, and without what concerns only the
     request's way through the engine."""
-    own = msgspec.structs.replace(
+    own = replace(
         params, seed=seed, max_tokens=settled.max_tokens, min_tokens=settled.min_tokens, max_length=None, min_length=0,
         early_stop=settled.early_stop, priority=0, cache_salt=None, continue_on_restart=True,
         receipt=False, prediction=None,
@@ -233,7 +236,7 @@ def with_view(text: str, view: View) -> str:
     if view == PLAIN:
         return text
     receipts = map(Receipt.read, text.split(SEPARATOR))
-    return SEPARATOR.join(msgspec.structs.replace(each, view=view).text() for each in receipts)
+    return SEPARATOR.join(replace(each, view=view).text() for each in receipts)
 
 
 def unlike(receipt: Receipt, facts: Mapping[str, str], adapter: str | None) -> str | None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES = 128
 MAX_LOGPROBS = 20  # of a token, unless the option max_logprobs says another limit
+MAX_TOKEN_IDS = 1024
 _MOST_ITEMS = 1 << 20
 
 
@@ -94,7 +95,10 @@ RANKED = ranged(integer, "must be a whole number, or -1 for the whole vocabulary
 _ID = ranged(integer, "must be a token id", ge=0, le=MOST)
 _BIAS = between(-100, 100)
 TOKEN_IDS = Rule(
-    _integers, lambda ids: all(map(_ID.holds, ids)), "must be a token id or a list of them", bounds=_ID.bounds
+    _integers,
+    lambda ids: len(ids) <= MAX_TOKEN_IDS and all(map(_ID.holds, ids)),
+    f"must be a token id or a list of at most {MAX_TOKEN_IDS:,} of them",
+    bounds=_ID.bounds,
 )
 ID_LISTS = Rule(
     lambda value: [_integers(item) for item in _items(value)],

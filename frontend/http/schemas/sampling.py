@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from ....protocol.fields.described import other_names_in, rules_of
 from ....protocol.fields.rules import MOST
 from ....protocol.outputs import RequestOutput
-from ....protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
+from ....protocol.parameters.sampling import DRAW, MAX_TOKEN_IDS, PENALTIES, SamplingParams
 from .foreign_fields import foreign
 
 # The fields of a body are made from those of `SamplingParams`, with their types, bounds and meanings.
@@ -116,7 +116,7 @@ _CLOSER: dict[str, dict[str, Any]] = {
     "temperature": {"le": 1000},
     "repetition_penalty": {"le": 1000},
     "prompt_logprobs": {"ge": 0},
-    "stop_token_ids": {"max_length": 1024},
+    "stop_token_ids": {"max_length": MAX_TOKEN_IDS},
     "cache_salt": {"max_length": 1024},
     "lora_name": {"max_length": 1024},
     "early_stop": {"description": "end an answer in a loop; default: once 768 tokens are one cycle; false: never"},
