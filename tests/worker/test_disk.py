@@ -25,7 +25,7 @@ from penstock.protocol.messages import StepPlan
 from penstock.protocol.wire import column
 from penstock.worker.disk import block_reader, rows_on_disk
 from penstock.worker.disk.rows_on_disk import RowsOnDisk
-from penstock.worker.disk.segment import SegmentWriter, checksum
+from penstock.worker.disk.segment import DamagedSegment, SegmentWriter, checksum
 from penstock.worker.disk.segment_folder import SegmentFolder
 
 NUMBERS = st.lists(st.integers(0, 7), min_size=1, max_size=6, unique=True)
@@ -155,6 +155,23 @@ def test_one_flipped_bit_anywhere_in_a_block_is_a_miss_and_removes_the_file(fold
         octets[4096 + at % 2199] ^= 4
         path.write_bytes(octets)
         assert rank.fetch([(0, 1), (0, 2)]) == [False, True] and not files_in(folder)
+    rank.close()
+
+
+@for_each("group, keys, block_bytes", [
+    (99, key(1), None), (-1, key(1), None), (0, key(1)[:-1], None), (0, b"", 8), (0, key(1), 8), (MEDIA, key(1), 0),
+    (MEDIA, key(1) + key(2), 8),
+])  # fmt: skip
+def test_a_sound_file_of_what_the_rank_has_not_is_removed_at_the_start_and_never_told(folder, group, keys, block_bytes):
+    num_bytes = sum(part[:, 0].nbytes for part in Rank(folder).memory[0]) if block_bytes is None else block_bytes
+    each = [keys[at : at + 32] for at in range(0, len(keys), 32)]
+    writer = SegmentWriter(folder, group, b"", each, num_bytes)
+    for _ in each:
+        writer.add([numpy.zeros(num_bytes, numpy.uint8)])
+    with suppress(DamagedSegment):
+        writer.complete()
+    rank = Rank(folder)
+    assert rank.fetch([(0, 1)]) == [False] and not files_in(folder) and not rank.known
     rank.close()
 
 

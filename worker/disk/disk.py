@@ -63,6 +63,7 @@ class WorkerDisk:
         """`reading`: one for each thread that may read; `is_busy` tells whether steps are running; `fail` gets the
         error of a thread that can't go on; `rows`: of a model that sees, on a CPU."""
         self._folder = folder
+        folder.block_bytes = [writing.block_bytes(group) for group in range(writing.num_groups)]
         self._reader = BlockReader(folder, reading, is_busy, self._drop)
         self._writing = writing
         self._rank = rank

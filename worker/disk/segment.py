@@ -22,7 +22,7 @@ import numpy
 
 from ...kernels.arrays import Array
 from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED, remove_segment
-from ...protocol.layer_groups import keys_in
+from ...protocol.layer_groups import KEY_BYTES, keys_in
 from ...records import dataclass
 
 _MARK = b"penstock blocks 1\n"
@@ -73,6 +73,8 @@ class Segment:
     def _of(cls, path: Path, header: _Header, num_bytes: int) -> "Segment":
         keys, checksums = keys_in(header.keys), header.checksums
         start = _start(header)
+        if not keys or any(len(key) != KEY_BYTES for key in keys) or len(header.previous) not in (0, KEY_BYTES):
+            raise DamagedSegment("its header has keys of another length")
         if len(checksums) != _DIGEST_BYTES * len(keys) or num_bytes != start + len(keys) * header.block_bytes:
             raise DamagedSegment("its length differs from the one in its header")
         each = [checksums[at : at + _DIGEST_BYTES] for at in range(0, len(checksums), _DIGEST_BYTES)]

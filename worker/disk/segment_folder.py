@@ -9,11 +9,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED, remove_oldest, remove_segment
+from ...protocol.layer_groups import media_group
 from .segment import READING, DamagedSegment, Segment, make_way
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class SegmentFolder:
 
     def __init__(self, folder: Path, most_bytes: int, time_to_live: float | None = None) -> None:
         self.folder = folder
+        self.block_bytes: Sequence[int] = ()  # of the rank's groups; a segment of anything else is damaged
         self._most_bytes = most_bytes
         self._time_to_live = time_to_live
         self._segments: dict[str, Segment] = {}  # by file name
@@ -56,7 +58,9 @@ class SegmentFolder:
 
     def _read(self, name: str) -> Segment | None:
         try:
-            return Segment.read(self.folder / name)
+            segment = Segment.read(self.folder / name)
+            self._refuse_foreign(segment)
+            return segment
         except FileNotFoundError:
             return None
         except (DamagedSegment, OSError) as error:
@@ -65,6 +69,16 @@ class SegmentFolder:
             with suppress(OSError):
                 remove_segment(self.folder / name)
             return None
+
+    def _refuse_foreign(self, segment: Segment) -> None:
+        """Raise unless the rank has this group, with such blocks; media's rows have any length, and one key."""
+        if not 0 <= segment.group <= media_group(len(self.block_bytes)):
+            raise DamagedSegment(f"the model has no group {segment.group}")
+        if segment.group == media_group(len(self.block_bytes)):
+            if len(segment.keys) != 1 or segment.block_bytes <= 0:
+                raise DamagedSegment("it is no medium's")
+        elif segment.block_bytes != self.block_bytes[segment.group]:
+            raise DamagedSegment(f"its blocks have {segment.block_bytes:,} bytes")
 
     def add(self, segment: Segment) -> None:
         with self._lock:
