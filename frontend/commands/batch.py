@@ -22,7 +22,7 @@ from ...protocol.outputs import RequestOutput
 from ..console import logs
 from ..console.progress import Progress
 from ..jobs.job import Job, JobOptions
-from ..jobs.job_files import JobFiles
+from ..jobs.job_files import JobFiles, Written
 from ..jobs.job_input import JobInput
 from ..jobs.journal import is_open_elsewhere
 from ..jobs.ledger import ledger
@@ -97,6 +97,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         else:
             _compare(job, config, options)
         written = job.finish()
+        for remark in _without_receipt(job.files, written):
+            logs.say(f"penstock: {remark}", quiet=is_quiet)
         if job.replay is not None:
             logs.say(f"{job.replay.summary()}.", quiet=is_quiet)
         logs.say(f"{ledger(job.state, arguments.price)}.", quiet=is_quiet)
@@ -208,6 +210,15 @@ def _export(files: JobFiles, *, with_receipts: bool) -> int:
     written = files.export(with_receipts=with_receipts)
     failures = f"{written.num_failed:,} failures in {files.errors}" if written.num_failed else "no failures"
     print(f"{written.num_answers:,} answers in {files.output}, {failures}.")
-    if written.num_without_receipt:
-        print(f"{written.num_without_receipt:,} have no receipt: an earlier version of Penstock has answered them.")
+    for remark in _without_receipt(files, written):
+        print(remark)
     return 0
+
+
+def _without_receipt(files: JobFiles, written: Written) -> Iterator[str]:
+    """Why answers that should have a receipt have none."""
+    if written.num_without_receipt:
+        yield f"{written.num_without_receipt:,} have no receipt: an earlier version of Penstock has answered them."
+    if damaged := written.damaged_receipts:
+        lines = ", ".join(f"{line:,}" for line in damaged[:3]) + (", …" if len(damaged) > 3 else "")
+        yield f"{len(damaged):,} have no receipt, since {files.journal} has a damaged one for each: lines {lines}."

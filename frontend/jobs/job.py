@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import hindrance_of_drafts
 from ..session.session import Session
+from .checked_records import checked
 from .formats.formats import require_format
 from .head import (
     ChangedFactsError,
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
     from ..replay.finder import AnswerFinder
 
 _GROUP = 1024  # rows in a record
+_RECEIPT = "receipt"
 
 
 @dataclass(frozen=True)
 class JobOptions:
-    """The options of a job besides its files; all are part of the head."""
+    """The options of a job besides its files; all but `receipt` are part of the head."""
 
     sampling: Mapping[str, Any] = field(default_factory=dict)  # over the model's defaults
     is_raw: bool = False
@@ -46,6 +48,11 @@ class JobOptions:
     seed: int = 0
     model: str = ""  # its name in the output
     limits_answers: bool = True  # to the usual length of a command's answers, where none is given
+
+    @property
+    def sampling_of_lines(self) -> dict[str, Any]:
+        """Without `receipt`: the journal has all receipts, and each run decides whether its output shows them."""
+        return {name: value for name, value in self.sampling.items() if name != _RECEIPT}
 
 
 class Job:
@@ -75,10 +82,10 @@ class Job:
         try:
             survey = self.input.survey()
             self.num_rows = survey.num_rows
-            self.state = JobState.of(found.record for found in self.journal.records())
+            self.state = JobState.of(record for _, record in checked(self.files.journal, self.journal.records()))
             settings = facts_of_settings(
                 input=survey.digest,
-                sampling_options=options.sampling,
+                sampling_options=options.sampling_of_lines,
                 raw=options.is_raw,
                 system_prompt=options.system or "",
                 seed=options.seed,
@@ -207,4 +214,4 @@ class Job:
     def finish(self) -> Written:
         """Write the output from the journal."""
         self.journal.commit()
-        return self.files.write()
+        return self.files.write(with_receipts=bool(self.options.sampling.get(_RECEIPT)))

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.files.own_folder import own_folder, own_folders, remove_own
 from ...protocol.options.speculation import JOURNAL
 from ..file_replacement import PARTIAL, new_file, replaceable, sync_folder, take_name
+from .checked_records import read_records
 from .formats.formats import Sink, sink_of
-from .journal import read_journal
-from .kept_answers import KeptAnswers, by_row
+from .kept_answers import KeptAnswer, KeptAnswers, by_row
 from .locked_file import open_locked, remove_locked
 from .records import JobState
 
@@ -29,6 +29,7 @@ class Written(NamedTuple):
     num_answers: int
     num_failed: int
     num_without_receipt: int  # of answers that should have one
+    damaged_receipts: list[int]  # the numbers of their lines, which are written without
 
 
 class JobFiles(NamedTuple):
@@ -52,7 +53,7 @@ class JobFiles(NamedTuple):
     def state(self) -> JobState:
         """The state that the journal has now; another process may be writing it."""
         self.require_journal()
-        return JobState.of(found.record for found in read_journal(self.journal))
+        return JobState.of(record for _, record in read_records(self.journal))
 
     def export(self, *, with_receipts: bool = False) -> Written:
         """Write what is answered so far."""
@@ -66,11 +67,12 @@ class JobFiles(NamedTuple):
 
     def write(self, *, with_receipts: bool = False) -> Written:
         """Write the rows that are answered, in order; those that have failed go to the file of errors. Answers get
-        their receipts if they were asked for then or are now.
+        their receipts if their lines ask for them, or if all are to have them.
 
         A run at its end and `penstock batch export` write in turn, and each reads the journal in its own: the last
         one to write has read all that the others had.
         """
+        damaged: list[int] = []
         with (
             self._turn() as folder,
             _replacing(self.output, folder) as answers,
@@ -80,11 +82,11 @@ class JobFiles(NamedTuple):
             for found in kept:
                 is_shown = with_receipts or found.record.shows_receipt
                 file = errors if found.record.has_failed else answers
-                file.sink.write(found.line_with_receipt() if is_shown else found.record.line)
+                file.sink.write(_shown(found, damaged) if is_shown else found.record.line)
                 file.count += 1
                 file.num_without_receipt += is_shown and not found.has_receipt
             errors.is_wanted = errors.count > 0
-        return Written(answers.count, errors.count, answers.num_without_receipt)
+        return Written(answers.count, errors.count, answers.num_without_receipt, damaged)
 
     @contextmanager
     def _turn(self) -> Iterator[Path]:
@@ -121,6 +123,15 @@ class JobFiles(NamedTuple):
     def line_digests(self) -> "array[int]":
         """The digest of each row's line when it was answered; 0 if it wasn't."""
         return by_row(self.journal, lambda found, record: record.line_digest)
+
+
+def _shown(answer: KeptAnswer, damaged: list[int]) -> bytes:
+    """An answer's line with its receipt, which one that is damaged doesn't get."""
+    try:
+        return answer.line_with_receipt()
+    except RequestError:
+        damaged.append(answer.record.row + 1)
+        return answer.record.line
 
 
 class _NewFile:

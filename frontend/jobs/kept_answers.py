@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...protocol.errors import ConfigError
 from ..requests.receipt import PREFIX, Receipt
-from .journal import JournalFrame, read_journal, record_at
+from .checked_records import read_records
+from .journal import JournalFrame, record_at
 from .kept_receipts import receipt_of, with_receipt
 from .records import Answered, Forgotten, Pattern, unpacked
 
-# Rows are answered roughly in order, so a journal has no row beyond its own length in bytes and some.
-_ROWS_AHEAD = 1 << 20
 _IN_LINE = b'"' + PREFIX.encode()
 
 
@@ -75,12 +73,9 @@ def by_row(
     on_pattern: Callable[[int, Pattern], None] = lambda offset, pattern: None,
 ) -> "array[int]":
     """A figure of each row's last answer; 0 for a row without one, or that is to be answered again."""
-    figures, most = array("Q"), journal.stat().st_size + _ROWS_AHEAD
-    for found in read_journal(journal):
-        record = unpacked(found.record)
+    figures = array("Q")
+    for found, record in read_records(journal):
         if isinstance(record, Answered):
-            if not 0 <= record.row < most:
-                raise ConfigError(f"{journal} has an answer to row {record.row:,}, which is not a job's.")
             if record.row >= len(figures):
                 figures.frombytes(bytes(8 * (record.row + 1 - len(figures) + (len(figures) >> 3))))
             figures[record.row] = figure(found, record)

@@ -147,10 +147,11 @@ class JobState:
     _recent: deque[tuple[float, int]] = field(default_factory=deque)  # seconds of this run, and tokens by then
 
     @classmethod
-    def of(cls, records: Iterable[bytes]) -> "JobState":
+    def of(cls, records: Iterable[Record]) -> "JobState":
+        """`records` come from `checked_records.py`."""
         state = cls()
         for record in records:
-            state.take(unpacked(record))
+            state.take(record)
         return state
 
     @property

@@ -64,7 +64,7 @@ class JobRun:
         self.check = check
         options = job.options
         self._rendering = Rendering(session, is_raw=options.is_raw, system=options.system)
-        self._params = msgspec.structs.replace(session.door.defaults, **options.sampling)
+        self._params = msgspec.structs.replace(session.door.defaults, **options.sampling_of_lines)
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
         self._replay = job.replay or session.door.replay

@@ -15,12 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
-import msgspec
-
 from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.options.speculation import JOURNAL
+from ..jobs.checked_records import read_records
 from ..jobs.formats.formats import answer_lines_of, is_packed, require_format
-from ..jobs.journal import read_journal, record_at
+from ..jobs.journal import record_at
 from ..jobs.records import Answered, Bits, Head, unpacked
 from ..rows.lines import LONGEST_LINE, count_prompts, lines_as_bytes, refuse_utf_16
 from .answers import EarlierAnswer
@@ -65,8 +64,7 @@ class JournalAnswers:
         self._lock = threading.Lock()
 
     def answers(self) -> Iterator[Found]:
-        for found in read_journal(self._path):
-            record = unpacked(found.record)
+        for found, record in read_records(self._path):
             if isinstance(record, Answered) and not record.has_failed:
                 yield Found(record.row, found.offset, _answer_in(record))
             elif isinstance(record, Head):
@@ -135,11 +133,10 @@ def _num_answers(journal: Path) -> int:
     rows, count = Bits(), 0
     try:
         _opened_file(journal).close()
-        for found in read_journal(journal):
-            record = unpacked(found.record)
+        for _, record in read_records(journal):
             if isinstance(record, Answered) and not record.has_failed:
                 count += not rows.put(record.row, True)
-    except (OSError, PenstockError, msgspec.MsgspecError):
+    except (OSError, PenstockError):
         return 0
     return count
 

@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.errors import ConfigError, RequestError
+from ...protocol.errors import PenstockError, RequestError
 from ...protocol.options.speculation import JOURNAL
+from ..jobs.checked_records import read_records
 from ..jobs.kept_answers import KeptAnswer, KeptAnswers
+from ..jobs.records import Head
 from ..requests.receipt import Receipt
 
 
@@ -34,11 +37,28 @@ def lines_of_journal(path: Path) -> Iterator[tuple[bytes, RequestError | None]]:
                 yield answer.record.line, error
 
 
+def model_of_journal(path: Path) -> str | None:
+    """The model that a journal's head names, or that of the journal next to an output."""
+    journal = path if path.suffix == JOURNAL else _journal_of(path)
+    if not journal.is_file():
+        return None
+    with suppress(PenstockError, OSError):
+        for _, record in read_records(journal):
+            return (record.facts.get("model") or None) if isinstance(record, Head) else None
+    return None
+
+
+def _journal_of(output: Path) -> Path:
+    target = output.resolve()  # as a job does, whose output may be a symbolic link
+    return target.with_name(target.name + JOURNAL)
+
+
 class ReceiptsBeside:
     """The receipts of an output's answers in the journal next to it, which is read once one is wanted."""
 
     def __init__(self, output: Path) -> None:
-        self._journal = output.with_name(output.name + JOURNAL)
+        self.journal = _journal_of(output)
+        self.hindrance = ""  # why it isn't used
 
     def of(self, line: Mapping[str, Any]) -> Receipt | None:
         """The receipt of the answer that was written as this line. Raises `RequestError` if it is damaged."""
@@ -57,12 +77,16 @@ class ReceiptsBeside:
 
     @cached_property
     def _answers(self) -> KeptAnswers | None:
-        if not self._journal.is_file():
-            return None
-        try:
-            return KeptAnswers(self._journal)
-        except ConfigError:  # another kind of file
-            return None
+        if not self.journal.exists():
+            self.hindrance = f"{self.journal} isn't there"
+        elif not self.journal.is_file():
+            self.hindrance = f"{self.journal} is not a file"
+        else:
+            try:
+                return KeptAnswers(self.journal)
+            except (PenstockError, OSError) as error:  # another kind of file, or a damaged one
+                self.hindrance = str(error)
+        return None
 
     def _named(self, answers: KeptAnswers, name: str) -> KeptAnswer | None:
         keys, rows = self._rows

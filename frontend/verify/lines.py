@@ -12,14 +12,17 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.options.speculation import JOURNAL
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
-from ..jobs.formats.formats import lines_of
+from ..jobs.formats.formats import answer_lines_of, lines_of
 from ..jobs.job_input import JobInput
 from ..requests.receipt import SEPARATOR, Receipt
+from ..rows.lines import Line
 from ..rows.prompts import UnusableLine, json_row, json_value
 from ..rows.rendering import Rendering
 from ..session.session import Session
 from .bodies import is_known
-from .kept import ReceiptsBeside, lines_of_journal
+from .kept import ReceiptsBeside, lines_of_journal, model_of_journal
+
+_NO_RECEIPT = "it has no receipt"
 
 
 class ClaimedBody(NamedTuple):
@@ -51,11 +54,20 @@ def from_file(file: BinaryIO, name: str) -> Iterator[ClaimedBody]:
         yield from _from_journal(path)
         return
     with closing(ReceiptsBeside(path)) as beside:
-        for number, line in enumerate(lines_of(path, file), start=1):
+        for number, line in enumerate(_lines_of(path, file), start=1):
             if isinstance(line, RequestError):
                 yield ClaimedBody(str(number), {}, [], str(line))
             elif line.strip():
-                yield _of_line(str(number), line, beside)
+                body = _of_line(str(number), line, beside)
+                is_without = body.reason == _NO_RECEIPT and beside.hindrance
+                yield body._replace(reason=f"{_NO_RECEIPT}, and {beside.hindrance}") if is_without else body
+
+
+def _lines_of(path: Path, file: BinaryIO) -> Iterator[Line]:
+    """The lines of a file of answers; a table has them in a column."""
+    if path.suffix == ".parquet":
+        return (line.decode(errors="replace") for line in answer_lines_of(path, file))
+    return lines_of(path, file)
 
 
 def _from_journal(path: Path) -> Iterator[ClaimedBody]:
@@ -80,20 +92,21 @@ class LedBodies(NamedTuple):
 
     @classmethod
     def of(cls, bodies: Iterator[ClaimedBody], name: str, given: str | None) -> "LedBodies":
-        """`given` is the model that is to judge them; without it the first body's is, and only those that don't name
-        another one are judged."""
+        """`given` is the model that is to judge them; without it the first body's is, or that of the job, and only
+        those that don't name another one are judged."""
         before: list[ClaimedBody] = []
         for body in bodies:
             before.append(body if body.receipts else body._replace(body={}))  # of which nothing else is wanted
             if not body.receipts:
                 continue
-            if (model := given or body.model) is None:
+            if (model := given or body.model or model_of_journal(Path(name))) is None:
                 raise ConfigError(f"{name} names no model. Give --model.")
             every = chain(before, bodies)
             return cls(model, body.receipts[0], every if given else map(partial(_only_of, model), every))
+        first = f" (of the first: {before[0].reason})" if before else ""
         raise ConfigError(
-            f"{name} has no answer with a receipt, and no journal with receipts is next to it. Give --receipt to the "
-            "command that answers; the journal of `penstock batch` has them without that."
+            f"{name} has no answer with a receipt, and no journal with receipts is next to it{first}. Give --receipt "
+            "to the command that answers; the journal of `penstock batch` has them without that."
         )
 
 
@@ -146,7 +159,7 @@ def _of_body(name: str, body: Mapping[str, Any], kept: Callable[[], list[Receipt
     except RequestError as error:
         return ClaimedBody(name, body, [], str(error))
     if not receipts:
-        return ClaimedBody(name, body, [], "it has no receipt")
+        return ClaimedBody(name, body, [], _NO_RECEIPT)
     if not is_known(body):
         return ClaimedBody(
             name, body, [], "it is neither the body of a chat, a completion or a response, nor an output"

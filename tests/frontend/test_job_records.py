@@ -20,7 +20,6 @@ from penstock.frontend.jobs.records import (
     Head,
     JobState,
     Progressed,
-    packed,
     unpacked,
 )
 from penstock.frontend.jobs.run import JobRun, seed_of
@@ -46,7 +45,7 @@ def test_the_last_record_of_a_row_counts():
 def test_what_unfinished_answers_have_said_counts_among_the_tokens_until_it_is_dropped():
     said = [Said(b"\0" * 40), Said(b"\0" * 8)]
     records = [Head({}, 9), Began(False), Progressed(0.0, 2, 0), Continued(1, said), Continued(2, said)]
-    state = JobState.of(map(packed, [*records, Continued(1, said), Progressed(4.0, 2, 0)]))
+    state = JobState.of([*records, Continued(1, said), Progressed(4.0, 2, 0)])
     assert state.num_output == 36 and state.tokens_per_second == 9
     for record, num_output in ((Answered(1, 1, 200, 5, 0, 30, b"x"), 42), (Forgotten([2]), 30)):
         state.take(record)
@@ -119,5 +118,5 @@ def test_the_ledger_has_the_energy_of_all_runs_where_the_machine_tells(tmp_path)
     assert meter.joules() == 2.5 and meter.joules() == 2.5
     assert EnergyMeter(tmp_path / "nowhere").joules() == 0
     records = [Began(False), Progressed(1.0, 0, 0, 1800.0), Began(False), Progressed(2.0, 0, 0, 3600.0)]
-    assert "energy 1.50 Wh" in ledger(JobState.of(map(packed, records)))
-    assert "energy" not in ledger(JobState.of(map(packed, [Began(False), Progressed(1.0, 0, 0)])))
+    assert "energy 1.50 Wh" in ledger(JobState.of(records))
+    assert "energy" not in ledger(JobState.of([Began(False), Progressed(1.0, 0, 0)]))

@@ -23,7 +23,7 @@ from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import JobInput
 from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.kept_answers import KeptAnswers
-from penstock.frontend.jobs.records import Answered, Died, Forgotten, packed
+from penstock.frontend.jobs.records import Answered, Died, Forgotten, Head, packed
 from penstock.protocol.errors import ConfigError, PenstockError
 
 QUESTION = [{"role": "user", "content": "one"}]
@@ -246,6 +246,7 @@ def test_an_export_that_meets_the_end_of_its_job_leaves_the_jobs_output_and_the_
         goes_on.set()
         return open_locked(path, **patience)
 
+    journal.append(packed(Head({}, 2)))
     journal.append(packed(Answered(1, 1, 200, 1, 0, 1, b'"1"\n')))
     monkeypatch.setattr(job_files, "KeptAnswers", Exported)
     (export := threading.Thread(target=files.write)).start()
@@ -271,6 +272,7 @@ job_files.JobFiles.of(sys.argv[1]).write()
 def test_what_a_kill_leaves_of_an_unfinished_output_is_removed_by_the_next_to_write_and_nothing_else(out):
     files = JobFiles.of(out)
     journal = Journal.open(files.journal)
+    journal.append(packed(Head({}, 2)))
     journal.append(packed(Answered(0, 1, 200, 1, 0, 1, b'"0"\n')))
     journal.close()
     mine = out.with_name("out.jsonl.partial-3") / "mine"
@@ -286,6 +288,7 @@ def test_what_a_kill_leaves_of_an_unfinished_output_is_removed_by_the_next_to_wr
 def test_where_files_belong_to_nobody_here_an_output_is_written_all_the_same(out, monkeypatch):
     files = JobFiles.of(out)
     journal = Journal.open(files.journal)
+    journal.append(packed(Head({}, 2)))
     journal.append(packed(Answered(0, 1, 200, 1, 0, 1, b'"0"\n')))
     journal.close()
     monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 2)  # as file systems of other machines have it

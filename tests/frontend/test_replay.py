@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.frontend.jobs.formats.formats import sink_of
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import Journal, read_journal
-from penstock.frontend.jobs.records import Answered, packed, unpacked
+from penstock.frontend.jobs.records import Answered, Head, packed, unpacked
 from penstock.frontend.replay import answers, earlier_run
 from penstock.frontend.replay.answers import EarlierAnswer
 from penstock.frontend.replay.finder import AnswerFinder
@@ -259,6 +259,7 @@ def test_the_journal_next_to_an_output_has_the_tokens_unless_it_has_fewer_answer
 
     def journal(*rows: int) -> None:  # with ids of which the last is cut off
         with_ids = Journal.open(JobFiles.of(out).journal)
+        with_ids.append(packed(Head({}, 2)))
         for row in rows:
             line = json.dumps(lines[row]).encode()
             with_ids.append(packed(Answered(row, 0, 200, 1, 0, 2, line, [column([7, row]) + b"7"])))
