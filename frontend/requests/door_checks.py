@@ -9,10 +9,7 @@ from ...protocol.errors import LimitError, RequestError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
-from ...protocol.parameters.sampling import MAX_LOGPROBS, SamplingParams
-
-
-from ...protocol.parameters.sampling import MAX_TOKEN_IDS, SamplingParams
+from ...protocol.parameters.sampling import MAX_LOGPROBS, MAX_TOKEN_IDS, SamplingParams
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
 _WORD_IDS = 32  # the same for one in token ids

@@ -176,7 +176,7 @@ class ReceiptDoor:
 
     def begun(self, parsed: "ParsedPrompt", prompt: Prompt, functions: list[Any], end: str) -> ReceiptDraft:
         """What a request's receipt has before its answer. The model's first one waits until its files are digested.
-        Raises `RequestError` if it would be longer than a receipt may be."""
+        Raises `RequestError` if it could not be read later."""
         beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
         receipt = Receipt(
             facts=self._facts.of_model(),
@@ -190,7 +190,11 @@ class ReceiptDoor:
             beams=beams,
             media=[medium.digest for medium in prompt.media],
         )
-        check_receipt(len(msgspec.msgpack.encode(replace(receipt, prompt=b""))), prompt.params)
+        try:
+            num_bytes = len(msgspec.msgpack.encode(replace(receipt, prompt=b"")))
+        except UnicodeEncodeError as error:
+            raise RequestError(f"A receipt can't have this request's parameters and tools: {error}.") from error
+        check_receipt(num_bytes, prompt.params)
         return ReceiptDraft.of(receipt, prompt.params.n)
 
     def _params_of(self, params: SamplingParams, settled: SamplingParams, seed: int) -> dict[str, Any]:

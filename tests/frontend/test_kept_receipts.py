@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
+from builders.cases import for_each
 from builders.shell import STAND_IN
 from msgspec.structs import replace
 
@@ -14,9 +17,10 @@ from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.kept_answers import KeptAnswer, KeptAnswers
 from penstock.frontend.jobs.kept_receipts import ReceiptKeeper
 from penstock.frontend.jobs.records import Answered, Forgotten, Head, JobState, Pattern, packed, unpacked
-from penstock.frontend.requests.receipt import PLAIN, ClaimedSample, Receipt, View, packed_ids
+from penstock.frontend.requests.receipt import PLAIN, ClaimedSample, Receipt, ReceiptDoor, View, packed_ids
 from penstock.frontend.verify.lines import from_file
 from penstock.protocol.errors import RequestError
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.wire import column
 
 FACTS = {"weights": "5ad1" * 16, "kernels": "native avx512"}
@@ -65,6 +69,21 @@ def test_receipts_come_out_as_they_went_in_under_the_pattern_of_their_head(tmp_p
         kept.keep(row, given[row], View(is_call=True))
     expected = [*given[:3], *(replace(each, view=View(is_call=True)) for each in given[3:])]
     assert kept.receipts() == expected
+
+
+@for_each("text, num_samples, is_given", [
+    ("x" * 800_000, 1, True), ("x" * 800_000, 128, False), ("x" * 1_100_000, 1, False), ("\ud800", 1, False),
+])  # fmt: skip
+def test_a_request_gets_a_receipt_that_can_be_read_or_is_refused_before_it_is_answered(text, num_samples, is_given):
+    facts = SimpleNamespace(of_model=lambda: FACTS, of_adapter=lambda name: None)
+    params = SamplingParams(stop=["\U0001f600" * 512], n=num_samples)
+    parsed = SimpleNamespace(beams=None, params=params, is_chat=True)
+    prompt = SimpleNamespace(params=params, seed=1, token_ids=column([1]), media=[])
+    tools = [{"name": "f", "description": text}]
+    with nullcontext() if is_given else pytest.raises(RequestError, match="receipt"):
+        begun = ReceiptDoor(facts, None, None).begun(parsed, prompt, tools, "")
+        whole = replace(begun.receipt, samples=[ClaimedSample(b"", "stop", params.stop[0])] * num_samples)
+        assert Receipt.read(whole.text()) == whole
 
 
 def test_what_the_lines_of_a_job_share_is_kept_once(tmp_path):
