@@ -19,7 +19,15 @@ from ..errors import ConfigError
 from ..fields.described import described, rules_of
 from ..fields.rules import MOST, Rule, at_least, between, integer, json_value, ranged, real, shown, text
 from ..fields.suggestion import suggestion
-from .foreign_speculation import FOREIGN_KEYS, IDLE, METHOD_NAMES, MODELS_THAT_ARE_METHODS, RENAMED, under_own_keys
+from .foreign_speculation import (
+    FOREIGN_KEYS,
+    IDLE,
+    METHOD_NAMES,
+    MODELS_THAT_ARE_METHODS,
+    RENAMED,
+    VALUES,
+    under_own_keys,
+)
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
@@ -108,7 +116,7 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 _BY_SUFFIX = ("auto", "suffix", "replay", "draft_model", "mtp", "eagle3")
 # The methods that read a field; every method reads the others. A field that isn't read keeps its default.
 _READ_BY: dict[str, tuple[str, ...]] = {
-    "model": ("draft_model", "mtp", "eagle3"),
+    "model": ("draft_model", "eagle3"),
     "quantization": ("draft_model", "mtp", "eagle3"),
     "file": ("replay",),
     **{name: ("ngram",) for name in SpeculativeConfig.__struct_fields__ if name.startswith("prompt_lookup")},
@@ -152,6 +160,8 @@ def notices_of(value: Any) -> list[str]:
             reasons.setdefault(IDLE[key][0], []).append(key)
         elif readers and method not in readers:
             reasons.setdefault(f"the method is {method}, and not {_either(readers)}", []).append(key)
+        elif method == "off" and key not in ("method", *VALUES):
+            reasons.setdefault("the method is off", []).append(key)
     return [
         f"{NAME}: {', '.join(keys)} {'have' if len(keys) > 1 else 'has'} no effect: {why}."
         for why, keys in reasons.items()
@@ -175,7 +185,9 @@ def _as_mapping(value: Any) -> dict[str, Any]:
             "leave the option out."
         )
     if isinstance(model := given.get("model"), str) and model in MODELS_THAT_ARE_METHODS:
-        given.setdefault("method", given.pop("model"))
+        own = given.setdefault("method", model)
+        if isinstance(own, str) and _method(own) == _method(model):
+            del given["model"]
     implied = "replay" if "file" in given else "draft_model" if "model" in given else "auto"
     return {"method": implied, **given}
 

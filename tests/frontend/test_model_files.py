@@ -11,6 +11,7 @@ from huggingface_hub import constants
 
 from penstock.frontend.models import model_files
 from penstock.frontend.models.digests import digest_of_files
+from penstock.frontend.models.draft_model import with_draft_model
 from penstock.frontend.models.file_stamps import stamps_of
 from penstock.frontend.models.model_files import BUNDLED, find_model, find_tokenizer
 from penstock.frontend.models.model_names import nearest_model
@@ -18,6 +19,7 @@ from penstock.frontend.text import convert_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.protocol.files.cache_folder import cache_folder
+from penstock.protocol.options.config import EngineConfig
 
 
 def write_model(folder: Path) -> Path:
@@ -175,3 +177,13 @@ def test_a_file_that_is_changed_in_place_has_another_digest_and_stamp_though_its
         os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
     now = digest_of_files([weights], tmp_path), stamps_of([weights, tmp_path / "missing"])
     assert not set(now) & set(before)
+
+
+def test_heads_that_are_named_as_a_draft_model_are_refused_with_their_method(tmp_path):
+    files, folder = find_model("pocket"), tmp_path / "heads"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLMEagle3"]}')
+    for name in (str(folder), "owner/Some-EAGLE3"):
+        config = EngineConfig.from_options("pocket", speculative_config={"model": name})
+        with pytest.raises(ConfigError, match='holds EAGLE-3 heads.*"method": "eagle3"'):
+            with_draft_model(files, config)

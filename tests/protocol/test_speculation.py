@@ -180,3 +180,9 @@ def test_what_has_no_effect_is_said():
     idle = ["model", "num_speculative_tokens_per_batch_size", "suffix_decoding_corpus_tokens", "spec_token_tree"]
     assert [each.split()[1] for each in notices({"speculative_config": given})] == idle
     assert notices({"speculative_config": SpeculativeConfig(method="suffix")}) == []
+    for written, key in (
+        ({"method": "mtp", "model": "/nonexistent"}, "model"), ({"method": "suffix", "model": "[ngram]"}, "model"),
+        ({"method": "off", "num_speculative_tokens": 3}, "num_speculative_tokens"),
+    ):  # fmt: skip
+        assert [each.split()[1] for each in notices({"speculative_config": written})] == [key]
+    assert notices({"speculative_config": {"method": "ngram", "model": "[ngram]"}}) == []

@@ -54,13 +54,6 @@ def read_heads_config(folder: Path) -> dict[str, Any]:
     return found
 
 
-def holds_eagle_heads(config: Mapping[str, Any]) -> bool:
-    """Whether the names in a config are those of EAGLE-3 heads."""
-    named = config.get("architectures")
-    names = [*(named if isinstance(named, list) else ()), config.get("speculators_model_type")]
-    return any(isinstance(name, str) and "eagle3" in name.casefold() for name in names)
-
-
 def read_eagle_form(folder: Path, names: Collection[str], model: ModelConfig) -> EagleForm:
     """Read the config of heads with these tensors, which are to draft for the model."""
     origin = origin_of(folder)
