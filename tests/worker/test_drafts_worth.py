@@ -2,6 +2,8 @@
 
 import itertools
 import random
+from collections.abc import Callable
+from itertools import takewhile
 
 import numpy
 from builders.cases import for_each
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.protocol.messages import NewSlot, SamplingParams
 from penstock.protocol.wire import column
 from penstock.worker.drafting.drafter import Drafter
+from penstock.worker.drafting.models.draft_heads import WorthFollowing
 from penstock.worker.drafting.proposer import Guess, Look, Proposer
 from penstock.worker.drafting.step_costs import StepCosts, usual_costs
 from penstock.worker.drafting.suffix import Suffix
@@ -240,3 +243,29 @@ def test_drafts_that_others_work_made_slow_once_are_tried_again():
         worth.costs.learn(16, 144, 8 * table[128])  # the machine is busy
     assert drafted(40) == 0
     assert drafted(300) > 200
+
+
+@for_each("own_seconds, is_paid", [(0.3, True), (0.7, False)])
+def test_heads_follow_a_sequence_while_their_drafts_save_more_than_they_take(own_seconds, is_paid):
+    """Of drafts of which every second one is accepted, in steps of a second."""
+    worth = WorthFollowing()
+    worth.learn_step(4, 4.0)
+    worth.learn_own(4, 4 * own_seconds)
+
+    def num_followed(num_sequences: int, is_right: Callable[[int], bool]) -> int:
+        """How many of their 100 steps each sequences are followed."""
+        counts = (lambda step: worth.count(0, is_right(step)) for _ in range(num_sequences) if worth.enter(0))
+        return sum(sum(takewhile(bool, map(count, range(100)))) for count in counts)
+
+    share = num_followed(1_000, lambda step: step % 2 == 1) / 100_000
+    assert share == 1 if is_paid else share < 0.01
+    num_followed(100, lambda step: True)
+    assert num_followed(100, lambda step: True) == 10_000  # once they are right, all are followed again
+
+
+def test_a_model_that_costs_what_it_saves_is_seldom_asked():
+    """Its drafts are always right and take 0.9 of a step each; checking one takes 0.2."""
+    text = random_text(3000)
+    oracle = Oracle(text, 1.0, 1.0)
+    played = Played(drafting([oracle], 0.9 * MOST), text, seconds=lambda num_tokens: 0.8 + 0.2 * num_tokens)
+    assert oracle.num_looks < 130 and played.num_steps > 1_500

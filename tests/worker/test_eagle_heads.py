@@ -1,6 +1,7 @@
 """EAGLE-3 heads: what they draft in each published form, and that it changes no answer."""
 
 import json
+import random
 from dataclasses import replace
 
 import numpy
@@ -16,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from penstock.engine.admission.limits import DraftLimits
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description.config import read_config
+from penstock.worker.drafting.models.draft_heads import WorthFollowing
 from penstock.worker.start.eagle_heads import with_eagle_heads
 from penstock.worker.start.model import Model
 
@@ -80,6 +82,26 @@ def test_whatever_heads_draft_answers_are_as_alone(tmp_path, form):
         engine.scheduler.check()
         counters = engine.scheduler.counters
         assert 0 < counters.accepted_tokens < counters.draft_tokens
+
+
+def test_answers_are_as_alone_where_heads_give_sequences_up(tmp_path, monkeypatch):
+    formula = EagleFormula(tmp_path, "specforge", agreeing=True)
+    model, source = load_on("native", formula.folder), random.Random(2)
+    monkeypatch.setattr(WorthFollowing, "enter", lambda worth, slot: source.random() < 0.9)
+    monkeypatch.setattr(WorthFollowing, "count", lambda worth, slot, num_accepted: source.random() < 0.9)
+    alone = engine_of(model).run(*requests())
+    for room in FOR_HEADS:
+        engine = engine_of(
+            with_eagle_heads(model, formula.heads.folder),
+            draft_limits=DraftLimits(each=9, all=64),
+            num_states=300,
+            **room,
+        )
+        draft_by_model(engine.runner)
+        for first_id in (0, 100):  # then with prefixes found
+            assert engine.run(*requests(first_id)) == alone, room
+        engine.scheduler.check()
+        assert engine.scheduler.counters.draft_tokens > 0
 
 
 @for_each("given, words", [

@@ -36,10 +36,11 @@ class Drafter:
         self.always = always
         self.worth = Worth()
         self._clock = clock
-        self._look_seconds, self._step_seconds = _LOOK_SECONDS, 0.0  # of one look, and of one step; 0: not known
+        self._look_seconds, self._step_seconds = _LOOK_SECONDS, 0.0  # of a look, and of a plain step; 0: not known
         self._num_plain = 0  # steps without drafts
-        self._drafted: dict[int, int] = {}  # by slot, drafts that the latest look gave
-        self._saved: dict[int, float] = {}  # by slot, drafts of a look that were right
+        # By slot, how many drafts the latest look gave, and what checking them costs in tokens of a plain step.
+        self._drafted: dict[int, tuple[int, float]] = {}
+        self._saved: dict[int, float] = {}  # by slot, drafts of a look that were right, less what checking cost
         self._waits: dict[int, int] = {}  # by slot, steps until the next look
 
     def enter(self, slot: int, new: NewSlot) -> None:
@@ -59,8 +60,10 @@ class Drafter:
             if self._num_plain % _LEARN_EVERY and self.worth.costs.knows(num_rows):
                 return
         self.worth.costs.learn(num_rows, num_tokens, seconds)
-        before = self._step_seconds or seconds
-        self._step_seconds = before + _TIME_RATE * (seconds - before)
+        costs = self.worth.costs.of(num_rows, num_tokens - num_rows)
+        plain_seconds = seconds * costs[0] / costs[-1]
+        before = self._step_seconds or plain_seconds
+        self._step_seconds = before + _TIME_RATE * (plain_seconds - before)
 
     def take_turn(self, slot: int) -> bool:
         """Count a step in which a sequence may have drafts; returns whether it is looked at in it."""
@@ -73,7 +76,8 @@ class Drafter:
         """Return the drafts of each look, in a step of so many rows in all."""
         began = self._clock()
         found = self._chosen(self._candidates(looks, num_rows), num_rows)
-        self._drafted.update((look.slot, len(drafts)) for look, drafts in zip(looks, found))
+        cost = self._cost_of_draft(sum(map(len, found)), num_rows)
+        self._drafted.update((look.slot, (len(drafts), len(drafts) * cost)) for look, drafts in zip(looks, found))
         # A look that reads a whole prompt says nothing about the next ones.
         took = min((self._clock() - began) / len(looks), _SURPRISE_AT_MOST * self._look_seconds)
         self._look_seconds += _TIME_RATE * (took - self._look_seconds)
@@ -103,12 +107,20 @@ class Drafter:
         cut = self.worth.cut(weighed, num_rows)
         return [drafts if weighs else each.tokens for each, drafts, weighs in zip(candidates, cut, is_weighed)]
 
+    def _cost_of_draft(self, num_drafts: int, num_rows: int) -> float:
+        """What checking each of a step's drafts costs, in tokens of a step without drafts."""
+        if not num_drafts:
+            return 0.0
+        costs = self.worth.costs.of(num_rows, num_drafts)
+        return num_rows * (costs[-1] / costs[0] - 1) / num_drafts
+
     def _pace(self, slot: int, num_right: int, num_rows: int) -> None:
         """Decide when to look at a sequence next, given how many tokens of the guess before came."""
         if self.always is not None:
             return
         before = self._saved.get(slot, 1.0)
-        saved = self._saved[slot] = before + _SAVED_RATE * (min(num_right, self._drafted.get(slot, 0)) - before)
+        num_drafts, cost = self._drafted.get(slot, (0, 0.0))
+        saved = self._saved[slot] = before + _SAVED_RATE * (min(num_right, num_drafts) - cost - before)
         step_seconds, look_seconds = self._step_seconds, num_rows * self._look_seconds
         pays = not step_seconds or saved * step_seconds >= look_seconds
         wait = 0 if pays else min(_SELDOM, look_seconds / (_SHARE * step_seconds))

@@ -126,7 +126,7 @@ def with_heads(model: Model, config: ModelConfig, head: DraftHead | EagleHead, f
 def draft_heads_of(draft: Model, num_layers: int, runner: Runner, most: int | None) -> DraftHeads:
     """Let heads draft for the sequences of their model's runner, up to `most` tokens a step; the model has
     `num_layers`."""
-    own, memory = following(draft.config, num_layers, runner, most or 1)
+    own, memory = following(draft.config, num_layers, runner, most)
     forward_pass = cast(HeadPass, draft.forward_pass)
     trace = Trace(None, "")
     steps = Runner(

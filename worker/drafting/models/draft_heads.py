@@ -7,6 +7,7 @@ reads its own output, and what it then keeps of these positions is replaced once
 """
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Protocol
 
 import numpy
@@ -20,11 +21,65 @@ from ...steps.step_rows import column as read_column
 from ..proposer import NOTHING, Guess, Look
 from .draft_model import DraftModel, Following
 
+_RATE = 0.05  # at which a sequence's accepted drafts are averaged
+_COMMON_RATE = 0.01  # likewise those of all sequences
+_TIME_RATE = 0.1  # likewise times
+_SELDOM = 64  # new sequences of which one is followed while they don't pay
+
 
 class ComputeHead(Protocol):
     def __call__(self, plan: StepPlan, hidden: Array, *, reads_model: bool) -> tuple[StepResult, Array]:
         """Compute a step from hidden states, [T, hidden], which are the model's or the head's own. Returns the result
         and the head's output, likewise."""
+
+
+class WorthFollowing:
+    """Which sequences heads follow: those whose drafts save more time than the heads take.
+
+    Heads compute each token of a sequence that they follow, whether its drafts are checked or not, and can't catch up
+    on what they passed over. So a sequence that doesn't pay is given up for good. While sequences don't pay on
+    average, only a few new ones are followed, to find out when they do.
+    """
+
+    def __init__(self) -> None:
+        self._accepted: dict[int, float] = {}  # by slot, the heads' accepted drafts per step
+        self._common = 1.0  # likewise of all sequences
+        self._step_seconds = self._own_seconds = 0.0  # per row: of a step, and of the heads; 0: not known
+        self._num_passed = 0  # new sequences while they don't pay
+
+    def enter(self, slot: int) -> bool:
+        """Take in a new sequence; returns whether it is followed."""
+        self._accepted.pop(slot, None)
+        first = self._common
+        if not self._pays(first):
+            self._num_passed += 1
+            if self._num_passed % _SELDOM:
+                return False
+            first = 1.0
+        self._accepted[slot] = first
+        return True
+
+    def count(self, slot: int, num_accepted: int) -> bool:
+        """Take in how many of the heads' drafts a step accepted; returns whether the sequence is still followed."""
+        before = self._accepted.get(slot, self._common)
+        accepted = self._accepted[slot] = before + _RATE * (num_accepted - before)
+        self._common += _COMMON_RATE * (num_accepted - self._common)
+        return self._pays(accepted)
+
+    def learn_step(self, num_rows: int, seconds: float) -> None:
+        self._step_seconds = _learned(self._step_seconds, seconds / num_rows)
+
+    def learn_own(self, num_rows: int, seconds: float) -> None:
+        """Take in how long the heads computed a step's rows, each with its newest token and accepted drafts."""
+        self._own_seconds = _learned(self._own_seconds, seconds / num_rows)
+
+    def _pays(self, accepted: float) -> bool:
+        # An accepted draft saves one row's share of a step.
+        return not self._step_seconds or accepted * self._step_seconds >= self._own_seconds
+
+
+def _learned(before: float, seconds: float) -> float:
+    return before + _TIME_RATE * (seconds - before) if before else seconds
 
 
 class DraftHeads(DraftModel):
@@ -37,16 +92,27 @@ class DraftHeads(DraftModel):
         self._rows: tuple[Ints, Ints, Ints] | None = None  # of the last step: slots, first positions, numbers of tokens
         self._first: dict[int, int] = {}  # by slot, the first draft
         self._outputs: dict[int, Array] = {}  # by slot, the head's output with which it was found
+        # Where no number of drafts is given. The drafts of the last step, and whose the heads were asked for.
+        self._worth_following = WorthFollowing() if self._most is None else None
+        self._checked: StepDrafts | None = None
+        self._asked: set[int] = set()
 
     def follow(self, plan: StepPlan) -> None:
         rooms = read_column(plan.rooms) if plan.rooms else numpy.zeros(0, numpy.int64)
         drafting = {slot for slot, room in zip(values(plan.slots), rooms.tolist()) if room}
+        if self._rows is not None and self._worth_following is not None:
+            self._give_up(self._worth_following, *self._rows)
         self._first.clear()
         self._outputs.clear()
+        self._asked.clear()
         if self._rows is not None:
             self._compute_rows(*self._rows, drafting)
-        self._rows = None
+        self._rows = self._checked = None
         self._take_in(plan)
+
+    def learn(self, seconds: float) -> None:
+        if self._worth_following is not None and self._rows is not None:
+            self._worth_following.learn_step(len(self._rows[0]), seconds)
 
     def launch(self, plan: StepPlan, drafts: StepDrafts | None) -> None:
         """Note the rows of a step that is launched now; its table is still that before it."""
@@ -57,6 +123,7 @@ class DraftHeads(DraftModel):
         computed = self._followed.num_computed
         starts = [entering.get(slot, int(computed[slot])) for slot in slots.tolist()]
         self._rows = (slots, numpy.array(starts, numpy.int64), counts) if len(slots) else None
+        self._checked = drafts
 
     def guess(self, looks: list[Look]) -> list[Guess]:
         rooms = {
@@ -64,6 +131,7 @@ class DraftHeads(DraftModel):
             for look in looks
             if (room := self._room(look, self._most or 1)) > 0 and look.slot in self._first
         }
+        self._asked.update(rooms)
         drafts = {slot: [self._first[slot]] for slot in rooms}
         slots = [slot for slot in rooms if rooms[slot] > 1]
         while slots:
@@ -84,6 +152,7 @@ class DraftHeads(DraftModel):
         rows = [row for row in rows if ends[row] > starts[row]]
         if not rows:
             return
+        began = perf_counter()
         for row in rows:
             self._read_from(int(slots[row]), int(starts[row]), draws=slots[row] in drafting)
         lengths = ends[rows] - starts[rows]
@@ -91,6 +160,31 @@ class DraftHeads(DraftModel):
         own = slots[rows].tolist()
         hidden = self._hidden(int(counts.sum()))[tokens]
         self._first.update(self._drawn_from(self._plan(own, lengths), own, hidden, reads_model=True))
+        if self._worth_following is not None and self._is_plain(counts).all():
+            self._worth_following.learn_own(len(rows), perf_counter() - began)
+
+    def _give_up(self, worth: WorthFollowing, slots: Ints, starts: Ints, counts: Ints) -> None:
+        """Follow those of the last step's sequences no more that don't pay."""
+        accepted: dict[int, int] = {}
+        others: set[int] = set()  # with drafts of another proposer
+        if self._checked is not None:
+            for row, tokens, right in zip(self._checked.rows, self._checked.tokens, self._checked.num_accepted):
+                slot = int(slots[row])
+                is_own = slot in self._asked and tokens[0] == self._first[slot]
+                accepted[slot] = min(right, 1) if is_own else 0
+                if not is_own:
+                    others.add(slot)
+        judged = [slot for slot in slots[self._is_plain(counts)].tolist() if self._table.is_taken[slot]]
+        unpaid = [slot for slot in judged if slot not in others and not worth.count(slot, accepted.get(slot, 0))]
+        if unpaid:
+            super()._enter(unpaid, [])
+
+    def _is_plain(self, counts: Ints) -> numpy.ndarray:
+        """Which rows of the last step computed their newest token and drafts, and nothing of a prompt."""
+        own = counts.copy()
+        if self._checked is not None:
+            own -= self._checked.num_drafted(len(counts))
+        return own == 1
 
     def _drawn_from(
         self, plan: StepPlan, slots: list[int], hidden: Array, *, reads_model: bool
@@ -111,6 +205,8 @@ class DraftHeads(DraftModel):
         self._table.num_computed[slot], self._table.num_tokens[slot] = start, end - draws
 
     def _enter(self, freed: list[int], entering: list[NewSlot]) -> None:
+        if (worth := self._worth_following) is not None:
+            entering = [new for new in entering if worth.enter(new.slot)]
         super()._enter(freed, entering)
         for new in entering:
             if self._table.is_taken[new.slot]:
