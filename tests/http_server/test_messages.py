@@ -10,7 +10,7 @@ from builders.cases import for_each
 from builders.served import served_client
 
 from penstock.frontend.http.answers.errors import ApiError
-from penstock.frontend.http.answers.message_blocks import MessageBlocks, stop_of
+from penstock.frontend.http.answers.message_blocks import MessageBlocks, loop_notice, stop_of
 from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.requests.message_parts import message_parts
 from penstock.frontend.http.schemas.messages import MessagesRequest
@@ -251,6 +251,8 @@ def test_pictures_of_a_result_follow_it_and_documents_are_texts():
     ({"tools": [{"function": {"name": "f"}}]}, "A tool is {\"name\": …"),
     ({"thinking": {"type": "enabled", "budget_token": 9}}, "Did you mean budget_tokens?"),
     ({"stop": "a", "stop_sequences": ["b"]}, "give one of them"),
+    ({"messages": [*QUESTION, {"role": "assistant", "content": "{"}],
+      "output_config": {"format": {"type": "json_schema", "schema": {}}}}, "holds a whole answer"),
     ({"receipt": True}, "receipt: /v1/messages gives none"),
 ])  # fmt: skip
 def test_what_the_model_could_not_be_shown_is_refused_in_a_sentence(fields, sentence):
@@ -289,6 +291,8 @@ def test_blocks_begin_and_end_around_each_kind_and_spaces_alone_are_none():
     opened = [event.index for event in events if event.type == "content_block_start"]
     assert opened == [event.index for event in events if event.type == "content_block_stop"] == [0, 1, 2, 3]
     assert stop_of(request, "tool_calls", None, 3, has_calls=True) == ("tool_use", None)
+    assert "a loop" in loop_notice(CompletionOutput(stop_reason="repetition"))
+    assert loop_notice(CompletionOutput(stop_reason="repetition"), ["repetition"]) == "", "the client's own stop string"
 
 
 def test_a_stream_that_fails_ends_with_the_clients_error_event(paced):

@@ -56,6 +56,11 @@ def test_calls_come_as_a_whole_and_their_results_are_read(llama):
     assert "sunny" in followed.message.content
 
 
+def test_a_text_of_the_assistant_is_continued(llama):
+    turns = [{"role": "user", "content": "Count from 1 to 5."}, {"role": "assistant", "content": "1, 2, 3, 4"}]
+    assert llama.chat("pocket", turns, options=GREEDY).message.content.startswith(", 5")
+
+
 def test_a_prompt_is_answered_or_continued_as_it_stands(llama):
     assert llama.generate("pocket", "What is 2 + 3?", options=GREEDY, think=False).response.strip() == "5"
     asked = {"prompt": "1, 2, 3,", "raw": True, "options": {**GREEDY, "num_predict": 4, "ignore_eos": True}}

@@ -6,7 +6,7 @@ Each part of the answer becomes the events that Anthropic's clients expect aroun
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -25,6 +25,8 @@ from ..schemas.messages import (
 )
 from ..schemas.sampling import Usage
 
+# What ended an answer in a loop; neither Anthropic nor Ollama has a name for this.
+_LOOP = "repetition"
 # The key, as Anthropic's documents propose it, of arguments that were cut off, or aren't an object.
 _INVALID = "INVALID_JSON"
 
@@ -162,6 +164,7 @@ def whole_message(
     """The message of an answer whose blocks have ended; `answer` says why."""
     message = new_message(request, blocks, usage, message_id, model, num_tokens)
     message.content = blocks.done
+    message.notice = joined_notices(message.notice, loop_notice(answer, request.stops))
     message.stop_reason, message.stop_sequence = stop_of(
         request, answer.finish_reason, answer.stop_reason, usage.completion_tokens, has_calls=blocks.has_calls
     )
@@ -185,6 +188,13 @@ def new_message(
         usage=message_usage(usage, num_thought),
         notice=joined_notices(request.unread_notice),
     )
+
+
+def loop_notice(answer: CompletionOutput, stops: Sequence[str] = ()) -> str:
+    """A sentence about an answer that was ended because it repeated itself; empty for others."""
+    if answer.stop_reason != _LOOP or _LOOP in stops:
+        return ""
+    return "The answer was ended because it had become a loop; early_stop: false turns that off."
 
 
 def joined_notices(*notices: Any) -> Any:

@@ -14,7 +14,7 @@ from ..answers.error_forms import ANTHROPIC
 from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, parsed_answers
 from ..answers.long_json import PIECE_BYTES
-from ..answers.message_blocks import MessageBlocks, joined_notices, new_message, whole_message
+from ..answers.message_blocks import MessageBlocks, joined_notices, loop_notice, new_message, whole_message
 from ..answers.reply import Reply
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
@@ -62,7 +62,7 @@ class _Message(PreparedRequest[MessagesRequest]):
             type="message_delta",
             delta=Delta(stop_reason=message.stop_reason, stop_sequence=message.stop_sequence),
             usage=message.usage,
-            notice=self.generation.tally.take_notice(),
+            notice=joined_notices(loop_notice(last, self.request.stops), self.generation.tally.take_notice()),
         )
         yield MessageEvent(type="message_stop")
 

@@ -22,7 +22,7 @@ from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, check_length, pieces
 from ..answers.logprobs import chat_logprobs
 from ..answers.long_json import LongJson
-from ..answers.message_blocks import arguments_of, joined_notices
+from ..answers.message_blocks import arguments_of, joined_notices, loop_notice
 from ..answers.reply import Reply, whole
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
@@ -143,7 +143,9 @@ class _Answer(PreparedRequest[RequestT]):
         piece.prompt_eval_count, piece.eval_count = tally.prompt_tokens, tally.completion_tokens
         piece.prompt_eval_duration = nanoseconds(first - self.loaded)
         piece.eval_duration = nanoseconds(end - first)
-        piece.notice = joined_notices(self.notice, tally.take_notice())
+        piece.notice = joined_notices(
+            self.notice, loop_notice(answer, self.generation.params.stop or ()), tally.take_notice()
+        )
 
     def failed(self, error: ApiError) -> bytes:
         return OLLAMA.body(error) + b"\n"
@@ -238,7 +240,11 @@ def _prepared(call: Call, request: RequestT, model: LoadedModel, translated: Tra
     parts = chat_parts(theirs, model.defaults, call.salt, adapter)
     params = guarded(parts.params)
     check_asked(1, params, call.server.options)
-    prompt = rendered(model, as_messages(parts.messages), parts.choice.tools, parts.template_options)
+    options, continues = parts.template_options, theirs.continue_final_message is True
+    if continues:
+        options = {**options, "continue_final_message": True}
+    messages = as_messages(parts.messages)
+    prompt = rendered(model, messages, parts.choice.tools, options, adds_generation_prompt=not continues)
     return Generation(call, model, [prompt], params), request, parts.choice.call_parsers(1), *further
 
 

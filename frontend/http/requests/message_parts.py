@@ -45,7 +45,13 @@ def message_parts(
         response_format=shape and {"type": "json_schema", "json_schema": {"schema": shape.schema}},
         lora_name=lora_name,
     )
-    return RequestParts(_conversation(request), choice, _template_options(request), params)
+    messages = _conversation(request)
+    if shape and continues_last(messages):
+        why = (
+            "output_config.format holds a whole answer, so the last message can't be the assistant's, to be continued."
+        )
+        raise ApiError(400, why, param="output_config")
+    return RequestParts(messages, choice, _template_options(request), params)
 
 
 def _check_shapes(request: MessagesRequest) -> None:

@@ -46,6 +46,12 @@ class Translated(NamedTuple):
 
 def translated_chat(request: OllamaChatRequest, model: LoadedModel) -> Translated:
     messages = [_message(message) for message in request.messages or ()]
+    last = messages[-1] if messages else {}
+    if last.get("role") == "assistant" and last.get("content") and "tool_calls" not in last:
+        if request.format:
+            why = "format holds a whole answer, so the last message can't be the assistant's, to be continued."
+            raise ApiError(400, why, param="format")
+        return _chat(request, model, messages, request.tools, continue_final_message=True, add_generation_prompt=False)
     return _chat(request, model, messages, request.tools)
 
 
@@ -67,7 +73,11 @@ def translated_prompt(request: OllamaGenerateRequest, model: LoadedModel) -> Tra
 
 
 def _chat(
-    request: OllamaRequest, model: LoadedModel, messages: Sequence[Any], tools: Sequence[Any] | None
+    request: OllamaRequest,
+    model: LoadedModel,
+    messages: Sequence[Any],
+    tools: Sequence[Any] | None,
+    **further: Any,
 ) -> Translated:
     options, notice = _options(request, model)
     fields = {
@@ -77,6 +87,7 @@ def _chat(
         "top_logprobs": request.top_logprobs,
         "reasoning_effort" if isinstance(request.think, str) else "think": request.think,
         **_form(request),
+        **further,
     }
     given = {name: value for name, value in fields.items() if value is not None}
     return Translated(converted({**options, **given}, ChatRequest), notice)
