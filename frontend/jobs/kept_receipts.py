@@ -87,4 +87,6 @@ def with_receipt(record: Answered, receipt: Receipt) -> bytes:
     end = b'}},"error":null}\n' if record.token_ids else b"}\n"
     comma, colon = (b", ", b": ") if record.line.startswith(b'{"index": ') else (b",", b":")
     field = comma + b'"receipt"' + colon + b'"' + receipt.text().encode() + b'"'
+    if not record.line.endswith(end):
+        raise RequestError("its record in the journal is damaged: its line ends in no way that lines end")
     return record.line.removesuffix(end) + field + end

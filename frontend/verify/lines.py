@@ -24,6 +24,8 @@ from .kept import ReceiptsBeside, lines_of_journal, model_of_journal
 
 _NO_RECEIPT = "it has no receipt"
 
+_UNKNOWN = "it is neither the body of a chat, a completion or a response, nor an output"
+
 
 class ClaimedBody(NamedTuple):
     """A body with its receipts, one for each prompt, or the reason why it has none that can be judged."""
@@ -95,14 +97,18 @@ class LedBodies(NamedTuple):
         """`given` is the model that is to judge them; without it the first body's is, or that of the job, and only
         those that don't name another one are judged."""
         before: list[ClaimedBody] = []
+        reasons: set[str | None] = set()
         for body in bodies:
             before.append(body if body.receipts else body._replace(body={}))  # of which nothing else is wanted
             if not body.receipts:
+                reasons.add(body.reason)
                 continue
             if (model := given or body.model or model_of_journal(Path(name))) is None:
                 raise ConfigError(f"{name} names no model. Give --model.")
             every = chain(before, bodies)
             return cls(model, body.receipts[0], every if given else map(partial(_only_of, model), every))
+        if _UNKNOWN in reasons:
+            raise ConfigError(f"{name} has receipts, but none in a form that is judged: {_UNKNOWN}.")
         first = f" (of the first: {before[0].reason})" if before else ""
         raise ConfigError(
             f"{name} has no answer with a receipt, and no journal with receipts is next to it{first}. Give --receipt "
@@ -161,9 +167,7 @@ def _of_body(name: str, body: Mapping[str, Any], kept: Callable[[], list[Receipt
     if not receipts:
         return ClaimedBody(name, body, [], _NO_RECEIPT)
     if not is_known(body):
-        return ClaimedBody(
-            name, body, [], "it is neither the body of a chat, a completion or a response, nor an output"
-        )
+        return ClaimedBody(name, body, [], _UNKNOWN)
     return ClaimedBody(name, body, receipts)
 
 
