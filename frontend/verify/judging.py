@@ -20,7 +20,7 @@ from ..requests.request import Request
 from ..session.session import Session
 from .bodies import Answered, difference
 from .lines import ClaimedBody, from_file, from_outputs, given_prompts, opened
-from .repeated import foreign_parameter, foreign_question
+from .repeated import foreign_parameter, foreign_question, is_rendered
 from .verdict import Verdict
 
 # The places of a sample and of a token in a path to one of their figures.
@@ -123,6 +123,9 @@ def _of_request(session: Session[Any], claimed: ClaimedBody) -> Verdict | None:
             return Verdict("differs", claimed.name, reason, had=found.had, draws=found.expected)
         if (foreign := foreign_question(claimed.body, receipt, session.tokenizer)) is not None:
             place, had = foreign
+            if receipt.is_chat and not is_rendered(claimed.body, place, had, session.render):
+                reason = f"{place}: the chat template changes or drops it, so the receipt can't show that it was asked"
+                return Verdict("not judged", claimed.name, reason)
             return Verdict("differs", claimed.name, f"{place}: the receipt is of another question", had=had)
     return None
 

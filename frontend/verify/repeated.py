@@ -3,7 +3,7 @@
 Only what the receipt binds is compared, and that is all that decides tokens. A body may leave parameters out.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -90,6 +90,19 @@ def foreign_question(body: Mapping[str, Any], receipt: Receipt, tokenizer: "Toke
         if _without_spaces(tokenizer.decode(ids, skip_special_tokens=False)) not in whole:
             return place, text
     return None
+
+
+def is_rendered(body: Mapping[str, Any], place: str, text: Any, render: Callable[[Any], str]) -> bool:
+    """Whether this model's template, which is the receipt's, leaves the text of a question in a prompt as it is."""
+    asked = {"role": "user", "content": text}
+    conversations = {"prompt": [asked], "instructions": [{**asked, "role": "system"}, {**asked, "content": "."}]}
+    if not isinstance(text, str):  # ids, which no template has seen
+        return True
+    try:
+        rendered = render(conversations.get(place, body.get("messages")))
+    except RequestError:
+        return False
+    return _without_spaces(text) in _without_spaces(rendered)
 
 
 def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,8 @@ class Verdict(PlainOutput):
             where += f" ({self.reason})"
         of_sample = f" of sample {self.sample}" if self.sample else ""
         had, draws = _shown(self.had, self.had_text), _shown(self.draws, self.draws_text)
+        if self.position is None and self.draws is None:  # what stands there is nothing that a model draws
+            return f"differs at {where}{of_sample}: had {had}"
         return f"differs at {where}{of_sample}: had {had}, this model draws {draws}"
 
 
