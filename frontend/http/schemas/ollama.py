@@ -142,7 +142,7 @@ class OllamaOldEmbedReply(msgspec.Struct, kw_only=True):
 
 
 class ModelDetails(msgspec.Struct, kw_only=True):
-    """What is known of a model without reading its files; Ollama's clients expect all of these fields."""
+    """What a loaded model's configuration says of it; Ollama's clients expect all of these fields."""
 
     parent_model: str = ""
     format: str = ""
