@@ -184,8 +184,7 @@ class LoadedModel:
 
     async def numbers(
         self,
-        prompts: Iterable[Any],
-        params: PoolingParams,
+        prompts: Iterable[tuple[Any, PoolingParams]],
         charge: Charge,
         *,
         cache_salt: str | None,
@@ -196,11 +195,11 @@ class LoadedModel:
         A prompt that is refused ends the wait for the others. The outputs stay charged to `charge`.
         """
         session, signal = self.session, NewsSignal()
-        sampling = msgspec.structs.replace(params.as_sampling(), cache_salt=cache_salt, lora_name=self.lora_name)
         remaining = iter(prompts)
+        at_door = {"cache_salt": cache_salt, "lora_name": self.lora_name}
 
         def admit() -> list[PendingRequest]:
-            asked = [_pooled(prompt, sampling, params) for prompt in islice(remaining, _TEXTS_AT_ONCE)]
+            asked = [_pooled(prompt, params, at_door) for prompt, params in islice(remaining, _TEXTS_AT_ONCE)]
             return session.door.of(charge.client).admit(asked, signal.notify)
 
         requests: list[PendingRequest] = []
@@ -224,7 +223,8 @@ class LoadedModel:
             session.transport.abort(requests)
 
 
-def _pooled(prompt: Any, sampling: SamplingParams, params: PoolingParams) -> ParsedPrompt:
+def _pooled(prompt: Any, params: PoolingParams, at_door: Mapping[str, str | None]) -> ParsedPrompt:
+    sampling = msgspec.structs.replace(params.as_sampling(), **at_door)
     return replace(parse_prompt(prompt, sampling), pooled=params)
 
 

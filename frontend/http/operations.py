@@ -20,7 +20,7 @@ from .endpoints import (
     state,
     tokens,
 )
-from .endpoints.numbers import cohere, embeddings, rerank
+from .endpoints.numbers import cohere, decisions, embeddings, rerank
 from .endpoints.numbers import ollama as ollama_numbers
 from .schemas import files as stored
 from .schemas import numbers as given
@@ -28,6 +28,7 @@ from .schemas import ollama as tagged
 from .schemas import others
 from .schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from .schemas.completions import Completion, CompletionRequest
+from .schemas.decisions import DecisionReply, DecisionRequest
 from .schemas.messages import Message, MessageEvent, MessagesRequest, TokenCount
 from .schemas.responses import Response, ResponseEvent, ResponsesRequest
 
@@ -95,6 +96,10 @@ OPERATIONS = (
     Operation(
         "/pooling", "POST", embeddings.pooling, "Compute a model's numbers for texts, or for each of their tokens",
         given.PoolingRequest, given.PooledList, answer_ids="pool-",
+    ),
+    Operation(
+        "/v1/decisions", "POST", decisions.decisions, "Answer questions about a text by the probabilities of labels",
+        DecisionRequest, DecisionReply, answer_ids="decision-",
     ),
     Operation(
         "/v1/files", "POST", files.upload, "Keep a file for a batch",

@@ -66,8 +66,14 @@ class DecisionPlan:
 
     questions: Sequence[Question]
     trees: list[LabelTree]
-    prompts: list[list[int]]
+    shared: list[int]  # what all prompts begin with
+    rest: list[list[int]]  # the tokens of each behind that
     params: list[PoolingParams]
+
+    @property
+    def prompts(self) -> Iterator[list[int]]:
+        """Made one by one: those of many questions about a long text are long together."""
+        return ([*self.shared, *rest] for rest in self.rest)
 
     def decision(self, results: Sequence[Any]) -> Decision:
         """The answers, of the prompts' results."""
@@ -101,12 +107,12 @@ class Decider:
         """Plan the questions about a text or a conversation; raises `RequestError` if it can't be rendered."""
         before, behind = self._rendered(state)
         own = [question.words + behind for question in questions]
-        ids = self._ids(before, own)
+        shared, parts = self._ids(before, own)
         trees = [self._tree(question, behind) for question in questions]
-        plan = DecisionPlan(questions, trees, [], [])
-        for prompt, tree in zip(ids, trees, strict=True):
+        plan = DecisionPlan(questions, trees, shared, [], [])
+        for part, tree in zip(parts, trees, strict=True):
             for beginning, tokens in tree.nodes.items():
-                plan.prompts.append([*prompt, *beginning])
+                plan.rest.append([*part, *beginning])
                 plan.params.append(self._params.setdefault(tuple(tokens), PoolingParams(logprob_token_ids=tokens)))
         return plan
 
@@ -119,14 +125,17 @@ class Decider:
             raise RequestError("The chat template doesn't write the question as it is, so nothing can be decided.")
         return before, behind + without_thought(text, self._thoughts)
 
-    def _ids(self, before: str, own: Sequence[str]) -> list[list[int]]:
-        """The prompts in tokens. What all begin with is tokenized once, where that comes to the same tokens."""
+    def _ids(self, before: str, own: Sequence[str]) -> tuple[list[int], list[list[int]]]:
+        """The tokens that all prompts begin with, and the rest of each.
+
+        What all begin with is tokenized once, where that comes to the same tokens.
+        """
         encode = self._tokenizer.encode_batch
         [shared, whole] = encode([before, before + own[0]], add_special_tokens=False)
         parts = encode(list(own), add_special_tokens=False)
         if [*shared, *parts[0]] == whole:
-            return [[*shared, *part] for part in parts]
-        return encode([before + text for text in own], add_special_tokens=False)
+            return list(shared), parts
+        return [], encode([before + text for text in own], add_special_tokens=False)
 
     def _tree(self, question: Question, behind: str) -> LabelTree:
         return LabelTree([self._spellings(option.label, behind[-_END_CHARACTERS:]) for option in question.options])
@@ -157,6 +166,8 @@ def without_thought(prompt: str, thoughts: ThoughtMarks | None) -> str:
 def _with_question(state: Any) -> list[dict[str, Any]]:
     """The conversation, with the mark of a question at its end: in the last message if that is the user's."""
     messages = [{"role": "user", "content": state}] if isinstance(state, str) else [dict(each) for each in state]
+    if any(_has_media(each.get("content")) for each in messages):
+        raise RequestError("Questions are decided about texts; leave pictures and videos out of the input.")
     last = messages[-1]
     if last.get("role") != "user":
         return [*messages, {"role": "user", "content": _MARK}]
@@ -166,6 +177,11 @@ def _with_question(state: Any) -> list[dict[str, Any]]:
     else:
         added = f"{content}\n\n{_MARK}"
     return [*messages[:-1], {**last, "content": added}]
+
+
+def _has_media(content: Any) -> bool:
+    parts = content if isinstance(content, list | tuple) else ()
+    return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
 
 
 def each_input(given: Any) -> Iterator[Any]:

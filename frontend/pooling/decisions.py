@@ -107,13 +107,21 @@ def _question(given: Any, where: str) -> Question:
     known = {"type", "instructions", "name"} | {"predicate": set(), "choice": {"choices"}, "score": {"levels"}}[kind]
     if unknown := sorted(map(str, given.keys() - known)):
         raise RequestError(f"{where}: a {kind} has no {unknown[0]}; it has {', '.join(sorted(known))}.")
-    instructions, name = given.get("instructions"), given.get("name")
+    instructions, name = _text(given.get("instructions")), given.get("name")
     if not isinstance(instructions, str) or not instructions.strip():
         raise RequestError(f"{where}: instructions must be a text that says what to judge.")
     if name is not None and not isinstance(name, str):
         raise RequestError(f"{where}: name must be text, not {shown(name)}.")
     words, options = kinds[kind](given, where)
     return Question(kind, name, f"{_OPENING}{instructions.strip()}\n{words}", tuple(options))
+
+
+def _text(given: Any) -> Any:
+    """A text, which may be given in parts; anything else as it is."""
+    if not isinstance(given, list | tuple):
+        return given
+    texts = [part.get("text") if isinstance(part, Mapping) else None for part in given]
+    return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None  # type: ignore[arg-type]
 
 
 def _predicate(given: Mapping[str, Any], where: str) -> tuple[str, list[Option]]:

@@ -193,6 +193,50 @@ def test_a_document_is_cut_where_the_request_says_so(http):
     assert short["usage"]["total_tokens"] < 64
 
 
+# --- decisions -------------------------------------------------------------------------------------------------------
+
+QUESTIONS: list[Any] = [
+    {"type": "predicate", "instructions": "The sum is four.", "name": "sum"},
+    {"type": "choice", "instructions": "Which one?", "choices": [{"value": "a"}, {"value": True, "description": "b"}]},
+    {"type": "score", "instructions": [{"type": "input_text", "text": "How large is it?"}],
+     "levels": [{"label": "small"}, {"label": "large"}]},
+    *({"type": "predicate", "instructions": f"It is {number}."} for number in range(100)),
+]  # fmt: skip
+
+
+def test_openais_client_gets_the_decisions_of_a_script(daemon, http):
+    with daemon.attach("pocket") as llm:
+        [wanted] = llm.decide("What is 2 + 2?", QUESTIONS)
+    asked = [
+        {"role": "system", "content": "Judge."},
+        {"role": "user", "content": [{"type": "input_text", "text": "What is 2 + 2?"}]},
+    ]
+    with openai.OpenAI(base_url=str(http.base_url).rstrip("/") + "/v1", api_key="none", max_retries=0) as client:
+        found = client.decisions.create(model="pocket", input="What is 2 + 2?", questions=QUESTIONS)
+        other = client.decisions.create(model="pocket", input=asked, questions=QUESTIONS[:3])
+    assert [each.label_mass for each in found.answers] == [each.label_mass for each in wanted.answers]
+    predicate, choice, score = found.answers[:3]
+    assert (predicate.name, predicate.probability) == ("sum", wanted.answers[0].probability)
+    assert (choice.choice, choice.confidence) == (wanted.answers[1].choice, wanted.answers[1].confidence)
+    assert [each.value for each in choice.probabilities] == ["a", True]
+    assert [each.label for each in score.probabilities] == ["small", "large"] and score.score == wanted.answers[2].score
+    assert found.usage.input_tokens == wanted.num_prompt_tokens and found.usage.input_tokens_details.cached_tokens
+    assert len(other.answers) == 3 and other.answers[0].probability != predicate.probability
+
+
+@for_each("given, words", [
+    ({"model": "vectors"}, "questions need a model that writes text"),
+    ({"questions": []}, "questions must be a list of 1 to 400"),
+    ({"questions": [{"type": "guess"}]}, "type must be one of predicate, choice, score"),
+    ({"input": LONG * 100}, "tokens"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]}, "leave pictures"),
+    ({"input": [{"type": "computer_call"}]}, "is not supported"),
+])  # fmt: skip
+def test_a_decision_that_cannot_be_made_is_refused_with_the_reason(http, given, words):
+    reply = http.post("/v1/decisions", json={"model": "pocket", "input": "a", "questions": QUESTIONS[:3]} | given)
+    assert reply.status_code == 400 and words in reply.json()["error"]["message"]
+
+
 # --- Cohere's and Ollama's forms -------------------------------------------------------------------------------------
 
 

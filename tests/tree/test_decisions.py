@@ -21,9 +21,10 @@ QUESTIONS = [
 def test_probabilities_of_labels_are_those_of_their_tokens_as_a_prompt(llm):
     [decision] = llm.decide("2 + 2", QUESTIONS)
     plan = Decider(llm._session).plan("2 + 2", parsed_questions(QUESTIONS))
+    prompts = list(plan.prompts)
     start = 0
     for answer, tree in zip(decision.answers, plan.trees, strict=True):
-        prompt = plan.prompts[start]
+        prompt = prompts[start]
         start += len(tree.nodes)
         whole = [[*prompt, *spelled] for label in tree.spellings for spelled in label]
         found = iter(llm.generate(whole, SamplingParams(max_tokens=1, prompt_logprobs=0), use_tqdm=False))

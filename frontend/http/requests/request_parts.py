@@ -72,7 +72,8 @@ def response_parts(
         response_format=_response_format(request),
         lora_name=lora_name,
     )
-    return RequestParts(list(_conversation(request)), choice, thinking.template_options, params)
+    messages = list(conversation(request.input, request.instructions))
+    return RequestParts(messages, choice, thinking.template_options, params)
 
 
 def completion_params(
@@ -154,14 +155,14 @@ def _only(said: dict[str, Any]) -> Any:
 # --- the input of /v1/responses, as a conversation --------------------------------------------------------------------
 
 
-def _conversation(request: ResponsesRequest) -> Iterable[ChatMessage]:
-    if request.instructions:
-        yield ChatMessage(role="system", content=request.instructions)
-    if isinstance(request.input, str):
-        yield ChatMessage(role="user", content=request.input)
+def conversation(given: str | list[InputItem], instructions: str | None = None) -> Iterable[ChatMessage]:
+    if instructions:
+        yield ChatMessage(role="system", content=instructions)
+    if isinstance(given, str):
+        yield ChatMessage(role="user", content=given)
         return
     turn = _Turn()
-    for item in request.input:
+    for item in given:
         if not turn.takes(item):
             yield from turn.messages()
             turn = _Turn()
@@ -235,6 +236,8 @@ def _content(content: str | list[InputPart] | None, name: str) -> str | list[Con
 def _part(part: InputPart) -> ContentPart:
     if part.type in _TEXT_PARTS:
         return ContentPart(type="text", text=part.text)
+    if part.type == "input_json":
+        return ContentPart(type="text", text=msgspec.json.encode(part.data).decode())
     if part.type == "refusal":
         return ContentPart(type="refusal", refusal=part.refusal)
     return ContentPart(type=part.type, image_url=part.image_url, detail=part.detail, file_id=part.file_id)

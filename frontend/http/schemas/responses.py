@@ -17,6 +17,7 @@ class InputPart(msgspec.Struct, kw_only=True):
     image_url: str | None = None
     detail: str | None = None
     file_id: str | None = None
+    data: Annotated[Any, Meta(description="of an input_json: an object, or a list of them")] = None
 
 
 class InputItem(msgspec.Struct, kw_only=True):

@@ -61,18 +61,24 @@ def check_texts(call: Call, num_texts: int, param: str) -> None:
 
 async def numbers(call: Call, model: LoadedModel, prompts: Iterable[Any], params: PoolingParams) -> Results:
     """The numbers of each prompt, checked."""
+    return await numbers_of(call, model, ((prompt, params) for prompt in prompts), name="Text")
+
+
+async def numbers_of(
+    call: Call, model: LoadedModel, prompts: Iterable[tuple[Any, PoolingParams]], *, name: str | None = None
+) -> Results:
+    """The numbers of prompts, each with its own parameters; a refusal says which of several by this name."""
     timer = call.server.metrics.timer(model.name)
     outputs = await model.numbers(
         prompts,
-        params,
         call.charge,
         cache_salt=salted(call.salt, None),
         on_submit=call.active_request.prompts.append,
     )
     for number, output in enumerate(outputs):
         if output is not None and output.error_code != 200:
-            if output.error_code == 400 and len(outputs) > 1:
-                output.error_msg = f"Text {number}: {output.error_msg}"
+            if output.error_code == 400 and len(outputs) > 1 and name is not None:
+                output.error_msg = f"{name} {number}: {output.error_msg}"
             check(output)
     timer.end()
     call.charge.grow(sum(output.outputs.data.nbytes for output in outputs))
