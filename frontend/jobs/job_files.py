@@ -7,8 +7,8 @@ left it.
 
 import os
 from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,8 +75,7 @@ class JobFiles(NamedTuple):
         damaged: list[int] = []
         with (
             self._turn() as folder,
-            _replacing(self.output, folder) as answers,
-            _replacing(self.errors, folder) as errors,
+            _replacing((self.output, self.errors), folder) as (answers, errors),
             KeptAnswers(self.journal) as kept,
         ):
             for found in kept:
@@ -135,36 +134,63 @@ def _shown(answer: KeptAnswer, damaged: list[int]) -> bytes:
 
 
 class _NewFile:
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
+    """A file in a folder of its own, until it takes its name."""
+
+    sink: Sink
+
+    def __init__(self, target: Path, folder: Path) -> None:
+        self._target = target
+        try:
+            self._path, self._descriptor = new_file(target, folder=folder)
+        except OSError as error:
+            raise _unwritten(target, error) from error
+        self._file = open(self._descriptor, "wb", buffering=1 << 20)
         self.count = self.num_without_receipt = 0  # of lines
         self.is_wanted = True
 
+    def __enter__(self) -> "_NewFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):  # of what is left to write after a failure
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def written(self) -> AbstractContextManager[Sink]:
+        return sink_of(self._target, self._file)
+
+    def sync(self) -> None:
+        try:
+            self._file.flush()
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise _unwritten(self._target, error) from error
+
+    def take_name(self) -> None:
+        try:
+            if self.is_wanted:
+                take_name(self._path, self._descriptor, self._target)
+            else:
+                self._target.unlink(missing_ok=True)  # of lines that have been answered since
+            sync_folder(self._target.parent)
+        except OSError as error:
+            raise _unwritten(self._target, error) from error
+
 
 @contextmanager
-def _replacing(target: Path, folder: Path) -> Iterator[_NewFile]:
-    """A file in the folder that takes this name at the end."""
-    try:
-        path, descriptor = new_file(target, folder=folder)
-    except OSError as error:
-        raise _unwritten(target, error) from error
-    try:
-        with open(descriptor, "wb", buffering=1 << 20) as file:
-            with sink_of(target, file) as sink:
-                yield (new := _NewFile(sink))
-            file.flush()
-            os.fsync(descriptor)
-            if new.is_wanted:
-                take_name(path, descriptor, target)
-            else:
-                path.unlink()
-                target.unlink(missing_ok=True)  # of lines that have been answered since
-    except BaseException as error:
-        path.unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        raise _unwritten(target, error) from error
-    sync_folder(target.parent)
+def _replacing(targets: Sequence[Path], folder: Path) -> Iterator[list[_NewFile]]:
+    """Files in the folder that take these names at the end: once all are on the disk, so that a full one leaves the
+    earlier files as they are."""
+    with ExitStack() as files:
+        several = [files.enter_context(_NewFile(target, folder)) for target in targets]
+        with ExitStack() as sinks:
+            for each in several:
+                each.sink = sinks.enter_context(each.written())
+            yield several
+        for each in several:
+            each.sync()
+        for each in several:
+            each.take_name()
 
 
 def _unwritten(target: Path, error: OSError) -> PenstockError:

@@ -1,22 +1,28 @@
 """A journal whose frames are whole may hold any records: it is read, or refused with the place of what is no job's."""
 
+import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
 import msgspec
 import pytest
+from builders.cases import for_each
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.frontend.jobs import job_files
 from penstock.frontend.jobs.checked_records import read_records
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import frame
 from penstock.frontend.jobs.records import Answered, Began, Continued, Died, Forgotten, Head, Progressed, packed
 from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.verify.lines import from_file
-from penstock.protocol.errors import ConfigError
+from penstock.protocol.errors import ConfigError, PenstockError
 from penstock.protocol.messages import Said
 
 NUM_ROWS = 3
@@ -82,3 +88,22 @@ def test_an_answer_whose_receipt_is_damaged_is_written_without_and_its_line_is_n
     damaged = Answered(1, 1, 200, 1, 0, 2, LINE, receipt=b"\x00\x01garbage")
     files.journal.write_bytes(b"".join(frame(packed(each), 0) for each in (HEAD, ANSWER, damaged)))
     assert files.export(with_receipts=True) == (2, 0, 1, [2]) and files.output.read_bytes() == 2 * LINE
+
+
+@for_each("num_synced", [0, 1])
+def test_an_output_and_its_failures_are_both_new_or_both_as_they_were(tmp_path, num_synced, monkeypatch):
+    files = JobFiles.of(tmp_path / "out.jsonl")
+    records = (HEAD, ANSWER, Answered(1, 1, 400, 1, 0, 0, b"{}\n"))
+    files.journal.write_bytes(b"".join(frame(packed(each), 0) for each in records))
+    files.output.write_text("earlier")
+    syncs, sync = count(), os.fsync
+
+    def full(file: int) -> None:
+        if next(syncs) == num_synced:
+            raise OSError(errno.ENOSPC, "full")
+        sync(file)
+
+    with monkeypatch.context() as disk, pytest.raises(PenstockError, match="cannot be written"):
+        disk.setattr(job_files, "os", mock.Mock(wraps=os, fsync=full))  # of the two files alone
+        files.write()
+    assert files.output.read_text() == "earlier" and set(tmp_path.iterdir()) == {files.output, files.journal}
