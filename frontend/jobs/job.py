@@ -120,7 +120,7 @@ class Job:
     def is_left(self) -> bool:
         """Whether there are rows to answer."""
         head = self.state.head
-        changed = head is None or head.facts["input"] != self._settings["input"]
+        changed = head is None or head.facts.get("input") != self._settings["input"]
         retries = self._retries_errors and self.state.num_failed > 0
         return changed or retries or self.state.num_done < self.num_rows
 
@@ -147,7 +147,7 @@ class Job:
             self.replay.begin(session.plan.vocab_size, session.plan.max_model_len, lambda: session.tokenizer)
         head = self.state.head
         phrases = [] if head is None else self._compare(head.facts, facts)
-        if head is not None and phrases and head.facts["input"] != facts["input"]:
+        if head is not None and phrases and head.facts.get("input") != facts["input"]:
             self._forget(list(self._changed_rows()))
         if self._retries_errors:
             self._forget([row for row in range(self.num_rows) if row in self.state.failed])
