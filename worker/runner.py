@@ -97,6 +97,7 @@ class Runner:
         self.pooling: Pooling | LabelLogprobs = LabelLogprobs(
             LogprobOperations(sampling, table.device), forward_pass, table.vocab_size, is_first=ranks.rank == 0
         )
+        self._has_pooled = False  # once a prompt is to end in numbers: until then no step asks
         self._last_end = 0.0
         self._is_launching = False
         self._last_launch = 0.0
@@ -148,7 +149,9 @@ class Runner:
         rows = self.table.apply(plan, drafts)
         if plan.masked:
             check_masked(plan, rows)
-        self.pooling.enter(plan)
+        self._has_pooled = self._has_pooled or any(new.pooled is not None for new in plan.new)
+        if self._has_pooled:
+            self.pooling.enter(plan)
         self._copy_blocks(plan)
         self._encode(plan)
         for layers in plan.layered:
@@ -166,7 +169,8 @@ class Runner:
         batch = self._batch_of(rows, plan.media)
         hidden = self._forward(plan, rows, batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
-        outcome.vectors = self.pooling.vectors(rows, batch, hidden)
+        if self._has_pooled:
+            outcome.vectors = self.pooling.vectors(rows, batch, hidden)
         if rows.wants_logits.any() or rows.num_drafts.any():
             self._choose(plan, outcome, await_mask, hidden, batch)
 
