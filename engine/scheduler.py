@@ -199,8 +199,9 @@ class Scheduler:
 
     def _unblock(self) -> bool:
         """Preempt a sequence if none of the running ones can be planned and nothing on its way will change that."""
-        is_awaited = bool(self.in_flight) or self.encoder.awaits_rows
-        return len(self.running) > 0 and not is_awaited and self.preemption.unblock()
+        if self.in_flight or not len(self.running) or self.encoder.awaits_rows:
+            return False
+        return self.preemption.unblock()
 
     def _grow(self) -> dict[Sequence, Additions]:
         """Give blocks to each sequence whose tables are full, preempting others if need be.

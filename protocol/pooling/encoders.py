@@ -18,9 +18,13 @@ def is_encoder(config: Mapping[str, Any]) -> bool:
 
 def sees_both_sides(config: Mapping[str, Any]) -> bool:
     """Whether tokens see those after them: in encoders, and in decoders that were trained on for it."""
-    return (
-        config.get("is_causal") is False
-        or config.get("use_bidirectional_attention") is True
-        or any("Bidirectional" in name for name in architectures_of(config))
-        or is_encoder(config)
-    )
+    return key_of_both_sides(config) is not None
+
+
+def key_of_both_sides(config: Mapping[str, Any]) -> str | None:
+    """The key that says that tokens see those after them."""
+    for key, value in (("is_causal", False), ("use_bidirectional_attention", True)):
+        if config.get(key) is value:
+            return key
+    named = any("Bidirectional" in name for name in architectures_of(config))
+    return "architectures" if named or is_encoder(config) else None

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 from penstock import (
     LLM,
@@ -20,6 +21,8 @@ from penstock import (
     ModelNotFoundError,
     OutOfMemoryError,
     PenstockError,
+    PoolingParams,
+    PoolingRequestOutput,
     RequestError,
     RequestMetrics,
     RequestOutput,
@@ -78,6 +81,18 @@ def guided(llm: LLM) -> None:
     llm.unload_lora("name")
 
 
+def numbers(folder: Path) -> None:
+    with LLM(folder, runner="pooling") as llm:
+        params = PoolingParams(dimensions=256, normalize=True)
+        for output in llm.embed(["a", [1, 2]], params, use_tqdm=False):
+            vector: list[float] = [] if output.outputs is None else output.outputs.embedding
+            print(vector, output.prompt_token_ids)
+        rows: PoolingRequestOutput[Any] = llm.encode(["a"], PoolingParams(by_token=True))[0]
+        print(rows.outputs.data if rows.outputs is not None else rows.error_msg)
+        print([each.outputs and each.outputs.score for each in llm.score("a", ["b", "c"])])
+        print([each.outputs and each.outputs.probs for each in llm.classify(["a"])])
+
+
 async def later() -> None:
     async with AsyncLLM("pocket", connect="auto", quiet=True) as llm:
         outputs = await llm.generate("x", SamplingParams(max_tokens=4))
@@ -94,6 +109,7 @@ def main() -> None:
         llm = LLM("pocket", connect="auto", early_stop_config={"window_size": 10}, devices=[0])
         print(talk(llm), llm)
         guided(llm)
+        numbers(Path("vectors"))
         llm.close()
         asyncio.run(later())
     except (ModelNotFoundError, ConfigError, OutOfMemoryError) as error:

@@ -18,6 +18,7 @@ from builders.tiny_model import tiny_model
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description import config as reading
 from penstock.worker.description.config import read_config
+from penstock.worker.description.families.encoders import ENCODERS
 from penstock.worker.description.families.table import FAMILIES
 from penstock.worker.description.families.vision import VISION_FAMILIES
 from penstock.worker.description.keys.family_keys import FAMILY_KEYS, FamilyKeys
@@ -212,7 +213,8 @@ def keys_read_by_class(family):
 
 
 def test_rows_of_families_belong_to_families():
-    assert set(FAMILY_KEYS) <= {family.name for family in (*FAMILIES.values(), *VISION_FAMILIES.values())}
+    families = (*FAMILIES.values(), *VISION_FAMILIES.values(), *ENCODERS.values())
+    assert set(FAMILY_KEYS) <= {family.name for family in families}
 
 
 NOT_IN_TRANSFORMERS = {"internlm2", "minicpm"}

@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
-from ...protocol.pooling.encoders import sees_both_sides
+from ...protocol.pooling.encoders import key_of_both_sides, sees_both_sides
 from ...records import dataclass
 from .families.family import Family, QKNorm, Windows
 from .families.table import FAMILIES, family_without_head
@@ -174,7 +174,10 @@ def describe(
     with values_of(str(origin)):
         described, unsupported = _read_as(family, config, origin)
     if described.is_two_sided and not is_pooled:
-        raise ConfigError(f"{origin}: its tokens see those after them, so it writes no text. Use runner='pooling'.")
+        raise ConfigError(
+            f"{origin}: by {key_of_both_sides(config)}, its tokens see those after them, so it writes no text. "
+            "Use runner='pooling'."
+        )
     refuse_unsupported([each for each in unsupported if each.exact_within is None], family.name, origin)
     if (cut := context_cut(unsupported, described.max_position)) is not None:
         described = replace(described, max_position=cut.tokens, cut=cut)
