@@ -84,7 +84,6 @@ PARAMS = {
     "bad words": lambda number: {"bad_words": [f"{n:x} {number}" for n in range(1000)]},
     "ids of bad words": lambda number: {"bad_words_ids": [[n, number, 5] * 10 for n in range(1000)]},
     "ids of one bad word": lambda number: {"bad_words_ids": [[5] * 100_000]},
-    "stop ids": lambda number: {"stop_token_ids": [5] * 100_000},
     "biases": lambda number: {"logit_bias": dict.fromkeys(range(1000), number / 100)},
 }  # fmt: skip
 
