@@ -5,6 +5,7 @@ They run as `generate` does.
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError, RequestError
@@ -85,12 +86,7 @@ class PoolingCalls:
         whose `.answers` have `.probability`, or `.choice` or `.score` with `.probabilities`, and `.label_mass`.
         """
         plans = decision_plans(self._session, input, questions)
-        results = self.generate(
-            [each for plan in plans for each in plan.prompts],
-            [each for plan in plans for each in plan.params],
-            use_tqdm,
-        )
-        return decided(plans, results)
+        return decided(plans, self.generate(*asked(plans), use_tqdm))
 
 
 class AsyncPoolingCalls:
@@ -146,11 +142,7 @@ class AsyncPoolingCalls:
         """Answer questions by the probabilities of labels, as `LLM.decide` does."""
         await self.ready()
         plans = await in_own_thread(lambda: decision_plans(self._session, input, questions))
-        prompts, params = (
-            [each for plan in plans for each in plan.prompts],
-            [each for plan in plans for each in plan.params],
-        )
-        return decided(plans, await self.generate(prompts, params))
+        return decided(plans, await self.generate(*asked(plans)))
 
 
 def decision_plans(session: "Session[Any]", given: Any, questions: Any) -> "list[DecisionPlan]":
@@ -165,10 +157,15 @@ def decision_plans(session: "Session[Any]", given: Any, questions: Any) -> "list
     return [decider.plan(each, parsed) for each in inputs]
 
 
+def asked(plans: "list[DecisionPlan]") -> tuple[list[list[int]], list[PoolingParams]]:
+    """All plans' prompts, and the parameters of each."""
+    return [each for plan in plans for each in plan.prompts], [each for plan in plans for each in plan.params]
+
+
 def decided(plans: "list[DecisionPlan]", results: Sequence[Any]) -> "list[Decision]":
     """The results of all plans' prompts, as a decision for each."""
     rest = iter(results)
-    return [plan.decision([next(rest) for _ in plan.prompts]) for plan in plans]
+    return [plan.decision(list(islice(rest, len(plan.params)))) for plan in plans]
 
 
 def compare(session: "Session[Any]", queries: Any, documents: Any, params: PoolingParams) -> "Comparison":

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .responses import InputDetails, InputItem, OutputDetails
+from .responses import InputDetails, InputItem, OutputDetails, ResponsesUsage
 from .sampling import FreeForm
 
 
@@ -28,14 +28,12 @@ class WrittenDetails(InputDetails, kw_only=True):
     cache_write_tokens: int = 0
 
 
-class DecisionUsage(msgspec.Struct, kw_only=True):
+class DecisionUsage(ResponsesUsage, kw_only=True):
     """Tokens of all questions' prompts together; those of the input were computed for one of them."""
 
-    input_tokens: int
     input_tokens_details: WrittenDetails
     output_tokens: int = 0
     output_tokens_details: OutputDetails = msgspec.field(default_factory=OutputDetails)
-    total_tokens: int
 
 
 class DecisionReply(msgspec.Struct, kw_only=True):

@@ -29,7 +29,7 @@ async def decisions(call: Call, request: DecisionRequest) -> Reply:
             answers=[_as_given(answer) for answer in decision.answers],
             usage=DecisionUsage(
                 input_tokens=num_tokens,
-                input_tokens_details=WrittenDetails(cached_tokens=num_cached, cache_write_tokens=0),
+                input_tokens_details=WrittenDetails(cached_tokens=num_cached),
                 total_tokens=num_tokens,
             ),
         )

@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from .....protocol.errors import ConfigError
 from .....protocol.parameters.pooling import PoolingParams
 from .....protocol.pooling.outputs import PoolingRequestOutput, ScoringOutput
@@ -31,18 +33,17 @@ _API_VERSION = {"version": "2"}
 
 
 async def rerank(call: Call, request: RerankRequest) -> Reply:
-    documents = [each if isinstance(each, str) else each.text for each in request.documents]
+    documents = texts = [each if isinstance(each, str) else each.text for each in request.documents]
     check_texts(call, len(documents), "documents")
     params = given_params(request)
     if params.truncate_prompt_tokens is None and (request.truncation or request.max_tokens_per_doc):
-        params = PoolingParams(**{**_as_dict(params), "truncate_prompt_tokens": -1})
+        params = msgspec.structs.replace(params, truncate_prompt_tokens=-1)
     async with call.model(request.model) as model:
         if request.max_tokens_per_doc is not None:
             work = [model.tokenizer, documents, request.max_tokens_per_doc]
             documents = await call.done(model.threads.texts, _shortened, *work, takes_long=True)
         found, tokens = await _scores(call, model, [(request.query, each) for each in documents], params)
     order = sorted(range(len(found)), key=lambda place: -found[place])[: request.top_n]
-    texts = [each if isinstance(each, str) else each.text for each in request.documents]
     results = [Ranked(index=place, relevance_score=found[place]) for place in order]
     if request.return_documents:
         for each in results:
@@ -57,10 +58,6 @@ async def rerank(call: Call, request: RerankRequest) -> Reply:
             meta={"api_version": _API_VERSION, "billed_units": billed, "tokens": {"input_tokens": tokens.total_tokens}},
         )
     )
-
-
-def _as_dict(params: PoolingParams) -> dict[str, Any]:
-    return {name: getattr(params, name) for name in PoolingParams.__struct_fields__}
 
 
 def _shortened(tokenizer: Any, documents: Sequence[str], most: int) -> list[str]:
