@@ -96,10 +96,13 @@ def test_a_sequence_is_told_what_a_constraint_in_the_loop_would_say(waiting, voc
 def ends_in_its_job(helper, number):
     answer = helper._ask
 
-    def dying(job):
-        helper._process.send(number)
+    def dying(job_for):
+        def sent_before_it(generation):  # once the process is chosen: an end before that would not be this job's
+            helper._process.send(number)
+            return job_for(generation)
+
         helper._ask = answer
-        return answer(job)
+        return answer(sent_before_it)
 
     helper._ask = dying
 

@@ -125,9 +125,12 @@ def answers(output: Path) -> dict[str, Any]:
         for line in file.read_text(errors="replace").splitlines():
             with suppress(ValueError):
                 answer = json.loads(line)
-                response = answer.get("response") or {}
-                found[answer["custom_id"]] = answer.get("text") or response["body"]["choices"][0]["message"]["content"]
+                found[answer["custom_id"]] = answer["text"] if "text" in answer else content_of(answer["response"])
     return found
+
+
+def content_of(response: dict[str, Any]) -> str:
+    return response["body"]["choices"][0]["message"]["content"]
 
 
 def row(name: str, found: dict[str, Any]) -> str:
