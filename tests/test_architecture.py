@@ -17,7 +17,7 @@ import pytest
 from builders.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark")
+ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark", "cluster")
 
 # Which other rooms a room may import.
 MAY_IMPORT = {
@@ -28,6 +28,8 @@ MAY_IMPORT = {
     "frontend": {"protocol"},
     # A path by which users import what lies in frontend/allspark.
     "allspark": {"frontend"},
+    # By which engines that run many machines use the front end; nothing imports it.
+    "cluster": {"frontend", "protocol"},
 }
 # What computes with tensors, on a GPU or where no native kernels are; all else holds arrays, and loads without torch.
 TORCH_ROOMS = {
@@ -58,7 +60,8 @@ AT_HOME = {
     "starlette": {"frontend/http/application.py"},
     "httptools": {"frontend/http/connections/request_head.py"},
     "tqdm": {"frontend"},
-    "yaml": {"frontend/allspark/configuration/yaml_text.py"},
+    "yaml": {"frontend/allspark/configuration/yaml_text.py", "cluster/ray.py"},
+    "ray": {"cluster"},
     "PIL": {
         "frontend/media/rgb.py",
         "frontend/media/sources/given_pixels.py",

@@ -1,0 +1,145 @@
+"""The HTTP door of a Serve application: reads each request whole, and has the fitting replica answer it.
+
+A request whose replica dies before any of its answer was sent is asked of another one, so it isn't lost; an answer
+that was being sent ends with the cause. The door knows nothing of models: the replica checks keys, hosts and bodies.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
+
+from ..frontend.http.answers.error_forms import error_form
+from ..frontend.http.answers.errors import ApiError
+from ..frontend.http.answers.reply import send_error
+from ..frontend.http.options import HttpOptions
+from ..frontend.http.requests.body import Receive, Scope, Send
+from .routing import prefix_keys
+from .serving import Message, WholeRequest
+
+# A request that was being answered at so many deaths may be their cause.
+_MOST_DEATHS = 2
+# What a replica's application reads; Serve's own scope also holds things that can't be sent.
+_SCOPE = ("type", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client", "server")
+_EVENTS = b"text/event-stream"
+
+
+class Door:
+    """Serve makes one in each door's process."""
+
+    def __init__(self, replicas: DeploymentHandle, http: Mapping[str, Any]) -> None:
+        self._replicas = replicas.options(stream=True)
+        self._options = HttpOptions(**http)
+
+    def __serve_build_asgi_app__(self) -> Any:
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:  # Serve takes methods for another protocol
+            await self._call(scope, receive, send)
+
+        return call
+
+    async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        answer = _Answer(scope, send)
+        try:
+            body = await self._body(receive)
+            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            keys = prefix_keys(body, authorization.decode("latin-1")) if scope["method"] == "POST" else []
+            request = WholeRequest({name: scope[name] for name in _SCOPE if name in scope}, body, keys)
+            await _until_disconnect(receive, self._answered(request, answer))
+        except ApiError as error:
+            await answer.fail(error)
+
+    async def _body(self, receive: Receive) -> bytes:
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._options.body_timeout):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return b""
+                    body += message.get("body", b"")
+                    if len(body) > self._options.max_body_bytes:
+                        most = self._options.max_body_bytes
+                        raise ApiError(413, f"The body is longer than the {most:,} bytes that this server takes.")
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise ApiError(408, f"The body was not complete within {self._options.body_timeout:g} s.") from None
+
+    async def _answered(self, request: WholeRequest, answer: "_Answer") -> None:
+        for death in range(1, _MOST_DEATHS + 1):
+            try:
+                async for message in self._messages(request):
+                    await answer.send(message)
+                return
+            except BackPressureError:
+                raise ApiError(503, "All replicas have as many requests as they take.", retry_after=1) from None
+            except DeploymentUnavailableError:
+                raise ApiError(503, "This model can't be used now; Serve's status says why.", retry_after=5) from None
+            except RayActorError as error:
+                if answer.has_begun:
+                    raise ApiError(503, "The replica that was answering has died.", retry_after=1) from error
+                if death == _MOST_DEATHS:
+                    raise ApiError(500, f"The replicas that computed this request died, {death} in a row.") from error
+
+    async def _messages(self, request: WholeRequest) -> AsyncIterator[Message]:
+        answers = self._replicas.answer.remote(request)
+        try:
+            async for message in answers:
+                yield message
+        finally:
+            with suppress(Exception):  # it has ended by itself
+                answers.cancel()
+
+
+class _Answer:
+    """What has been sent to the client, and how an error is told from then on."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.has_begun = False
+        self._start: Message | None = None  # waits for what follows it: until then another replica can begin anew
+        self._send = send
+        self._form = error_form(scope["path"], scope["headers"])
+        self._is_stream = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kind = dict(message["headers"]).get(b"content-type", b"")
+            self._start, self._is_stream = message, kind.startswith(_EVENTS)
+            return
+        if self._start is not None:
+            start, self._start, self.has_begun = self._start, None, True
+            await self._send(start)
+        await self._send(message)
+
+    async def fail(self, error: ApiError) -> None:
+        if not self.has_begun:
+            await send_error(self._send, error, self._form)
+        elif self._is_stream:
+            event = b"data: " + self._form.body(error) + b"\n\n"
+            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+        else:  # half of a document: the connection's end is the only sign left
+            raise error
+
+
+async def _until_disconnect(receive: Receive, work: Any) -> None:
+    """Run to the end, or until the client has gone."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)

@@ -1,0 +1,120 @@
+"""Which replica a request goes to: the one that knows most of its prompt, unless it has far more to do than others.
+
+A prompt's prefixes are known by keys: each is a hash of one more piece of the conversation's text, chained to those
+before it, so equal keys mean equal beginnings. Replicas tell Serve the keys of what they have answered, and a router
+remembers where it has just sent some.
+"""
+
+import hashlib
+import random
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+_PIECE = 256  # characters of a key's part of the text, about two KV blocks
+_MOST_KEYS = 256  # of a request: what lies behind 64,000 characters is with whoever has those
+_MOST_KNOWN = 1 << 14  # of a replica: a megabyte of keys in all that tell of it
+_MOST_TOLD = 1 << 11
+# How many more requests than the idlest the replica with the longest prefix may have.
+_MOST_AHEAD = 8
+# What stands before a prompt's text and decides about its blocks, too.
+_SALTS = ("model", "cache_salt", "tools")
+_TEXTS = ("system", "instructions", "messages", "prompt", "input")
+
+
+def prefix_keys(body: bytes, salt: str = "") -> list[int]:
+    """The keys of a request's prefixes, the shortest first; none if it has no prompt of that length."""
+    try:
+        fields = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    if not isinstance(fields, dict):
+        return []
+    before = msgspec.json.encode([salt, *(fields.get(name) for name in _SALTS)])
+    text = "".join(_texts(fields))[: _PIECE * _MOST_KEYS]
+    keys, chained = [], hashlib.blake2b(before, digest_size=8)
+    for end in range(_PIECE, len(text) + 1, _PIECE):
+        chained.update(text[end - _PIECE : end].encode(errors="surrogatepass"))
+        keys.append(int.from_bytes(chained.digest(), "little", signed=True))
+    return keys
+
+
+def _texts(fields: dict[str, Any]) -> Iterator[str]:
+    for name in _TEXTS:
+        if (value := fields.get(name)) is not None:
+            yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+class KnownPrefixes:
+    """The keys of the prompts that a replica has answered last."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[int, None] = OrderedDict()
+
+    def add(self, keys: Iterable[int]) -> None:
+        for key in keys:
+            self._keys[key] = None
+            self._keys.move_to_end(key)
+        while len(self._keys) > _MOST_KNOWN:
+            self._keys.popitem(last=False)
+
+    def told(self) -> list[int]:
+        """The newest of them: few enough to be told every second."""
+        return list(self._keys)[-_MOST_TOLD:]
+
+    def length(self, keys: list[int]) -> int:
+        """How many of these keys, one prefix after another, it knows."""
+        for count, key in enumerate(keys):
+            if key not in self._keys:
+                return count
+        return len(keys)
+
+
+class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
+    """Serve's interface: ranks replicas for one request. Without a known prefix, the idler one of two."""
+
+    def initialize_state(self, **options: Any) -> None:
+        self._known: dict[ReplicaID, KnownPrefixes] = {}
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        super().update_replicas(replicas)
+        self._known = {replica.replica_id: self._known.get(replica.replica_id, KnownPrefixes()) for replica in replicas}
+        for replica in replicas:
+            self._known[replica.replica_id].add(replica.routing_stats.get("prefixes", ()))
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        if not candidate_replicas:
+            return []
+        drawn = random.sample(candidate_replicas, min(2, len(candidate_replicas)))
+        keys = _keys_of(pending_request)
+        if not keys:
+            return [drawn]
+        lengths = {replica: self._known_of(replica).length(keys) for replica in candidate_replicas}
+        longest = max(lengths.values())
+        best = [replica for replica in candidate_replicas if lengths[replica] == longest]
+        best.sort(key=self._load)
+        is_busy = self._load(best[0]) > min(map(self._load, candidate_replicas)) + _MOST_AHEAD
+        return [drawn] if not longest or is_busy else [best[:1], drawn]
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """Remember at once where a prefix is being computed, for those that come next to it."""
+        super().on_request_routed(pending_request, replica_id, result)
+        if replica_id in self._known:
+            self._known[replica_id].add(_keys_of(pending_request))
+
+    def _known_of(self, replica: RunningReplica) -> KnownPrefixes:
+        return self._known.setdefault(replica.replica_id, KnownPrefixes())
+
+    def _load(self, replica: RunningReplica) -> int:
+        return self.replica_queue_len_cache.get(replica.replica_id) or 0
+
+
+def _keys_of(pending: PendingRequest | None) -> list[int]:
+    """The keys that a door has added to its request; none of requests that come some other way."""
+    request = pending.args[0] if pending is not None and pending.args else None
+    return getattr(request, "keys", [])

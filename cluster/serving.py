@@ -1,0 +1,125 @@
+"""A replica of a Ray Serve deployment: one process tree, and the daemon's own HTTP application in front of it.
+
+Serve hands over requests as ASGI calls (`__serve_build_asgi_app__`); a `Door` hands them over as method calls
+(`answer`), so that it can choose the replica by a request's content.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping, MutableMapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..frontend.async_llm import AsyncLLM
+from ..frontend.session.tree.transport import TreeTransport
+from ..protocol.errors import PenstockError
+from .routing import KnownPrefixes
+
+if TYPE_CHECKING:
+    from ray.serve.config import AutoscalingContext
+
+    from ..frontend.http.requests.body import Receive, Scope, Send
+
+Message = MutableMapping[str, Any]
+
+# A process that hasn't answered for this long hangs; Serve then starts another replica.
+_SILENT_SECONDS = 10.0
+# What the autoscaler keeps busy, so that the next requests find room while a replica starts.
+_ROWS_IN_USE, _KV_IN_USE = 0.7, 0.85
+
+
+class WholeRequest(NamedTuple):
+    """A request whose body has arrived, on its way from a door to a replica."""
+
+    scope: dict[str, Any]
+    body: bytes
+    keys: list[int]  # of its prefixes, the shortest first
+
+
+class Replica:
+    """Serve makes one in each of its replicas' processes."""
+
+    async def __init__(self, model: str, names: list[str], http: Mapping[str, Any], options: Mapping[str, Any]) -> None:  # type: ignore[misc]
+        self._names, self._http = names, http
+        self._prefixes = KnownPrefixes()
+        self._llm = AsyncLLM(model, connect="never", **options)
+        try:
+            await self._llm.ready()
+        except BaseException:
+            await self._llm.close()
+            raise
+        self._application = self.__serve_build_asgi_app__()
+
+    def __serve_build_asgi_app__(self) -> Any:
+        from ..frontend.http.application import application
+        from ..frontend.http.one_model import OneModel
+        from ..frontend.http.options import HttpOptions
+        from ..frontend.requests.budget import Budget
+
+        server = application(OneModel(self._llm, *self._names), HttpOptions(**self._http), Budget.of_machine())
+
+        async def call(scope: "Scope", receive: "Receive", send: "Send") -> None:
+            await server({**scope, "state": {}}, receive, send)
+
+        return call
+
+    async def answer(self, request: WholeRequest) -> AsyncIterator[Message]:
+        """Answer a request that a door has read; yields what the application sends."""
+        self._prefixes.add(request.keys)
+        arriving = [{"type": "http.request", "body": request.body, "more_body": False}]
+        sent: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)  # the reader's pace is the application's
+
+        async def receive() -> Message:
+            if arriving:
+                return arriving.pop()
+            await asyncio.Event().wait()  # a client that leaves ends this whole call
+            raise AssertionError("unreachable")
+
+        async def call() -> None:
+            try:
+                await self._application(request.scope, receive, sent.put)
+            finally:
+                await sent.put(None)
+
+        running = asyncio.ensure_future(call())
+        try:
+            while (message := await sent.get()) is not None:
+                yield message
+            await running
+        finally:
+            running.cancel()
+
+    # --- what Serve asks ----------------------------------------------------------------------------------------------
+
+    async def check_health(self) -> None:
+        """Raise if the tree has died or hangs: Serve then replaces this replica."""
+        transport = (await self._llm.ready_session()).transport
+        transport.check()
+        if isinstance(transport, TreeTransport) and (silent := await transport.silent(_SILENT_SECONDS)):
+            raise PenstockError(f"{', '.join(silent)} did not answer for {_SILENT_SECONDS:g} s.")
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        session, stats = await self._llm.ready_session(), await self._llm.stats()
+        most = session.tree_config.step_limits(session.plan.device if session.plan else "cpu")[0]
+        return {"rows": stats.running + stats.waiting, "most_rows": most, "kv_usage": stats.kv_usage}
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        return {"prefixes": self._prefixes.told()}
+
+    async def __del__(self) -> None:
+        with suppress(AttributeError, PenstockError):  # no model: its constructor has failed
+            await self._llm.close()
+
+
+def replicas_wanted(context: "AutoscalingContext") -> tuple[int, dict[str, Any]]:
+    """Serve's autoscaling policy: enough replicas that rows and KV blocks are in use up to the shares above."""
+    told = context.aggregated_metrics or {}
+    rows, most, kv = (told.get(name, {}).values() for name in ("rows", "most_rows", "kv_usage"))
+    queued = context.total_queued_requests or 0.0
+    wanted = 0.0
+    if most_rows := max(most, default=0.0):
+        wanted = (sum(rows) + queued) / (most_rows * _ROWS_IN_USE)
+    wanted = max(wanted, sum(kv) / _KV_IN_USE)
+    if not told:
+        wanted = context.total_num_requests
+    return math.ceil(wanted), {}

@@ -1,0 +1,180 @@
+"""Penstock on Ray: a cluster of several nodes on this machine, with the bundled model.
+
+The quick part serves two replicas and kills one; `-m ray` also loses nodes, under load and in the middle of a job.
+"""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+from openai import OpenAI
+
+from penstock import LLM, SamplingParams
+from penstock.protocol.errors import ConfigError
+
+pytestmark = pytest.mark.xdist_group("ray")
+QUESTIONS = [f"What is {number % 9} + {number // 9}?" for number in range(36)]
+GREEDY = SamplingParams(temperature=0, max_tokens=24)
+_BOUND = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without cores, and two nodes with one each."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray = pytest.importorskip("ray")
+    from ray import serve
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [found.add_node(num_cpus=1) for _ in range(2)]
+    ray.init(address=found.address, logging_level="ERROR", log_to_driver=False)
+    yield found, nodes
+    serve.shutdown()
+    ray.shutdown()
+    found.shutdown()
+
+
+@pytest.fixture(scope="module")
+def served(cluster: Any) -> OpenAI:
+    from ray import serve
+
+    from penstock.cluster.ray import deployment
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve.start(http_options={"port": port, "location": "HeadOnly"})
+    serve.run(deployment("pocket", num_replicas=2), name="pocket")
+    return OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=_BOUND)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, str]:
+    """The answers of one machine."""
+    conversations = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    with LLM("pocket", quiet=True, num_threads=1) as llm:
+        return {
+            question: output.outputs[0].text for question, output in zip(QUESTIONS, llm.chat(conversations, GREEDY))
+        }
+
+
+def replicas() -> list[psutil.Process]:
+    """Processes of this run's replicas, which descend from it."""
+    ours = psutil.Process().children(recursive=True)
+    return [process for process in ours if process.is_running() and "ServeReplica:pocket:pocket" in name(process)]
+
+
+def name(process: psutil.Process) -> str:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return ""
+    return "" if not words or "-door" in words[0] else words[0]
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + _BOUND
+    while not (found := holds()):
+        assert time.monotonic() < end, f"{what} did not come"
+        time.sleep(0.05)
+    return found
+
+
+class Clients:
+    """Threads that ask until they are to stop; every third answer is streamed."""
+
+    def __init__(self, client: OpenAI) -> None:
+        self.client, self.answers, self.faults, self.is_over = client, [], [], False
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(4)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self, number: int) -> None:
+        while not self.is_over:
+            question = QUESTIONS[number % len(QUESTIONS)]
+            body = {"model": "pocket", "messages": [{"role": "user", "content": question}], "temperature": 0}
+            try:
+                if number % 3:
+                    answer = self.client.chat.completions.create(**body, max_tokens=24)
+                    self.answers.append((question, answer.choices[0].message.content))
+                else:
+                    events = self.client.chat.completions.create(**body, max_tokens=24, stream=True)
+                    text = "".join(event.choices[0].delta.content or "" for event in events if event.choices)
+                    self.answers.append((question, text))
+            except Exception as error:
+                self.faults.append((number % 3 == 0, repr(error)))
+            number += 4
+
+    def more(self, count: int) -> None:
+        """Wait for so many more answers."""
+        wanted = len(self.answers) + count
+        until(lambda: len(self.answers) >= wanted or self.faults, f"answer {wanted}")
+
+    def end(self) -> None:
+        self.is_over = True
+        for thread in self._threads:
+            thread.join()
+
+
+def test_a_killed_replica_loses_no_request_and_answers_are_those_of_one_machine(
+    served: OpenAI, alone: dict[str, str]
+) -> None:
+    clients = Clients(served)
+    try:
+        clients.more(20)
+        first = until(lambda: replicas() if len(replicas()) == 2 else None, "two replicas")
+        first[0].send_signal(signal.SIGKILL)
+        clients.more(60)
+    finally:
+        clients.end()
+    wrong = [(question, text) for question, text in clients.answers if text != alone[question]]
+    assert not wrong, f"{len(wrong)} of {len(clients.answers)} answers differ: {wrong[:3]}"
+    # A stream may end with the cause, whole answers are asked of another replica.
+    assert all(is_stream and "replica" in fault for is_stream, fault in clients.faults), clients.faults
+
+
+def test_a_dataset_has_the_answers_of_one_machine_and_bad_rows_fail_alone(cluster: Any, alone: dict[str, str]) -> None:
+    import ray
+    from ray import serve
+
+    from penstock.cluster.ray import Generate
+
+    serve.delete("pocket")  # for its cores
+    messages = [[{"role": "user", "content": question}] for question in QUESTIONS]
+    messages[5] = [{"role": "nobody", "content": "?"}]
+    rows = [{"id": number, "messages": each} for number, each in enumerate(messages)]
+    how = {"model": "pocket", "sampling_params": {"temperature": 0, "max_tokens": 24}, "num_threads": 1}
+    found = ray.data.from_items(rows).map_batches(
+        Generate, fn_constructor_kwargs=how, concurrency=1, batch_size=8, num_cpus=1
+    )
+    answers = {row["id"]: row for row in found.take_all()}
+    assert len(answers) == len(QUESTIONS)
+    assert (answers[5]["error_code"], answers[5]["generated_text"]) == (400, "")
+    assert "nobody" in answers[5]["error_msg"]
+    for number, question in enumerate(QUESTIONS):
+        if number != 5:
+            assert answers[number]["generated_text"] == alone[question], question
+
+
+def test_options_that_cannot_work_are_refused_where_somebody_reads_it(cluster: Any) -> None:
+    from penstock.cluster.ray import app, deployment
+
+    for given, words in (
+        ({"num_replicas": 0}, "num_replicas=0"),
+        ({"num_replicas": True}, "num_replicas=True"),
+        ({"num_replicas": 2, "autoscaling": {"max_replicas": 3}}, "exclude"),
+        ({"num_cpus": -1}, "num_cpus=-1"),
+        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype"),
+        ({"http": {"htp": "127.0.0.1"}}, "htp"),
+        ({"num_replica": 2}, "num_replica"),
+    ):
+        with pytest.raises((ConfigError, TypeError), match=words):
+            deployment("pocket", **given)
+    with pytest.raises(ConfigError, match="A model is needed"):
+        app({})
