@@ -21,6 +21,7 @@ from ..protocol.options.config import EngineConfig
 from ..protocol.options.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.parameters.beams import BeamSearchParams, beams_of
+from ..protocol.parameters.pooling import PoolingParams
 from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .call_arguments import HelpfulNames, named_arguments
@@ -164,7 +165,7 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
         self,
         input: str | os.PathLike[str],
         output: str | os.PathLike[str],
-        sampling_params: SamplingParams | None = None,
+        sampling_params: SamplingParams | PoolingParams | None = None,
         accept_change: bool = False,
         retry_errors: bool = False,
         raw: bool = False,

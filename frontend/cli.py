@@ -39,6 +39,10 @@ GROUPS = (
         "chat": "chat with a model (also: `run`)",
         "tokenize": "show or count the tokens of a text",
     }),
+    Group("vectors and scores", "numbers", {
+        "embed": "embed a file of texts through any interruption",
+        "rerank": "order the lines of a file by how well they fit a query",
+    }),
     Group("models on this machine", "", {
         "models": "list the models here, and whether they fit in memory",
         "show": "show a model's details: family, memory, sampling defaults",
@@ -79,6 +83,8 @@ ADVICE = {
     "tags": _MODELS,
     "ask": _TALK,
     "complete": _TALK,
+    "embeddings": "`penstock embed FILE --output vectors.npy --model MODEL` embeds a file of texts.",
+    "score": "`penstock rerank QUERY FILE --model MODEL` scores the lines of a file.",
     "run-batch": "`penstock batch IN OUT --model MODEL` answers a file of prompts, also one of OpenAI's batches.",
     "download": _PULL,
     "get": _PULL,

@@ -21,6 +21,7 @@ from ..protocol.fields.rules import FLAG
 from ..protocol.options.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.parameters.beams import BeamSearchParams, beams_of
+from ..protocol.parameters.pooling import PoolingParams
 from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .call_arguments import HelpfulNames, named_arguments
@@ -147,7 +148,7 @@ class LLM(HelpfulNames, PoolingCalls):
         self,
         input: str | os.PathLike[str],
         output: str | os.PathLike[str],
-        sampling_params: SamplingParams | None = None,
+        sampling_params: SamplingParams | PoolingParams | None = None,
         use_tqdm: bool = True,
         accept_change: bool = False,
         retry_errors: bool = False,
@@ -158,8 +159,9 @@ class LLM(HelpfulNames, PoolingCalls):
     ) -> "JobResult":
         """Answer each line of a file, as `penstock batch` does: after any interruption the same call continues.
 
-        `replay` is the output of an earlier run, whose answers are drafts of this one's: the answers are the same, and
-        come sooner.
+        With `PoolingParams` the lines are texts, and the output (.npy, .parquet, .jsonl) has their vectors, as with
+        `penstock embed`. `replay` is the output of an earlier run, whose answers are drafts of this one's: the answers
+        are the same, and come sooner.
         """
         from .jobs.call import answer_file  # few scripts need it
 

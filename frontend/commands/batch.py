@@ -9,37 +9,16 @@ Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """
 
 import argparse
-import json
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
-from ...protocol.errors import ConfigError, EngineDeadError
-from ...protocol.options.config import EngineConfig
-from ...protocol.outputs import RequestOutput
-from ..console import logs
-from ..console.progress import Progress
-from ..jobs.job import Job, JobOptions
-from ..jobs.job_files import JobFiles, Written
-from ..jobs.job_input import JobInput
-from ..jobs.journal import is_open_elsewhere
-from ..jobs.ledger import ledger
-from ..jobs.records import JobState
+from ..jobs.job import JobOptions
+from ..jobs.job_files import JobFiles
 from ..models.model_names import name_of
-from ..rows.prompts import USUAL_TOKENS, Row
-from ..session.attached import attach
-from ..session.private import PrivateSession
-from .generation.endings import Endings
-from .shared.loading import load
-from .shared.model_options import add_model_options, checked_options, require_model
-from .shared.options import add_verbose, obey_verbose
-from .shared.termination import orderly_termination
+from ..rows.prompts import USUAL_TOKENS
+from .shared.job import add_job_options, answer_job, check_job_options, export, show_status
+from .shared.model_options import add_model_options, checked_options
+from .shared.options import obey_verbose
 
 USAGE = "IN OUT [--model MODEL] [options] | status OUT [--json] | export OUT [--receipt]"
-_SOME_FAILED = 3
-_MOST_DEATHS = 3  # of the model, one after another, without any answer between them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,178 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source", metavar="IN", help="JSONL file of prompts or of OpenAI batch lines; or status, export"
     )
     parser.add_argument("output", metavar="OUT", help="file of answers")
-    parser.add_argument("--model", metavar="MODEL", help="bundled name, folder, or hub id; default: the lines' own")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument("--raw", action="store_true", help="complete prompts as they are, without the chat template")
-    parser.add_argument("--retry-errors", action="store_true", help="ask the lines that have failed again")
-    parser.add_argument("--accept-change", action="store_true", help="continue though the input or the model changed")
-    parser.add_argument(
-        "--commit-seconds", metavar="X", type=float, default=1.0, help="seconds of work that a crash may lose (1.0)"
-    )
     parser.add_argument("--replay", metavar="LAST", help="an earlier run's output: same answers, sooner")
-    parser.add_argument("--price", metavar="P", type=float, help="price of a machine's hour, for the ledger")
-    parser.add_argument("--json", action="store_true", help="print the status as JSON")
-    add_verbose(parser)
+    add_job_options(parser)
     add_model_options(parser, USUAL_TOKENS)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.source == "status":
-        return _show_status(JobFiles.of(arguments.output), as_json=arguments.json)
+        return show_status(JobFiles.of(arguments.output), as_json=arguments.json)
     if arguments.source == "export":
-        return _export(JobFiles.of(arguments.output), with_receipts=getattr(arguments, "receipt", False))
-    if arguments.json:
-        parser.error("--json goes with `penstock batch status OUT`")
-    if not arguments.commit_seconds > 0:
-        parser.error(f"--commit-seconds={arguments.commit_seconds:g} must be more than 0")
-    if arguments.price is not None and not 0 <= arguments.price < math.inf:
-        parser.error(f"--price={arguments.price:g} must be a number that isn't negative")
+        return export(JobFiles.of(arguments.output), with_receipts=getattr(arguments, "receipt", False))
+    check_job_options(arguments, parser, "batch")
     obey_verbose(arguments)
-    if arguments.model is None:
-        arguments.model = _model_of_lines(arguments.source)
     config, options, chosen = checked_options(arguments, parser)
-    is_quiet = logs.is_quiet(config.quiet)
     given = JobOptions(
         chosen, arguments.raw, arguments.system, config.seed, config.served_model_name or name_of(config.model)
     )
-    changes = {"accepts_change": arguments.accept_change, "retries_errors": arguments.retry_errors}
-    further = {"commit_seconds": arguments.commit_seconds, "replay": arguments.replay}
-    with (
-        orderly_termination(),
-        Job(arguments.source, arguments.output, given, **changes, **further) as job,
-    ):
-        if resumed := job.resumed():
-            logs.say(resumed, quiet=is_quiet)
-        if job.is_left:
-            require_model(config)
-            endings = _run(job, config.model, options, is_quiet=is_quiet)
-            for remark in endings.remarks():
-                logs.say(f"penstock: {remark}", quiet=is_quiet)
-        else:
-            _compare(job, config, options)
-        written = job.finish()
-        for remark in _without_receipt(job.files, written):
-            logs.say(f"penstock: {remark}", quiet=is_quiet)
-        if job.replay is not None:
-            logs.say(f"{job.replay.summary()}.", quiet=is_quiet)
-        logs.say(f"{ledger(job.state, arguments.price)}.", quiet=is_quiet)
-    if written.num_failed:
-        failed = f"{written.num_failed:,} of {written.num_failed + written.num_answers:,} lines failed"
-        logs.say(f"penstock: {failed}; {job.files.errors} says why. --retry-errors asks them again.", quiet=False)
-        return _SOME_FAILED
-    return 0
-
-
-def _run(job: Job, model: str, options: dict[str, Any], *, is_quiet: bool) -> Endings:
-    """Answer what is left; a model that dies is started again."""
-    endings, num_fruitless = Endings(), 0
-    while True:
-        num_done = job.state.num_done
-        try:
-            with load(model, options) as llm:
-                job.begin(llm._session)
-                with _progress(job, is_quiet=is_quiet) as progress:
-
-                    def on_answer(row: Row, output: RequestOutput) -> None:
-                        endings.add(row, output)
-                        progress.add(output)
-
-                    job.run(llm._session, on_answer)
-            return endings
-        except EngineDeadError as error:
-            num_fruitless = num_fruitless + 1 if job.state.num_done == num_done else 0
-            if num_fruitless >= _MOST_DEATHS:
-                raise
-            logs.say(f"penstock: {error} The model is started again.", quiet=False)
-
-
-def _compare(job: Job, config: EngineConfig, options: dict[str, Any]) -> None:
-    """Compare a finished job with the daemon's model, if it is to have it, else with one that isn't loaded for it."""
-    attached = attach(config.model, options) if config.connect != "never" else None
-    if attached is None:
-        job.compare(PrivateSession(config.model, options))
-        return
-    try:
-        job.compare(attached)
-    finally:
-        attached.transport.close()
-
-
-@contextmanager
-def _progress(job: Job, *, is_quiet: bool) -> Iterator[Progress]:
-    progress = Progress(job.num_rows, job.state.num_done, is_shown=not is_quiet)
-    try:
-        yield progress
-    finally:
-        progress.close()
-
-
-def _model_of_lines(source: str) -> str:
-    """The model that the lines' bodies name, which must be the same in all of them."""
-    names = JobInput(Path(source)).models()
-    if len(names) == 1:
-        return names.pop()
-    if not names:
-        raise ConfigError(f"The lines of {source} name no model: give --model.")
-    raise ConfigError(
-        f"The lines of {source} name several models ({', '.join(sorted(names)[:3])}, …). Give --model to answer all of "
-        "them with one, or a file for each."
-    )
-
-
-# --- status and export ------------------------------------------------------------------------------------------------
-
-
-def _show_status(files: JobFiles, *, as_json: bool) -> int:
-    state, is_running = files.state(), is_open_elsewhere(files.journal)
-    status = {
-        "total": state.num_rows,
-        "done": state.num_done,
-        "failed": state.num_failed,
-        "half_done": len(state.said),
-        "running": state.now.num_running if is_running else 0,
-        "tokens_per_second": round(state.tokens_per_second, 1) if is_running else 0.0,
-        "is_running": is_running,
-        "seconds": round(state.machine_seconds, 1),
-        "prompt_tokens": state.num_prompt,
-        "cached_tokens": state.num_cached,
-        "output_tokens": state.num_output,
-        "draft_tokens": state.num_draft_tokens,
-        "accepted_tokens": state.num_accepted_tokens,
-        "peak_bytes": state.peak_bytes,
-        "joules": round(state.joules, 1),
-    }
-    if as_json:
-        print(json.dumps(status))
-        return 0
-    done = f"{state.num_done:,} of {state.num_rows:,} lines done, {state.num_failed:,} of them failed"
-    half_done = f", {len(state.said):,} half done" if state.said else ""
-    print(f"{done}{half_done}: {_what(state, is_running)}")
-    print(ledger(state))
-    return 0
-
-
-def _what(state: JobState, is_running: bool) -> str:
-    if is_running:
-        return f"{state.now.num_running:,} running, {state.tokens_per_second:,.0f} tokens/s."
-    is_complete = state.head is not None and state.num_done == state.num_rows
-    return "complete." if is_complete else "not running; the same command continues it."
-
-
-def _export(files: JobFiles, *, with_receipts: bool) -> int:
-    """Write what is done so far; a run that goes on writes it anew at its end."""
-    written = files.export(with_receipts=with_receipts)
-    failures = f"{written.num_failed:,} failures in {files.errors}" if written.num_failed else "no failures"
-    print(f"{written.num_answers:,} answers in {files.output}, {failures}.")
-    for remark in _without_receipt(files, written):
-        print(remark)
-    return 0
-
-
-def _without_receipt(files: JobFiles, written: Written) -> Iterator[str]:
-    """Why answers that should have a receipt have none."""
-    if written.num_without_receipt:
-        yield f"{written.num_without_receipt:,} have no receipt: an earlier version of Penstock has answered them."
-    if damaged := written.damaged_receipts:
-        lines = ", ".join(f"{line:,}" for line in damaged[:3]) + (", …" if len(damaged) > 3 else "")
-        yield f"{len(damaged):,} have no receipt, since {files.journal} has a damaged one for each: lines {lines}."
+    return answer_job(arguments, config, options, given, replay=arguments.replay)

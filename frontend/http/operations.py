@@ -20,8 +20,12 @@ from .endpoints import (
     state,
     tokens,
 )
-from .endpoints.numbers import cohere, decisions, embeddings, rerank
 from .endpoints.numbers import ollama as ollama_numbers
+from .endpoints.numbers.cohere import CohereEmbedForm
+from .endpoints.numbers.decisions import DecisionsForm
+from .endpoints.numbers.embeddings import ClassifyForm, EmbeddingsForm, PoolingForm
+from .endpoints.numbers.form import endpoint
+from .endpoints.numbers.rerank import RerankForm, ScoreForm
 from .schemas import files as stored
 from .schemas import numbers as given
 from .schemas import ollama as tagged
@@ -71,34 +75,35 @@ OPERATIONS = (
         MessagesRequest, TokenCount,
     ),
     Operation(
-        "/v1/embeddings", "POST", embeddings.embeddings, "Compute the vectors of texts or token ids",
+        "/v1/embeddings", "POST", endpoint(EmbeddingsForm), "Compute the vectors of texts or token ids",
         given.EmbeddingRequest, given.EmbeddingList, answer_ids="embd-",
     ),
     Operation(
-        "/v2/embed", "POST", cohere.embed, "Compute the vectors of texts, in Cohere's API",
+        "/v2/embed", "POST", endpoint(CohereEmbedForm), "Compute the vectors of texts, in Cohere's API",
         given.CohereEmbedRequest, given.CohereEmbedReply, answer_ids="embd-",
     ),
     *(
         Operation(
-            path, "POST", rerank.rerank, "Order documents by how well they fit a query",
+            path, "POST", endpoint(RerankForm), "Order documents by how well they fit a query",
             given.RerankRequest, given.RerankReply, answer_ids="rerank-",
         )
         for path in ("/v1/rerank", "/v2/rerank", "/rerank")
     ),
     Operation(
-        "/v1/score", "POST", rerank.score, "Score how well texts fit others",
+        "/v1/score", "POST", endpoint(ScoreForm), "Score how well texts fit others",
         given.ScoreRequest, given.ScoreList, answer_ids="score-",
     ),
     Operation(
-        "/v1/classify", "POST", embeddings.classify, "Compute the probabilities of classes of texts",
+        "/v1/classify", "POST", endpoint(ClassifyForm), "Compute the probabilities of classes of texts",
         given.ClassifyRequest, given.ClassifiedList, answer_ids="classify-",
     ),
     Operation(
-        "/pooling", "POST", embeddings.pooling, "Compute a model's numbers for texts, or for each of their tokens",
+        "/pooling", "POST", endpoint(PoolingForm), "Compute a model's numbers for texts, or for each of their tokens",
         given.PoolingRequest, given.PooledList, answer_ids="pool-",
     ),
     Operation(
-        "/v1/decisions", "POST", decisions.decisions, "Answer questions about a text by the probabilities of labels",
+        "/v1/decisions", "POST", endpoint(DecisionsForm),
+        "Answer questions about a text by the probabilities of labels",
         DecisionRequest, DecisionReply, answer_ids="decision-",
     ),
     Operation(

@@ -10,11 +10,13 @@ import msgspec
 from ...protocol.errors import ClosedError, RequestError
 from ...protocol.fields.rules import FLAG, shown
 from ...protocol.outputs import RequestOutput
+from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
 from ..console import logs
 from ..console.progress import Progress
 from ..models.model_names import name_of
 from ..rows.prompts import Row
+from ..rows.texts import TextOptions
 from ..session.session import Session
 from .job import Job, JobOptions
 from .ledger import ledger
@@ -31,7 +33,7 @@ def answer_file(
     session: Session[Any],
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
-    params: SamplingParams | None,
+    params: SamplingParams | PoolingParams | None,
     *,
     shows_progress: bool,
     accept_change: bool,
@@ -42,7 +44,8 @@ def answer_file(
     replay: str | os.PathLike[str] | None = None,
     is_stopped: threading.Event | None = None,
 ) -> JobResult:
-    """Answer the lines of a file that are left, and write the output; raises what ends the run."""
+    """Answer the lines of a file that are left, and write the output; raises what ends the run. With `PoolingParams`
+    the lines are texts, and the output has their vectors."""
     session.transport.check()
     paths = {"input": source, "output": output} | ({} if replay is None else {"replay": replay})
     for name, path in paths.items():
@@ -54,7 +57,13 @@ def answer_file(
         "retries_errors": FLAG.checked("retry_errors", retry_errors, RequestError),
         "commit_seconds": _seconds(commit_seconds),
     }
-    options = _options(session, params, FLAG.checked("raw", raw, RequestError), system)
+    is_raw = FLAG.checked("raw", raw, RequestError)
+    if isinstance(params, PoolingParams):
+        if is_raw or system is not None or replay is not None:
+            raise RequestError("raw, system and replay are for answers in text: leave them out with PoolingParams.")
+        options = JobOptions.of_texts(TextOptions.of(Path(source), params), _name_of_model(session))
+    else:
+        options = _options(session, params, is_raw, system)
     with Job(source, output, options, **checked, replay=replay) as job:
         if resumed := job.resumed():
             logs.say(resumed, quiet=session.is_quiet)
@@ -84,12 +93,17 @@ def answer_file(
 
 def _options(session: Session[Any], params: SamplingParams | None, is_raw: bool, system: Any) -> JobOptions:
     if params is not None and not isinstance(params, SamplingParams):
-        raise RequestError(f"sampling_params must be one SamplingParams for all lines, not {type(params).__name__}.")
+        raise RequestError(
+            f"sampling_params must be one SamplingParams or PoolingParams for all lines, not {type(params).__name__}."
+        )
     if system is not None and not isinstance(system, str):
         raise RequestError(f"system={shown(system)}: must be text.")
     given = {} if params is None else msgspec.structs.asdict(msgspec.structs.replace(params))
-    config = session.config
-    return JobOptions(given, is_raw, system, config.seed, config.served_model_name or name_of(config.model))
+    return JobOptions(given, is_raw, system, session.config.seed, _name_of_model(session))
+
+
+def _name_of_model(session: Session[Any]) -> str:
+    return session.config.served_model_name or name_of(session.config.model)
 
 
 def _seconds(value: Any) -> float:

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from ...protocol.errors import ConfigError
+from ..models.digests import digest_of_files
 from ..models.facts import digest_of_adapter, facts_of, facts_of_files, facts_of_options
+from ..models.pooled_model import PooledModel
 from ..session.session import Session
 
 # Options whose effect is a fact of the loaded model alone.
@@ -32,7 +34,13 @@ def facts_of_model(session: Session[Any]) -> dict[str, str]:
         **facts_of(plan, config, *session.model_folders),
         **{f"adapter {name}": digest_of_adapter(Path(path)) for name, path in session.adapters.folders().items()},
         "model's sampling defaults": _json(session.door.defaults),
+        **({} if (pooled := session.pooled) is None else _facts_of_pooling(pooled, session.model_folders[0])),
     }
+
+
+def _facts_of_pooling(pooled: PooledModel, folder: Path) -> dict[str, str]:
+    layers = {path for layer in pooled.form.head if layer.folder for path in (folder / layer.folder).glob("*")}
+    return {"pooling": _json(pooled), "layers behind the pooling": digest_of_files(layers, folder) if layers else ""}
 
 
 def facts_before_loading(session: Session[Any]) -> dict[str, str]:

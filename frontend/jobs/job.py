@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import hindrance_of_drafts
+from ..rows.prompts import check_columns
+from ..rows.texts import TextOptions, check_text_columns, refuse_json
 from ..session.session import Session
 from .checked_records import checked
 from .formats.formats import require_format
@@ -28,6 +30,7 @@ from .head import (
 from .job_files import JobFiles, Written
 from .job_input import JobInput
 from .journal import Journal
+from .number_rows import check_texts_model, width_of
 from .records import Began, Forgotten, Head, JobState, Record, packed
 from .run import JobRun, OnAnswer
 
@@ -47,7 +50,13 @@ class JobOptions:
     system: str | None = None
     seed: int = 0
     model: str = ""  # its name in the output
+    texts: TextOptions | None = None  # of a job that embeds texts; None: its lines say what they ask for
     limits_answers: bool = True  # to the usual length of a command's answers, where none is given
+
+    @classmethod
+    def of_texts(cls, texts: TextOptions, model: str) -> "JobOptions":
+        """Of a job that embeds texts, which nothing of a chat or of sampling concerns."""
+        return cls(is_raw=True, model=model, texts=texts)
 
     @property
     def sampling_of_lines(self) -> dict[str, Any]:
@@ -74,14 +83,17 @@ class Job:
         """Refuses what can be refused without the model. `replay` is the output of an earlier run."""
         self.options = options
         self.files = JobFiles.of(output)
-        require_format(self.files.output)
-        self.input = JobInput(Path(source))
+        texts = options.texts
+        require_format(self.files.output, is_vectors=texts is not None)
+        self.input = JobInput(Path(source), check_columns if texts is None else check_text_columns(texts.field))
         self.commit_seconds = commit_seconds
         self._refuse_same_file()
         self.journal = Journal.open(self.files.journal, commit_seconds)
         try:
             survey = self.input.survey()
-            self.num_rows = survey.num_rows
+            self.num_rows, self.num_empty = survey.num_rows, survey.num_empty
+            if texts is not None and texts.is_plain and not texts.is_certain:
+                refuse_json(self.input.path, (line.line for line in self.input.lines()))
             self.state = JobState.of(record for _, record in checked(self.files.journal, self.journal.records()))
             settings = facts_of_settings(
                 input=survey.digest,
@@ -90,6 +102,7 @@ class Job:
                 system_prompt=options.system or "",
                 seed=options.seed,
                 model=options.model,
+                **({} if texts is None else texts.settings),
             )
             self._settings = settings
             self._accepts_change = accepts_change
@@ -138,6 +151,8 @@ class Job:
 
     def begin(self, session: Session[Any]) -> None:
         """Compare the head with this model, or write it; refuses a model with other facts."""
+        if self.options.texts is not None:
+            check_texts_model(session, self.options.texts.params)
         facts = self._settings | facts_of_model(session)
         if self.replay is not None and session.plan is not None:
             if (why := hindrance_of_drafts(session.tree_config)) is not None:
@@ -147,6 +162,8 @@ class Job:
             self.replay.begin(session.plan.vocab_size, session.plan.max_model_len, lambda: session.tokenizer)
         head = self.state.head
         phrases = [] if head is None else self._compare(head.facts, facts)
+        if phrases and self.options.texts is not None:
+            self._require_width(width_of(session, self.options.texts.params))
         if head is not None and phrases and head.facts.get("input") != facts["input"]:
             self._forget(list(self._changed_rows()))
         if self._retries_errors:
@@ -164,6 +181,8 @@ class Job:
         has asked is compared then."""
         if (head := self.state.head) is None:
             return
+        if self._accepts_change and (texts := self.options.texts) is not None:
+            self._require_width(width_of(session, texts.params))
         if session.plan is not None:
             facts = self._settings | facts_of_model(session)
             if self._compare(head.facts, facts):
@@ -182,6 +201,14 @@ class Job:
         if phrases and not self._accepts_change:
             raise ChangedFactsError(phrases)
         return phrases
+
+    def _require_width(self, width: int) -> None:
+        """Refuse an accepted change after which vectors have another number of numbers; 0 if that isn't known."""
+        if width and (earlier := self.files.vector_width()) not in (0, width):
+            raise ConfigError(
+                f"The vectors in {self.files.journal} have {earlier:,} numbers, and those of this run {width:,}, so "
+                "one file can't hold both. Give another output, or move the journal away to begin anew."
+            )
 
     def _changed_rows(self) -> Iterator[int]:
         """Rows that were answered for another line than the input has now."""

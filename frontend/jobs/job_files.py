@@ -7,8 +7,8 @@ left it.
 
 import os
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ from ...protocol.files.own_folder import own_folder, own_folders, remove_own
 from ...protocol.options.speculation import JOURNAL
 from ..file_replacement import PARTIAL, new_file, replaceable, sync_folder, take_name
 from .checked_records import read_records
-from .formats.formats import Sink, sink_of
+from .formats.formats import sink_of
 from .kept_answers import KeptAnswer, KeptAnswers, by_row
 from .locked_file import open_locked, remove_locked
-from .records import JobState
+from .records import Answered, JobState
 
+Write = Callable[[Answered, bytes], object]  # a record and its line
 _UNFINISHED = "unfinished output of a job"
 
 
@@ -75,13 +76,13 @@ class JobFiles(NamedTuple):
         damaged: list[int] = []
         with (
             self._turn() as folder,
-            _replacing((self.output, self.errors), folder) as (answers, errors),
             KeptAnswers(self.journal) as kept,
+            _replacing((self.output, self.errors), folder, kept.shape) as (answers, errors),
         ):
             for found in kept:
                 is_shown = with_receipts or found.record.shows_receipt
                 file = errors if found.record.has_failed else answers
-                file.sink.write(_shown(found, damaged) if is_shown else found.record.line)
+                file.write(found.record, _shown(found, damaged) if is_shown else found.record.line)
                 file.count += 1
                 file.num_without_receipt += is_shown and not found.has_receipt
             errors.is_wanted = errors.count > 0
@@ -119,6 +120,11 @@ class JobFiles(NamedTuple):
         finally:
             remove_own(folder, _UNFINISHED)
 
+    def vector_width(self) -> int:
+        """How many numbers a vector of this job has; 0 if there is none yet."""
+        with KeptAnswers(self.journal) as kept:
+            return 0 if (shape := kept.shape) is None else shape[1]
+
     def line_digests(self) -> "array[int]":
         """The digest of each row's line when it was answered; 0 if it wasn't."""
         return by_row(self.journal, lambda found, record: record.line_digest)
@@ -136,7 +142,7 @@ def _shown(answer: KeptAnswer, damaged: list[int]) -> bytes:
 class _NewFile:
     """A file in a folder of its own, until it takes its name."""
 
-    sink: Sink
+    write: Write
 
     def __init__(self, target: Path, folder: Path) -> None:
         self._target = target
@@ -156,8 +162,17 @@ class _NewFile:
             self._file.close()
         self._path.unlink(missing_ok=True)
 
-    def written(self) -> AbstractContextManager[Sink]:
-        return sink_of(self._target, self._file)
+    @contextmanager
+    def written(self, shape: tuple[int, int] | None) -> Iterator[Write]:
+        """Takes records and their lines; of vectors in this shape, if there is one."""
+        if shape is None:
+            with sink_of(self._target, self._file) as sink:
+                yield lambda record, line: sink.write(line)
+            return
+        from .formats.vectors import Shape, VectorRow, vectors_of  # few jobs need it
+
+        with vectors_of(self._target, self._file, Shape(*shape)) as write:
+            yield lambda record, line: write(VectorRow(record.row, line, record.vector))
 
     def sync(self) -> None:
         try:
@@ -178,14 +193,14 @@ class _NewFile:
 
 
 @contextmanager
-def _replacing(targets: Sequence[Path], folder: Path) -> Iterator[list[_NewFile]]:
+def _replacing(targets: Sequence[Path], folder: Path, shape: tuple[int, int] | None) -> Iterator[list[_NewFile]]:
     """Files in the folder that take these names at the end: once all are on the disk, so that a full one leaves the
-    earlier files as they are."""
+    earlier files as they are. The first one has vectors if they have a shape."""
     with ExitStack() as files:
         several = [files.enter_context(_NewFile(target, folder)) for target in targets]
         with ExitStack() as sinks:
-            for each in several:
-                each.sink = sinks.enter_context(each.written())
+            for number, each in enumerate(several):
+                each.write = sinks.enter_context(each.written(shape if number == 0 else None))
             yield several
         for each in several:
             each.sync()

@@ -20,7 +20,8 @@ import msgspec
 
 from ...protocol.errors import ConfigError, PenstockError
 from ..rows.lines import Line
-from .formats.formats import lines_of, require_format
+from ..rows.prompts import check_columns
+from .formats.formats import CheckColumns, lines_of, require_format
 
 _BLOCK = 1 << 20
 _CUSTOM_ID = '"custom_id"'
@@ -40,12 +41,14 @@ class InputLine(NamedTuple):
 class Survey(NamedTuple):
     digest: str
     num_rows: int
+    num_empty: int  # lines, which are no rows
 
 
 class JobInput:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, check_columns: CheckColumns = check_columns) -> None:
         """Raises if it is no file that can be read."""
         self.path = path
+        self._check_columns = check_columns
         try:
             status = os.stat(path)
             os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
@@ -58,7 +61,7 @@ class JobInput:
 
     def survey(self) -> Survey:
         """Read the file; raises if a `custom_id` occurs twice."""
-        digest, custom_ids, num_rows = hashlib.sha256(), array("Q"), 0
+        digest, custom_ids, num_rows, num_lines = hashlib.sha256(), array("Q"), 0, 0
         self._blocks = None
         with self._open() as raw:
             blocks = []
@@ -67,13 +70,13 @@ class JobInput:
                 blocks.append(_digest_of_block(block))
         self._blocks = blocks
         for line in self.lines():
-            num_rows += 1
+            num_rows, num_lines = num_rows + 1, line.number
             if (custom_id := _custom_id(line.line)) is not None:
                 custom_ids.append(_digest(custom_id))
         if not num_rows:
-            raise ConfigError(f"{self.path} is empty, so there is no prompt to answer. Write JSON, one prompt a line.")
+            raise ConfigError(f"{self.path} is empty, so there is no prompt to answer. Write one a line.")
         self._refuse_twice(custom_ids)
-        return Survey(digest.hexdigest(), num_rows)
+        return Survey(digest.hexdigest(), num_rows, num_lines - num_rows)
 
     def lines(self) -> Iterator[InputLine]:
         """The rows' lines, in order."""
@@ -94,7 +97,7 @@ class JobInput:
     def _rows(self, raw: BinaryIO) -> Iterator[InputLine]:
         row = 0
         try:
-            for number, line in enumerate(lines_of(self.path, raw), start=1):
+            for number, line in enumerate(lines_of(self.path, raw, self._check_columns), start=1):
                 if not isinstance(line, str) or line.strip():
                     yield InputLine(row, number, line)
                     row += 1

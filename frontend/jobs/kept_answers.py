@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..requests.receipt import PREFIX, Receipt
+from ..rows.texts import EMBED
 from .checked_records import read_records
 from .journal import JournalFrame, record_at
 from .kept_receipts import receipt_of, with_receipt
-from .records import Answered, Forgotten, Pattern, unpacked
+from .records import Answered, Forgotten, Head, Pattern, unpacked
 
+_NUMBER_BYTES = 4
 _IN_LINE = b'"' + PREFIX.encode()
 
 
@@ -38,7 +40,8 @@ class KeptAnswers:
     def __init__(self, journal: Path) -> None:
         self._patterns: list[bytes] = [b""]
         self._places: list[int] = []  # from which each of the others holds
-        self._offsets = by_row(journal, lambda found, record: found.offset + 1, self._add_pattern)
+        self._head: Head | None = None
+        self._offsets = by_row(journal, lambda found, record: found.offset + 1, self._add)
         self._file = open(journal, "rb")
 
     def __enter__(self) -> "KeptAnswers":
@@ -62,15 +65,26 @@ class KeptAnswers:
             KeptAnswer(record, self._patterns[bisect(self._places, offset)]) if isinstance(record, Answered) else None
         )
 
-    def _add_pattern(self, offset: int, pattern: Pattern) -> None:
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """Of a job that embeds, how many rows it has, and how many numbers a vector; None of any other."""
+        if self._head is None or self._head.facts.get("task") != EMBED:
+            return None
+        vectors = (answer.record.vector for answer in self)
+        return self._head.num_rows, next((len(each) // _NUMBER_BYTES for each in vectors if each), 0)
+
+    def _add(self, offset: int, record: Pattern | Head) -> None:
+        if isinstance(record, Head):
+            self._head = record
+            return
         self._places.append(offset)
-        self._patterns.append(pattern.content)
+        self._patterns.append(record.content)
 
 
 def by_row(
     journal: Path,
     figure: Callable[[JournalFrame, Answered], int],
-    on_pattern: Callable[[int, Pattern], None] = lambda offset, pattern: None,
+    on_other: Callable[[int, Pattern | Head], None] = lambda offset, record: None,
 ) -> "array[int]":
     """A figure of each row's last answer; 0 for a row without one, or that is to be answered again."""
     figures = array("Q")
@@ -83,6 +97,6 @@ def by_row(
             for row in record.rows:
                 if row < len(figures):
                     figures[row] = 0
-        elif isinstance(record, Pattern):
-            on_pattern(found.offset, record)
+        elif isinstance(record, Pattern | Head):
+            on_other(found.offset, record)
     return figures

@@ -43,6 +43,7 @@ class Answered(msgspec.Struct, tag="answered", array_like=True):
     prompt_keys: list[int] = []  # by which a replay finds the answer, if the line doesn't have the prompt
     receipt: bytes = b""  # packed with the last pattern before it; empty in journals of earlier versions
     shows_receipt: bool = False  # in the output
+    vector: bytes = b""  # float32, of a job that embeds; its line is the rest of the answer
 
     @property
     def has_failed(self) -> bool:

@@ -5,6 +5,7 @@ has died of twice is computed alone at the end; if the model dies again, the row
 """
 
 import hashlib
+import itertools
 import json
 import queue
 import sys
@@ -29,14 +30,17 @@ from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit
 from ..rows.records import prompt_of, record_of
 from ..rows.rendering import Rendering
+from ..rows.texts import text_row
 from ..session.session import Session
 from ..session.window import Window
 from .job_input import InputLine
 from .kept_receipts import ReceiptKeeper
 from .ledger import EnergyMeter, memory_of_processes
+from .number_rows import NumberRow
 from .records import Answered, Continued, Died, Progressed
 
 if TYPE_CHECKING:
+    from ..rows.batch_line import LineIdentity
     from .job import Job
 
 # A row that was computed at so many deaths of the model is computed alone; if that kills the model too, it has failed.
@@ -71,6 +75,7 @@ class JobRun:
         self._receipts = ReceiptKeeper(job.state, job._append)
         self._drafts: dict[int, ReceiptDraft] = {}  # by row, of answers that have just ended
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
+        self._numbers: dict[int, tuple[NumberRow, int]] = {}  # likewise, with the number of the prompt
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
         self._began = self._looked = time.monotonic()  # at the unfinished answers
@@ -120,7 +125,11 @@ class JobRun:
     def _row(self, line: InputLine) -> Row:
         if isinstance(line.line, RequestError):
             return Row(line.line, self._params)
+        if (texts := self.job.options.texts) is not None:
+            return text_row(line.number, line.line, texts, self._params)
         row = json_row(line.number, line.line, self._params)
+        if row.question is not None:
+            return row
         if row.params is self._params:  # of most lines, which share them
             return row._replace(params=self._limited.params, has_usual_limit=self._limited.has_usual_limit)
         return self._limit(row)
@@ -133,6 +142,7 @@ class JobRun:
 
     def _answer(self, rows: Iterator[tuple[InputLine, Row]], most: int = sys.maxsize) -> None:
         self._in_flight.clear()
+        self._numbers.clear()
         session = self.session
         session.transport.check()
         window = Window(session.transport, session.door, self._parsed(rows), self._done.put, most, ordered=False)
@@ -145,6 +155,9 @@ class JobRun:
                     self._finish(window, self._done.get())
                 for position, output in window.ready():
                     line, row = self._in_flight.pop(position)
+                    if (found := self._numbers.pop(position, None)) is not None:
+                        self._take(*found, output)
+                        continue
                     if output.error_code == _REFUSED and line.row in self.job.state.said.keys() - self._refused:
                         self._refused.add(line.row)  # its record is damaged, or it can't go on: it is asked anew
                         continue
@@ -172,9 +185,17 @@ class JobRun:
         window.finish(request)
 
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
-        for position, (line, row) in enumerate(rows):
-            self._in_flight[position] = line, row
-            yield self._prompt(line, row)
+        positions = itertools.count()
+        for line, row in rows:
+            if row.question is None:
+                self._in_flight[next(positions)] = line, row
+                yield self._prompt(line, row)
+                continue
+            numbers = NumberRow(line, row, row.question)
+            for number, prompt in enumerate(numbers.prompts(self.session, self.job.options.model)):
+                position = next(positions)
+                self._in_flight[position], self._numbers[position] = (line, row), (numbers, number)
+                yield prompt
 
     def _prompt(self, line: InputLine, row: Row) -> ParsedPrompt:
         prompt = self._rendering.prompt(row)
@@ -187,6 +208,18 @@ class JobRun:
         if self._replay is not None:
             parsed.expected = self._replay.expected(parsed, _name(row), line.row, self.job.num_rows)
         return parsed
+
+    def _take(self, numbers: NumberRow, number: int, output: Any) -> None:
+        """Take the result of one of a row's prompts, and keep the row's answer if it was the last one."""
+        numbers.outputs[number] = output
+        if not numbers.is_complete:
+            return
+        line, row = numbers.line, numbers.row
+        if (failure := numbers.failure) is not None:
+            self._keep(line, row, failure)
+            return
+        self.on_answer(row, numbers.summary())
+        self.job._append(numbers.answered(self.job.options.model, self._identity(line)))
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
 
@@ -232,13 +265,17 @@ class JobRun:
                 return _JSON.encode(record) + b"\n"
             except UnicodeEncodeError:  # half of a surrogate pair, which JSON can only escape
                 return json.dumps(record).encode() + b"\n"
-        from ..rows.batch_line import BatchLine, LineIdentity  # slow to import
+        from ..rows.batch_line import BatchLine  # slow to import
+
+        batch = row.batch or BatchLine.failed(str(line.row if row.name is None else row.name), output)
+        answer = batch.answer(output, self.job.options.model, self.session.num_tokens, self._identity(line))
+        return answer.encode(errors="backslashreplace")
+
+    def _identity(self, line: InputLine) -> "LineIdentity":
+        from ..rows.batch_line import LineIdentity  # slow to import
 
         label = f"{self.job.input_digest} {self.job.options.seed} {line.row}".encode()
-        identity = LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
-        batch = row.batch or BatchLine.failed(str(line.row if row.name is None else row.name), output)
-        answer = batch.answer(output, self.job.options.model, self.session.num_tokens, identity)
-        return answer.encode(errors="backslashreplace")
+        return LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
 
     def _progressed(self) -> None:
         memory = memory_of_processes() if self.session.daemon is None else 0
@@ -249,7 +286,8 @@ class JobRun:
         """Remember the rows that were being computed. The engine takes them in their order."""
         most = self.session.tree_config.step_limits(self.session.plan.device if self.session.plan else "cpu")[0]
         positions = sorted(position for position in self._in_flight)[:most]
-        self.job._append(Died([self._in_flight[position][0].row for position in positions], str(error)))
+        rows = dict.fromkeys(self._in_flight[position][0].row for position in positions)
+        self.job._append(Died(list(rows), str(error)))
         self.job.journal.commit()
 
 

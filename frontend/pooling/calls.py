@@ -3,7 +3,6 @@
 They run as `generate` does.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -173,10 +172,7 @@ def compare(session: "Session[Any]", queries: Any, documents: Any, params: Pooli
     from .scores import comparison, text_pairs  # few programs need it
 
     model = require(session, "score", None)
-    longest = model.longest or sys.maxsize
-    if session.plan is not None:
-        longest = min(longest, session.plan.max_model_len)
-    return comparison(text_pairs(queries, documents), model, lambda: session.tokenizer, longest, params)
+    return comparison(text_pairs(queries, documents), model, lambda: session.tokenizer, session.longest_pooled, params)
 
 
 def require(session: "Session[Any]", call: str, task: Task | None) -> PooledModel:

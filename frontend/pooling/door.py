@@ -73,20 +73,9 @@ class PoolingDoor:
         if parsed.text is None or parsed.refusal is not None or parsed.pooled is None:
             return parsed
         try:
-            return replace(parsed, text=self._words(parsed.pooled) + parsed.text)
+            return replace(parsed, text=words_before(self.model, parsed.pooled) + parsed.text)
         except RequestError as error:
             return replace(parsed, refusal=str(error))
-
-    def _words(self, params: PoolingParams) -> str:
-        if params.instruction is not None:
-            return f"Instruct: {params.instruction}\nQuery:"
-        if (name := params.prompt_name or self.model.default_prompt) is None:
-            return ""
-        if name not in self.model.prompts:
-            known = ", ".join(sorted(self.model.prompts)) or "none"
-            hint = suggestion(name, self.model.prompts)
-            raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
-        return self.model.prompts[name]
 
     def request(
         self, prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify, second_text: int = 0
@@ -135,6 +124,19 @@ class PoolingDoor:
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
         return _normalized(rows) if normalizes else rows
+
+
+def words_before(model: PooledModel, params: PoolingParams) -> str:
+    """The words that stand before a text; raises if the model has none by the name."""
+    if params.instruction is not None:
+        return f"Instruct: {params.instruction}\nQuery:"
+    if (name := params.prompt_name or model.default_prompt) is None:
+        return ""
+    if name not in model.prompts:
+        known = ", ".join(sorted(model.prompts)) or "none"
+        hint = suggestion(name, model.prompts)
+        raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
+    return model.prompts[name]
 
 
 def request_of_labels(prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify) -> PooledRequest:

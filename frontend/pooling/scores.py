@@ -61,6 +61,17 @@ class Comparison:
 
     groups: list[tuple[Iterable[Any], PoolingParams]]
     scores: Callable[[Results], Scores]
+    num_queries: int = 0  # prompts of queries alone, which stand first
+    num_documents: int = 0  # prompts of documents, alone or with their queries
+
+    def prompts(self) -> Iterator[tuple[Any, PoolingParams]]:
+        return ((prompt, params) for prompts, params in self.groups for prompt in prompts)
+
+    def label(self, number: int) -> str:
+        """The name of a prompt in a refusal; empty if there is no other."""
+        if number < self.num_queries:
+            return "The query" if self.num_queries == 1 else f"Query {number}"
+        return "" if self.num_documents == 1 else f"Text {number - self.num_queries}"
 
 
 def comparison(
@@ -79,7 +90,8 @@ def comparison(
         raise ConfigError(f"score takes a model with one label, and this one has {len(model.labels)}: use classify.")
     writer = PairWriter(model, tokenizer(), longest, params)
     own = msgspec.structs.replace(params, instruction=None, prompt_name=None)
-    return Comparison([(writer.prompts(pairs), own)], lambda results: [_score_of(result) for result in results])
+    groups: list[tuple[Iterable[Any], PoolingParams]] = [(writer.prompts(pairs), own)]
+    return Comparison(groups, lambda results: [_score_of(each) for each in results], num_documents=len(pairs))
 
 
 def cosine(first: "numpy.ndarray", second: "numpy.ndarray") -> float:
@@ -104,7 +116,7 @@ def _of_vectors(pairs: Sequence[tuple[str, str]], model: PooledModel, params: Po
         right = dict(zip(documents, results[len(queries) :], strict=True))
         return [_cosine_of(left[query], right[document]) for query, document in pairs]
 
-    return Comparison([(queries, of_query), (documents, of_document)], scores)
+    return Comparison([(queries, of_query), (documents, of_document)], scores, len(queries), len(documents))
 
 
 def _worded(model: PooledModel, params: PoolingParams) -> tuple[PoolingParams, PoolingParams]:

@@ -11,17 +11,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import PenstockError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
 from ..http.answers.errors import ApiError, as_api_error, refusal
 from ..http.answers.long_json import LongJson
+from ..http.endpoints.numbers.form import NumberForm, ReplyNames
+from ..http.endpoints.numbers.results import Results
 from ..http.requests.decoding import converted
 from ..requests.receipt import PLAIN, View
-from .line_forms import LINE_FORMS, AnswerContext, LineForm
+from .line_forms import LINE_FORMS, AnswerContext, LineForm, LineKind
 
 KEYS = {"custom_id", "method", "url", "body"}
+_NO_ANSWER = "This line asks for numbers, not for text: `penstock batch` and /v1/batches answer it."
 
 
 class LineIdentity(NamedTuple):
@@ -38,7 +41,8 @@ class LineIdentity(NamedTuple):
 @dataclass(slots=True)
 class BatchLine:
     custom_id: str
-    form: LineForm[Any] | ApiError  # of the request, or its error
+    form: LineForm[Any] | NumberForm[Any] | ApiError  # of the request, or its error
+    answer_ids: str = ""  # their prefix
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "BatchLine":
@@ -47,7 +51,8 @@ class BatchLine:
         if not isinstance(custom_id, str):
             raise RequestError(f"custom_id={shown(custom_id)}: must be a text, by which its answer is known.")
         try:
-            return cls(custom_id, _form(value))
+            kind = _kind(value)
+            return cls(custom_id, kind.form(converted(value.get("body"), kind.body)), kind.answer_ids)
         except (ApiError, RequestError) as error:
             return cls(custom_id, as_api_error(error))
 
@@ -61,15 +66,26 @@ class BatchLine:
         try:
             if isinstance(self.form, ApiError):
                 raise self.form
+            if isinstance(self.form, NumberForm):
+                return RequestError(_NO_ANSWER), params
             return self.form.prompt_and_params(params)
         except (ApiError, RequestError) as error:
-            self.form = as_api_error(error)
-            return RequestError(str(self.form)), params
+            return self.refuse(error), params
+
+    def refuse(self, error: ApiError | PenstockError) -> RequestError:
+        """Make the error its answer."""
+        self.form = as_api_error(error)
+        return RequestError(str(self.form))
+
+    @property
+    def numbers(self) -> NumberForm[Any] | None:
+        """The form of a request for numbers, which has several prompts; None if it asks for text, or is refused."""
+        return self.form if isinstance(self.form, NumberForm) else None
 
     @property
     def view(self) -> View:
         """How its answer is shown, for the receipt."""
-        return PLAIN if isinstance(self.form, ApiError) else self.form.view
+        return self.form.view if isinstance(self.form, LineForm) else PLAIN
 
     def answer(
         self,
@@ -81,13 +97,18 @@ class BatchLine:
         """A line of OpenAI's output file; `model` is used if the body names none. Without an identity it gets a new
         one."""
         identity, form = identity or LineIdentity.new(), self.form
-        if output.error_code != 200 and not isinstance(form, ApiError):
+        if not isinstance(form, ApiError) and (output.error_code != 200 or isinstance(form, NumberForm)):
             form = refusal(output.error_code, output.error_msg or "")
         if isinstance(form, ApiError):
             return self._line(form.status, form.body, identity)
         json = LongJson()
         answer = form.answer(output, AnswerContext(*identity, model, num_tokens), json)
         return self._line(200, b"".join(json.pieces(answer)), identity)
+
+    def answer_of_numbers(self, form: NumberForm[Any], outputs: Results, model: str, identity: LineIdentity) -> str:
+        """The same of a request for numbers, of the results of its prompts."""
+        json, names = LongJson(), ReplyNames(self.answer_ids + identity.digits, identity.created, model)
+        return self._line(200, b"".join(json.pieces(form.reply(outputs, names, json))), identity)
 
     def _line(self, status: int, body: bytes, identity: LineIdentity) -> str:
         response = _Response(status, "req_" + identity.digits, msgspec.Raw(body))
@@ -108,8 +129,8 @@ class _Line(msgspec.Struct):
     error: None = None  # for requests that were never run
 
 
-def _form(value: Mapping[str, Any]) -> LineForm[Any]:
-    """Read the request; raises an error with the server's message."""
+def _kind(value: Mapping[str, Any]) -> LineKind:
+    """The endpoint's kind of line; raises an error with the server's message."""
     if unknown := value.keys() - KEYS:
         raise ApiError(400, f"A line of a batch has no {shown(min(unknown))}; it has {', '.join(sorted(KEYS))}.")
     if value.get("method", "POST") != "POST":
@@ -117,5 +138,4 @@ def _form(value: Mapping[str, Any]) -> LineForm[Any]:
     if (found := LINE_FORMS.get(str(value.get("url")))) is None:
         sentence = f"url={shown(value.get('url'))}: must be one of {', '.join(LINE_FORMS)}."
         raise ApiError(404, sentence, param="url")
-    kind, form = found
-    return form(converted(value.get("body"), kind))
+    return found

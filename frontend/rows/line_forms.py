@@ -1,7 +1,7 @@
 """The kinds of requests that a line of a batch may have: how each is read, and how its answer is written.
 
-There is a form for each endpoint of the server that answers with text. Requests are read by the functions of these
-endpoints, and answers are made of the same structs.
+There is a form for each endpoint of the server whose answers have no times in them. Requests are read by the functions
+of these endpoints, and answers are made of the same structs; those that answer with numbers share their forms.
 """
 
 from abc import ABC, abstractmethod
@@ -20,6 +20,11 @@ from ..http.answers.long_json import LongJson
 from ..http.answers.message_blocks import MessageBlocks, whole_message
 from ..http.answers.response_items import ResponseItems, finish_response, new_response
 from ..http.endpoints.chat import choice_of
+from ..http.endpoints.numbers.cohere import CohereEmbedForm
+from ..http.endpoints.numbers.decisions import DecisionsForm
+from ..http.endpoints.numbers.embeddings import ClassifyForm, EmbeddingsForm, PoolingForm
+from ..http.endpoints.numbers.form import NumberForm
+from ..http.endpoints.numbers.rerank import RerankForm, ScoreForm
 from ..http.operations import OPERATIONS
 from ..http.requests.conversation import as_messages, own_template
 from ..http.requests.message_parts import continues_last, message_parts
@@ -27,7 +32,16 @@ from ..http.requests.request_parts import RequestParts, as_prompts, chat_parts, 
 from ..http.requests.tool_choice import ToolChoice
 from ..http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
 from ..http.schemas.completions import Completion, CompletionChoice, CompletionRequest
+from ..http.schemas.decisions import DecisionRequest
 from ..http.schemas.messages import Message, MessagesRequest
+from ..http.schemas.numbers import (
+    ClassifyRequest,
+    CohereEmbedRequest,
+    EmbeddingRequest,
+    PoolingRequest,
+    RerankRequest,
+    ScoreRequest,
+)
 from ..http.schemas.responses import Response, ResponsesRequest
 from ..http.schemas.sampling import PromptDetails, Usage
 from ..media.sources.parts import take_media
@@ -192,15 +206,28 @@ class MessagesLine(LineForm[MessagesRequest]):
         )
 
 
-_BY_BODY: dict[Any, type[LineForm[Any]]] = {
+class LineKind(NamedTuple):
+    body: type[msgspec.Struct]
+    form: type[LineForm[Any]] | type[NumberForm[Any]]
+    answer_ids: str  # their prefix
+
+
+_BY_BODY: dict[Any, type[LineForm[Any]] | type[NumberForm[Any]]] = {
     ChatRequest: ChatLine,
     CompletionRequest: CompletionLine,
     ResponsesRequest: ResponseLine,
     MessagesRequest: MessagesLine,
+    EmbeddingRequest: EmbeddingsForm,
+    CohereEmbedRequest: CohereEmbedForm,
+    RerankRequest: RerankForm,
+    ScoreRequest: ScoreForm,
+    ClassifyRequest: ClassifyForm,
+    PoolingRequest: PoolingForm,
+    DecisionRequest: DecisionsForm,
 }
 # By the path of the endpoint: a new one whose answers have no times in them needs a form here.
 LINE_FORMS = {
-    row.path: (row.body, _BY_BODY[row.body])
+    row.path: LineKind(row.body, _BY_BODY[row.body], row.answer_ids)
     for row in OPERATIONS
     if row.answer_ids and row.body is not None and row.body in _BY_BODY
 }

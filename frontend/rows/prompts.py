@@ -9,19 +9,21 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
 
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
+from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
 from ..media.sources.parts import media_of_prompt, take_media
 from ..requests.prompts import MEDIA, OTHER_MEDIA, PARTS, Conversation, fault_of_dict
 from .lines import Line
 
 if TYPE_CHECKING:
+    from ..session.session import Session
     from .batch_line import BatchLine
 
 # For a shell's answers without a given limit: a model may never stop by itself.
@@ -39,6 +41,13 @@ _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
 _OF_CONVERSATIONS = {"messages", "tools", "chat_template_kwargs"}
 
 
+class Question(Protocol):
+    """What a row asks for instead of text: the numbers of some prompts."""
+
+    def prompts(self, session: "Session[Any]", name: str) -> Iterable[tuple[Any, PoolingParams]]: ...
+    def label(self, number: int) -> str: ...  # of one of several prompts, for its refusal
+
+
 class Row(NamedTuple):
     """A prompt, a conversation or a refusal; with its parameters, and labels from its line."""
 
@@ -47,6 +56,7 @@ class Row(NamedTuple):
     name: str | float | None = None
     batch: "BatchLine | None" = None  # a line in OpenAI's form, answered in that form
     has_usual_limit: bool = False  # no limit on the length of its answer was given
+    question: Question | None = None  # instead of the prompt
 
 
 def from_arguments(
@@ -126,7 +136,7 @@ def json_row(number: int, line: str, params: SamplingParams) -> Row:
             raise UnusableLine("is neither a text, a list of token ids nor an object")
         if "custom_id" in value or {"url", "body"} <= value.keys():
             return _of_a_batch(value, params)
-        name = _checked_name(value.pop("id", None))
+        name = checked_name(value.pop("id", None))
         _check_names(value)
         own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
         params = msgspec.structs.replace(params, **own)
@@ -141,7 +151,7 @@ def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
     from .batch_line import BatchLine  # slow to import, and few files need it
 
     batch = BatchLine.of(value)
-    return Row(*batch.prompt_and_params(params), batch=batch)
+    return Row(*batch.prompt_and_params(params), batch=batch, question=batch.numbers)
 
 
 def _parts(value: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +197,7 @@ def check_columns(names: Iterable[str]) -> None:
         _check_names(columns)
 
 
-def _checked_name(name: Any) -> str | float | None:
+def checked_name(name: Any) -> str | float | None:
     if name is not None and not isinstance(name, (str, int, float)):
         raise UnusableLine("has an `id` that is neither text nor a number")
     return name
@@ -200,8 +210,8 @@ class UnusableLine(ValueError):
     """A description of a line that is no request."""
 
 
-def json_value(line: str) -> Any:
-    """The line's value; raises `UnusableLine`."""
+def json_value(line: str, plain_text: str = _PLAIN_TEXT) -> Any:
+    """The line's value; raises `UnusableLine`, with this advice if the line seems to be plain text."""
     try:
         value = _JSON.decode(line)
         if "\\u" in line:  # only an escape can be half of a pair
@@ -211,7 +221,7 @@ def json_value(line: str) -> Any:
         raise
     except json.JSONDecodeError as error:
         words = error.msg.removesuffix(" at")
-        hint = "" if line.lstrip().startswith(_JSON_BEGINS) else _PLAIN_TEXT
+        hint = "" if line.lstrip().startswith(_JSON_BEGINS) else plain_text
         raise UnusableLine(f"is not JSON: {words} at character {error.pos + 1}{hint}") from None
     except UnicodeEncodeError:
         raise UnusableLine("holds half a surrogate pair (\\ud800 to \\udfff), which is no character") from None

@@ -5,6 +5,7 @@ its transport and returns a `Window` of many or a `Stream` of one; its callers w
 """
 
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -56,6 +57,7 @@ class Session(ABC, Generic[RequestT]):
     tokenizer: "Tokenizer"
     open_replay: Callable[[], EarlierAnswers] | None = None  # if the options name a run to replay
     replay: EarlierAnswers | None = None  # the same, once it is read
+    most_texts: int | None = None  # that one line of a batch may have; None: any number
 
     @property
     @abstractmethod
@@ -71,6 +73,12 @@ class Session(ABC, Generic[RequestT]):
     def pooled(self) -> PooledModel | None:
         """What the model gives instead of text; None if it writes text."""
         return find_pooled_model(self.model_folders[0], self.tree_config.runner)
+
+    @property
+    def longest_pooled(self) -> int:
+        """The most tokens of a prompt that ends in numbers."""
+        own = sys.maxsize if self.pooled is None else self.pooled.longest or sys.maxsize
+        return own if self.plan is None else min(own, self.plan.max_model_len)
 
     @abstractmethod
     def wait_until_ready(self) -> None: ...

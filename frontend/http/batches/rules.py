@@ -16,6 +16,7 @@ from ....protocol.errors import ClosedError, RequestError
 from ....protocol.fields.rules import MOST
 from ....protocol.options.config import EngineConfig
 from ....protocol.parameters.sampling import SamplingParams
+from ...models.pooled_model import PooledModel
 from ...requests.door import Door
 from ...requests.pending_request import PendingRequest
 from ...requests.prompts import Conversation, Messages, ParsedPrompt, RenderedPrompt
@@ -48,12 +49,17 @@ class BatchSession(Session[PendingRequest]):
         self._options = options
         self._client = _client_of(owner)
         self._num_rows = num_rows
+        self.most_texts = options.max_texts
         self.adapters = _OwnAdapters(session.adapters, model.lora_name)  # type: ignore[assignment]
         self.door = BatchDoor(session.door.of(self._client), model, options, owner)  # type: ignore[assignment]
 
     @property
     def tree_config(self) -> EngineConfig:
         return self._model.session.tree_config
+
+    @property
+    def pooled(self) -> PooledModel | None:
+        return self._model.session.pooled
 
     @property
     def model_folders(self) -> tuple[Path, Path]:

@@ -5,7 +5,7 @@ Lines are read and written one by one, in any format.
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -13,24 +13,35 @@ from typing import Any, BinaryIO, Protocol
 
 from ....protocol.errors import ConfigError
 from ...rows.lines import Line, bounded_lines, read_lines
+from ...rows.prompts import check_columns
+
+# How the names of files of vectors end (`vectors.py`).
+_OF_VECTORS = (".npy", ".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst")
+# Raises for a column of a table that is no key of a line.
+CheckColumns = Callable[[Iterable[str]], None]
 
 
 class Sink(Protocol):
     def write(self, line: bytes, /) -> object: ...
 
 
-def require_format(path: Path) -> None:
-    """Raise if this file's format needs something that isn't installed."""
+def require_format(path: Path, *, is_vectors: bool = False) -> None:
+    """Raise if this file's format needs something that isn't installed, or isn't one of an output of vectors."""
+    if is_vectors and not path.name.endswith(_OF_VECTORS):
+        raise ConfigError(
+            f"{path}: the name of a file of vectors ends in {', '.join(_OF_VECTORS[:-1])} or {_OF_VECTORS[-1]}, which "
+            "says its format. Give the output such a name."
+        )
     if path.suffix == ".zst":
         _zstd()
     elif path.suffix == ".parquet":
         _parquet().pyarrow()
 
 
-def lines_of(path: Path, raw: BinaryIO) -> Iterator[Line]:
+def lines_of(path: Path, raw: BinaryIO, check: CheckColumns = check_columns) -> Iterator[Line]:
     """The lines of a file, of which `raw` has the bytes."""
     if path.suffix == ".parquet":
-        rows: Iterator[Line] = _parquet().lines_of(path, raw)
+        rows: Iterator[Line] = _parquet().lines_of(path, raw, check)
         return rows
     return read_lines(_unpacked(path, raw), str(path))
 

@@ -5,7 +5,7 @@ A column of nested values (messages, tools, a batch line's body) may also hold t
 columns for people who analyse them, and one with the line that a file of JSON lines would have.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import msgspec
 
 from ....protocol.errors import ConfigError, PenstockError, RequestError
-from ...rows.prompts import check_columns
 
 _ROWS = 1024  # that are in memory at once; of an input also the pages that they are in
 _AS_JSON = ("messages", "tools", "chat_template_kwargs", "body", "guided_decoding", "response_format", "logit_bias")
@@ -35,11 +34,11 @@ def pyarrow() -> Any:
 # --- prompts ----------------------------------------------------------------------------------------------------------
 
 
-def lines_of(path: Path, raw: BinaryIO) -> Iterator[str]:
+def lines_of(path: Path, raw: BinaryIO, check_columns: Callable[[Iterable[str]], None]) -> Iterator[str]:
     arrow = pyarrow()
     try:
         with arrow.parquet.ParquetFile(raw, pre_buffer=False) as file:
-            _check_columns(path, file.schema_arrow.names)
+            _check_columns(path, file.schema_arrow.names, check_columns)
             for batch in file.iter_batches(batch_size=_ROWS):
                 for row in batch.to_pylist():
                     yield _JSON.encode(_without_nulls(_parsed(row))).decode()
@@ -51,7 +50,7 @@ def _unreadable(path: Path, error: Exception) -> PenstockError:
     return PenstockError(f"{path} cannot be read as a Parquet file: {' '.join(str(error).split())}")
 
 
-def _check_columns(path: Path, names: list[str]) -> None:
+def _check_columns(path: Path, names: list[str], check_columns: Callable[[Iterable[str]], None]) -> None:
     try:
         check_columns(names)
     except RequestError as error:

@@ -14,6 +14,7 @@ from ....protocol.errors import AdapterError, RequestError
 from ....protocol.fields.rules import FLAG
 from ....protocol.options.config import EngineConfig
 from ...media.sources.parts import bare_media
+from ...models.pooled_model import PooledModel
 from ...requests.conversation_checks import check_template_options
 from ...requests.prompts import Conversation, Messages
 from ...requests.tool_schemas import check_tools, tool_schema
@@ -54,6 +55,10 @@ class AttachedSession(Session[AttachedRequest]):
         from ...text.tokenizer import Tokenizer
 
         return Tokenizer(Path(self.attached.tokenizer_folder), Path(self.attached.folder))
+
+    @cached_property
+    def pooled(self) -> PooledModel | None:
+        return super().pooled  # reads the model's files
 
     def wait_until_ready(self) -> None:
         """Return at once: the daemon answers `Attach` once the model is loaded."""

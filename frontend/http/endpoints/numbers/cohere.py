@@ -1,16 +1,18 @@
 """/v2/embed, as Cohere has it: vectors of texts in several formats."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from .....protocol.parameters.pooling import PoolingParams
 from ....models.pooled_model import PooledModel
+from ....session.session import Session
 from ...answers.errors import ApiError
 from ...answers.long_json import LongJson
-from ...endpoint import AnyReply, Call
 from ...schemas.numbers import CohereEmbedReply, CohereEmbedRequest, Numbers
 from .embeddings import data_of, encoded
-from .results import Results, check_texts, long_reply, num_tokens, numbers, pooled_model
+from .form import NumberForm, ReplyNames
+from .results import Results, num_tokens, pooled_model
 
 # Cohere's kinds of input, and the names under which models keep the words for them.
 _KINDS = {
@@ -22,25 +24,31 @@ _KINDS = {
 _UNKNOWN_RANGE = ("int8", "uint8")
 
 
-async def embed(call: Call, request: CohereEmbedRequest) -> AnyReply:
-    texts = _texts(request)
-    check_texts(call, len(texts), "texts")
-    kinds = list(dict.fromkeys(request.embedding_types or ["float"]))
-    if wrong := next((kind for kind in kinds if kind in _UNKNOWN_RANGE), None):
-        why = f"embedding_types: {wrong} needs ranges that models' files don't have; use float, base64 or (u)binary."
-        raise ApiError(400, why, param="embedding_types")
-    async with call.model(request.model) as model:
-        pooled = pooled_model(model, "embed")
-        outputs = await numbers(call, model, texts, _params(request, pooled))
-    json = LongJson()
-    tokens = num_tokens(outputs)
-    body = CohereEmbedReply(
-        id=call.active_request.id,
-        embeddings={kind: json.defer(_vectors(outputs, kind)) for kind in kinds},
-        texts=texts,
-        meta={"api_version": {"version": "2"}, "billed_units": {"input_tokens": tokens}},
-    )
-    return long_reply(json, body)
+@dataclass(slots=True)
+class CohereEmbedForm(NumberForm[CohereEmbedRequest]):
+    texts_field: ClassVar[str] = "texts"
+
+    @property
+    def num_texts(self) -> int:
+        return len(_texts(self.body))
+
+    def prompts(self, session: Session[Any], name: str) -> Iterable[tuple[Any, PoolingParams]]:
+        if wrong := next((kind for kind in self._kinds() if kind in _UNKNOWN_RANGE), None):
+            why = f"{wrong} needs ranges that models' files don't have; use float, base64 or (u)binary."
+            raise ApiError(400, f"embedding_types: {why}", param="embedding_types")
+        params = _params(self.body, pooled_model(session, name, "embed"))
+        return ((text, params) for text in _texts(self.body))
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> CohereEmbedReply:
+        return CohereEmbedReply(
+            id=names.id,
+            embeddings={kind: json.defer(_vectors(outputs, kind)) for kind in self._kinds()},
+            texts=_texts(self.body),
+            meta={"api_version": {"version": "2"}, "billed_units": {"input_tokens": num_tokens(outputs)}},
+        )
+
+    def _kinds(self) -> list[str]:
+        return list(dict.fromkeys(self.body.embedding_types or ["float"]))
 
 
 def _texts(request: CohereEmbedRequest) -> list[str]:

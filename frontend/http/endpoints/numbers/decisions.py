@@ -1,31 +1,61 @@
 """/v1/decisions, as OpenAI has it: questions about a text, answered by the probabilities of labels instead of words."""
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from .....protocol.errors import RequestError
+from .....protocol.parameters.pooling import PoolingParams
 from ....pooling.calls import decision_plans
 from ....pooling.decide import DecisionPlan
 from ....pooling.decisions import Answer
+from ....session.session import Session
 from ...answers.errors import ApiError
-from ...answers.reply import Reply
-from ...endpoint import Call
-from ...loaded_model import LoadedModel
+from ...answers.long_json import LongJson
 from ...requests.conversation import as_messages
 from ...requests.request_parts import conversation
 from ...schemas.decisions import DecisionReply, DecisionRequest, DecisionUsage, WrittenDetails
-from .results import numbers_of
+from .form import NumberForm, ReplyNames
+from .results import Results
 
 
-async def decisions(call: Call, request: DecisionRequest) -> Reply:
-    async with call.model(request.model) as model:
-        plan = await call.done(model.threads.templates, _planned, request, model, takes_long=True)
-        outputs = await numbers_of(call, model, zip(plan.prompts, plan.params, strict=True))
-    decision = plan.decision(outputs)
-    num_tokens, num_cached = decision.num_prompt_tokens, decision.num_cached_tokens
-    return Reply.of(
-        DecisionReply(
-            id=call.active_request.id,
-            model=request.model or model.name,
+@dataclass(slots=True)
+class DecisionsForm(NumberForm[DecisionRequest]):
+    plan: DecisionPlan = field(init=False)  # once its prompts are made
+
+    pool: ClassVar[Literal["texts", "templates"]] = "templates"
+
+    @property
+    def num_texts(self) -> None:
+        return None
+
+    @property
+    def takes_long(self) -> bool:
+        return True
+
+    def label(self, number: int) -> str:
+        return ""  # all prompts are of one input
+
+    def prompts(self, session: Session[Any], name: str) -> Iterable[tuple[Any, PoolingParams]]:
+        if session.pooled is not None:
+            raise ApiError(400, f"{name} gives numbers; questions need a model that writes text.", param="model")
+        state: Any = self.body.input
+        if not isinstance(state, str):
+            state = as_messages(list(conversation(state)))
+        try:
+            [self.plan] = decision_plans(session, state, self.body.questions)
+        except RequestError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ApiError(400, f"These questions can't be rendered: {type(error).__name__}.") from error
+        return zip(self.plan.prompts, self.plan.params, strict=True)
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> DecisionReply:
+        decision = self.plan.decision(outputs)
+        num_tokens, num_cached = decision.num_prompt_tokens, decision.num_cached_tokens
+        return DecisionReply(
+            id=names.id,
+            model=self.body.model or names.model,
             answers=[_as_given(answer) for answer in decision.answers],
             usage=DecisionUsage(
                 input_tokens=num_tokens,
@@ -33,22 +63,6 @@ async def decisions(call: Call, request: DecisionRequest) -> Reply:
                 total_tokens=num_tokens,
             ),
         )
-    )
-
-
-def _planned(request: DecisionRequest, model: LoadedModel) -> DecisionPlan:
-    if model.session.pooled is not None:
-        raise ApiError(400, f"{model.name} gives numbers; questions need a model that writes text.", param="model")
-    state: Any = request.input
-    if not isinstance(state, str):
-        state = as_messages(list(conversation(state)))
-    try:
-        [plan] = decision_plans(model.session, state, request.questions)
-    except RequestError:
-        raise
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ApiError(400, f"These questions can't be rendered: {type(error).__name__}.") from error
-    return plan
 
 
 def _as_given(answer: Answer) -> dict[str, Any]:

@@ -1,18 +1,18 @@
 """/v1/embeddings, /v1/classify and /pooling, as OpenAI and vLLM have them: the numbers of texts or token ids."""
 
 import base64
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from .....protocol.parameters.pooling import PoolingParams
+from ....models.pooled_model import PooledModel
 from ....pooling.calls import classified
+from ....session.session import Session
 from ...answers.errors import ApiError
 from ...answers.long_json import LongJson
-from ...answers.reply import Reply
-from ...endpoint import AnyReply, Call
 from ...requests.request_parts import as_prompts
 from ...schemas.numbers import (
     Classified,
@@ -26,88 +26,112 @@ from ...schemas.numbers import (
     Pooled,
     PooledList,
     PoolingRequest,
-    Texts,
 )
-from .results import Results, check_texts, long_reply, num_tokens, numbers, pooled_model
+from .form import NumberForm, ReplyNames, RequestT
+from .results import Results, num_tokens, pooled_model
 
 _TASKS = {"embed": "embed", "token_embed": "embed", "classify": "classify", "token_classify": "classify"}
 
 
-async def embeddings(call: Call, request: EmbeddingRequest) -> AnyReply:
-    prompts = _prompts(call, request.input)
-    async with call.model(request.model) as model:
-        if pooled_model(model, "embed").form.by_token:
-            raise ApiError(400, f"{model.name} gives a vector for each token; use /pooling.", param="model")
-        outputs = await numbers(call, model, prompts, given_params(request))
-    json = LongJson()
-    body = EmbeddingList(
-        id=call.active_request.id,
-        created=int(time.time()),
-        model=request.model or model.name,
-        data=json.defer(_embeddings(outputs, request.encoding_format)),
-        usage=usage(outputs),
-    )
-    return long_reply(json, body)
+@dataclass(slots=True)
+class TextsForm(NumberForm[RequestT]):
+    """A request whose `input` is texts or token ids, each computed by itself."""
+
+    pooled: PooledModel = field(init=False)  # once its prompts are made
+
+    @property
+    def num_texts(self) -> int:
+        return len(self._texts())
+
+    def prompts(self, session: Session[Any], name: str) -> Iterable[tuple[Any, PoolingParams]]:
+        self.pooled = self.fitting(session, name)
+        params = self.params()
+        return ((prompt, params) for prompt in self._texts())
+
+    def fitting(self, session: Session[Any], name: str) -> PooledModel:
+        """What the model gives; refuses one that doesn't give what the request is for."""
+        raise NotImplementedError
+
+    def params(self) -> PoolingParams:
+        return given_params(self.body)
+
+    def _texts(self) -> list[str | list[int]]:
+        return as_prompts(self.body.input, "input")  # type: ignore[attr-defined]  # all of these have it
 
 
-def _embeddings(outputs: Results, encoding: str | None) -> Iterator[Embedding]:
-    for index, output in enumerate(outputs):
-        yield Embedding(index=index, embedding=encoded(data_of(output), encoding))
-
-
-async def pooling(call: Call, request: PoolingRequest) -> AnyReply:
-    prompts = _prompts(call, request.input)
-    params = given_params(request)
-    if request.task is not None and request.task.startswith("token_"):
-        params = msgspec.structs.replace(params, by_token=True)
-    async with call.model(request.model) as model:
-        pooled_model(model, _TASKS[request.task] if request.task is not None else None)  # type: ignore[arg-type]
-        outputs = await numbers(call, model, prompts, params)
-    json = LongJson()
-    body = PooledList(
-        id=call.active_request.id,
-        created=int(time.time()),
-        model=request.model or model.name,
-        data=json.defer(_pooled(outputs, request.encoding_format, json)),
-        usage=usage(outputs),
-    )
-    return long_reply(json, body)
-
-
-def _pooled(outputs: Results, encoding: str | None, json: LongJson) -> Iterator[Pooled]:
-    for index, output in enumerate(outputs):
-        data = data_of(output)
-        is_long = data.ndim > 1 and encoding != "base64"
-        yield Pooled(index=index, data=json.defer(row.tolist() for row in data) if is_long else encoded(data, encoding))
-
-
-async def classify(call: Call, request: ClassifyRequest) -> AnyReply:
-    prompts = _prompts(call, request.input)
-    async with call.model(request.model) as model:
-        pooled = pooled_model(model, "classify")
+@dataclass(slots=True)
+class EmbeddingsForm(TextsForm[EmbeddingRequest]):
+    def fitting(self, session: Session[Any], name: str) -> PooledModel:
+        pooled = pooled_model(session, name, "embed")
         if pooled.form.by_token:
-            raise ApiError(400, f"{model.name} classifies each token; use /pooling.", param="model")
-        outputs = await numbers(call, model, prompts, given_params(request))
-    tokens = usage(outputs)
-    found = [output.outputs for output in classified(outputs, pooled) if output.outputs is not None]
-    return Reply.of(
-        ClassifiedList(
-            id=call.active_request.id,
-            created=int(time.time()),
-            model=request.model or model.name,
+            raise ApiError(400, f"{name} gives a vector for each token; use /pooling.", param="model")
+        return pooled
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> EmbeddingList:
+        return EmbeddingList(
+            id=names.id,
+            created=names.created,
+            model=self.body.model or names.model,
+            data=json.defer(self._embeddings(outputs)),
+            usage=usage(outputs),
+        )
+
+    def _embeddings(self, outputs: Results) -> Iterator[Embedding]:
+        for index, output in enumerate(outputs):
+            yield Embedding(index=index, embedding=encoded(data_of(output), self.body.encoding_format))
+
+
+@dataclass(slots=True)
+class PoolingForm(TextsForm[PoolingRequest]):
+    def fitting(self, session: Session[Any], name: str) -> PooledModel:
+        task = self.body.task
+        return pooled_model(session, name, _TASKS[task] if task is not None else None)  # type: ignore[arg-type]
+
+    def params(self) -> PoolingParams:
+        params, task = given_params(self.body), self.body.task
+        if task is not None and task.startswith("token_"):
+            params = msgspec.structs.replace(params, by_token=True)
+        return params
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> PooledList:
+        return PooledList(
+            id=names.id,
+            created=names.created,
+            model=self.body.model or names.model,
+            data=json.defer(self._pooled(outputs, json)),
+            usage=usage(outputs),
+        )
+
+    def _pooled(self, outputs: Results, json: LongJson) -> Iterator[Pooled]:
+        encoding = self.body.encoding_format
+        for index, output in enumerate(outputs):
+            data = data_of(output)
+            is_long = data.ndim > 1 and encoding != "base64"
+            values = json.defer(row.tolist() for row in data) if is_long else encoded(data, encoding)
+            yield Pooled(index=index, data=values)
+
+
+@dataclass(slots=True)
+class ClassifyForm(TextsForm[ClassifyRequest]):
+    def fitting(self, session: Session[Any], name: str) -> PooledModel:
+        pooled = pooled_model(session, name, "classify")
+        if pooled.form.by_token:
+            raise ApiError(400, f"{name} classifies each token; use /pooling.", param="model")
+        return pooled
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> ClassifiedList:
+        tokens = usage(outputs)
+        found = [output.outputs for output in classified(outputs, self.pooled) if output.outputs is not None]
+        return ClassifiedList(
+            id=names.id,
+            created=names.created,
+            model=self.body.model or names.model,
             data=[
                 Classified(index=index, label=each.label, probs=each.probs, num_classes=each.num_classes)
                 for index, each in enumerate(found)
             ],
             usage=tokens,
         )
-    )
-
-
-def _prompts(call: Call, given: Texts) -> Sequence[str | list[int]]:
-    prompts = as_prompts(given, "input")
-    check_texts(call, len(prompts), "input")
-    return prompts
 
 
 def given_params(request: Any) -> PoolingParams:

@@ -6,6 +6,7 @@ from ...answers.errors import ApiError
 from ...answers.long_json import LongJson
 from ...answers.reply import Reply
 from ...endpoint import AnyReply, Call
+from ...loaded_model import LoadedModel
 from ...schemas.ollama import (
     OllamaEmbedReply,
     OllamaEmbedRequest,
@@ -14,20 +15,20 @@ from ...schemas.ollama import (
 )
 from ..ollama import nanoseconds, served_name
 from .embeddings import data_of
-from .results import check_texts, long_reply, num_tokens, numbers, pooled_model
+from .results import Results, check_texts, long_reply, num_tokens, numbers_of, pooled_model, text_label
 
 
 async def embed(call: Call, request: OllamaEmbedRequest) -> AnyReply:
     texts = [request.input] if isinstance(request.input, str) else request.input
     if texts:
-        check_texts(call, len(texts), "input")
+        check_texts(len(texts), call.server.options.max_texts, "input")
     name = await served_name(call, request.model)
     params = _params(request.dimensions, request.truncate)
     async with call.model(name) as model:
-        pooled_model(model, "embed")
+        pooled_model(model.session, model.name, "embed")
         loaded = call.active_request.seconds
         # Without texts the model is loaded, and that is all.
-        outputs = await numbers(call, model, texts, params) if texts not in ([""], []) else []
+        outputs = await _numbers(call, model, texts, params) if texts not in ([""], []) else []
     json = LongJson()
     body = OllamaEmbedReply(
         model=request.model or model.name,
@@ -42,11 +43,16 @@ async def embed(call: Call, request: OllamaEmbedRequest) -> AnyReply:
 async def embeddings(call: Call, request: OllamaOldEmbedRequest) -> Reply:
     name = await served_name(call, request.model)
     async with call.model(name) as model:
-        pooled_model(model, "embed")
+        pooled_model(model.session, model.name, "embed")
         if not request.prompt:
             return Reply.of(OllamaOldEmbedReply(embedding=[]))
-        [output] = await numbers(call, model, [request.prompt], _params(None, True))
+        [output] = await _numbers(call, model, [request.prompt], _params(None, True))
     return Reply.of(OllamaOldEmbedReply(embedding=data_of(output).tolist()))
+
+
+async def _numbers(call: Call, model: LoadedModel, texts: list[str], params: PoolingParams) -> Results:
+    prompts = ((text, params) for text in texts)
+    return await numbers_of(call, model, prompts, lambda number: text_label(number, len(texts)))
 
 
 def _params(dimensions: int | None, truncate: bool | None) -> PoolingParams:

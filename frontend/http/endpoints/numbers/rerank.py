@@ -1,22 +1,18 @@
 """/v1/rerank and its older and newer paths, and /v1/score: how well documents fit a query."""
 
-import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import msgspec
 
 from .....protocol.errors import ConfigError
 from .....protocol.parameters.pooling import PoolingParams
-from .....protocol.pooling.outputs import PoolingRequestOutput, ScoringOutput
-from ....models.pooled_model import PooledModel
-from ....pooling.scores import comparison, text_pairs
+from ....pooling.scores import Comparison, comparison, text_pairs
+from ....session.session import Session
 from ...answers.errors import ApiError
-from ...answers.reply import Reply
-from ...endpoint import Call
-from ...loaded_model import LoadedModel
+from ...answers.long_json import LongJson
 from ...schemas.numbers import (
-    NumbersUsage,
     Ranked,
     RerankReply,
     RerankRequest,
@@ -27,37 +23,75 @@ from ...schemas.numbers import (
     Sides,
 )
 from .embeddings import given_params, usage
-from .results import Results, check_texts, numbers, pooled_model
+from .form import NumberForm, ReplyNames, RequestT
+from .results import Results, pooled_model
 
 _API_VERSION = {"version": "2"}
+_NOTHING = Comparison([], lambda results: [])
 
 
-async def rerank(call: Call, request: RerankRequest) -> Reply:
-    documents = texts = [each if isinstance(each, str) else each.text for each in request.documents]
-    check_texts(call, len(documents), "documents")
-    params = given_params(request)
-    if params.truncate_prompt_tokens is None and (request.truncation or request.max_tokens_per_doc):
-        params = msgspec.structs.replace(params, truncate_prompt_tokens=-1)
-    async with call.model(request.model) as model:
-        if request.max_tokens_per_doc is not None:
-            work = [model.tokenizer, documents, request.max_tokens_per_doc]
-            documents = await call.done(model.threads.texts, _shortened, *work, takes_long=True)
-        found, tokens = await _scores(call, model, [(request.query, each) for each in documents], params)
-    order = sorted(range(len(found)), key=lambda place: -found[place])[: request.top_n]
-    results = [Ranked(index=place, relevance_score=found[place]) for place in order]
-    if request.return_documents:
-        for each in results:
-            each.document = RerankText(text=texts[each.index])
-    billed = {"input_tokens": tokens.total_tokens, "search_units": 1}
-    return Reply.of(
-        RerankReply(
-            id=call.active_request.id,
-            model=request.model or model.name,
+@dataclass(slots=True)
+class _ComparedForm(NumberForm[RequestT]):
+    """A request whose texts are compared."""
+
+    compared: Comparison = field(default_factory=lambda: _NOTHING)
+
+    def label(self, number: int) -> str:
+        return self.compared.label(number)
+
+    def compare(
+        self, session: Session[Any], name: str, pairs: Sequence[tuple[str, str]], params: PoolingParams
+    ) -> Iterable[tuple[Any, PoolingParams]]:
+        pooled = pooled_model(session, name)
+        try:
+            self.compared = comparison(pairs, pooled, lambda: session.tokenizer, session.longest_pooled, params)
+        except ConfigError as error:
+            raise ApiError(400, str(error), param="model") from None
+        return self.compared.prompts()
+
+    def scores(self, outputs: Results) -> list[float]:
+        return [0.0 if each.outputs is None else each.outputs.score for each in self.compared.scores(outputs)]
+
+
+@dataclass(slots=True)
+class RerankForm(_ComparedForm[RerankRequest]):
+    texts_field: ClassVar[str] = "documents"
+
+    @property
+    def num_texts(self) -> int:
+        return len(self.body.documents)
+
+    @property
+    def takes_long(self) -> bool:
+        return self.body.max_tokens_per_doc is not None
+
+    def prompts(self, session: Session[Any], name: str) -> Iterable[tuple[Any, PoolingParams]]:
+        documents, most, params = self._texts(), self.body.max_tokens_per_doc, given_params(self.body)
+        if params.truncate_prompt_tokens is None and (self.body.truncation or most):
+            params = msgspec.structs.replace(params, truncate_prompt_tokens=-1)
+        if most is not None:
+            documents = _shortened(session.tokenizer, documents, most)
+        return self.compare(session, name, [(self.body.query, each) for each in documents], params)
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> RerankReply:
+        tokens, found = usage(outputs), self.scores(outputs)
+        order = sorted(range(len(found)), key=lambda place: -found[place])[: self.body.top_n]
+        results = [Ranked(index=place, relevance_score=found[place]) for place in order]
+        if self.body.return_documents:
+            texts = self._texts()
+            for each in results:
+                each.document = RerankText(text=texts[each.index])
+        billed = {"input_tokens": tokens.total_tokens, "search_units": 1}
+        return RerankReply(
+            id=names.id,
+            model=self.body.model or names.model,
             results=results,
             usage=tokens,
             meta={"api_version": _API_VERSION, "billed_units": billed, "tokens": {"input_tokens": tokens.total_tokens}},
         )
-    )
+
+    def _texts(self) -> list[str]:
+        return [each if isinstance(each, str) else each.text for each in self.body.documents]
 
 
 def _shortened(tokenizer: Any, documents: Sequence[str], most: int) -> list[str]:
@@ -69,52 +103,32 @@ def _cut(text: str, offsets: Sequence[tuple[int, int]], most: int) -> str:
     return text if len(offsets) <= most else text[: offsets[most - 1][1]]
 
 
-async def score(call: Call, request: ScoreRequest) -> Reply:
-    first, second = _side(request, "text_1", "queries"), _side(request, "text_2", "documents")
-    pairs = text_pairs(first, second)
-    check_texts(call, len(pairs), "text_2" if request.text_2 is not None else "documents")
-    async with call.model(request.model) as model:
-        found, tokens = await _scores(call, model, pairs, given_params(request))
-    return Reply.of(
-        ScoreList(
-            id=call.active_request.id,
-            created=int(time.time()),
-            model=request.model or model.name,
-            data=[Score(index=index, score=each) for index, each in enumerate(found)],
+@dataclass(slots=True)
+class ScoreForm(_ComparedForm[ScoreRequest]):
+    texts_field: ClassVar[str] = "text_2"
+
+    @property
+    def num_texts(self) -> int:
+        return len(self._pairs())
+
+    def prompts(self, session: Session[Any], name: str) -> Iterable[tuple[Any, PoolingParams]]:
+        return self.compare(session, name, self._pairs(), given_params(self.body))
+
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> ScoreList:
+        tokens = usage(outputs)
+        return ScoreList(
+            id=names.id,
+            created=names.created,
+            model=self.body.model or names.model,
+            data=[Score(index=index, score=each) for index, each in enumerate(self.scores(outputs))],
             usage=tokens,
         )
-    )
 
+    def _pairs(self) -> list[tuple[str, str]]:
+        return text_pairs(self._side("text_1", "queries"), self._side("text_2", "documents"))
 
-def _side(request: ScoreRequest, name: str, newer: str) -> Sides:
-    given, also = getattr(request, name), getattr(request, newer)
-    if (given is None) == (also is None):
-        raise ApiError(400, f"Give {name}, or {newer} instead of it: a text or a list of texts.", param=name)
-    return given if given is not None else also  # type: ignore[no-any-return]
-
-
-async def _scores(
-    call: Call, model: LoadedModel, pairs: Sequence[tuple[str, str]], params: PoolingParams
-) -> tuple[list[float], NumbersUsage]:
-    pooled = pooled_model(model)
-    compared = _comparison(model, pooled, pairs, params)
-    outputs: Results = []
-    for prompts, own in compared.groups:
-        outputs += await numbers(call, model, prompts, own)
-    tokens = usage(outputs)
-    return [_score_of(each) for each in compared.scores(outputs)], tokens
-
-
-def _comparison(
-    model: LoadedModel, pooled: PooledModel, pairs: Sequence[tuple[str, str]], params: PoolingParams
-) -> Any:
-    door = model.session.door.pooling
-    longest = model.max_model_len if door is None else door.longest
-    try:
-        return comparison(pairs, pooled, lambda: model.tokenizer, longest, params)
-    except ConfigError as error:
-        raise ApiError(400, str(error), param="model") from None
-
-
-def _score_of(output: PoolingRequestOutput[ScoringOutput]) -> float:
-    return 0.0 if output.outputs is None else output.outputs.score
+    def _side(self, name: str, newer: str) -> Sides:
+        given, also = getattr(self.body, name), getattr(self.body, newer)
+        if (given is None) == (also is None):
+            raise ApiError(400, f"Give {name}, or {newer} instead of it: a text or a list of texts.", param=name)
+        return given if given is not None else also  # type: ignore[no-any-return]

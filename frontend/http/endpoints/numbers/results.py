@@ -3,7 +3,7 @@
 The texts of a request run concurrently; if one fails, the whole request fails, and says which.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from .....protocol.parameters.pooling import PoolingParams
 from .....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ....models.pooled_model import PooledModel, Task
+from ....session.session import Session
 from ...answers.errors import ApiError, check
 from ...answers.long_json import PIECE_BYTES, LongJson
 from ...answers.reply import LongReply, Reply
@@ -27,12 +28,12 @@ _ENDPOINTS = {
 }
 
 
-def pooled_model(model: LoadedModel, task: Task | None = None) -> PooledModel:
+def pooled_model(session: Session[Any], name: str, task: Task | None = None) -> PooledModel:
     """What the model gives; refuses a model that writes text, or gives something else than the task."""
-    if (pooled := model.session.pooled) is None:
+    if (pooled := session.pooled) is None:
         raise ApiError(
             400,
-            f"{model.name} writes text and gives no numbers. Name an embedding or reranking model (/v1/models says in "
+            f"{name} writes text and gives no numbers. Name an embedding or reranking model (/v1/models says in "
             "architecture.output_modalities what each gives), or ask the server's owner for one with "
             "runner='pooling'.",
             param="model",
@@ -40,34 +41,34 @@ def pooled_model(model: LoadedModel, task: Task | None = None) -> PooledModel:
     if task is not None and pooled.task != task:
         raise ApiError(
             400,
-            f"{model.name} gives {_GIVES[pooled.task]} and no {_GIVES[task]}; use {_ENDPOINTS[pooled.task]}.",
+            f"{name} gives {_GIVES[pooled.task]} and no {_GIVES[task]}; use {_ENDPOINTS[pooled.task]}.",
             param="model",
         )
     return pooled
 
 
-def check_texts(call: Call, num_texts: int, param: str) -> None:
+def check_texts(count: int, most: int | None, field: str) -> None:
     """Refuse a request without texts, or with more than allowed."""
-    if num_texts == 0:
-        raise ApiError(400, f"{param}: the list is empty; give at least one text.", param=param)
-    if num_texts > (most := call.server.options.max_texts):
+    if count == 0:
+        raise ApiError(400, f"{field}: the list is empty; give at least one text.", param=field)
+    if most is not None and count > most:
         raise ApiError(
             400,
-            f"{param} has {num_texts:,} texts, and one request may have {most:,} (option max_texts). Send several "
+            f"{field} has {count:,} texts, and one request may have {most:,} (option max_texts). Send several "
             "requests.",
-            param=param,
+            param=field,
         )
 
 
-async def numbers(call: Call, model: LoadedModel, prompts: Iterable[Any], params: PoolingParams) -> Results:
-    """The numbers of each prompt, checked."""
-    return await numbers_of(call, model, ((prompt, params) for prompt in prompts), name="Text")
+def text_label(number: int, count: int) -> str:
+    """The name of one of several texts in a refusal; empty if there is no other."""
+    return "" if count == 1 else f"Text {number}"
 
 
 async def numbers_of(
-    call: Call, model: LoadedModel, prompts: Iterable[tuple[Any, PoolingParams]], *, name: str | None = None
+    call: Call, model: LoadedModel, prompts: Iterable[tuple[Any, PoolingParams]], label: Callable[[int], str]
 ) -> Results:
-    """The numbers of prompts, each with its own parameters; a refusal says which of several by this name."""
+    """The numbers of prompts, each with its own parameters; a refusal says which of several by its label."""
     timer = call.server.metrics.timer(model.name)
     outputs = await model.numbers(
         prompts,
@@ -77,12 +78,17 @@ async def numbers_of(
     )
     for number, output in enumerate(outputs):
         if output is not None and output.error_code != 200:
-            if output.error_code == 400 and len(outputs) > 1 and name is not None:
-                output.error_msg = f"{name} {number}: {output.error_msg}"
-            check(output)
+            check(labelled(output, label(number)))
     timer.end()
     call.charge.grow(sum(output.outputs.data.nbytes for output in outputs))
     return outputs
+
+
+def labelled(output: Any, label: str) -> Any:
+    """A prompt's failure, with its label before a refusal."""
+    if output.error_code == 400 and label:
+        output.error_msg = f"{label}: {output.error_msg}"
+    return output
 
 
 def num_tokens(outputs: Sequence[PoolingRequestOutput[Any]]) -> int:

@@ -1,0 +1,81 @@
+"""What an endpoint for numbers does with a request: the prompts that it computes, and the body made of their results.
+
+The server's endpoints and lines of batches share these forms; there is one for each kind of request.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from .....protocol.parameters.pooling import PoolingParams
+from ....session.session import Session
+from ...answers.long_json import LongJson
+from ...endpoint import AnyReply, Call, Work
+from .results import Results, check_texts, long_reply, numbers_of, text_label
+
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
+
+
+class ReplyNames(NamedTuple):
+    """What a reply has besides its request and its numbers."""
+
+    id: str
+    created: int  # Unix seconds
+    model: str  # if the request names none
+
+
+@dataclass(slots=True)
+class NumberForm(ABC, Generic[RequestT]):
+    """One request. Call `prompts` first: `reply` may need what it has found out."""
+
+    body: RequestT
+
+    texts_field: ClassVar[str] = "input"  # of the texts
+    pool: ClassVar[Literal["texts", "templates"]] = "texts"  # threads in which prompts are made if that takes long
+
+    @property
+    @abstractmethod
+    def num_texts(self) -> int | None:
+        """How many texts there are; None where the schema limits them already. Raises if they contradict themselves."""
+
+    @abstractmethod
+    def prompts(self, session: Session[Any], name: str) -> Iterable[tuple[Any, PoolingParams]]:
+        """The prompts for this model, which is called by this name; raises if it isn't made for the request."""
+
+    @abstractmethod
+    def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> msgspec.Struct:
+        """The body; long lists in it may be deferred."""
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether making the prompts takes long even if the request is short."""
+        return False
+
+    def label(self, number: int) -> str:
+        """The name of one of several prompts in a refusal; empty if there is no other."""
+        return text_label(number, self.num_texts or 1)
+
+    def check_texts(self, most: int | None) -> None:
+        """Refuse a request without texts, or with more than allowed."""
+        if (count := self.num_texts) is not None:
+            check_texts(count, most, self.texts_field)
+
+
+def endpoint(form: type[NumberForm[Any]]) -> Work:
+    """The work of an endpoint whose requests have this form."""
+
+    async def work(call: Call, request: Any) -> AnyReply:
+        asked = form(request)
+        asked.check_texts(call.server.options.max_texts)
+        async with call.model(request.model) as model:
+            threads = getattr(model.threads, form.pool)
+            prompts = await call.done(threads, asked.prompts, model.session, model.name, takes_long=asked.takes_long)
+            outputs = await numbers_of(call, model, prompts, asked.label)
+        json, names = LongJson(), ReplyNames(call.active_request.id, int(time.time()), model.name)
+        return long_reply(json, asked.reply(outputs, names, json))
+
+    return work
