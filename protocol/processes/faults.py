@@ -3,8 +3,9 @@ nothing.
 
 `PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: each entry is a point and an action;
 `@n` limits it to the n-th visit in that process. Actions: `delay:SECONDS` (a random share of it, seeded by the point's
-name), `hold:SECONDS` (holds the interpreter's lock, like a hanging native call), `die` (SIGKILL to itself), `error`
-(raises), `memory` (a failed allocation), and `nan`, which the caller of `point` carries out.
+name), `until:PATH` (waits for that file), `hold:SECONDS` (holds the interpreter's lock, like a hanging native call),
+`die` (SIGKILL to itself), `error` (raises), `memory` (a failed allocation), and `nan`, which the caller of `point`
+carries out.
 """
 
 import ctypes
@@ -28,7 +29,8 @@ Result = TypeVar("Result")
 @dataclass
 class InjectedFault:
     action: str
-    argument: float
+    seconds: float
+    path: str
     at_visit: int | None
     chance: random.Random
     visits: int = 0
@@ -39,7 +41,7 @@ POINTS = (
     "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
     "worker.logits", "worker.fetch", "worker.store", "engine.plan", "detokenizer.tokens",
 )  # fmt: skip
-ACTIONS = ("delay", "hold", "die", "error", "memory", "nan")
+ACTIONS = ("delay", "until", "hold", "die", "error", "memory", "nan")
 _VARIABLE = "PENSTOCK_FAULTS"
 _text = os.environ.get(_VARIABLE, "")
 
@@ -59,9 +61,10 @@ def _parsed(entry: str) -> tuple[str, InjectedFault]:
             hint = suggestion(word, known)
             raise ConfigError(f"{_VARIABLE}: {word!r} in {entry!r} must be one of {', '.join(known)}.{hint}")
     try:
-        return name, InjectedFault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
+        path, seconds = (argument, 0.0) if action == "until" else ("", float(argument or 0))
+        return name, InjectedFault(action, seconds, path, int(visit) if visit else None, random.Random(name))
     except ValueError:
-        raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:SECONDS or ACTION@VISIT.") from None
+        raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:ARGUMENT or ACTION@VISIT.") from None
 
 
 def is_planted(name: str) -> bool:
@@ -89,10 +92,13 @@ def point(name: str) -> str | None:
     if fault.at_visit is not None and fault.visits != fault.at_visit:
         return None
     if fault.action == "delay":
-        time.sleep(fault.argument * fault.chance.random())
+        time.sleep(fault.seconds * fault.chance.random())
+    elif fault.action == "until":
+        while not os.path.exists(fault.path):
+            time.sleep(0.005)
     elif fault.action == "hold":
         print(f"The lock is held at {name}", file=sys.stderr, flush=True)
-        ctypes.PyDLL(None).sleep(int(fault.argument))
+        ctypes.PyDLL(None).sleep(int(fault.seconds))
     elif fault.action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.action == "error":

@@ -114,8 +114,14 @@ def worker_of(daemon: RunningDaemon) -> int:
 
 
 def process_of(daemon: RunningDaemon, module: str) -> int:
-    """The first one that was started to run that module."""
-    return next(pid for pid in daemon.processes()[1:] if module_of(pid).startswith(module))
+    """The first one that was started to run that module, as soon as there is one."""
+    found: list[int] = []
+    wait_for(lambda: bool(found.extend(processes_of(daemon, module)) or found), module)
+    return found[0]
+
+
+def processes_of(daemon: RunningDaemon, module: str) -> list[int]:
+    return [pid for pid in daemon.processes()[1:] if module_of(pid).startswith(module)]
 
 
 # --- a client of the test's own ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 import psutil
 import pytest
-from builders.daemon import RunningDaemon, models, process_of, wait_for, worker_of
+from builders.daemon import RunningDaemon, models, process_of, processes_of, wait_for, worker_of
 from builders.watching import BOUND_SECONDS, assert_gone, is_running, stop
 
 from penstock import ConfigError, EngineDeadError, PenstockError, RequestOutput, SamplingParams
@@ -90,8 +90,8 @@ def killed_and_held(daemon: RunningDaemon) -> int:
     started: list[int] = []
 
     def is_started() -> bool:
-        with suppress(StopIteration, psutil.NoSuchProcess):
-            started[:] = [pid for pid in [worker_of(daemon)] if pid != own]
+        with suppress(psutil.NoSuchProcess):
+            started[:] = [pid for pid in processes_of(daemon, "penstock.worker") if pid != own]
         return bool(started)
 
     wait_for(is_started, "the model is started again")

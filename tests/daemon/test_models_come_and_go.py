@@ -173,10 +173,11 @@ def test_a_model_that_is_long_in_coming_holds_up_nobody_else_nor_the_end(start, 
 
 def test_a_preload_that_dies_is_tried_again_and_one_that_is_refused_is_said(start, monkeypatch, tmp_path):
     (tmp_path / "refused").mkdir()
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:4")
+    monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.start=until:{tmp_path / 'go'}")
     daemon = start(models("a", more="preload = true") + f'[models.b]\nmodel = "{tmp_path}/refused"\npreload = true\n')
     wait_for(lambda: daemon.model("a").state == "loading" and len(daemon.processes()) > 1, "it is loading")
     os.kill(worker_of(daemon), signal.SIGKILL)
+    (tmp_path / "go").touch()
     wait_for(lambda: daemon.model("a").state == "ready", "it is loaded again by itself")
     said = logs.daemon_log(daemon.address).read_text()
     assert "a could not be loaded: The worker 0 process" in said and "b could not be loaded: " in said

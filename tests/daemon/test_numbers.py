@@ -16,9 +16,9 @@ import ollama
 import openai
 import pytest
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, models, running_daemon, wait_for
+from builders.daemon import RunningDaemon, models, processes_of, running_daemon, wait_for
 from builders.pooled_models import embedding_model, encoder
-from builders.watching import module_of
+from builders.watching import stop, stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
 from penstock.protocol.errors import ConfigError
@@ -343,15 +343,15 @@ def test_hostile_bodies_are_refused_and_the_next_one_is_served(http, path):
 
 
 def test_a_request_for_numbers_leaves_nothing_when_its_client_does(daemon, http):
-    with httpx.Client(base_url=http.base_url, timeout=0.05) as hasty, pytest.raises(httpx.TimeoutException):
-        for _ in range(100):
-            hasty.post("/v1/embeddings", json={"model": "vectors", "input": ["a hen " * 40] * 64})
+    with stopped(*processes_of(daemon, "penstock.worker")), pytest.raises(httpx.TimeoutException):
+        given = {"model": "vectors", "input": ["a hen " * 40] * 64}
+        httpx.post(f"{http.base_url}/v1/embeddings", json=given, timeout=0.2)
     wait_for(lambda: daemon.has_nothing_to_do("vectors"), "the texts have been left")
     wait_for(lambda: "penstock_held_bytes 0\n" in http.get("/metrics").text, "their memory is given back")
 
 
 def test_numbers_outlive_the_processes_that_compute_them(daemon, http):
-    """All workers are killed while requests come; each gets its numbers."""
+    """All workers are killed while requests are computed; each gets its numbers."""
     given = {"model": "vectors", "input": [f"a hen {number} " * 30 for number in range(64)]}
     wanted = said(http.post("/v1/embeddings", json=given))["data"]
     found: list[Any] = []
@@ -360,11 +360,12 @@ def test_numbers_outlive_the_processes_that_compute_them(daemon, http):
         found.append(http.post("/v1/embeddings", json=given))
 
     asking = [threading.Thread(target=ask) for _ in range(4)]
+    stop(*(workers := processes_of(daemon, "penstock.worker")))
     for each in asking:
         each.start()
-    for pid in daemon.processes()[1:]:
-        if module_of(pid).startswith("penstock.worker"):
-            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: daemon.model("vectors").stats.running > 0, "they have begun")
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
     for each in asking:
         each.join()
     assert all(said(reply)["data"] == wanted for reply in found)

@@ -100,14 +100,15 @@ def test_lazily_nothing_is_loaded_or_looked_for_before_it_is_used(address, said)
         assert ask(daemon.status().http, "/health")[1]["models"] == {"desk": "ok", "far": "unloaded"}
 
 
-def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(start, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:8")
+def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(start, monkeypatch, tmp_path):
+    monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.start=until:{tmp_path / 'go'}")
     daemon = start(models("a", more="preload = true"), *HTTP)
     http = daemon.status().http
     status, body = ask(http, "/health")
     assert (status, body["status"], body["models"]) == (503, "loading", {"a": "loading"})
     assert body["error"]["message"] == "Loading a." and body["error"]["code"] == 503
     assert ask(http, "/ping") == (200, {"status": "ok"})
+    (tmp_path / "go").touch()
     wait_for(lambda: ask(http, "/health")[0] == 200, "it is loaded")
     assert ask(http, "/health")[1] == {"status": "ok", "models": {"a": "ok"}}
 

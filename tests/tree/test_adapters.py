@@ -82,10 +82,10 @@ def test_a_jobs_head_knows_an_adapter_by_its_weights(roomy, adapters):
 
 
 def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_that_name_it(
-    model_folder, adapters, monkeypatch
+    model_folder, adapters, monkeypatch, tmp_path
 ):
-    # The second one is read for so long, and the first request runs for so long, as all that is asked needs.
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.1;worker.adapter=delay:30@2")
+    # The second one is read until all is asked, and the first request runs for longer than that.
+    monkeypatch.setenv("PENSTOCK_FAULTS", f"worker.step=delay:0.1;worker.adapter=until:{tmp_path / 'go'}@2")
     with LLM(model_folder, **ROOM, **OPTIONS) as llm:
         llm.load_lora("first", adapters["first"])
         started = llm.stream(PROMPTS[0], SamplingParams(max_tokens=240, ignore_eos=True, lora_name="first"))
@@ -98,6 +98,7 @@ def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_t
         named = [{"prompt_token_ids": [7, 8], "lora_name": name} for name in ("first", None, "second")]
         outputs = llm.generate(named, SamplingParams(max_tokens=2), use_tqdm=False)
         assert loading.is_alive() and [output.error_code for output in outputs] == [200, 200, 400]
+        (tmp_path / "go").touch()
         loading.join(60)
         assert llm.list_loras() == ["first", "second"]
         started.close()

@@ -114,25 +114,26 @@ def guided(seed, max_tokens):
 
 
 def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars(pocket_llm):
-    """In one step with them it would have as many tokens as they have, and they would end first."""
+    """In one step with them each of them would have as many new tokens as it has."""
 
     async def run():
         llm = loop_face(pocket_llm)
         before = (await llm.stats()).generated_tokens
-        params = [guided(seed, 120) for seed in range(NUM_GUIDED)]
+        params = [guided(seed, 400) for seed in range(NUM_GUIDED)]
         others = [asyncio.create_task(llm.generate("x", each)) for each in params]
         async with asyncio.timeout(BOUND_SECONDS):
             while (await llm.stats()).generated_tokens - before < 15 * NUM_GUIDED:  # they have begun to be dear
                 await asyncio.sleep(0.01)
         plain = SamplingParams(temperature=0, max_tokens=NUM_PLAIN, ignore_eos=True)
+        before = (await llm.stats()).generated_tokens
         [output] = await llm.generate("What is", plain)
         assert len(output.outputs.token_ids) == NUM_PLAIN
-        num_running = sum(not other.done() for other in others)
+        num_guided = (await llm.stats()).generated_tokens - before - NUM_PLAIN
         for other in others:
             other.cancel()
-        return num_running
+        return num_guided
 
-    assert asyncio.run(run()) == NUM_GUIDED
+    assert asyncio.run(run()) < 0.8 * NUM_GUIDED * NUM_PLAIN
 
 
 def test_an_ambiguous_answer_is_the_same_alone_and_among_others(pocket_llm):

@@ -4,10 +4,11 @@ a prefix was forgotten meanwhile because its time (`prefix_cache_ttl`) was over.
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import replay
-from builders.watching import wait_until
+from builders.watching import stopped, tree_processes, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, Stop
@@ -94,9 +95,12 @@ def test_a_long_prompt_next_to_a_stream_passes_through_layers_over_several_steps
     with LLM(model_folder, quiet=True, **options) as llm:
         [alone] = llm.generate([prompt], params, use_tqdm=False)
         stream = llm.stream([5, 6, 7], SamplingParams(max_tokens=990, ignore_eos=True))
-        for _ in range(5):
-            next(stream)
-        [found] = llm.generate([prompt], params, use_tqdm=False)
+        next(stream)
+        with ThreadPoolExecutor(1) as thread:
+            with stopped(tree_processes(llm)["worker 0"]):  # the stream doesn't end before the prompt comes
+                asked = thread.submit(llm.generate, [prompt], params, use_tqdm=False)
+                wait_until(lambda: llm.stats().waiting + llm.stats().running == 2, 60, "both are there")
+            [found] = asked.result()
         stream.close()
     assert (found.outputs.token_ids, found.outputs.logprobs) == (alone.outputs.token_ids, alone.outputs.logprobs)
     messages = Allocate | StepPlan | MaskFrame | StepResult | Stop
