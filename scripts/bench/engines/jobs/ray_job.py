@@ -3,6 +3,7 @@
 Where this Ray has checkpoints, a second start skips the blocks that were written.
 """
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,9 @@ class Answer:
 
 def main() -> None:
     source, output, name = sys.argv[1:]
+    # The actors of a second start, one of which looks for what is done, would otherwise take all of a small machine's
+    # cores, and the tasks that read and write wait forever. Torch's threads are as many as the cores in any case.
+    ray.init(num_cpus=max(8, os.cpu_count() or 1), runtime_env={"env_vars": {"OMP_NUM_THREADS": str(os.cpu_count())}})
     with suppress(ImportError):
         from ray.data.checkpoint import CheckpointConfig
 
