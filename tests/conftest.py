@@ -43,7 +43,8 @@ for name in ("COLUMNS", "LINES", *PROXIES, *map(str.upper, PROXIES), "PENSTOCK_F
 # Fixtures that keep a process tree for the whole run, and the group of tests that shares a process because of them: so
 # each tree starts once. Of a file whose tests use several the first one here counts.
 SHARED_TREES = {
-    "daemon": "daemon", "private": "daemon", "pocket": "http_server", "paced": "http_server",
+    "daemon": "daemon", "private": "daemon", "numbers_daemon": "daemon", "pocket": "http_server",
+    "paced": "http_server",
     "llm": "tree", "split": "tree", "pocket_llm": "pocket_llm", "stand_in": "stand_in",
     "shell": "shell", "bundled_trees": "docs",
 }  # fmt: skip

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from builders.daemon import RunningDaemon, models, running_daemon
+from builders.numbers import daemon_of_numbers
 
 from penstock import LLM
 from penstock.frontend import cli
@@ -24,6 +25,12 @@ def daemon() -> Iterator[RunningDaemon]:
         config.write_text(models("pocket", more=more).replace("= 1024", "= 512"))
         with running_daemon(Path(folder), "--config", str(config), "--http", "127.0.0.1:0") as running:
             yield running
+
+
+@pytest.fixture(scope="session")
+def numbers_daemon(tmp_path_factory) -> Iterator[RunningDaemon]:
+    with daemon_of_numbers(tmp_path_factory.mktemp("n")) as running:
+        yield running
 
 
 @pytest.fixture

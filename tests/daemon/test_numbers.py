@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import os
 import re
 import signal
@@ -16,33 +15,17 @@ import ollama
 import openai
 import pytest
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, models, processes_of, running_daemon, wait_for
-from builders.pooled_models import embedding_model, encoder
+from builders.daemon import RunningDaemon, processes_of, wait_for
+from builders.numbers import LONG, TEXTS, said
 from builders.watching import stop, stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
 from penstock.protocol.errors import ConfigError
 
-TEXTS = ["a hen in the rain", "three hares", "the oldest oak there is"]
-WORDS = {"query": "to find: ", "document": "", "long": "words that stand before a text "}
-LONG = "a hen " * 400
-
 
 @pytest.fixture(scope="module")
-def daemon(tmp_path_factory) -> Iterator[RunningDaemon]:
-    folder = tmp_path_factory.mktemp("n")
-    vectors = embedding_model(folder / "vectors", pooling_mode_lasttoken=True)
-    (vectors / "config_sentence_transformers.json").write_text(json.dumps({"prompts": WORDS}))
-    encoder(folder / "ranks", "Bert", "ForSequenceClassification", num_labels=1, vocab_size=300)
-    encoder(folder / "kinds", "ModernBert", "ForSequenceClassification", num_labels=3, vocab_size=300)
-    config = folder / "penstock.toml"
-    tables = "".join(
-        f"[models.{name}]\nmodel = {json.dumps(str(folder / name))}\nmax_model_len = 256\nnum_threads = 1\n"
-        f"max_num_seqs = 16\n" for name in ("vectors", "ranks", "kinds")
-    )  # fmt: skip
-    config.write_text(models("pocket") + tables)
-    with running_daemon(folder, "--config", str(config), "--http", "127.0.0.1:0", "--max-texts", "64") as running:
-        yield running
+def daemon(numbers_daemon) -> RunningDaemon:
+    return numbers_daemon
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +38,6 @@ def http(daemon) -> Iterator[httpx.Client]:
 def vectors(daemon) -> Iterator[LLM]:
     with daemon.attach("vectors") as llm:
         yield llm
-
-
-def said(reply: httpx.Response) -> Any:
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 def data(reply: httpx.Response, name: str) -> list[Any]:

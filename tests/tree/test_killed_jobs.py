@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from builders.pooled_models import embedding_model
 from builders.seeing_model import as_url, picture
 from builders.watching import module_of, wait_until
 
@@ -63,11 +64,14 @@ def shade(number: int) -> str:
 class Command:
     """`penstock batch` in a process of its own, with a tree of its own or with the daemon at an address."""
 
+    name = "batch"
+    goes_on_within_answers = True
+
     def __init__(self, source: Path, out: Path, model: str, address: Path | None = None) -> None:
         self.source, self.files, self.model, self.address = source, JobFiles.of(out), model, address
 
     def start(self, num_threads: int, *, is_slow: bool = True, drafts: bool = True) -> "subprocess.Popen[str]":
-        words = [sys.executable, "-m", "penstock", "batch", str(self.source), str(self.files.output), "--quiet"]
+        words = [sys.executable, "-m", "penstock", self.name, str(self.source), str(self.files.output), "--quiet"]
         words += ["--model", self.model, "--commit-seconds", "0.05"]
         if self.address is None:
             options = {**OPTIONS, **(DRAFTING if drafts else DRAFTLESS), "num-threads": str(num_threads)}
@@ -87,6 +91,13 @@ class Command:
 
     def made(self) -> tuple[bytes, bytes]:
         return self.files.output.read_bytes(), self.files.errors.read_bytes()
+
+
+class Embedding(Command):
+    """`penstock embed` likewise."""
+
+    name = "embed"
+    goes_on_within_answers = False
 
 
 SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.01"}
@@ -115,6 +126,8 @@ class Interrupted:
         self.has_continued = False
         roles = ("job", "job", "worker", "engine")
         self.roles = roles if command.address is None else (*roles, "daemon")
+        # Those whose death needs no answer that is half done.
+        self.whole_roles = MODULES if command.goes_on_within_answers else self.roles
 
     def run(self, num_lines: int) -> None:
         with ExitStack() as daemons:
@@ -147,7 +160,7 @@ class Interrupted:
 
         def is_time() -> bool:
             state = self.command.state()
-            return state.num_done >= num_done and (bool(state.said) or role in MODULES)
+            return state.num_done >= num_done and (bool(state.said) or role in self.whole_roles)
 
         wait_until(lambda: is_time() or run.poll() is not None, BOUND, "lines")
 
@@ -165,12 +178,16 @@ def check_kills(folder: Path, num_lines: int, count: int, seed: int, model: str 
     (folder / "own").mkdir(mode=0o700)
     whole = Command(source, folder / "whole", model)
     cut = Command(source, folder / "cut", model, folder / "own" / "socket" if daemon else None)
+    check_same(whole, cut, num_lines, count, seed)
+
+
+def check_same(whole: Command, cut: Command, num_lines: int, count: int, seed: int) -> None:
     whole.finish(whole.start(2, is_slow=False, drafts=False))
     interrupted = Interrupted(cut, count, seed)
     interrupted.run(num_lines)
     is_same = cut.made() == whole.made()
     assert is_same, f"{cut.files.output} and {whole.files.output} differ"  # showing how takes minutes
-    assert interrupted.has_continued, "no answer was continued in its middle"
+    assert interrupted.has_continued or not cut.goes_on_within_answers, "no answer was continued in its middle"
 
 
 def test_a_job_killed_three_times_makes_the_bytes_of_one_that_was_not(tmp_path):
@@ -181,6 +198,28 @@ def test_a_job_killed_three_times_makes_the_bytes_of_one_that_was_not(tmp_path):
 @pytest.mark.parametrize("model, daemon", [("pocket", False), ("pocket", True), ("pocket-sight", True)])
 def test_a_job_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path, model, daemon):
     check_kills(tmp_path, 200, 20, 2, model, daemon=daemon)
+
+
+def check_vectors(folder: Path, num_lines: int, count: int, *, daemon: bool) -> None:
+    """Of texts of all lengths, some too long for the model."""
+    model = str(embedding_model(folder / "model", pooling_mode_lasttoken=True))
+    source = folder / "in.txt"
+    source.write_text("\n".join("a hen " * (number % 210) + str(number) for number in range(num_lines)))
+    (folder / "own").mkdir(mode=0o700)
+    whole = Embedding(source, folder / "whole.npy", model)
+    cut = Embedding(source, folder / "cut.npy", model, folder / "own" / "socket" if daemon else None)
+    check_same(whole, cut, num_lines, count, seed=5)
+    assert cut.made()[1], "no text failed"
+
+
+def test_a_job_of_vectors_that_is_killed_makes_the_bytes_of_one_that_was_not(tmp_path):
+    check_vectors(tmp_path, 220, 1, daemon=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_job_of_vectors_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path, daemon):
+    check_vectors(tmp_path, 4000, 20, daemon=daemon)
 
 
 def test_a_line_that_the_model_has_died_of_twice_is_computed_alone_and_then_fails(stand_in, tmp_path):

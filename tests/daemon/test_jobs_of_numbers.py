@@ -1,0 +1,103 @@
+"""Jobs and batches whose lines ask for numbers: what an endpoint or a call gives, in the same bytes each time."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import numpy
+import openai
+import pytest
+from builders.cases import for_each
+from builders.daemon import wait_for
+from builders.numbers import LONG, TEXTS, said
+
+from penstock import LLM, PoolingParams
+
+
+@pytest.fixture(scope="module")
+def vectors(numbers_daemon) -> Iterator[LLM]:
+    with numbers_daemon.attach("vectors") as llm:
+        yield llm
+
+
+PAIR = {"text_1": TEXTS[0], "text_2": TEXTS[1:]}
+RANKS = {"query": TEXTS[0], "documents": TEXTS, "return_documents": True}
+QUESTIONS = [{"type": "predicate", "instructions": "It rains."}, {"type": "score", "instructions": "How?", "levels": 3}]
+LINES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "vectors": [
+        ("/v1/embeddings", {"input": TEXTS, "dimensions": 8}),
+        ("/v1/embeddings", {"input": [5, 6, 7], "encoding_format": "base64"}),
+        ("/pooling", {"input": TEXTS[:2], "by_token": True}),
+        ("/v2/embed", {"texts": TEXTS, "embedding_types": ["float", "ubinary"]}),
+        ("/v1/rerank", RANKS),
+        ("/v1/score", PAIR),
+    ],
+    "ranks": [("/v1/rerank", RANKS), ("/v2/rerank", RANKS | {"top_n": 1}), ("/rerank", RANKS), ("/v1/score", PAIR)],
+    "kinds": [("/v1/classify", {"input": TEXTS})],
+    "pocket": [("/v1/decisions", {"input": TEXTS[0], "questions": QUESTIONS})],
+}
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a text that fails": ("/v1/embeddings", {"input": [TEXTS[0], LONG]}, "^Text 1: .*truncate_prompt_tokens=-1"),
+    "no texts": ("/v1/embeddings", {"input": []}, "at least one"),
+    "an unknown field": ("/v1/embeddings", {"input": "a", "dimension": 8}, "mean dimensions"),
+    "another model's": ("/v1/classify", {"input": "a"}, "/v1/embeddings"),
+    "a query that fails": ("/v1/rerank", RANKS | {"query": LONG}, "^The query: .*truncate_prompt_tokens=-1"),
+}
+
+
+def batch_line(name: object, url: str, body: dict[str, Any]) -> str:
+    return json.dumps({"custom_id": str(name), "method": "POST", "url": url, "body": body})
+
+
+def without_names(body: dict[str, Any]) -> dict[str, Any]:
+    """What neither depends on a request's own id nor on its time and place."""
+    usage = {key: each for key, each in body.get("usage", {}).items() if not key.endswith("_details")}
+    return {key: each for key, each in body.items() if key not in ("id", "created")} | {"usage": usage}
+
+
+@for_each("name", LINES)
+def test_lines_for_numbers_have_the_answers_of_their_endpoints(numbers_daemon, name, tmp_path):
+    source, wrong = tmp_path / f"{name}.jsonl", WRONG if name == "vectors" else {}
+    lines = [batch_line(*each) for each in ((n, *line) for n, line in enumerate(LINES[name]))]
+    lines += [batch_line(what, url, body) for what, (url, body, _) in wrong.items()]
+    source.write_text("\n".join(lines))
+    with numbers_daemon.attach(name) as llm:
+        [one, two] = [llm.batch(source, tmp_path / f"{name}.{n}", use_tqdm=False) for n in (1, 2)]
+    assert one.output.read_bytes() == two.output.read_bytes()
+    found = [json.loads(line)["response"]["body"] for line in one.output.read_text().splitlines()]
+    for (url, body), answer in zip(LINES[name], found, strict=True):
+        reply = said(httpx.post(numbers_daemon.status().http + url, json=body | {"model": name}, timeout=60))
+        assert without_names(answer) == without_names(reply)
+        assert answer["id"].split("-")[0] == reply["id"].split("-")[0] and not answer.get("created")
+    failed = [json.loads(line) for line in one.errors.read_text().splitlines()] if wrong else []
+    for (_, _, sentence), line in zip(wrong.values(), failed, strict=True):
+        assert re.search(sentence, line["response"]["body"]["error"]["message"])
+
+
+def test_a_batch_of_vectors_over_http_has_the_bytes_of_a_job(numbers_daemon, vectors, tmp_path):
+    bodies = [{"model": "vectors", "input": TEXTS[:n]} for n in (1, 2, 3)] + [{"model": "vectors", "input": ["a"] * 65}]
+    content = "\n".join(batch_line(n, "/v1/embeddings", body) for n, body in enumerate(bodies))
+    (tmp_path / "in.jsonl").write_text(content)
+    job = vectors.batch(tmp_path / "in.jsonl", tmp_path / "out", use_tqdm=False)
+    with openai.OpenAI(base_url=numbers_daemon.status().http + "/v1", api_key="none", max_retries=0) as client:
+        file = client.files.create(file=("in.jsonl", content.encode()), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+        wait_for(lambda: client.batches.retrieve(batch.id).status == "completed", "it has ended")
+        batch = client.batches.retrieve(batch.id)
+        answers, errors = (client.files.content(each).read() for each in (batch.output_file_id, batch.error_file_id))
+    assert answers == b"".join(job.output.read_bytes().splitlines(keepends=True)[:3])
+    assert b"option max_texts" in errors and batch.usage.input_tokens > 0 and batch.usage.output_tokens == 0
+
+
+def test_a_job_of_texts_has_the_vectors_of_a_call_and_nan_for_a_text_that_fails(vectors, tmp_path):
+    (tmp_path / "in.txt").write_text("\n\n".join([*TEXTS, LONG]))
+    params = PoolingParams(dimensions=16, prompt_name="query")
+    wanted = vectors.embed(TEXTS, params, as_numpy=True, use_tqdm=False)
+    job = vectors.batch(tmp_path / "in.txt", tmp_path / "out.npy", params, use_tqdm=False)
+    found = numpy.load(job.output, mmap_mode="r")
+    assert found.dtype == numpy.float32 and numpy.array_equal(found[:3], wanted)
+    assert numpy.isnan(found[3:]).all() and found.shape == (4, 16) and job.num_failed == 1
+    lines = vectors.batch(tmp_path / "in.txt", tmp_path / "out.jsonl", params, use_tqdm=False).output
+    assert [json.loads(line)["embedding"] for line in lines.open()] == wanted.tolist()

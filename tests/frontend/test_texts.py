@@ -1,0 +1,121 @@
+"""The texts of `penstock embed`, and the files that its vectors are written to."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+from builders.cases import for_each
+from hypothesis import given
+from hypothesis import strategies as some
+
+from penstock import PoolingParams, SamplingParams
+from penstock.frontend.jobs.formats.vectors import Shape, VectorRow, vectors_of
+from penstock.frontend.jobs.job import Job, JobOptions
+from penstock.frontend.rows.texts import TextOptions, is_plain, text_row
+from penstock.protocol.errors import ConfigError, RequestError
+
+CUT = PoolingParams(truncate_prompt_tokens=4)
+
+
+def texts(name: str = "in.jsonl", **options: object) -> TextOptions:
+    return TextOptions.of(Path(name), CUT, **options)
+
+
+@for_each("name, plain", [
+    ("a.txt", True), ("a", True), ("a.txt.gz", True), ("a.jsonl", False), ("A.JSONL.ZST", False), ("a.parquet", False),
+    ("jsonl", True),
+])  # fmt: skip
+def test_a_files_name_says_whether_its_lines_are_json(name, plain):
+    assert is_plain(Path(name)) is plain
+    assert texts(name, plain=True).is_plain and not texts(name, field="a").is_plain
+
+
+@for_each("line, prompt, name", [
+    ('"a"', "a", None), ("[5, 6]", [5, 6], None), ('{"text": "a", "id": 7}', "a", 7), ('{"input": "a"}', "a", None),
+    ('{"prompt": "a", "_id": "x"}', "a", "x"), ('{"prompt_token_ids": [5]}', [5], None), ('{"input": [5]}', [5], None),
+    ('{"custom_id": "c", "url": "/v1/embeddings", "body": {"model": "m", "input": "a"}}', "a", "c"),
+])  # fmt: skip
+def test_a_line_has_its_text_under_one_of_several_names(line, prompt, name):
+    row = text_row(1, line, texts(), SamplingParams())
+    assert (row.prompt, row.name, list(row.question.prompts(None, ""))) == (prompt, name, [(prompt, CUT)])
+
+
+@for_each("line, sentence", [
+    ("a hen", "not JSON.*--plain"), ("5", "neither a text"), ("[[5]]", "neither a text"), ("{}", "has none"),
+    ('{"text": "a", "input": "b"}', "has text and input"), ('{"text": "a", "title": "b"}', "'title'.*--field"),
+    ('{"text": 5}', "one text"), ('{"text": ["a"]}', "one text"), ('{"text": "a", "dimensions": 8}', "'dimensions'"),
+    ('{"text": "a", "instruction": 5}', "instruction=5"), ('{"id": [], "text": "a"}', "`id`"),
+    ('{"url": "/v1/rerank", "body": {}}', "penstock batch"), ('{"url": "/v1/embeddings", "body": 5}', "embeddings"),
+    ('{"url": "/v1/embeddings", "body": {"input": "a", "dimensions": 8}}', "--dimensions"),
+])  # fmt: skip
+def test_a_line_that_is_no_text_is_refused_alone(line, sentence):
+    row = text_row(3, line, texts(), SamplingParams())
+    assert isinstance(row.prompt, RequestError) and row.question is None
+    with pytest.raises(RequestError, match=f"^Line 3.*{sentence}"):
+        raise row.prompt
+
+
+@given(some.text(alphabet=some.characters(exclude_characters="\n\r", exclude_categories=("Cs",))))
+def test_a_plain_line_is_its_text_and_a_field_may_have_any_name(text):
+    assert text_row(1, text + "\r\n", texts("a.txt"), SamplingParams()).prompt == text
+    line = json.dumps({"id": text, "title": 5})
+    row = text_row(1, line, texts(field="id"), SamplingParams())
+    assert (row.prompt, row.name) == (text, None)
+
+
+@given(some.integers(0, 9), some.integers(0, 5), some.sets(some.integers(0, 8)))
+def test_an_array_has_a_row_for_each_line_and_nan_where_there_is_no_vector(num_rows, width, there):
+    file = io.BytesIO()
+    rows = {row: numpy.arange(width, dtype=numpy.float32) + row for row in sorted(there) if row < num_rows}
+    with vectors_of(Path("a.npy"), file, Shape(num_rows, width)) as write:
+        for row, vector in rows.items():
+            write(VectorRow(row, b"", vector.tobytes()))
+    file.seek(0)
+    found = numpy.load(file)
+    assert found.shape == (num_rows, width) and found.dtype == numpy.float32
+    for row in range(num_rows):
+        assert numpy.array_equal(found[row], rows[row]) if row in rows else numpy.isnan(found[row]).all()
+
+
+def test_a_table_and_lines_have_the_vectors_that_there_are():
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs penstock[parquet]")
+    vectors = numpy.random.default_rng(1).normal(size=(1500, 3)).astype(numpy.float32)
+    for name in ("a.parquet", "a.jsonl"):
+        file = io.BytesIO()
+        with vectors_of(Path(name), file, Shape(1600, 3)) as write:
+            for row, vector in enumerate(vectors):
+                line = {"index": row + 50, "id": f"n{row}", "usage": {"prompt_tokens": 2}}
+                write(VectorRow(row + 50, json.dumps(line).encode() + b"\n", vector.tobytes()))
+        file.seek(0)
+        if name == "a.jsonl":
+            assert [json.loads(line)["embedding"] for line in file] == vectors.tolist()
+            continue
+        table = parquet.read_table(file)
+        assert table.column("embedding").to_pylist() == vectors.tolist()
+        assert table.column("id")[1].as_py() == "n1" and table.column("row")[1].as_py() == 51
+
+
+@for_each("name, end", [("a.npy", ".npy"), ("a.parquet", ".parquet")])
+def test_a_vector_of_another_width_is_damage(name, end):
+    if end == ".parquet":
+        pytest.importorskip("pyarrow", reason="needs penstock[parquet]")
+    row = VectorRow(0, b'{"index":0,"usage":{"prompt_tokens":1}}\n', numpy.zeros(2, numpy.float32).tobytes())
+    with (
+        pytest.raises(ConfigError, match="2 numbers where others have 3"),
+        vectors_of(Path(name), io.BytesIO(), Shape(4, 3)) as write,
+    ):
+        write(row)
+
+
+@for_each("source, output, sentence", [
+    ('{"text": "a"}', "out.npy", "begins with a JSON object.*--plain"), ("a", "out.txt", "ends in .npy"),
+    ("a", "out", "ends in .npy"), ("\n \n", "out.npy", "is empty"),
+])  # fmt: skip
+def test_a_job_of_texts_that_cannot_be_meant_is_refused_and_leaves_nothing(tmp_path, source, output, sentence):
+    path = tmp_path / "in.txt"
+    path.write_text(source)
+    with pytest.raises(ConfigError, match=sentence):
+        Job(path, tmp_path / output, JobOptions.of_texts(TextOptions.of(path, CUT), "m"))
+    assert list(tmp_path.iterdir()) == [path]
