@@ -5,25 +5,22 @@
 A replica holds a process tree as every other program does, so Ray needs nothing that one machine doesn't.
 """
 
-import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from ..frontend.http.options import HttpOptions
 from ..frontend.models.model_names import name_of
 from ..protocol.errors import ConfigError
-from ..protocol.fields.rules import shown
 from ..protocol.options.config import EngineConfig
 
 try:
-    import ray
     from ray import serve
 except ImportError as error:
     raise ConfigError(f"Ray needs further packages ({error.name} is missing): pip install 'penstock[ray]'.") from error
 
 from .dataset import Generate
 from .door import Door
+from .placement import Replicas
 from .serving import Replica
 
 __all__ = ["Generate", "app", "deployment"]
@@ -33,6 +30,8 @@ _MOST_REQUESTS = HttpOptions().max_requests + HttpOptions().max_queue
 _POLICY = "penstock.cluster.serving:replicas_wanted"
 _ROUTER = {"request_router_class": "penstock.cluster.routing:PrefixRouter", "request_routing_stats_period_s": 1.0}
 _HEALTH_SECONDS = 5.0
+# So that a lost node isn't the door of everybody. Serve prefers one on the node that a request came to.
+_NUM_DOORS = 2
 
 
 def deployment(
@@ -55,16 +54,13 @@ def deployment(
     """
     if autoscaling is not None and num_replicas is not None:
         raise ConfigError("num_replicas and autoscaling exclude one another: give either.")
-    _check_count("num_replicas", num_replicas)
     config = EngineConfig.from_options(model, **options)
     settled = dict(http or {})
     HttpOptions(**settled)
-    most = int((autoscaling or {}).get("max_replicas", num_replicas or 1))
+    most = (autoscaling or {}).get("max_replicas", 1 if num_replicas is None else num_replicas)
+    replicas = Replicas.of(config, most, num_cpus)
     names = [name or config.served_model_name or name_of(config.model)]
-    room = _room(config, num_cpus, most)
-    options.setdefault("num_threads", max(1, int(room["CPU"])))
-    options.setdefault("quiet", True)
-    scale: dict[str, Any] = {"num_replicas": num_replicas or 1}
+    scale: dict[str, Any] = {"num_replicas": most}
     if autoscaling is not None:
         scale = {"autoscaling_config": {"policy": {"policy_function": _POLICY}, **autoscaling}}
     common: dict[str, Any] = {
@@ -73,18 +69,23 @@ def deployment(
         "health_check_period_s": _HEALTH_SECONDS,
     }
     placed = {
-        "placement_group_bundles": [room],
+        "placement_group_bundles": [replicas.bundle],
         "placement_group_strategy": "STRICT_PACK",  # a tree's ranks are on one machine
-        "ray_actor_options": {"num_cpus": room["CPU"], "num_gpus": room.get("GPU", 0)},
-        "request_router_config": _ROUTER,
+        "ray_actor_options": {"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
     }
-    arguments = (model, names, settled, options)
+    arguments = (model, names, settled, replicas.options(options))
     if most == 1:
         only = serve.deployment(serve.ingress()(Replica), name=names[0], **common, **placed, **scale)
         return only.bind(*arguments)
-    replicas = serve.deployment(Replica, name=names[0], **common, **placed, **scale).bind(*arguments)
-    door = serve.deployment(serve.ingress()(Door), name=f"{names[0]}-door", **common, ray_actor_options={"num_cpus": 0})
-    return door.bind(replicas, settled)
+    several = serve.deployment(Replica, name=names[0], request_router_config=_ROUTER, **common, **placed, **scale)
+    door = serve.deployment(
+        serve.ingress()(Door),
+        name=f"{names[0]}-door",
+        num_replicas=_NUM_DOORS,
+        ray_actor_options={"num_cpus": 0},
+        **common,
+    )
+    return door.bind(several.bind(*arguments), settled)
 
 
 def app(arguments: dict[str, Any]) -> serve.Application:
@@ -102,23 +103,3 @@ def _value(text: Any) -> Any:
     import yaml
 
     return yaml.safe_load(text)
-
-
-def _room(config: EngineConfig, num_cpus: float | None, most_replicas: int) -> dict[str, float]:
-    """The cores and cards of one replica."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else []
-    cores = [resources.get("CPU", 0) for resources in nodes] or [len(os.sched_getaffinity(0))]
-    has_cards = any(resources.get("GPU", 0) for resources in nodes)
-    if num_cpus is None:
-        num_cpus = max(1, int(max(cores) // math.ceil(most_replicas / len(cores))))
-    elif isinstance(num_cpus, bool) or not isinstance(num_cpus, int | float) or not 0 < num_cpus < math.inf:
-        raise ConfigError(f"num_cpus={shown(num_cpus)}: must be a number of cores above 0.")
-    room = {"CPU": float(num_cpus)}
-    if config.device == "cuda" or (config.device == "auto" and has_cards):
-        room["GPU"] = float(config.tensor_parallel_size)
-    return room
-
-
-def _check_count(name: str, value: Any) -> None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise ConfigError(f"{name}={shown(value)}: must be a whole number, 1 or more.")

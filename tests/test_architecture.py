@@ -25,10 +25,10 @@ MAY_IMPORT = {
     "engine": {"protocol"},
     "worker": {"protocol", "kernels"},
     "kernels": set(),
-    "frontend": {"protocol"},
+    "frontend": {"protocol", "cluster"},  # of which a command hands a job to other machines
     # A path by which users import what lies in frontend/allspark.
     "allspark": {"frontend"},
-    # By which engines that run many machines use the front end; nothing imports it.
+    # By which engines that run many machines use the front end.
     "cluster": {"frontend", "protocol"},
 }
 # What computes with tensors, on a GPU or where no native kernels are; all else holds arrays, and loads without torch.

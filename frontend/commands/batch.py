@@ -9,8 +9,11 @@ Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """
 
 import argparse
+from functools import partial
+from typing import Any
 
-from ..jobs.job import JobOptions
+from ..console.progress import Progress
+from ..jobs.job import Job, JobOptions
 from ..jobs.job_files import JobFiles
 from ..models.model_names import name_of
 from ..rows.prompts import USUAL_TOKENS
@@ -29,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument("--raw", action="store_true", help="complete prompts as they are, without the chat template")
     parser.add_argument("--replay", metavar="LAST", help="an earlier run's output: same answers, sooner")
+    ray = parser.add_argument_group("on a Ray cluster")
+    ray.add_argument("--ray", metavar="ADDRESS", help="answer on this cluster; auto: the one that runs here")
+    ray.add_argument("--num-replicas", metavar="N", type=int, help="copies of the model (one per node)")
+    ray.add_argument("--num-cpus", metavar="N", type=int, help="cores of each (a node's, divided by its copies)")
     add_job_options(parser)
     add_model_options(parser, USUAL_TOKENS)
 
@@ -44,4 +51,24 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     given = JobOptions(
         chosen, arguments.raw, arguments.system, config.seed, config.served_model_name or name_of(config.model)
     )
-    return answer_job(arguments, config, options, given, replay=arguments.replay)
+    if arguments.ray is None:
+        if arguments.num_replicas is not None or arguments.num_cpus is not None:
+            parser.error("--num-replicas and --num-cpus go with --ray")
+        return answer_job(arguments, config, options, given, replay=arguments.replay)
+    if arguments.replay is not None:
+        parser.error("--replay is for one machine: leave it out, or --ray")
+    return answer_job(arguments, config, options, given, run=partial(_run_on_ray, arguments, options))
+
+
+def _run_on_ray(arguments: argparse.Namespace, options: dict[str, Any], job: Job, progress: Progress) -> None:
+    from ...cluster.sharded_run import answer_on_ray  # needs the extra
+
+    answer_on_ray(
+        job,
+        arguments.ray,
+        arguments.model,
+        options,
+        num_replicas=arguments.num_replicas,
+        num_cpus=arguments.num_cpus,
+        on_answer=lambda answer: progress.count(answer.num_prompt, answer.num_cached, answer.num_output, answer.status),
+    )

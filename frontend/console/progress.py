@@ -57,10 +57,14 @@ class Progress:
         self.tokens_in = self.tokens_cached = self.tokens_out = self.num_failed = 0
 
     def add(self, output: RequestOutput | PoolingRequestOutput[Any]) -> None:
-        self.tokens_in += len(output.prompt_token_ids)
-        self.tokens_cached += output.num_cached_tokens
-        self.num_failed += output.error_code != 200
-        self.tokens_out += 0 if output.metrics is None else output.metrics.num_output_tokens
+        num_output = 0 if output.metrics is None else output.metrics.num_output_tokens
+        self.count(len(output.prompt_token_ids), output.num_cached_tokens, num_output, output.error_code)
+
+    def count(self, num_prompt: int, num_cached: int, num_output: int, error_code: int) -> None:
+        self.tokens_in += num_prompt
+        self.tokens_cached += num_cached
+        self.tokens_out += num_output
+        self.num_failed += error_code != 200
         if (now := time.monotonic()) >= self._due:
             self._due = now + _STEP_SECONDS
             self.bar.set_postfix_str(self._rates(), refresh=False)

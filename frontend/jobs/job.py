@@ -8,10 +8,11 @@ alone, so any number of runs make the file that a single one would have made.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...protocol.errors import ConfigError
+from ...protocol.errors import ClosedError, ConfigError
 from ...protocol.options.config import hindrance_of_drafts
 from ..rows.prompts import check_columns
 from ..rows.texts import TextOptions, check_text_columns, refuse_json
@@ -28,7 +29,7 @@ from .head import (
     without_model,
 )
 from .job_files import JobFiles, Written
-from .job_input import JobInput
+from .job_input import InputLine, JobInput
 from .journal import Journal
 from .number_rows import check_texts_model, width_of
 from .records import Began, Forgotten, Head, JobState, Record, packed
@@ -62,6 +63,18 @@ class JobOptions:
     def sampling_of_lines(self) -> dict[str, Any]:
         """Without `receipt`: the journal has all receipts, and each run decides whether its output shows them."""
         return {name: value for name, value in self.sampling.items() if name != _RECEIPT}
+
+
+class JobFacts(NamedTuple):
+    """What a journal's head says of the model that answers a run."""
+
+    facts: dict[str, str]
+    asked: dict[str, str]
+    is_daemon: bool
+
+    @classmethod
+    def of(cls, session: Session[Any]) -> "JobFacts":
+        return cls(facts_of_model(session), asked_of(session), session.daemon is not None)
 
 
 class Job:
@@ -153,28 +166,35 @@ class Job:
         """Compare the head with this model, or write it; refuses a model with other facts."""
         if self.options.texts is not None:
             check_texts_model(session, self.options.texts.params)
-        facts = self._settings | facts_of_model(session)
         if self.replay is not None and session.plan is not None:
             if (why := hindrance_of_drafts(session.tree_config)) is not None:
                 raise ConfigError(
                     f"{self.replay.name} can't be replayed: {why}. Leave that out, or --replay (replay=)."
                 )
             self.replay.begin(session.plan.vocab_size, session.plan.max_model_len, lambda: session.tokenizer)
-        head = self.state.head
+        self.begin_with(JobFacts.of(session), partial(self._check_width, session))
+        if self.replay is not None:
+            JobRun(self, session).warn_of_useless_replay()
+
+    def begin_with(self, model: JobFacts, check_change: Callable[[], None] = lambda: None) -> None:
+        """The same for a model of which the facts are known; `check_change` refuses changes that nobody can accept."""
+        facts, head = self._settings | model.facts, self.state.head
         phrases = [] if head is None else self._compare(head.facts, facts)
-        if phrases and self.options.texts is not None:
-            self._require_width(width_of(session, self.options.texts.params))
+        if phrases:
+            check_change()
         if head is not None and phrases and head.facts.get("input") != facts["input"]:
             self._forget(list(self._changed_rows()))
         if self._retries_errors:
             self._forget([row for row in range(self.num_rows) if row in self.state.failed])
             self._retries_errors = False
         if head is None or phrases:
-            self._append(Head(facts, self.num_rows))
-        self._append(Began(session.daemon is not None, asked_of(session)))
+            self.append(Head(facts, self.num_rows))
+        self.append(Began(model.is_daemon, model.asked))
         self.journal.commit()
-        if self.replay is not None:
-            JobRun(self, session).warn_of_useless_replay()
+
+    def _check_width(self, session: Session[Any]) -> None:
+        if self.options.texts is not None:
+            self._require_width(width_of(session, self.options.texts.params))
 
     def compare(self, session: Session[Any]) -> None:
         """Refuse a model with other facts where no row is left for it. It need not be loaded for that: what its run
@@ -186,14 +206,14 @@ class Job:
         if session.plan is not None:
             facts = self._settings | facts_of_model(session)
             if self._compare(head.facts, facts):
-                self._append(Head(facts, self.num_rows))
+                self.append(Head(facts, self.num_rows))
             return
         facts, asked = facts_before_loading(session), asked_of(session) if self.state.asked else {}
         earlier = without_model(head.facts, facts)
         if self._compare(earlier | self.state.asked, facts | asked):
             kept = {name: value for name, value in head.facts.items() if name not in earlier}
-            self._append(Head(kept | facts, self.num_rows))
-            self._append(Began(self.state.is_daemon, asked))
+            self.append(Head(kept | facts, self.num_rows))
+            self.append(Began(self.state.is_daemon, asked))
 
     def _compare(self, earlier: Mapping[str, str], facts: Mapping[str, str]) -> list[str]:
         """How these facts differ from earlier ones; refuses them unless a change is accepted."""
@@ -220,14 +240,14 @@ class Job:
 
     def _forget(self, rows: list[int]) -> None:
         for start in range(0, len(rows), _GROUP):
-            self._append(Forgotten(rows[start : start + _GROUP]))
+            self.append(Forgotten(rows[start : start + _GROUP]))
 
     def _refuse_same_file(self) -> None:
         for path in self.files:
             if path.exists() and os.path.samefile(path, self.input.path):
                 raise ConfigError(f"{self.input.path} is read and would be written. Give the output another name.")
 
-    def _append(self, record: Record) -> None:
+    def append(self, record: Record) -> None:
         self.state.take(record)
         self.journal.append(packed(record))
 
@@ -237,6 +257,14 @@ class Job:
         """Answer the rows that are left. If the model dies, the rows that it was computing are remembered. `check` is
         called every now and then; the run ends with the error that it raises."""
         JobRun(self, session, on_answer, check).run()
+
+    def lines_left(self) -> Iterator[InputLine]:
+        return (line for line in self.input.lines() if line.row not in self.state.done)
+
+    def check_complete(self) -> None:
+        """Raise if a run had to leave rows out."""
+        if (num_left := self.num_rows - self.state.num_done) > 0:
+            raise ClosedError(f"{num_left:,} lines were aborted. The same command continues the job.")
 
     def finish(self) -> Written:
         """Write the output from the journal."""

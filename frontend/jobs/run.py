@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ...protocol.errors import ClosedError, EngineDeadError, RequestError
+from ...protocol.errors import EngineDeadError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...protocol.wire import column
 from ..console import logs
@@ -37,11 +37,12 @@ from .job_input import InputLine
 from .kept_receipts import ReceiptKeeper
 from .ledger import EnergyMeter, memory_of_processes
 from .number_rows import NumberRow
-from .records import Answered, Continued, Died, Progressed
+from .records import Answered, Continued, Died, JobState, Progressed, Record
 
 if TYPE_CHECKING:
+    from ..replay.finder import AnswerFinder
     from ..rows.batch_line import LineIdentity
-    from .job import Job
+    from .job import JobOptions
 
 # A row that was computed at so many deaths of the model is computed alone; if that kills the model too, it has failed.
 _DEATHS_IN_COMPANY = 2
@@ -54,10 +55,30 @@ _NOT_ANSWERED = (499, 503)  # aborted, or shutting down: to be asked again
 OnAnswer = Callable[[Row, RequestOutput], None]
 
 
+class RowsOfJob(Protocol):
+    """A job, or the part of one that another machine answers."""
+
+    options: "JobOptions"
+    state: JobState
+    replay: "AnswerFinder | None"
+    commit_seconds: float
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def input_digest(self) -> str: ...
+    @property
+    def input(self) -> Any: ...
+    @property
+    def journal(self) -> Any: ...
+    def append(self, record: Record) -> None: ...
+    def check_complete(self) -> None: ...
+
+
 class JobRun:
     def __init__(
         self,
-        job: "Job",
+        job: "RowsOfJob",
         session: Session[Any],
         on_answer: OnAnswer = lambda row, output: None,
         check: Callable[[], None] = lambda: None,
@@ -72,7 +93,7 @@ class JobRun:
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
         self._replay = job.replay or session.door.replay
-        self._receipts = ReceiptKeeper(job.state, job._append)
+        self._receipts = ReceiptKeeper(job.state, job.append)
         self._drafts: dict[int, ReceiptDraft] = {}  # by row, of answers that have just ended
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._numbers: dict[int, tuple[NumberRow, int]] = {}  # likewise, with the number of the prompt
@@ -90,8 +111,7 @@ class JobRun:
             self._answer(self._rows_alone(), 1)
         self.job.journal.commit()
         self._progressed()  # a record behind the synced ones, by which damage to any of them is known
-        if (num_left := self.job.num_rows - self.job.state.num_done) > 0:
-            raise ClosedError(f"{num_left:,} lines were aborted. The same command continues the job.")
+        self.job.check_complete()
 
     def warn_of_useless_replay(self) -> None:
         """Warn if none of the first lines has an answer in the job's earlier run, and say why."""
@@ -219,7 +239,7 @@ class JobRun:
             self._keep(line, row, failure)
             return
         self.on_answer(row, numbers.summary())
-        self.job._append(numbers.answered(self.job.options.model, self._identity(line)))
+        self.job.append(numbers.answered(self.job.options.model, self._identity(line)))
 
     # --- what goes into the journal ---------------------------------------------------------------------------------
 
@@ -243,7 +263,7 @@ class JobRun:
         if receipt is not None:
             view = PLAIN if row.batch is None else row.batch.view
             self._receipts.keep(record, receipt, view, is_shown=row.params.receipt)
-        self.job._append(record)
+        self.job.append(record)
 
     def _keep_unfinished(self, window: Window[Any]) -> None:
         """Keep what the running answers have said since the last time."""
@@ -255,7 +275,7 @@ class JobRun:
             said = request.so_far()
             new = said if before is None else [since(*pair) for pair in zip(said, before, strict=False)]
             if any(each.token_ids for each in new) and row not in self._refused:
-                self.job._append(Continued(row, new))
+                self.job.append(Continued(row, new))
 
     def _line(self, line: InputLine, row: Row, output: RequestOutput) -> bytes:
         """The answer in the row's own form; a failure in that of OpenAI's error files."""
@@ -280,14 +300,14 @@ class JobRun:
     def _progressed(self) -> None:
         memory = memory_of_processes() if self.session.daemon is None else 0
         self._looked = time.monotonic()
-        self.job._append(Progressed(self._looked - self._began, len(self._in_flight), memory, self._energy.joules()))
+        self.job.append(Progressed(self._looked - self._began, len(self._in_flight), memory, self._energy.joules()))
 
     def _died(self, window: Window[Any], error: EngineDeadError) -> None:
         """Remember the rows that were being computed. The engine takes them in their order."""
         most = self.session.tree_config.step_limits(self.session.plan.device if self.session.plan else "cpu")[0]
         positions = sorted(position for position in self._in_flight)[:most]
         rows = dict.fromkeys(self._in_flight[position][0].row for position in positions)
-        self.job._append(Died(list(rows), str(error)))
+        self.job.append(Died(list(rows), str(error)))
         self.job.journal.commit()
 
 

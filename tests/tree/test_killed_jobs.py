@@ -231,7 +231,7 @@ def test_a_line_that_the_model_has_died_of_twice_is_computed_alone_and_then_fail
         for job, deaths in ((whole, []), (died, [[1, 2, 4], [2, 4], [4]])):
             job.begin(stand_in._session)
             for rows in deaths:
-                job._append(Died(rows, "a cause"))
+                job.append(Died(rows, "a cause"))
             job.run(stand_in._session, lambda row, output: answered.append(output.error_msg or row.prompt))
             job.finish()
     assert answered[6:10] and set(answered[6:10]) == {f"prompt {number}" for number in (0, 1, 3, 5)}

@@ -66,8 +66,10 @@ def answer_job(
     *,
     replay: str | None = None,
     remarks: Callable[[Job], Iterator[str]] = lambda job: iter(()),
+    run: Callable[[Job, Progress], None] | None = None,
 ) -> int:
-    """Answer what is left of a job and write its output; returns the exit status. `remarks` are said at the end."""
+    """Answer what is left of a job and write its output; returns the exit status. `remarks` are said at the end.
+    `run` answers it elsewhere than with a model of this command's own."""
     is_quiet = logs.is_quiet(config.quiet)
     changes = {"accepts_change": arguments.accept_change, "retries_errors": arguments.retry_errors}
     further = {"commit_seconds": arguments.commit_seconds, "replay": replay}
@@ -79,9 +81,13 @@ def answer_job(
             logs.say(resumed, quiet=is_quiet)
         if job.is_left:
             require_model(config)
-            endings = _run(job, config.model, options, is_quiet=is_quiet)
-            for remark in endings.remarks():
-                logs.say(f"penstock: {remark}", quiet=is_quiet)
+            if run is None:
+                endings = _run(job, config.model, options, is_quiet=is_quiet)
+                for remark in endings.remarks():
+                    logs.say(f"penstock: {remark}", quiet=is_quiet)
+            else:
+                with _progress(job, is_quiet=is_quiet) as progress:
+                    run(job, progress)
         else:
             _compare(job, config, options)
         written = job.finish()
