@@ -94,9 +94,9 @@ class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
         keys = _keys_of(pending_request)
         if not keys:
             return [drawn]
-        lengths = {replica: self._known_of(replica).length(keys) for replica in candidate_replicas}
-        longest = max(lengths.values())
-        best = [replica for replica in candidate_replicas if lengths[replica] == longest]
+        lengths = [self._known_of(replica).length(keys) for replica in candidate_replicas]
+        longest = max(lengths)
+        best = [replica for replica, length in zip(candidate_replicas, lengths, strict=True) if length == longest]
         best.sort(key=self._load)
         is_busy = self._load(best[0]) > min(map(self._load, candidate_replicas)) + _MOST_AHEAD
         return [drawn] if not longest or is_busy else [best[:1], drawn]

@@ -1,0 +1,84 @@
+"""Which replica a request goes to, by what replicas and routers know of prefixes; without a cluster."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("ray")
+
+from penstock.cluster.routing import KnownPrefixes, PrefixRouter, prefix_keys
+
+TEXTS = st.text(min_size=0, max_size=900)
+
+
+def chat(*texts: str, **fields: Any) -> bytes:
+    messages = [{"role": "user", "content": text} for text in texts]
+    return json.dumps({"model": "pocket", "messages": messages} | fields).encode()
+
+
+@settings(max_examples=40)
+@given(TEXTS, TEXTS, TEXTS)
+def test_requests_share_as_many_keys_as_their_texts_share_pieces(common: str, one: str, other: str) -> None:
+    first, second = (prefix_keys(json.dumps({"prompt": common + rest}).encode()) for rest in (one, other))
+    shared = sum(1 for a, b in zip(first, second) if a == b)
+    assert shared >= len(common) // 256
+    assert [a == b for a, b in zip(first, second)] == [
+        number < shared for number in range(min(len(first), len(second)))
+    ]
+
+
+def test_what_decides_about_blocks_before_the_text_decides_about_keys() -> None:
+    text = "a text of some length " * 40
+    bodies = [
+        chat(text),
+        chat(text, model="other"),
+        chat(text, cache_salt="s"),
+        chat(text, tools=[{"type": "function"}]),
+    ]
+    keys = [prefix_keys(body, salt) for body in bodies for salt in ("", "Bearer key")]
+    assert len({tuple(each) for each in keys}) == len(keys)
+    assert len({key for each in keys for key in each}) == sum(map(len, keys))
+
+
+@settings(max_examples=40)
+@given(
+    st.one_of(
+        st.binary(max_size=200), st.recursive(st.none() | st.integers() | TEXTS, st.lists).map(repr).map(str.encode)
+    )
+)
+def test_a_body_of_any_kind_has_keys_or_none(body: bytes) -> None:
+    assert isinstance(prefix_keys(body), list)
+    assert prefix_keys(b'{"messages": ' + body + b"}") is not None
+
+
+class Router(PrefixRouter):  # without what Serve's own class needs of a cluster
+    def __init__(self, loads: dict[str, int]) -> None:
+        self.initialize_state()
+        self._loads = loads
+        self._known = {name: KnownPrefixes() for name in loads}
+
+    def _load(self, replica: Any) -> int:
+        return self._loads[replica.replica_id]
+
+
+def test_the_longest_known_prefix_wins_unless_its_replica_has_far_more_to_do() -> None:
+    loads = {"a": 0, "b": 3, "c": 0}
+    router, replicas = Router(loads), [SimpleNamespace(replica_id=name) for name in loads]
+    long, short = prefix_keys(chat("x" * 2000)), prefix_keys(chat("x" * 600))
+    router._known["a"].add(short)
+    router._known["b"].add(long)
+
+    def chosen(keys: list[int]) -> list[str]:
+        pending = SimpleNamespace(args=[SimpleNamespace(keys=keys)])
+        return [replica.replica_id for replica in asyncio.run(router.choose_replicas(replicas, pending))[0]]
+
+    assert chosen(long) == ["b"]
+    assert chosen(short) == ["a"], "of equal ones the idlest"
+    assert len(chosen([])) == 2
+    loads["b"] = 40
+    assert len(chosen(long)) == 2
