@@ -145,7 +145,7 @@ class JobState:
     asked: dict[str, str] = field(default_factory=dict)  # by the last run
     now: Progressed = field(default_factory=lambda: Progressed(0.0, 0, 0))
     peak_bytes: int = 0
-    _recent: deque[tuple[float, int]] = field(default_factory=deque)  # seconds of this run, and tokens by then
+    _recent: deque[tuple[float, int, int]] = field(default_factory=deque)  # seconds of this run; tokens out and in
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "JobState":
@@ -176,11 +176,12 @@ class JobState:
 
     @property
     def tokens_per_second(self) -> float:
-        """Output tokens of the current run's last minute."""
+        """Output tokens of the current run's last minute; of prompts if all of them end in numbers."""
         if len(self._recent) < 2:
             return 0.0
-        (begin, before), (end, after) = self._recent[0], self._recent[-1]
-        return (after - before) / max(end - begin, 1e-9)
+        (begin, *before), (end, *after) = self._recent[0], self._recent[-1]
+        kind = 0 if self.num_output else 1
+        return (after[kind] - before[kind]) / max(end - begin, 1e-9)
 
     def take(self, record: Record) -> None:
         match record:
@@ -232,7 +233,7 @@ class JobState:
     def _progressed(self, record: Progressed) -> None:
         self.now = record
         self.peak_bytes = max(self.peak_bytes, record.peak_bytes)
-        self._recent.append((record.seconds, self.num_output))
+        self._recent.append((record.seconds, self.num_output, self.num_prompt))
         while record.seconds - self._recent[0][0] > _RATE_SECONDS:
             self._recent.popleft()
 

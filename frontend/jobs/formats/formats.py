@@ -32,6 +32,8 @@ def require_format(path: Path, *, is_vectors: bool = False) -> None:
             f"{path}: the name of a file of vectors ends in {', '.join(_OF_VECTORS[:-1])} or {_OF_VECTORS[-1]}, which "
             "says its format. Give the output such a name."
         )
+    if not is_vectors and path.suffix == ".npy":
+        raise ConfigError(f"{path}: an array holds no answers in text. `penstock embed` writes vectors to one.")
     if path.suffix == ".zst":
         _zstd()
     elif path.suffix == ".parquet":
