@@ -58,7 +58,8 @@ class NumberRow:
                 self.row.batch.numbers.check_texts(session.most_texts)
             for prompt, params in self.question.prompts(session, name):
                 yield parse_prompt(prompt, params)
-        except (ApiError, RequestError, ConfigError) as error:
+        except (ApiError, RequestError) as error:
+            session.transport.check()  # it may be refused because the model has just died
             self.refusal = RequestError(str(error)) if self.row.batch is None else self.row.batch.refuse(error)
             yield ParsedPrompt(None, None, SamplingParams(), str(self.refusal))
 

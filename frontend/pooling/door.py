@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from ...protocol.errors import LimitError, RequestError
+from ...protocol.errors import RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
@@ -17,7 +17,7 @@ from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ...protocol.wire import column
 from ..models.pooled_model import PooledModel
 from ..requests.pending_request import PendingRequest
-from ..requests.prompts import ParsedPrompt
+from ..requests.prompts import ParsedPrompt, require_fitting
 from ..requests.request import Notify
 
 if TYPE_CHECKING:
@@ -101,11 +101,7 @@ class PoolingDoor:
             raise RequestError(f"dimensions={params.dimensions:,}, and the model's vectors have {width:,} numbers.")
         if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens > 0:
             most = min(most, params.truncate_prompt_tokens)
-        if params.truncate_prompt_tokens is None and len(ids) > most:
-            raise LimitError(
-                f"The text has {len(ids):,} tokens, and the model takes {most:,}. Shorten it, or cut it with "
-                "truncate_prompt_tokens=-1."
-            )
+        require_fitting(ids, params, most)
         if len(ids) <= most or len(ending) >= most:
             return ids[:most]
         return [*ids[: most - len(ending)], *ending]

@@ -310,6 +310,15 @@ def is_several(prompt: Any) -> bool:
         return False
 
 
+def require_fitting(ids: Sequence[int], params: PoolingParams, longest: int) -> None:
+    """Raise if a text for a model that gives numbers is too long, and may not be cut."""
+    if params.truncate_prompt_tokens is None and len(ids) > longest:
+        raise LimitError(
+            f"The text has {len(ids):,} tokens, and the model takes {longest:,}. Shorten it, or cut it with "
+            "truncate_prompt_tokens=-1."
+        )
+
+
 def packed_prompt(ids: Sequence[int], plan: MemoryPlan, num_outputs: int = 1) -> bytes:
     """Pack a prompt; raises `RequestError` if it is invalid for this model. For a very long one only the length is
     checked. It leaves room for so many tokens of output."""
@@ -325,9 +334,10 @@ def _packed_prompt(ids: Sequence[int], plan: MemoryPlan, num_outputs: int) -> by
     if not len(ids):
         raise RequestError("The prompt is empty: it has no tokens.")
     if len(ids) + num_outputs > plan.max_model_len:
+        room = " and at least one output token" if num_outputs else ""
         raise LimitError(
-            f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it and at least "
-            "one output token. Shorten it or raise max_model_len."
+            f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it{room}. Shorten "
+            "it or raise max_model_len."
         )
     if bool in set(map(type, ids)):  # True would be the id 1
         raise TypeError

@@ -11,7 +11,8 @@ import openai
 import pytest
 from builders.cases import for_each
 from builders.daemon import wait_for
-from builders.numbers import LONG, TEXTS, said
+from builders.numbers import LONG, TEXTS
+from builders.numbers import said as body_of
 
 from penstock import LLM, PoolingParams
 
@@ -68,7 +69,7 @@ def test_lines_for_numbers_have_the_answers_of_their_endpoints(numbers_daemon, n
     assert one.output.read_bytes() == two.output.read_bytes()
     found = [json.loads(line)["response"]["body"] for line in one.output.read_text().splitlines()]
     for (url, body), answer in zip(LINES[name], found, strict=True):
-        reply = said(httpx.post(numbers_daemon.status().http + url, json=body | {"model": name}, timeout=60))
+        reply = body_of(httpx.post(numbers_daemon.status().http + url, json=body | {"model": name}, timeout=60))
         assert without_names(answer) == without_names(reply)
         assert answer["id"].split("-")[0] == reply["id"].split("-")[0] and not answer.get("created")
     failed = [json.loads(line) for line in one.errors.read_text().splitlines()] if wrong else []
@@ -101,3 +102,33 @@ def test_a_job_of_texts_has_the_vectors_of_a_call_and_nan_for_a_text_that_fails(
     assert numpy.isnan(found[3:]).all() and found.shape == (4, 16) and job.num_failed == 1
     lines = vectors.batch(tmp_path / "in.txt", tmp_path / "out.jsonl", params, use_tqdm=False).output
     assert [json.loads(line)["embedding"] for line in lines.open()] == wanted.tolist()
+
+
+def test_commands_embed_a_file_and_rank_its_lines(numbers_daemon, vectors, tmp_path, said, monkeypatch):
+    def run(*words: object) -> tuple[int, str]:
+        status, told = said(*words, "--connect", numbers_daemon.address, "--quiet")
+        return status, told
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.jsonl").write_text("\n".join(json.dumps({"text": text, "id": text[:5]}) for text in TEXTS))
+    out = tmp_path / "out.npy"
+    assert run("embed", "in.jsonl", "--output", out, "--model", "vectors", "--dimensions", 8) == (0, "")
+    wanted = vectors.embed(TEXTS, PoolingParams(dimensions=8), as_numpy=True, use_tqdm=False)
+    assert numpy.array_equal(numpy.load(out), wanted)
+    status, told = run("rerank", "a hen", "in.jsonl", "--model", "ranks", "--json", "--top-n", 2)
+    found = [json.loads(line) for line in told.splitlines()]
+    with numbers_daemon.attach("ranks") as ranks:
+        scores = [each.outputs.score for each in ranks.score("a hen", TEXTS, use_tqdm=False)]
+    best = sorted(range(3), key=lambda place: -scores[place])[:2]
+    assert status == 0 and [(each["line"] - 1, each["relevance_score"]) for each in found] == [
+        (place, scores[place]) for place in best
+    ]
+    assert found[0]["id"] == TEXTS[best[0]][:5] and found[0]["text"] == TEXTS[best[0]]
+    (tmp_path / "in.txt").write_text(f"{LONG}\n{TEXTS[0]}\n")
+    status, told = run("rerank", "a hen", "in.txt", "--model", "ranks")
+    assert status == 1 and re.fullmatch(rf"0\.\d{{4}}  2  {TEXTS[0]}\npenstock: Line 1: The text has .*\n", told)
+    for command in (("embed", "in.txt", "-o", "other.npy"), ("rerank", "a hen", "in.txt")):
+        status, told = run(*command, "--model", "pocket")
+        assert status == 1 and "writes text" in told
+    status, told = run("embed", "in.jsonl", "--output", out, "--model", "vectors")
+    assert status == 1 and 'pooling options was {"dimensions": 8} and is {}' in told

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,20 +10,23 @@ from typing import Any
 from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
 from ....protocol.files.model_file import read_model_text
+from ....protocol.parameters.pooling import PoolingParams
 from ....protocol.parameters.sampling import SamplingParams
 from ...media.sources.encoded_media import packed_media
 from ...media.sources.parts import take_media
 from ...requests.conversation_checks import check_conversation
 from ...requests.plain_types import plain, well_formed
-from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt, packed_prompt
+from ...requests.prompts import NO_SIGHT, Conversation, ParsedPrompt, packed_prompt, require_fitting
 from ...requests.request import EarlierAnswers, Notify
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedPooledRequest, AttachedRequest
 
 
 class AttachedDoor:
-    def __init__(self, attached: Attached) -> None:
+    def __init__(self, attached: Attached, longest_pooled: Callable[[], int]) -> None:
+        """`longest_pooled` returns the most tokens of a prompt that ends in numbers."""
         self.attached = attached
+        self._longest_pooled = longest_pooled
         self.replay: EarlierAnswers | None = None  # read here: the daemon gets token ids alone
         self._numbers = itertools.count()
 
@@ -65,10 +68,7 @@ class AttachedDoor:
             if prompt.conversation is not None:
                 wire.conversation = on_the_wire(prompt.conversation, sees=bool(wire.media))
             elif prompt.token_ids is not None:
-                ids, most = prompt.token_ids, self.attached.plan.max_model_len
-                if prompt.pooled is not None and prompt.pooled.truncate_prompt_tokens is not None:
-                    ids = ids[:most]
-                wire.token_ids = packed_prompt(ids, self.attached.plan, int(prompt.pooled is None))
+                wire.token_ids = self._packed(prompt.token_ids, prompt.pooled)
             elif prompt.text is not None:
                 wire.text = well_formed(prompt.text)
         except RequestError as error:
@@ -78,6 +78,14 @@ class AttachedDoor:
         except Exception as error:  # a value whose own methods fail
             request.refuse(f"This request can't be sent: {type(error).__name__}.")
         return request
+
+    def _packed(self, ids: Sequence[int], pooled: PoolingParams | None) -> bytes:
+        plan = self.attached.plan
+        if pooled is not None and pooled.truncate_prompt_tokens is not None:
+            ids = ids[: plan.max_model_len]
+        elif pooled is not None and pooled.logprob_token_ids is None:
+            require_fitting(ids, pooled, self._longest_pooled())
+        return packed_prompt(ids, plan, int(pooled is None))
 
     def _opened(self, prompt: ParsedPrompt, wire: WireRequest) -> ParsedPrompt:
         """Open the prompt's media here, in the caller's process; the daemon decodes them."""

@@ -37,7 +37,7 @@ class AttachedSession(Session[AttachedRequest]):
         self.daemon = str(transport.connection.address)
         self.config = config
         self.is_quiet = is_quiet
-        self.door = AttachedDoor(attached)
+        self.door = AttachedDoor(attached, lambda: self.longest_pooled)
         self.adapters = AttachedAdapters(transport, attached)
 
     @property
