@@ -32,6 +32,7 @@ from ..shared.model_options import (
 from ..shared.options import add_verbose, obey_verbose
 from ..shared.termination import orderly_termination
 
+_MOST_FAULTS = 10  # that are reported one by one
 USAGE = "QUERY FILE --model MODEL [options]"
 
 
@@ -81,8 +82,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             ranked.append(_Ranked(document, output.outputs.score))
     ranked.sort(key=lambda each: -each.score)
     _print(ranked[: arguments.top_n], as_json=arguments.json)
-    for fault in faults:
+    for fault in faults[:_MOST_FAULTS]:
         logs.say(f"penstock: {fault}", quiet=False)
+    if (num_more := len(faults) - _MOST_FAULTS) > 0:
+        logs.say(f"penstock: {num_more:,} more of these.", quiet=False)
     return 1 if faults else 0
 
 
