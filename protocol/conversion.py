@@ -13,6 +13,7 @@ import msgspec
 from .errors import ConfigError
 from .files.model_file import read_model_json
 from .options.option_rules import QUANTIZATION
+from .pooling.form import PoolingForm
 
 RECORD = "penstock_conversion.json"
 GGUF_KINDS = ("q8_0", "q4_0", "q4_k")  # the type of most tensors of a GGUF file
@@ -31,6 +32,7 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     tensor_parallel_size: int = 1  # the number of ranks that the groups must divide over
     is_cut: bool = False  # each rank gets a folder with its share
     is_gguf: bool = False  # the target is one GGUF file
+    pooling: PoolingForm | None = None  # of a model that gives numbers: it keeps what is behind its rows
     model: str = ""  # the source's name as the user gave it
     revision: str | None = None
 

@@ -60,7 +60,7 @@ def _identified(folder: Path, without_weights: bool) -> ModelSurvey:
 def _model(folder: Path, without_weights: bool) -> ModelSurvey:
     """Describe one folder; its errors don't affect others."""
     try:
-        config = read_config(folder)
+        config = read_config(folder, is_pooled=True)  # the front end decides what it gives
         if not without_weights:
             check_weight_files(folder)
         stored = 0 if without_weights else sum(path.stat().st_size for path in weight_files(folder))

@@ -1,5 +1,6 @@
 """Measure how fast a model runs on this machine: one request alone, then several together. Prompts are random tokens,
-answers have a fixed length, and the prefix cache is off. Other running programs slow the figures down.
+answers have a fixed length, and the prefix cache is off. A model that gives numbers has no answers: its texts are
+counted. Other running programs slow the figures down.
 """
 
 import argparse
@@ -7,6 +8,7 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from ...protocol.errors import PenstockError
 from ...protocol.options.config import EngineConfig
@@ -41,13 +43,16 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     config, options, _ = checked_options(arguments, parser)
     require_model(config)
     params = SamplingParams(temperature=0, max_tokens=arguments.output_tokens, ignore_eos=True)
-    print("requests  in tokens/s  out tokens/s  first token  per token", flush=True)
     with orderly_termination(), load(config.model, {**options, "enable_prefix_caching": False}) as llm:
         size = len(llm.get_tokenizer())
-        _measured(llm, _prompts(1, 8, size), params)  # one-time work happens before the clock runs
+        if llm._session.pooled is not None:
+            heading, row = "   texts  tokens/s   texts/s   all of them", _row_of_numbers
+        else:
+            heading, row = "requests  in tokens/s  out tokens/s  first token  per token", partial(_row, params)
+        row(llm, _prompts(1, 8, size))  # one-time work happens before the clock runs
+        print(heading, flush=True)
         for count in dict.fromkeys((1, arguments.requests)):
-            prompts = _prompts(count, arguments.input_tokens, size)
-            print(_row(*_measured(llm, prompts, params)), flush=True)
+            print(row(llm, _prompts(count, arguments.input_tokens, size)), flush=True)
     return 0
 
 
@@ -65,8 +70,22 @@ def _measured(llm: LLM, prompts: list[list[int]], params: SamplingParams) -> tup
     return outputs, seconds
 
 
-def _row(outputs: Sequence[RequestOutput], seconds: float) -> str:
+def _row_of_numbers(llm: LLM, prompts: list[list[int]]) -> str:
+    """The row of texts that became numbers."""
+    start = time.perf_counter()
+    outputs = llm.encode(prompts, use_tqdm=False)
+    seconds = time.perf_counter() - start
+    if failed := next((output for output in outputs if output.error_code != 200), None):
+        raise PenstockError(failed.error_msg or "A text failed.")
+    num_tokens = sum(map(len, prompts))
+    return (
+        f"{len(prompts):>8}  {num_tokens / seconds:>8,.0f}  {len(prompts) / seconds:>8,.1f}  {1000 * seconds:>9,.0f} ms"
+    )
+
+
+def _row(params: SamplingParams, llm: LLM, prompts: list[list[int]]) -> str:
     """Rates of all requests together; times are medians over the requests."""
+    outputs, seconds = _measured(llm, prompts, params)
     found = [output.metrics for output in outputs if output.metrics is not None]
     num_in = sum(len(output.prompt_token_ids) for output in outputs)
     num_out = sum(len(output.outputs[0].token_ids) for output in outputs)

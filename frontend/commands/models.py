@@ -11,16 +11,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from ...protocol.errors import ConfigError
+from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.sizes import size
 from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import SURVEYED_TOKENS, ModelSurvey, Survey
+from ..console.number_rows import kind_of
 from ..console.printable import aligned, on_one_line
 from ..machine import ask_survey, cards
 from ..models.gguf.find import is_gguf_file, no_such_file
 from ..models.hub.cache import cache_root
 from ..models.model_names import BUNDLED, is_stored_name, nearest_model
+from ..models.pooled_model import find_pooled_model
 from ..models.stores.stored_models import Listed, listed_file, stored_model, stored_models
 from ..text.convert_tokenizer import has_tokenizer
 from .shared.cached_models import LocalModel, bundled_models, cached_models, models_in
@@ -47,10 +49,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
             return 1
         survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
-    device = device_of(survey)
-    rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
-    rows += [_row(model, each, device) for model, each in zip(found, survey.models, strict=True)]
-    print("\n".join(aligned([tuple(map(on_one_line, row)) for row in rows], right=(1, 3))))
+        device = device_of(survey)
+        rows: list[tuple[str, ...]] = [("model", "on disk", "family", "gives", "context", "runs here")]
+        rows += [_row(model, each, device) for model, each in zip(found, survey.models, strict=True)]
+    print("\n".join(aligned([tuple(map(on_one_line, row)) for row in rows], right=(1, 4))))
     print(f"\n{size(device.free)} free on {device.name}. {_COUNTED}")
     return 0 if any(row[-1].startswith("yes") for row in rows) else 1
 
@@ -130,7 +132,18 @@ def device_of(survey: Survey) -> Device:
 
 def _row(model: LocalModel, survey: ModelSurvey, device: Device) -> tuple[str, ...]:
     context = f"{survey.context:,}" if survey.context else "-"
-    return model.name, size(model.size), survey.family or "-", context, verdict_on(model, survey, device)
+    verdict = verdict_on(model, survey, device)
+    return model.name, size(model.size), survey.family or "-", _gives(model, survey), context, verdict
+
+
+def _gives(model: LocalModel, survey: ModelSurvey) -> str:
+    if survey.refusal is not None:
+        return "-"
+    try:
+        pooled = find_pooled_model(model.folder, "auto")
+    except PenstockError:  # its refusal stands in the last column
+        return "-"
+    return "text" if pooled is None else kind_of(pooled)
 
 
 def verdict_on(model: LocalModel, survey: ModelSurvey, device: Device) -> str:
@@ -153,6 +166,10 @@ def _refusal(model: LocalModel, survey: ModelSurvey) -> str:
         return f"{size(model.unfinished)} of its weights are downloaded; `penstock pull {model.name}` resumes"
     if survey.refusal is not None:
         return survey.refusal.partition(";")[0]  # the error that `LLM` raises has the advice
+    try:
+        find_pooled_model(model.folder, "auto")
+    except ConfigError as error:
+        return str(error).removeprefix(f"{model.folder}/").rstrip(".")
     return _without_tokenizer(model)
 
 

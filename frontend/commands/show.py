@@ -1,5 +1,5 @@
 """Show a model's details without loading it: its path, family and context, the memory it needs, whether it runs here,
-and its sampling defaults.
+and its sampling defaults or, of one that gives numbers, what is made of a text.
 """
 
 import argparse
@@ -10,13 +10,16 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from ...protocol.errors import PenstockError
+from ...protocol.files.model_file import read_model_settings
 from ...protocol.files.sizes import size
 from ...protocol.files.utf8 import shown
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.survey import ModelSurvey
+from ..console.number_rows import number_rows
 from ..console.printable import aligned, on_one_line
 from ..machine import ask_survey, cards
 from ..models.generation_config import default_params
+from ..models.pooled_model import PooledModel, find_pooled_model
 from ..models.stores.stored_models import Listed
 from ..text.tokenizer import Tokenizer
 from .models import Device, device_of, found_models, verdict_on
@@ -61,14 +64,35 @@ def _rows(model: LocalModel, survey: ModelSurvey, device: Device) -> Iterator[tu
         other_bytes = survey.taken_bytes - survey.cpu_bytes - survey.taken_kv_bytes
         pictures = f", {size(other_bytes)} for encoded pictures" if other_bytes else ""
         yield "memory", f"{size(survey.cpu_bytes)} for weights, {size(survey.taken_kv_bytes)} for KV blocks{pictures}"
-    if not model.is_gguf and survey.refusal is None:
-        yield from _rows_of_text(model.folder)
+    if survey.refusal is not None:
+        return
+    try:
+        pooled = find_pooled_model(model.folder, "auto")
+    except PenstockError as error:
+        yield "gives", str(error)
+        return
+    if pooled is not None:
+        yield from _rows_of_numbers(model.folder, pooled)
+    if not model.is_gguf:
+        yield from _rows_of_text(model.folder, pooled)
 
 
-def _rows_of_text(folder: Path) -> Iterator[tuple[str, str]]:
+def _rows_of_numbers(folder: Path, pooled: PooledModel) -> Iterator[tuple[str, str]]:
+    if pooled.longest is not None:
+        yield "max tokens", f"{pooled.longest:,} of a text (sentence_bert_config.json)"
+    config = read_model_settings(folder / "config.json")
+    size = config.get("hidden_size")
+    hidden = size if type(size) is int else 0
+    yield from number_rows(pooled, pooled.form.width(hidden), hidden)
+
+
+def _rows_of_text(folder: Path, pooled: PooledModel | None) -> Iterator[tuple[str, str]]:
     """Rows about the tokenizer and the sampling defaults, or the error if they can't be read."""
     try:
         tokenizer = Tokenizer.from_pretrained(folder)
+        if pooled is not None:
+            yield "vocabulary", f"{len(tokenizer):,} tokens"
+            return
         yield "vocabulary", f"{len(tokenizer):,} tokens; answers end at {_ends(tokenizer)}"
         yield "template", "a chat template" if tokenizer.chat_template else "none; it completes text"
         yield "sampling", _chosen(default_params(folder))

@@ -10,26 +10,42 @@ from ...protocol.files.sizes import size
 from ...protocol.layer_groups import GroupPlan
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
+from ..models.pooled_model import PooledModel
+from .number_rows import kind_of, number_rows
 
 
-def start_words(config: EngineConfig, plan: MemoryPlan, columns: int | None = None, *, is_verbose: bool) -> str:
-    return start_table(config, plan, columns) if is_verbose or plan.notes else start_line(config, plan, columns)
+def start_words(
+    config: EngineConfig,
+    plan: MemoryPlan,
+    columns: int | None = None,
+    pooled: PooledModel | None = None,
+    *,
+    is_verbose: bool,
+) -> str:
+    if is_verbose or plan.notes or (pooled is not None and pooled.is_guess):
+        return start_table(config, plan, columns, pooled)
+    return start_line(config, plan, columns, pooled)
 
 
-def start_line(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:
+def start_line(
+    config: EngineConfig, plan: MemoryPlan, columns: int | None = None, pooled: PooledModel | None = None
+) -> str:
     ranks = config.tensor_parallel_size
     each = f" x {ranks} ranks" if ranks > 1 else ""
     memory = f"{size(plan.taken_bytes * ranks)} of memory ({size(plan.kv_bytes)}{each} for total_block_num:"
     return _fitted(
         "penstock is ready: ",
         f"{config.served_model_name or config.model} on {plan.device_name}{each}, "
-        f"{memory}{plan.num_blocks}), {plan.max_model_len:,} tokens per request",
+        f"{memory}{plan.num_blocks}), {plan.max_model_len:,} tokens per request"
+        + ("" if pooled is None else f", {kind_of(pooled, plan.vector_width)}"),
         columns,
         indent=2,
     )
 
 
-def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:
+def start_table(
+    config: EngineConfig, plan: MemoryPlan, columns: int | None = None, pooled: PooledModel | None = None
+) -> str:
     """Build the table; on a terminal this wide, longer texts are wrapped between words."""
     ranks = config.tensor_parallel_size
     tokens = plan.num_blocks * config.block_size
@@ -42,6 +58,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = No
                      f"x {config.block_size} = {tokens:,} tokens"),
         *_groups(config, plan),
         ("context", f"{plan.max_model_len:,} tokens per request" + _cut(plan)),
+        *([] if pooled is None else number_rows(pooled, plan.vector_width)),
         *_swap(config, plan),
         *_disk(config),
         *_adapters(config, plan),

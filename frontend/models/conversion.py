@@ -35,6 +35,7 @@ from ...protocol.processes.process import ChildProcess, inherited_path, start_pr
 from ..console.standard_error import StandardError
 from .gguf.translated import is_translated
 from .model_files import find_model
+from .pooled_model import find_pooled_model
 
 _MODULE = "penstock.worker.convert"
 _SECONDS_TO_END = 10
@@ -84,6 +85,7 @@ def convert_model(
             f"{shown(files.name)} is a GGUF file, whose blocks no conversion changes. Convert the model that it was "
             "made of, or run the file as it is."
         )
+    pooled = find_pooled_model(files.folder, "auto")
     conversion = Conversion(
         source=str(files.folder),
         tokenizer=str(files.tokenizer_folder),
@@ -93,6 +95,7 @@ def convert_model(
         tensor_parallel_size=num_ranks,
         is_cut=per_rank,
         is_gguf=is_gguf,
+        pooling=None if pooled is None else pooled.form,
         model=files.name,
         revision=revision,
     )

@@ -15,9 +15,11 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.files.gguf.link import LINK_FILE, Link
 from ...protocol.files.own_folder import own_folder
+from ...protocol.pooling.form import MODULE_FILES
 from ..file_replacement import write_whole
 from ..session.tree.tree_files import MODEL_FILES
 from .file_stamps import stamp_of
+from .sentence_modules import MODULES
 
 _WHAT = "digests of models' files"
 _MOST_KEPT = 4096
@@ -30,8 +32,10 @@ def digest_of_files(paths: Iterable[Path], folder: Path) -> str:
 
 
 def weight_files(folder: Path) -> Iterator[Path]:
-    """The files that a model's weights and its description are read from."""
-    for pattern in ("*.safetensors", "*.safetensors.index.json", "rank-*-of-*/*", "config.json"):
+    """The files that a model's weights and its description are read from, those of sentence-transformers' modules
+    among them."""
+    patterns = ("*.safetensors", "*.safetensors.index.json", "rank-*-of-*/*", "config.json", MODULES, *MODULE_FILES)
+    for pattern in patterns:
         yield from folder.glob(pattern)
     if (link := folder / LINK_FILE).is_file():
         found = msgspec.json.decode(link.read_bytes(), type=Link)

@@ -6,16 +6,19 @@ sentence-transformers' files come first (`modules.json` and the folders that it 
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
-from ...protocol.files.model_file import read_model_json, read_model_settings
+from ...protocol.files.gguf.link import LINK_FILE
+from ...protocol.files.model_file import read_model_settings, read_model_text, values_of
 from ...protocol.pooling.encoders import architectures_of, is_encoder, sees_both_sides
-from ...protocol.pooling.form import MODES, HeadLayer, PoolingForm
+from ...protocol.pooling.form import HeadLayer, PoolingForm
 from ...records import dataclass
+from .sentence_modules import MODULES, Modules, read_modules
 
 Task = Literal["embed", "classify"]
 # How two texts stand in one prompt that gives a score: as the tokenizer joins a pair, by the chat template's roles
@@ -23,6 +26,9 @@ Task = Literal["embed", "classify"]
 Pairs = Literal["tokenizer", "template", "qwen3"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 _QWEN3_ANSWERS = [9693, 2152]  # "yes" and "no" in the vocabulary of Qwen3-Reranker, whose files don't name them
+_PROMPTS, _CARD = "config_sentence_transformers.json", "README.md"
+_HEADER = "the header of the GGUF file"
+_CUT = re.compile(r"matryoshka|\bMRL\b", re.IGNORECASE)
 _ROLE = {role: re.compile(f"""["']{role}["']""") for role in ("query", "document")}
 
 
@@ -37,7 +43,20 @@ class PooledModel:
     activation: str = ""  # of scores: "softmax", "sigmoid", or none
     longest: int | None = None  # tokens of a text
     is_guess: bool = False  # the files don't say how rows are pooled
+    modules: tuple[str, ...] = ()  # sentence-transformers' kinds of them
+    # Lengths that vectors may be cut to, as the files say; empty: any length. None: they don't speak of it.
+    dimensions: tuple[int, ...] | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)  # the file that says so, by the field's name
     pairs: Pairs | None = None  # of a model whose one number is a score of two texts
+
+    def notice_of_cut(self, dimensions: int) -> str:
+        """What to say of vectors cut to this length, unless the files speak of it."""
+        if self.task != "embed" or self.dimensions == () or dimensions in (self.dimensions or ()):
+            return ""
+        said = "no file of this model says that its vectors may be cut"
+        if self.dimensions:
+            said = f"{self.sources['dimensions']} names {', '.join(map(str, self.dimensions))}"
+        return f"dimensions={dimensions:,}: {said}, so vectors of this length may find less."
 
 
 def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
@@ -45,18 +64,38 @@ def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
     if runner == "generate":
         return None
     config = read_model_settings(folder / "config.json")
-    modules = _json(folder / "modules.json")
-    if modules is not None and (found := _of_modules(folder, modules, config)) is not None:
-        return found
+    modules = read_modules(folder)
+    if (found := _found(folder, modules, config, runner)) is None:
+        return None
+    if (folder / LINK_FILE).is_file():  # the other files are made of it
+        return replace(found, sources={name: _HEADER for name, source in found.sources.items() if source})
+    return found if modules is None else replace(found, modules=modules.kinds)
+
+
+def _found(folder: Path, modules: Modules | None, config: Mapping[str, Any], runner: str) -> PooledModel | None:
+    if modules is not None and modules.scores is not None:
+        return _of_logits(folder, modules.scores, config)
+    if modules is not None and modules.modes:
+        return _of_modules(folder, modules, config)
     architecture = _architecture(config)
     if architecture.endswith(_CLASSIFIERS):
-        return _classifier(folder, architecture, config)
+        if config.get("is_original_qwen3_reranker") is True:
+            return _original_reranker(config)
+        with values_of(folder / "config.json"):
+            return _classifier(folder, architecture, config)
     if architecture == "Qwen3ForCausalLM" and _is_named_reranker(folder):
         return _reranker(config, _QWEN3_ANSWERS, "qwen3", "sigmoid", is_guess=True)
-    if sees_both_sides(config):
-        return PooledModel(PoolingForm(["mean"]), "embed", normalizes=True, is_guess=True)
-    if runner == "pooling" or architecture.endswith("Model"):
-        return PooledModel(PoolingForm(["lasttoken"]), "embed", normalizes=True, is_guess=True)
+    both_sides = sees_both_sides(config)
+    if both_sides or runner == "pooling" or architecture.endswith("Model"):
+        dimensions, source = _dimensions(folder, config)
+        return PooledModel(
+            PoolingForm(["mean" if both_sides else "lasttoken"]),
+            "embed",
+            normalizes=True,
+            is_guess=True,
+            dimensions=dimensions,
+            sources={"dimensions": source},
+        )
     return None
 
 
@@ -78,15 +117,21 @@ def _reranker(
         raise ConfigError(f"The tokens {shown(answers)} that make a reranker's score aren't in its vocabulary.")
     is_tied = config.get("tie_word_embeddings") is True
     name = "model.embed_tokens.weight" if is_tied else "lm_head.weight"
-    head = HeadLayer(name, size, difference=answers)
-    return PooledModel(
-        PoolingForm(["lasttoken"], [head]),
-        "classify",
-        labels=("score",),
-        activation=activation,
-        is_guess=is_guess,
-        pairs=pairs,
-    )
+    return _by_head(HeadLayer(name, size, difference=answers), pairs, activation, is_guess)
+
+
+def _by_head(head: HeadLayer, pairs: Pairs, activation: str, is_guess: bool = False) -> PooledModel:
+    form = PoolingForm(["lasttoken"], [head])
+    return PooledModel(form, "classify", labels=("score",), activation=activation, is_guess=is_guess, pairs=pairs)
+
+
+def _original_reranker(config: Mapping[str, Any]) -> PooledModel:
+    """A Qwen3-Reranker whose config calls it a classifier; of a GGUF file, its classes are the head's two rows."""
+    if config.get("id2label") == {"0": "yes", "1": "no"}:
+        found = _by_head(HeadLayer("score.weight", 2, difference=[0, 1]), "qwen3", "sigmoid")
+    else:
+        found = _reranker(config, _QWEN3_ANSWERS, "qwen3", "sigmoid")
+    return replace(found, sources={"form": "config.json"})
 
 
 def _pairs(folder: Path, architecture: str) -> Pairs:
@@ -111,6 +156,8 @@ def _classifier(folder: Path, architecture: str, config: Mapping[str, Any]) -> P
         labels=labels,
         activation=_activation(config, len(labels)),
         pairs=_pairs(folder, architecture) if len(labels) == 1 and not by_token else None,
+        longest=_longest(folder),
+        sources=dict.fromkeys(("form", "labels", "activation"), "config.json"),
     )
 
 
@@ -155,90 +202,54 @@ def _of_function(name: str) -> str:
 
 def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledModel:
     """sentence-transformers' rerankers that write text: a score of the logits of one token, or two."""
-    said = _json(folder / path / "config.json") or {}
+    said = read_model_settings(folder / path / "config.json")
     answers = [said[name] for name in ("true_token_id", "false_token_id") if said.get(name) is not None]
     if not answers or said.get("true_token_id") is None:
         raise ConfigError(f"{folder / path / 'config.json'} names no true_token_id, which makes the score.")
-    settings = _json(folder / "config_sentence_transformers.json") or {}
-    own = settings.get("activation_fn") if isinstance(settings, dict) else None
+    own = read_model_settings(folder / _PROMPTS).get("activation_fn")
     pairs = _pairs(folder, _architecture(config))
     if pairs == "tokenizer" and _architecture(config).startswith("Qwen3"):
         pairs = "qwen3"
     activation = _of_function(own) if isinstance(own, str) else "sigmoid"
-    return replace(_reranker(config, answers, pairs, activation), longest=_longest(folder))
+    sources = {"form": f"{path}/config.json", "activation": _PROMPTS if isinstance(own, str) else ""}
+    return replace(_reranker(config, answers, pairs, activation), longest=_longest(folder), sources=sources)
 
 
-def _of_modules(folder: Path, modules: Any, config: Mapping[str, Any]) -> PooledModel | None:
-    """Follow sentence-transformers' modules one after another; None if there is no pooling among them."""
-    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
-        raise ConfigError(f"{folder / 'modules.json'} must be a list of modules.")
-    modes: list[str] = []
-    head: list[HeadLayer] = []
-    normalizes = False
-    for module in modules:
-        kind, path = str(module.get("type", "")).rsplit(".", 1)[-1], str(module.get("path", ""))
-        if kind == "Pooling":
-            modes = _modes(_within(folder, path))
-        elif kind == "Dense":
-            head.append(_dense(_within(folder, path), path))
-        elif kind == "Normalize":
-            normalizes = True
-        elif kind == "LogitScore":
-            return _of_logits(folder, path, config)
-        elif kind not in ("Transformer", "Dropout"):
-            raise ConfigError(f"{folder / 'modules.json'} has a module {shown(kind)}, which isn't supported.")
-    if not modes:
-        return None
-    said = read_model_settings(folder / "config_sentence_transformers.json")
+def _of_modules(folder: Path, modules: Modules, config: Mapping[str, Any]) -> PooledModel:
+    said = read_model_settings(folder / _PROMPTS)
     prompts, default = said.get("prompts"), said.get("default_prompt_name")
     texts = prompts.items() if isinstance(prompts, dict) else ()
+    known = {name: text for name, text in texts if isinstance(text, str)}
+    if default is not None and default not in known:
+        raise ConfigError(
+            f"{folder / _PROMPTS}: default_prompt_name is {shown(default)}, and prompts has no text of that name."
+        )
+    dimensions, source = _dimensions(folder, config)
     return PooledModel(
-        PoolingForm(modes, head),
+        PoolingForm(modules.modes, modules.head),
         "embed",
-        normalizes,
-        {name: text for name, text in texts if isinstance(text, str)},
-        default if isinstance(default, str) else None,
+        modules.normalizes,
+        known,
+        default,
         longest=_longest(folder),
+        dimensions=dimensions,
+        sources={"form": modules.pooling, "normalizes": MODULES, "prompts": _PROMPTS, "dimensions": source},
     )
 
 
-def _within(folder: Path, path: str) -> Path:
-    """A module's folder; raises unless it is one of the model's own: files may come from a stranger."""
-    if Path(path).is_absolute() or ".." in Path(path).parts:
-        raise ConfigError(f"{folder / 'modules.json'} names {shown(path)}, which isn't a folder of the model.")
-    return folder / path
-
-
-def _modes(folder: Path) -> list[str]:
-    config = read_model_settings(folder / "config.json")
-    said = config.get("pooling_mode")  # newer files have one key for what older ones have one key each
-    names = [said] if isinstance(said, str) else said
-    if not isinstance(names, list):
-        suffixes = {"cls": "_token", "lasttoken": ""}
-        names = [mode for mode in MODES if config.get(f"pooling_mode_{mode}{suffixes.get(mode, '_tokens')}")]
-    if not names or not all(isinstance(name, str) and name in MODES for name in names):
-        raise ConfigError(f"{folder / 'config.json'} names no pooling that is supported; {', '.join(MODES)} are.")
-    if config.get("include_prompt") is False:
-        raise ConfigError(f"{folder / 'config.json'}: include_prompt=false leaves prompts out, which isn't supported.")
-    return [mode for mode in MODES if mode in names]
-
-
-def _dense(folder: Path, path: str) -> HeadLayer:
-    config = read_model_settings(folder / "config.json")
-    size = config.get("out_features")
-    if type(size) is not int or not 0 < size <= 1 << 20:
-        raise ConfigError(f"{folder / 'config.json'}: out_features must be a number, and is {shown(size)}.")
-    activation = str(config.get("activation_function") or "").rsplit(".", 1)[-1]
-    return HeadLayer("linear.weight", size, "linear.bias", activation, folder=path)
+def _dimensions(folder: Path, config: Mapping[str, Any]) -> tuple[tuple[int, ...] | None, str]:
+    """The lengths that vectors may be cut to, and the file that says so; None if no file speaks of it."""
+    lengths = config.get("matryoshka_dimensions")
+    if isinstance(lengths, list) and lengths and all(type(each) is int and each > 0 for each in lengths):
+        return tuple(sorted(set(lengths))), "config.json"
+    if config.get("is_matryoshka") is True:
+        return (), "config.json"
+    with suppress(OSError, ConfigError):
+        if _CUT.search(read_model_text(folder / _CARD)):
+            return (), _CARD
+    return None, ""
 
 
 def _longest(folder: Path) -> int | None:
     longest = read_model_settings(folder / "sentence_bert_config.json").get("max_seq_length")
     return longest if type(longest) is int and longest > 0 else None
-
-
-def _json(path: Path) -> Any:
-    try:
-        return read_model_json(path)
-    except FileNotFoundError:
-        return None

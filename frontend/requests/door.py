@@ -211,7 +211,7 @@ class Door:
             if isinstance(ids, RequestError):
                 raise ids
             if self.pooling is not None or parsed.pooled is not None:
-                return self._checked_pooled(parsed, ids, settled.params)
+                return self._checked_pooled(parsed, ids, settled)
             packed = packed_prompt(ids, self.plan)
             if parsed.receipt is not None:
                 self._check_receipt(parsed.receipt, parsed, ids)
@@ -231,7 +231,10 @@ class Door:
 
         return request_of_labels(prompt, parsed.text, params, notify)
 
-    def _checked_pooled(self, parsed: ParsedPrompt, ids: Sequence[int], params: SamplingParams) -> _Checked:
+    def _checked_pooled(self, parsed: ParsedPrompt, ids: Sequence[int], settled: SettledParams) -> _Checked:
+        params = settled.params
+        if parsed.pooled is not None and settled.refusal is not None:  # of its adapter: nothing is sampled
+            raise settled.refusal.with_traceback(None)
         if (
             self.pooling is None
             and parsed.pooled is not None

@@ -147,9 +147,10 @@ class PrivateSession(Session[PendingRequest]):
                 self.door.pooling = PoolingDoor(self.files.pooled, plan)
             self._let_media_in(plan.media)
             self._take_up_replay()
-            logs.say(start_words(self.config, plan, logs.columns(), is_verbose=logs.is_verbose()), quiet=self.is_quiet)
-            if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
-                logs.say(words, quiet=self.is_quiet)
+            words = start_words(self.config, plan, logs.columns(), self.files.pooled, is_verbose=logs.is_verbose())
+            logs.say(words, quiet=self.is_quiet)
+            if (notice := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
+                logs.say(notice, quiet=self.is_quiet)
 
     def _let_media_in(self, encoder: MediaPlan | None) -> None:
         """Let requests have media, if the worker has an encoder, too."""

@@ -18,7 +18,9 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
+from ..console import logs
 from ..media.sources.parts import check_media_parts
 from ..models.pooled_model import PooledModel, find_pooled_model
 from ..requests.prompts import (
@@ -58,6 +60,7 @@ class Session(ABC, Generic[RequestT]):
     open_replay: Callable[[], EarlierAnswers] | None = None  # if the options name a run to replay
     replay: EarlierAnswers | None = None  # the same, once it is read
     most_texts: int | None = None  # that one line of a batch may have; None: any number
+    _has_said_cut = False
 
     @property
     @abstractmethod
@@ -165,8 +168,20 @@ class Session(ABC, Generic[RequestT]):
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
+        for each in params if isinstance(params, list | tuple) else [params]:
+            if isinstance(each, PoolingParams) and (notice := self.notice_of_cut(each.dimensions)):
+                logs.say(notice, quiet=self.is_quiet)
         parsed = parse_prompts(prompts, params, self.door.defaults)
         return Window(self.transport, self.door, parsed, notify, self.window_size, ordered=ordered)
+
+    def notice_of_cut(self, dimensions: int | None) -> str:
+        """What the model's files don't say of vectors cut to this length; for its first request alone."""
+        if dimensions is None or self._has_said_cut or (pooled := self.pooled) is None:
+            return ""
+        width = 0 if self.plan is None else self.plan.vector_width
+        notice = pooled.notice_of_cut(dimensions) if dimensions < width else ""
+        self._has_said_cut = bool(notice)
+        return notice
 
     def stream(
         self,

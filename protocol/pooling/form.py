@@ -11,6 +11,9 @@ from ..wire import Part
 # How the rows of a prompt become one, as sentence-transformers calls it, and in its order.
 MODES = ("cls", "max", "mean", "mean_sqrt_len", "weightedmean", "lasttoken")
 
+# Patterns of the files within a model's folder that its modules, such as 1_Pooling and 2_Dense, are read from.
+MODULE_FILES = ("[0-9]*_*/config.json", "[0-9]*_*/*.safetensors")
+
 
 class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
     """A layer behind a pooled row: a product or a norm if it has a weight, then an activation."""

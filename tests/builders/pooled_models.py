@@ -1,6 +1,7 @@
 """Small random checkpoints of models that give numbers, as transformers and sentence-transformers write them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,13 @@ PAIR_TEMPLATE = """{% for message in messages %}{% if message.role == "query" %}
 {{ message.content }}{% endif %}{% endfor %}<a>"""
 
 
-# llama.cpp's names of an encoder's modules.
-_IN_GGUF = {
+# llama.cpp's names of an encoder's modules, and the keys of its header.
+_ENCODER = {"encoder.layer": "blk", "layers": "blk"}
+_BERT = {
     "embeddings.word_embeddings": "token_embd",
     "embeddings.position_embeddings": "position_embd",
     "embeddings.token_type_embeddings": "token_types",
     "embeddings.LayerNorm": "token_embd_norm",
-    "encoder.layer": "blk",
     "attention.self.query": "attn_q",
     "attention.self.key": "attn_k",
     "attention.self.value": "attn_v",
@@ -114,35 +115,100 @@ _IN_GGUF = {
     "intermediate.dense": "ffn_up",
     "output.dense": "ffn_down",
     "output.LayerNorm": "layer_output_norm",
+    "classifier.dense": "cls",
+    "classifier.out_proj": "cls.output",
+}
+_MODERN = {
+    "embeddings.tok_embeddings": "token_embd",
+    "embeddings.norm": "token_embd_norm",
+    "attn.Wqkv": "attn_qkv",
+    "attn.Wo": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "mlp.Wi": "ffn_up",
+    "mlp.Wo": "ffn_down",
+    "final_norm": "output_norm",
+    "head.dense": "cls",
+    "head.norm": "cls.norm",
+    "classifier": "cls.output",
+}
+_GEMMA = {
+    "embed_tokens": "token_embd",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_IN_GGUF: dict[str, tuple[str, dict[str, str]]] = {
+    "bert": ("bert", _BERT),
+    "xlm-roberta": ("bert", _BERT),
+    "modernbert": ("modern-bert", _MODERN),
+    "gemma3_text": ("gemma-embedding", _GEMMA),
 }
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\u2581{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
 
 
-def encoder_as_gguf(path: Path, model: Any, pooling_type: int) -> Path:
-    """Write an encoder of BERT's kind as llama.cpp's converter does."""
+def encoder_as_gguf(path: Path, model: Any, pooling_type: int, **further: Any) -> Path:
+    """Write an encoder as llama.cpp's converter does; `further` tensors stand behind it."""
     config = model.config
+    architecture, names = _IN_GGUF[config.model_type]
     words = _WORDS + [f"##{number}" for number in range(config.vocab_size - len(_WORDS))]
     metadata = {
-        "general.architecture": "bert",
-        "bert.block_count": config.num_hidden_layers,
-        "bert.context_length": config.max_position_embeddings,
-        "bert.embedding_length": config.hidden_size,
-        "bert.feed_forward_length": config.intermediate_size,
-        "bert.attention.head_count": config.num_attention_heads,
-        "bert.attention.layer_norm_epsilon": config.layer_norm_eps,
-        "bert.attention.causal": False,
-        "bert.pooling_type": pooling_type,
+        "general.architecture": architecture,
         "tokenizer.ggml.model": "bert",
         "tokenizer.ggml.tokens": words,
         "tokenizer.ggml.token_type": [3] * 5 + [1] * (len(words) - 5),
         "tokenizer.ggml.unknown_token_id": 1,
     }
+    keys = {
+        "block_count": config.num_hidden_layers,
+        "context_length": config.max_position_embeddings,
+        "embedding_length": config.hidden_size,
+        "feed_forward_length": config.intermediate_size,
+        "attention.head_count": config.num_attention_heads,
+        "attention.causal": False,
+        "pooling_type": pooling_type,
+    } | _of_architecture(config, architecture)
     tensors = {}
     for name, tensor in model.state_dict().items():
-        for module, own in _IN_GGUF.items():
-            name = name.replace(module, own)
+        name = re.sub(r"^(model|roberta|bert)\.", "", name)
+        for module, own in (_ENCODER | names).items():
+            name = re.sub(rf"\b{module}\b", own, name, count=1)
         if name.startswith("position_embd"):  # the rows of padding are dropped
             tensor = tensor[config.pad_token_id + 1 :] if config.model_type != "bert" else tensor
+        if architecture == "gemma-embedding":
+            name = "output_norm.weight" if name == "norm.weight" else name
+            tensor = tensor + 1 if "norm" in name else tensor
         if not name.startswith("pooler"):
             tensors[name] = tensor.float().numpy()
-    return write_gguf(path, metadata, tensors)
+    metadata |= {f"{architecture}.{key}": value for key, value in keys.items()}
+    return write_gguf(path, metadata, tensors | further)
+
+
+def _of_architecture(config: Any, architecture: str) -> dict[str, Any]:
+    if architecture == "bert":
+        return {"attention.layer_norm_epsilon": config.layer_norm_eps}
+    if architecture == "modern-bert":
+        return {
+            "attention.layer_norm_epsilon": config.norm_eps,
+            "attention.sliding_window": config.local_attention,
+            "attention.sliding_window_pattern": 3,
+            "rope.freq_base": 160_000.0,
+            "rope.scaling.type": "none",
+        }
+    return {
+        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
+        "attention.sliding_window": 16,
+        "attention.head_count_kv": config.num_key_value_heads,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
+        "rope.freq_base": 1_000_000.0,
+    }

@@ -69,7 +69,7 @@ def test_bundled_and_cached_models_are_listed_with_what_they_take(capsys, own_pl
     cached(own_places, "someone/tiny-llama", "llama")
     status, lines = listed(capsys)
     assert status == 0
-    assert lines[0].split() == ["model", "on", "disk", "family", "context", "runs", "here"]
+    assert lines[0].split() == ["model", "on", "disk", "family", "gives", "context", "runs", "here"]
     assert [line.split()[0] for line in lines[1:3]] == ["pocket", "someone/tiny-llama"]
     assert [line.split()[3] for line in lines[1:3]] == ["qwen3", "llama"]
     assert all("1,024  yes, takes" in line for line in lines[1:3])

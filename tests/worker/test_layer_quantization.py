@@ -12,7 +12,7 @@ from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
-from penstock.protocol.conversion import read_record
+from penstock.protocol.conversion import Conversion, read_record
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
 from penstock.worker.backends import select
@@ -58,7 +58,8 @@ def kinds(model) -> dict[str, str]:
 def test_the_products_are_those_that_a_decoder_pulls_from_its_checkpoint(tmp_path, family):
     folder = tiny_model(tmp_path, family)
     config = read_config(folder)
-    [pulled] = rank_pieces(folder, config, 1, layout_of)
+    asked = Conversion(str(folder), str(folder), "", None)
+    [pulled] = rank_pieces(folder, config, asked, layout_of)
     names = {f"{layer}.weight" for product in products(config) for layer in product.layers}
     matrices = {name for name, piece in pulled.items() if len(piece.shape) == 2} - {"model.embed_tokens.weight"}
     assert names - {"lm_head.weight"} == matrices - {"lm_head.weight"}

@@ -9,9 +9,11 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
+from builders.compared_models import converted
 from builders.pooled_models import ENCODERS, classifier, embedding_model, encoder, encoder_as_gguf
 from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
+from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from penstock.frontend.models.model_files import find_model
@@ -133,19 +135,59 @@ def test_an_encoders_classes_have_the_scores_of_transformers(kind, tmp_path):
         assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
 
 
-@for_each("kind, pooling_type", [("Bert", 1), ("XLMRoberta", 2)])
+@for_each("kind, pooling_type", [("Bert", 1), ("XLMRoberta", 2), ("ModernBert", 1), ("Gemma3Text", 1)])
 def test_an_encoder_in_a_gguf_file_is_the_same_and_says_how_it_is_pooled(kind, pooling_type, tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     reference = encoder(tmp_path / kind, kind)
-    folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, pooling_type)).folder
+    draw, dense = numpy.random.default_rng(3), {}
+    if kind == "Gemma3Text":
+        dense = {"dense_2.weight": (96, 64), "dense_3.weight": (64, 96)}
+        dense = {name: draw.normal(size=shape).astype(numpy.float32) for name, shape in dense.items()}
+    folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, pooling_type, **dense)).folder
     found = find_pooled_model(folder, "auto")
     assert (found.form.modes, found.normalizes) == (["mean"] if pooling_type == 1 else ["cls"], True)
     model = load_model(folder, pooling=found.form, dtype="float32")
     [one] = asked(found.form, [50])
     with torch.no_grad():
         rows = reference(torch.tensor([values(one.token_ids).tolist()])).last_hidden_state[0].numpy()
+    wanted = expected(rows, found.form.modes[0])
+    for matrix in dense.values():
+        wanted = matrix @ wanted
     vector = numpy.frombuffer(whole_texts(model).run(one)[0].vectors, numpy.float32)
-    assert numpy.abs(vector - expected(rows, found.form.modes[0])).max() < 1e-4
+    assert numpy.abs(vector - wanted).max() < 1e-4 * max(1, numpy.abs(wanted).max())
+
+
+@for_each("kind", ["XLMRoberta", "ModernBert"])
+def test_a_reranker_in_a_gguf_file_has_the_scores_of_transformers(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    # Files don't say that ModernBERT's classes are made of the mean; those that are published are.
+    reference = encoder(tmp_path / kind, kind, "ForSequenceClassification", num_labels=1, classifier_pooling="mean")
+    folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, 4)).folder
+    found = find_pooled_model(folder, "auto")
+    assert (found.labels, found.activation, found.pairs) == (("LABEL_0",), "sigmoid", "tokenizer")
+    model = load_model(folder, pooling=found.form, dtype="float32")
+    [one] = asked(found.form, [50])
+    with torch.no_grad():
+        wanted = reference(torch.tensor([values(one.token_ids).tolist()])).logits[0].numpy()
+    vector = numpy.frombuffer(whole_texts(model).run(one)[0].vectors, numpy.float32)
+    assert numpy.abs(vector - wanted).max() < 1e-4
+
+
+@for_each("kind, purpose", [("Bert", "Model"), ("XLMRoberta", "ForSequenceClassification"), ("Gemma3Text", "Model")])
+def test_a_converted_folder_gives_nearly_the_same_numbers(kind, purpose, tmp_path):
+    encoder(tmp_path / kind, kind, purpose)
+    form = find_pooled_model(tmp_path / kind, "auto").form
+    (tmp_path / kind / "1_Pooling").mkdir()
+    (tmp_path / kind / "1_Pooling" / "config.json").write_text("{}")
+    folder = converted(tmp_path / kind, tmp_path / f"{kind}-int8", "int8", pooling=form)
+    assert (folder / "1_Pooling" / "config.json").read_text() == "{}"
+    assert find_pooled_model(folder, "auto").form == form
+    [one] = asked(form, [50])
+    before, after = (
+        numpy.frombuffer(whole_texts(load_model(each, pooling=form)).run(one)[0].vectors, numpy.float32)
+        for each in (tmp_path / kind, folder)
+    )
+    assert before @ after > 0.999 * numpy.linalg.norm(before) * numpy.linalg.norm(after)
 
 
 def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):
@@ -167,6 +209,18 @@ def test_a_model_whose_tokens_see_those_after_them_writes_no_text(tmp_path):
     tiny_model(tmp_path, "llama", is_causal=False)
     with pytest.raises(ConfigError, match="see those after them, so it writes no text. Use runner='pooling'"):
         load_model(tmp_path)
+
+
+def test_a_model_that_was_saved_without_its_head_is_pooled_all_the_same(tmp_path):
+    tiny_model(tmp_path, "qwen3", tie_word_embeddings=False)
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file(
+        {name: each for name, each in tensors.items() if name != "lm_head.weight"}, tmp_path / "model.safetensors"
+    )
+    with pytest.raises(ConfigError, match="holds no lm_head"):
+        load_model(tmp_path)
+    form = find_pooled_model(tmp_path, "pooling").form
+    assert load_model(tmp_path, pooling=form).pooling == form
 
 
 def test_a_models_own_files_say_how_its_rows_are_pooled(tmp_path):

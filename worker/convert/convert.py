@@ -28,6 +28,7 @@ from ...protocol.conversion import (
 )
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_json
+from ...protocol.pooling.form import MODULE_FILES
 from ..backends.select import require_torch
 from ..description.config import ModelConfig, read_config
 from ..description.keys.paddle import as_transformers_writes_it
@@ -59,6 +60,7 @@ from .target_path import appearing_folder
 
 _PIECE = 16 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
+_TEMPLATES = ("additional_chat_templates/*.jinja",)
 
 Quantize = Callable[[WeightPart, str], QuantizedPart]  # rows and their kind
 Say = Callable[[ConversionMessage], None]
@@ -69,15 +71,16 @@ def convert(asked: Conversion, say: Say) -> ConversionResult:
     if asked.is_gguf:
         return convert_to_gguf(asked, say)
     source, target = Path(asked.source), Path(asked.target)
-    config = read_config(source)
+    config = read_config(source, is_pooled=asked.pooling is not None)
     _check_source(source, config, asked)
     check_weight_files(source)
-    config = with_head_as_stored(config, source, Checkpoint(source, config.quantization, config).names)
+    if asked.pooling is None:
+        config = with_head_as_stored(config, source, Checkpoint(source, config.quantization, config).names)
     # Quantized files are only copied as a whole.
     is_copied = config.quantization is not None and asked.quantization is None
     kinds = kinds_of_tensors(config, asked)
     find_layout = _layout_for(config, kinds)
-    by_rank = [] if is_copied else rank_pieces(source, config, asked.tensor_parallel_size, find_layout)
+    by_rank = [] if is_copied else rank_pieces(source, config, asked, find_layout)
     check_groups(by_rank, kinds, asked)
     stored = stored_tensors(source, config, kinds, find_layout)
     if config.vision is None:
@@ -232,10 +235,16 @@ def _write_record(folder: Path, asked: Conversion) -> None:
 
 
 def _copy_the_rest(folder: Path, source: Path, tokenizer: Path, without: Sequence[str]) -> None:
-    """Copy tokenizer, templates, licence: all files that are neither weights nor written here."""
+    """Copy tokenizer, templates, licence: all files that are neither weights nor written here. Of folders, copy those
+    of sentence-transformers' modules, with their weights, and of further templates."""
     for origin in (source, tokenizer):
         for path in sorted(origin.iterdir()):
             is_weights = path.suffix in _WEIGHTS or path.name.endswith(".index.json")
             is_wanted = not is_weights and path.name[0] != "." and path.name not in without
             if is_wanted and path.is_file() and not (folder / path.name).exists():
                 shutil.copyfile(path, folder / path.name)
+        for path in sorted(each for pattern in (*MODULE_FILES, *_TEMPLATES) for each in origin.glob(pattern)):
+            target = folder / path.relative_to(origin)
+            if path.is_file() and not target.exists():
+                target.parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, target)

@@ -13,12 +13,13 @@ import numpy
 
 from ...kernels import Operations, WeightFormat
 from ...kernels.arrays import FLOAT32, Array
+from ...protocol.conversion import Conversion
 from ..description.config import ModelConfig
 from ..description.origin import origin_of
 from ..description.split import check_split
-from ..layers.decoder import Decoder
 from ..media.encoder import Encoder
 from ..ranks.parallel import Parallel
+from ..start.load import decoder_of
 from ..weights.files.checkpoint import Checkpoint
 from ..weights.layer_formats import LayerFormats
 from ..weights.layouts.layout import FindLayout
@@ -29,12 +30,17 @@ from ..weights.weights import Placement, Weights
 
 
 def rank_pieces(
-    folder: Path, config: ModelConfig, size: int, find_layout: FindLayout
+    folder: Path, config: ModelConfig, asked: Conversion, find_layout: FindLayout
 ) -> list[dict[str, CheckpointPiece]]:
-    """The pieces of each of `size` ranks, by the tensors' names."""
+    """The pieces of each rank, by the tensors' names. Every rank has what is behind the rows of a pooled model."""
+    size = asked.tensor_parallel_size
     check_split(config, size)
     checkpoint = Checkpoint(folder, config=config, find_layout=find_layout)
-    by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
+    by_rank = [_pulled(checkpoint, config, Parallel(rank, size), asked.pooling is not None) for rank in range(size)]
+    if asked.pooling is not None:
+        behind = [name for name in checkpoint.names if not name.startswith("model.")]
+        whole = {name: CheckpointPiece(name, checkpoint.stored(name).shape) for name in behind}
+        by_rank = [pieces | whole for pieces in by_rank]
     read = {name for pieces in by_rank for name in pieces}
     if config.quantization is not None:  # 8-bit floats: a matrix is read with its scales
         read |= {f"{name.removesuffix('weight')}{scales}" for name in read for scales in COMPANIONS}
@@ -42,11 +48,13 @@ def rank_pieces(
     return by_rank
 
 
-def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
+def _pulled(
+    checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel, is_pooled: bool
+) -> dict[str, CheckpointPiece]:
     source, formats = _RecordingSource(checkpoint), LayerFormats(WeightFormat("fp32"))
     ops = cast(Operations[Any, Any], _NoOperations())
     placement = Placement(formats, FLOAT32, ops, ranks)
-    Decoder(Weights(source, placement), config)
+    decoder_of(Weights(source, placement), config, has_head=not is_pooled)
     if config.vision is not None:  # every rank has all of it
         Encoder(Weights(source, replace(placement, ranks=Parallel())), config.vision)
     return source.pieces

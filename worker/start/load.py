@@ -86,7 +86,7 @@ def load_model(
     is_written_through = check_room is not None and check_room(demand)
     source: Source = gguf or DummySource(_missing_tensors(config))
     if gguf is None and load_format != "dummy":
-        source, config = _opened(model_folder, config, ranks, expert_parallel)
+        source, config = _opened(model_folder, config, ranks, expert_parallel, has_head=pooling is None)
     adapters = _adapter_bank(backend, config, max_loras, max_lora_rank) if max_loras else None
     placement = Placement(
         formats,
@@ -128,7 +128,7 @@ def _read(
     """Read the decoder, the encoder if any, and the names of tensors that neither needs."""
     encoder, origin = None, origin_of(model_folder)
     try:
-        decoder = _decoder(Weights(source, placement), config, has_head=pooling is None)
+        decoder = decoder_of(Weights(source, placement), config, has_head=pooling is None)
         if config.vision is not None:
             encoder = Encoder(Weights(source, backend.encoder_placement(placement)), config.vision)
         unread = check_unread(origin, _not_behind(source.leftovers(), pooling), config)
@@ -142,7 +142,8 @@ def _read(
     return decoder, encoder, unread
 
 
-def _decoder(weights: Weights, config: ModelConfig, *, has_head: bool) -> Decoder:
+def decoder_of(weights: Weights, config: ModelConfig, *, has_head: bool) -> Decoder:
+    """The layers of a decoder or an encoder, which has no head."""
     if config.text_embedding is None:
         return Decoder(weights, config, has_head=has_head)
     from ..layers.encoder_stack import encoder_stack
@@ -152,7 +153,8 @@ def _decoder(weights: Weights, config: ModelConfig, *, has_head: bool) -> Decode
 
 def _not_behind(names: Sequence[str], pooling: PoolingForm | None) -> list[str]:
     """The names without those of heads behind a model that is pooled."""
-    return list(names) if pooling is None else [name for name in names if name.startswith("model.")]
+    of_layers = ("model.", "blk.")  # the second: unknown tensors of GGUF files
+    return list(names) if pooling is None else [name for name in names if name.startswith(of_layers)]
 
 
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:
@@ -205,7 +207,7 @@ def _opened_gguf(model_folder: Path, config: ModelConfig) -> "GgufCheckpoint | N
 
 
 def _opened(
-    model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool
+    model_folder: Path, config: ModelConfig, ranks: Parallel, expert_parallel: bool, *, has_head: bool = True
 ) -> tuple[Source, ModelConfig]:
     """Open the checkpoint, or this rank's part of a divided one, and add to the config what its tensors show."""
     check_weight_files(model_folder)
@@ -216,7 +218,7 @@ def _opened(
     else:
         source = Checkpoint(model_folder, config.quantization, config)
     check_layers(origin_of(model_folder), source.names, config)
-    return source, with_head_as_stored(config, model_folder, source.names)
+    return source, with_head_as_stored(config, model_folder, source.names) if has_head else config
 
 
 def opened_again(model_folder: Path, model: Model, ranks: Parallel) -> Source:

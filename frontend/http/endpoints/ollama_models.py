@@ -69,6 +69,7 @@ def _tag(card: ServedName) -> TaggedModel:
         digest=hashlib.sha256(card.name.encode()).hexdigest(),  # tells entries apart; some clients cut it
         size=0 if plan is None else plan.weight_bytes,
         details=_details(card),
+        capabilities=_capabilities(card),
     )
 
 

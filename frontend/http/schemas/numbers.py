@@ -59,6 +59,7 @@ class EmbeddingList(msgspec.Struct, kw_only=True):
     model: str
     data: list[Embedding]
     usage: NumbersUsage
+    notice: str | UnsetType = UNSET  # about vectors that were cut
     object: Literal["list"] = "list"
 
 
@@ -83,6 +84,7 @@ class PooledList(msgspec.Struct, kw_only=True):
     model: str
     data: list[Pooled]
     usage: NumbersUsage
+    notice: str | UnsetType = UNSET  # about vectors that were cut
     object: Literal["list"] = "list"
 
 
@@ -188,4 +190,5 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
     embeddings: dict[str, list[Numbers]]
     texts: list[str]
     meta: FreeForm
+    notice: str | UnsetType = UNSET  # about vectors that were cut
     response_type: Literal["embeddings_by_type"] = "embeddings_by_type"

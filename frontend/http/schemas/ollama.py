@@ -128,6 +128,7 @@ class OllamaEmbedReply(msgspec.Struct, kw_only=True):
     total_duration: int  # in nanoseconds
     load_duration: int
     prompt_eval_count: int
+    notice: str | UnsetType = UNSET  # about vectors that were cut
 
 
 class OllamaOldEmbedRequest(OpenBody, kw_only=True, dict=True):
@@ -159,6 +160,7 @@ class TaggedModel(msgspec.Struct, kw_only=True):
     digest: str
     size: int
     details: ModelDetails
+    capabilities: list[str]
 
 
 class TagList(msgspec.Struct, kw_only=True):

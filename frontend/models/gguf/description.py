@@ -8,7 +8,7 @@ import msgspec
 from ....protocol.files.gguf.link import LINK_FILE, Link
 from ....protocol.processes.bounded_process import serve
 from .find import GgufFiles
-from .translation import Job, Translator, refusal, write_json
+from .translation import Job, Translator, refusal, write_json, write_pooling
 
 
 def describer() -> Translator:
@@ -29,7 +29,9 @@ def _write_description(files: GgufFiles, target: Path) -> None:
     from ....protocol.files.gguf.parts import read_model
     from .config import config_of
 
-    write_json(target / "config.json", config_of(read_model(files.parts)))
+    model = read_model(files.parts)
+    write_json(target / "config.json", config_of(model))
+    write_pooling(model, target)
     write_json(target / LINK_FILE, msgspec.to_builtins(Link(list(map(str, files.parts)))))
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,9 @@ from ....protocol.files.gguf.refusals import UNSUPPORTED, MalformedError, file_n
 from ....protocol.files.user_folders import reason
 from ....protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from .find import GgufFiles
+
+if TYPE_CHECKING:
+    from ....protocol.files.gguf.parts import GgufModel
 
 BOUNDS = Bounds(cpu_seconds=120, memory_bytes=3 << 30, wall_seconds=600.0)
 
@@ -121,7 +124,7 @@ def write_files(files: GgufFiles, target: Path) -> None:
         )
         (target / "tokenizer.json").unlink(missing_ok=True)
     write_json(target / "config.json", config)
-    _write_pooling(model.metadata, target)
+    write_pooling(model, target)
     generation = generation_config_of(model.metadata, ends)
     if files.parameters is not None:
         generation = with_stored_parameters(generation, files.parameters, tokens)
@@ -129,24 +132,25 @@ def write_files(files: GgufFiles, target: Path) -> None:
     write_json(target / LINK_FILE, msgspec.to_builtins(link))
 
 
-# What llama.cpp's numbers of poolings are called in sentence-transformers' files.
-_POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
-
-
-def _write_pooling(metadata: dict[str, Any], target: Path) -> None:
+def write_pooling(model: "GgufModel", target: Path) -> None:
     """Write the files that sentence-transformers would have beside a model that is pooled; llama.cpp gives vectors of
     length 1."""
-    pooling = metadata.get(f"{metadata.get('general.architecture')}.pooling_type", 0)
-    if pooling == 0:
+    from ....protocol.files.gguf.architectures.model_metadata import ModelMetadata
+    from ....protocol.files.gguf.architectures.numbers import dense_widths, pooling_of
+
+    given = ModelMetadata(model)
+    if (pooling := pooling_of(given)) is None:
         return
-    if pooling not in _POOLINGS:
-        what = "ranks texts" if pooling == 4 else f"has pooling_type={shown(pooling)}"
-        raise MalformedError(f"{what}, which doesn't run as GGUF", "Use the original model's folder or hub id.")
-    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"idx": place, "path": path, "type": kind} for place, (path, kind) in enumerate(kinds.items())]
+    widths = dense_widths(given)
+    kinds = ["Transformer", "Pooling", *["Dense"] * len(widths), "Normalize"]
+    paths = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds[1:], 1))]
+    configs: list[dict[str, Any]] = [{"pooling_mode": pooling}]
+    configs += [{"out_features": width, "tensor": name} for name, width in widths.items()]
+    modules = [{"idx": place, "path": path, "type": kind} for place, (path, kind) in enumerate(zip(paths, kinds))]
     write_json(target / "modules.json", modules)
-    (target / "1_Pooling").mkdir()
-    write_json(target / "1_Pooling" / "config.json", {"pooling_mode": _POOLINGS[pooling]})
+    for path, config in zip(paths[1:], configs):
+        (target / path).mkdir()
+        write_json(target / path / "config.json", config)
 
 
 class _Seeing(NamedTuple):

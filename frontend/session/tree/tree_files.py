@@ -14,6 +14,7 @@ import msgspec
 from ....protocol.errors import ConfigError
 from ....protocol.files.user_folders import reason
 from ....protocol.options.config import EngineConfig
+from ....protocol.pooling.form import MODULE_FILES
 from ....protocol.processes.trace import Trace
 from ...file_replacement import new_file, replaceable, status_of, take_name
 from ...text.convert_tokenizer import VOCABULARY_FILES
@@ -26,6 +27,7 @@ MODEL_FILES = (
     *("*.safetensors", "*.safetensors.index.json", "rank-*-of-*/*", "*config.json"),
     *("tokenizer.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", *VOCABULARY_FILES),
     *("chat_template.*", "additional_chat_templates/*"),
+    *("config_sentence_transformers.json", "modules.json", *MODULE_FILES),
 )
 
 

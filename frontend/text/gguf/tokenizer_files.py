@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tokenizers
+from tokenizers.processors import TemplateProcessing
 
 from ....protocol.fields.rules import shown
 from ..incremental import panics_as
@@ -47,10 +48,14 @@ _DEFAULTS = {
     Model.WORD_PIECES: Defaults(dict(bos=101, unk=100, sep=102, pad=0, mask=103), adds_bos=True),
 }
 
+_OF_XLM_ROBERTA = Defaults(dict(bos=0, pad=1, eos=2, unk=3), adds_bos=True, adds_eos=True)
+
 
 def read_vocabulary(metadata: Metadata) -> Vocabulary:
     model = _model(metadata)
     defaults = _DEFAULTS.get(model) or Defaults({}, adds_bos=adds_bos_by_default(text(metadata, f"{PREFIX}pre")))
+    if model == Model.UNIGRAM and metadata.get("general.architecture") == "bert":
+        defaults = _OF_XLM_ROBERTA
     return Vocabulary(model, read_tokens(metadata, defaults))
 
 
@@ -87,12 +92,30 @@ def write_tokenizer(metadata: Metadata, folder: Path) -> TokenList:
         settings = {**_settings(metadata, vocabulary.tokens), **made.settings}
         if vocabulary.model != Model.WORD_PIECES:
             add_begin_and_end(made.backend, settings)
+            _add_pairs(metadata, made.backend, settings)
         # Not by the library, which doesn't distinguish a full disk from other errors.
         (folder / "tokenizer.json").write_text(made.backend.to_str(), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
     if made.segmenter is not None:
         (folder / SEGMENTER_FILE).write_bytes(made.segmenter)
     return vocabulary.tokens
+
+
+# How many end tokens stand between two texts, where an encoder reads both.
+_BETWEEN_TEXTS = {"bert": 2, "modern-bert": 1}
+
+
+def _add_pairs(metadata: Metadata, backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
+    """Let an encoder's tokenizer join two texts, as those of XLM-RoBERTa's and ModernBERT's kinds do."""
+    count = _BETWEEN_TEXTS.get(str(metadata.get("general.architecture")), 0)
+    first, last = (settings[f"{task}_token"] if settings[f"add_{task}_token"] else None for task in ("bos", "eos"))
+    if not count or first is None or last is None:
+        return
+    backend.post_processor = TemplateProcessing(
+        single=[f"{first}:0", "$A:0", f"{last}:0"],
+        pair=[f"{first}:0", "$A:0", *[f"{last}:0"] * count, "$B:0", f"{last}:0"],
+        special_tokens=[(token, backend.token_to_id(token)) for token in {first, last}],
+    )
 
 
 def _made(metadata: Metadata, vocabulary: Vocabulary) -> _Made:

@@ -37,7 +37,8 @@ def word_piece_tokenizer(metadata: Metadata, tokens: TokenList) -> tokenizers.To
     ends = [(token, tokens.ids[task]) for task in ("bos", "sep") if (token := tokens.token(task))]
     if len(ends) == 2:
         [(first, _), (last, _)] = ends
-        backend.post_processor = TemplateProcessing(single=[f"{first}:0", "$A:0", f"{last}:0"], special_tokens=ends)
+        text = [f"{first}:0", "$A:0", f"{last}:0"]
+        backend.post_processor = TemplateProcessing(single=text, pair=[*text, "$B:1", f"{last}:1"], special_tokens=ends)
     return backend
 
 

@@ -99,7 +99,7 @@ def test_every_architecture_was_converted_or_is_another_name_of_one_that_was():
     known = {each.metadata["general.architecture"] for each in converted().values()}
     others = {"qwen2vl": "qwen2", "qwen3vl": "qwen3", "qwen3vlmoe": "qwen3moe"}
     # tests/worker/test_pooling.py has the encoders.
-    assert known | others.keys() | {"bert"} == ARCHITECTURES.keys()
+    assert known | others.keys() | {"bert", "modern-bert", "gemma-embedding"} == ARCHITECTURES.keys()
     assert all(name in known for name in others.values())
 
 

@@ -7,11 +7,14 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.gguf.architectures.architecture import Architecture, Family
 from ....protocol.files.gguf.architectures.gemma import ScoreScale
 from ....protocol.files.gguf.architectures.mixtures import ErnieLayers
+from ....protocol.files.gguf.architectures.numbers import POOLINGS
 from ....protocol.files.gguf.architectures.table import WRITTEN
+from ....protocol.pooling.form import PoolingForm
 from ...description.config import ModelConfig
 from ...description.parts.activations import read_activation
 from ...description.parts.rope import RopeConfig
 
+_POOLINGS = ", ".join(POOLINGS.values())
 _KINDS_OF_ROPE = {"default", "linear", "yarn", "llama3", "longrope"}
 
 
@@ -20,6 +23,16 @@ def inexpressible(why: str) -> ConfigError:
         f"The model can't be written as GGUF: {why}. Without .gguf at the end of its name OUT becomes a folder, which "
         "can have this."
     )
+
+
+def pooling_type(form: PoolingForm) -> int:
+    """llama.cpp's number for the way in which rows are pooled."""
+    found = [number for number, mode in POOLINGS.items() if form.modes == [mode]]
+    if not found or form.by_token:
+        raise inexpressible(f"its rows are pooled as {', '.join(form.modes)}, and llama.cpp knows {_POOLINGS}")
+    if form.head:
+        raise inexpressible("it has layers behind its pooled rows, which are not written")
+    return found[0]
 
 
 def architecture_of(config: ModelConfig) -> Architecture:
@@ -39,6 +52,8 @@ def _reasons(config: ModelConfig, architecture: Architecture) -> Iterator[str]:
     heads, family = config.heads[0], architecture.written_as(config.family.name)
     if config.quantization is not None:
         yield "its weights are quantized already"
+    if config.is_two_sided:
+        yield "its tokens see those after them"
     if not architecture.has_head_dim and heads.head_dim * config.num_heads != config.hidden_size:
         yield f"{config.num_heads} heads of {heads.head_dim} are not the hidden size, {config.hidden_size:,}"
     if architecture.ties_head and not config.tie_word_embeddings:

@@ -24,7 +24,7 @@ from ...weights.layouts.separate_experts import layout_with_experts_apart
 from ..conversion_plan import StoredTensor, stored_tensors
 from ..target_path import appearing_file
 from .blocks import quantized_rows
-from .check_expressible import architecture_of
+from .check_expressible import architecture_of, pooling_type
 from .file_types import FILE_TYPES, FLOAT_FILE_TYPES, FileType, TypeChooser
 from .gguf_file import GgufFile, GgufTensor, header_bytes
 from .metadata import model_metadata
@@ -39,18 +39,20 @@ Say = Callable[[ConversionMessage], None]
 def convert_to_gguf(asked: Conversion, say: Say) -> ConversionResult:
     """Make the target file; raises `PenstockError`."""
     source, target = Path(asked.source), Path(asked.target)
-    config = read_config(source, sees=False)
+    config = read_config(source, sees=False, is_pooled=asked.pooling is not None)
     check_weight_files(source)
     if ranks_cut_for(source):
         raise ConfigError(f"{source} is cut for ranks. Convert its original.")
-    config = with_head_as_stored(config, source, Checkpoint(source, None, config).names)
+    if asked.pooling is None:
+        config = with_head_as_stored(config, source, Checkpoint(source, None, config).names)
     architecture = architecture_of(config)
+    pooling = {} if asked.pooling is None else {f"{architecture.name}.pooling_type": pooling_type(asked.pooling)}
     stored = stored_tensors(source, config, {}, layout_with_experts_apart)
     tensors = planned_tensors(config, architecture, stored)
     file_type = _file_type(asked, config)
     planned = _typed(tensors, file_type, config)
     name = asked.model.rstrip("/").rpartition("/")[2] or source.name
-    metadata = model_metadata(config, architecture, name, file_type.number)
+    metadata = model_metadata(config, architecture, name, file_type.number) | pooling
     metadata |= vocabulary_metadata(Path(asked.tokenizer), source, config.vocab_size)
     before = sum(each.nbytes for tensor in tensors.values() for each in tensor.sources)
     after = sum(tensor.nbytes for tensor in planned.values())

@@ -79,6 +79,8 @@ def add_text(views: Views, config: ModelConfig) -> None:
     adds_one, last_norm = config.family.norm.is_stored_less_one, f"model.{config.family.names.last_norm}"
     for own, name in MODEL.items():
         views.module(name, own)
+    for own, name in views.architecture.behind.items():
+        views.module(name, own)
     is_encoder = config.text_embedding is not None
     if is_encoder:
         views.module("model.embed_norm", "token_embd_norm")

@@ -75,7 +75,17 @@ def endpoint(form: type[NumberForm[Any]]) -> Work:
             threads = getattr(model.threads, form.pool)
             prompts = await call.done(threads, asked.prompts, model.session, model.name, takes_long=asked.takes_long)
             outputs = await numbers_of(call, model, prompts, asked.label)
+            notice = model.session.notice_of_cut(_length(request))
         json, names = LongJson(), ReplyNames(call.active_request.id, int(time.time()), model.name)
-        return long_reply(json, asked.reply(outputs, names, json))
+        body = asked.reply(outputs, names, json)
+        if notice:
+            body.notice = notice  # type: ignore[attr-defined]  # bodies with vectors have it
+        return long_reply(json, body)
 
     return work
+
+
+def _length(request: Any) -> int | None:
+    """The length that the request wants its vectors to have."""
+    found: int | None = getattr(request, "dimensions", None) or getattr(request, "output_dimension", None)
+    return found

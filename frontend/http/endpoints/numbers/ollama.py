@@ -1,5 +1,7 @@
 """/api/embed and the older /api/embeddings: vectors in the form of Ollama's clients."""
 
+from msgspec import UNSET
+
 from .....protocol.errors import RequestError
 from .....protocol.parameters.pooling import PoolingParams
 from ...answers.errors import ApiError
@@ -36,6 +38,7 @@ async def embed(call: Call, request: OllamaEmbedRequest) -> AnyReply:
         total_duration=nanoseconds(call.active_request.seconds),
         load_duration=nanoseconds(loaded),
         prompt_eval_count=num_tokens(outputs),
+        notice=model.session.notice_of_cut(request.dimensions) or UNSET,
     )
     return long_reply(json, body)
 

@@ -56,19 +56,29 @@ async function listModels() {
   }
 }
 
+// Nobody knows of one that isn't loaded.
+const writesText = (each) => each.architecture?.output_modalities?.includes("text") ?? true;
+
+const wordsOf = (each) => {
+  if (!writesText(each)) return `${each.id} (gives ${each.architecture.output_modalities.join(", ")})`;
+  return each.is_loaded ? each.id : `${each.id} (not loaded)`;
+};
+
 // Only what has changed, so that a list that is open stays open.
 function showModels() {
   const chosen = $("model").value || localStorage.getItem("penstock.model");
-  const words = cards.map((each) => (each.is_loaded ? each.id : `${each.id} (not loaded)`));
+  const words = cards.map(wordsOf);
   if ([...$("model").options].map((option) => option.textContent).join("\n") === words.join("\n")) return;
-  $("model").replaceChildren(...cards.map((each, index) => make("option", { value: each.id }, words[index])));
-  if (cards.some((each) => each.id === chosen)) $("model").value = chosen;
+  const options = cards.map((each, index) => make("option", { value: each.id, disabled: !writesText(each) }, words[index]));
+  $("model").replaceChildren(...options);
+  const choice = cards.find((each) => each.id === chosen && writesText(each)) ?? cards.find(writesText);
+  $("model").value = choice?.id ?? "";
 }
 
 // Nothing where it is ready, and where an older server doesn't tell.
 async function stateOfModel() {
   const one = card();
-  if (!one) return "No model is served.";
+  if (!one) return cards.length ? "No model here writes text." : "No model is served.";
   if (one.is_loaded) return "";
   const told = await fetch("/health").then((reply) => reply.json(), () => ({}));
   const state = told.models?.[one.id];

@@ -1,6 +1,7 @@
 """Rows of the table: llama.cpp's architectures, and the published model families in their files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, TypeVar
 
 from .....records import dataclass
@@ -57,6 +58,8 @@ class Architecture:
     variants: tuple[Family, ...] = ()  # the first one that fits a header is used, otherwise the family
     pairs_rows: bool = False  # in queries and keys, adjacent rows rotate together
     deals_value_heads: bool = False  # in delta nets: the first of each key head, then the second of each
+    # The layers behind a pooled row, by their names in the file, as published checkpoints have them.
+    behind: Mapping[str, str] = field(default_factory=lambda: {"cls.output": "score"})
     # For writing, since llama.cpp refuses tensors that an architecture doesn't have:
     parts: frozenset[str] = frozenset()  # of a layer; empty: `penstock convert` can't write it
     biased: frozenset[str] = frozenset()  # parts that may have a bias

@@ -45,13 +45,3 @@ def minicpm_factors(given: ModelMetadata) -> Config:
 def _rounded(value: float) -> float:
     """Undo the rounding of a factor to float32."""
     return float(f"{value:.6g}")
-
-
-def bert_tables(given: ModelMetadata) -> Config:
-    """An encoder's tables of positions and types. Converters drop the rows before a text's first position."""
-    if given.flag("attention.causal", False):
-        raise MalformedError("is an encoder whose tokens see none after them, which its family hasn't", UNSUPPORTED)
-    return {
-        "max_position_embeddings": given.rows("position_embd.weight"),
-        "type_vocab_size": given.rows("token_types.weight") if given.has_tensor("token_types.weight") else 0,
-    }

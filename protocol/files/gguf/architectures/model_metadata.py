@@ -89,6 +89,13 @@ class ModelMetadata:
             raise MalformedError(f"has {self._name(key)}={shown(value)} where a text belongs")
         return value
 
+    def texts(self, key: str) -> list[str]:
+        """A list of texts; empty if there is none."""
+        value = self._metadata.get(self._name(key), [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise MalformedError(f"has {self._name(key)}={shown(value)} where texts belong")
+        return value
+
     def has_tensor(self, *names: str) -> bool:
         """Whether the file has any of these."""
         return any(name in self._tensors for name in names)

@@ -4,7 +4,7 @@ A row has the published classes whose models such files contain. A class's facts
 that differ from those of all families or add to them. Facts that are more than a key are in the file of their kind.
 """
 
-from . import dense, gemma, mixers, mixtures
+from . import dense, gemma, mixers, mixtures, numbers
 from .architecture import Architecture, Family
 from .facts import ALL_BIASES, ATTENTION_BIAS, LAYER_NORM, Key, Windows, has, number
 from .gemma import GELU, ScoreScale
@@ -31,7 +31,23 @@ _MINISTRAL = Family(
 )
 _QWEN2 = Family("Qwen2", "qwen2", use_sliding_window=False)
 _QWEN3 = Family("Qwen3", "qwen3", ATTENTION_BIAS, use_sliding_window=False)
+_QWEN3_CLASSES = Family(
+    "Qwen3",
+    "qwen3",
+    *_QWEN3.facts,
+    numbers.qwen3_classes,
+    when=numbers.has_classes,
+    purpose="ForSequenceClassification",
+    use_sliding_window=False,
+)
 _QWEN3_MOE = Family("Qwen3Moe", "qwen3_moe", ATTENTION_BIAS, *experts(), dense_layers, norm_topk_prob=True)
+_GEMMA3_FACTS = (
+    ScoreScale(62),
+    gemma.WINDOWS,
+    number("rope_theta", "rope.freq_base", 1_000_000.0),
+    number("rope_local_base_freq", "rope.freq_base_swa", 10_000.0),
+    _LAST_CAP,
+)
 _GEMMA4 = (
     gemma.gemma4_layers,
     _LAST_CAP,
@@ -72,11 +88,9 @@ _DENSE = (
     Architecture(  # Ministral 3, or the decoder of Mistral Small 3.1
         "mistral3", Family("Mistral", "mistral", sliding_window=None), (_MINISTRAL,), pairs_rows=True
     ),
-    # Encoders, also of XLM-RoBERTa's kind, whose tensors are BERT's here.
-    Architecture("bert", Family("Bert", "bert", dense.bert_tables, purpose="Model")),
     Architecture("qwen2", _QWEN2, parts=PLAIN, biased=QKV, has_head_dim=False),
     Architecture("qwen2vl", _QWEN2),  # the text decoder
-    Architecture("qwen3", _QWEN3, parts=PLAIN | HEAD_NORMS),
+    Architecture("qwen3", _QWEN3, (_QWEN3_CLASSES,), parts=PLAIN | HEAD_NORMS),
     Architecture("qwen3vl", _QWEN3),
     Architecture("ernie4_5", Family("Ernie4_5", "ernie4_5", _USE_BIAS), parts=PLAIN, biased=QKV | {"attn_output"}),
     Architecture(
@@ -179,11 +193,7 @@ _GEMMA = (
         Family(
             "Gemma3",
             "gemma3_text",
-            ScoreScale(62),
-            gemma.WINDOWS,
-            number("rope_theta", "rope.freq_base", 1_000_000.0),
-            number("rope_local_base_freq", "rope.freq_base_swa", 10_000.0),
-            _LAST_CAP,
+            *_GEMMA3_FACTS,
             hidden_activation=GELU,
             attn_logit_softcapping=None,
         ),
@@ -299,7 +309,53 @@ _HYBRIDS = (
     ),
 )
 
-ARCHITECTURES = {each.name: each for each in (*_DENSE, *_GEMMA, *_MIXTURES, *_HYBRIDS)}
+_BERT_CLASSES = Family(
+    "Bert",
+    "bert",
+    numbers.bert_tables,
+    numbers.bert_classes,
+    when=numbers.has_classes,
+    purpose="ForSequenceClassification",
+)
+_MODERNBERT_CLASSES = Family(  # files don't say of which row classes are made; llama.cpp takes the mean
+    "ModernBert",
+    "modernbert",
+    numbers.modernbert_layers,
+    numbers.classes,
+    when=numbers.has_classes,
+    purpose="ForSequenceClassification",
+    classifier_pooling="mean",
+)
+_ENCODERS = (
+    # Also XLM-RoBERTa's kind, whose tensors are BERT's here.
+    Architecture(
+        "bert",
+        Family("Bert", "bert", numbers.bert_tables, purpose="Model"),
+        (_BERT_CLASSES,),
+        behind={"cls": "pooler.dense", "cls.output": "classifier"},
+    ),
+    Architecture(
+        "modern-bert",
+        Family("ModernBert", "modernbert", numbers.modernbert_layers, purpose="Model"),
+        (_MODERNBERT_CLASSES,),
+        behind={"cls": "head.dense", "cls.norm": "head.norm", "cls.output": "classifier"},
+    ),
+    Architecture(
+        "gemma-embedding",
+        Family(
+            "Gemma3Text",
+            "gemma3_text",
+            *_GEMMA3_FACTS,
+            purpose="Model",
+            use_bidirectional_attention=True,
+            hidden_activation=GELU,
+            attn_logit_softcapping=None,
+        ),
+        behind={name: name for name in numbers.DENSE},
+    ),
+)
+
+ARCHITECTURES = {each.name: each for each in (*_DENSE, *_GEMMA, *_MIXTURES, *_HYBRIDS, *_ENCODERS)}
 # Architectures that can be written, by published family.
 WRITTEN = {
     model_type: each

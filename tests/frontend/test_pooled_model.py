@@ -1,0 +1,143 @@
+"""What a model's files say of the numbers that it gives: read, shown with its source, and refused in a sentence."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.cases import for_each
+from builders.pooled_models import classifier, embedding_model, reranker
+
+from penstock.frontend import cli
+from penstock.frontend.console.number_rows import number_rows
+from penstock.frontend.models.digests import digest_of_files, tokenizer_files, weight_files
+from penstock.frontend.models.pooled_model import find_pooled_model
+from penstock.protocol.errors import ConfigError
+from penstock.worker.start.load import load_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return embedding_model(tmp_path_factory.mktemp("m") / "vectors", pooling_mode_mean_tokens=True)
+
+
+def written(path: Path, content: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def listed(*modules: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"idx": place, "path": path, "type": f"a.b.{kind}"} for place, (path, kind) in enumerate(modules)]
+
+
+TRANSFORMER, POOLING, DENSE, NORM = (
+    ("", "Transformer"),
+    ("1_Pooling", "Pooling"),
+    ("2_Dense", "Dense"),
+    ("", "Normalize"),
+)
+MEAN = {"pooling_mode_mean_tokens": True}
+
+
+@for_each(
+    "modules, pooling, dense, says",
+    [
+        ({"a": 1}, MEAN, None, "modules.json must be a list of modules"),
+        ([1], MEAN, None, "modules.json must be a list of modules"),
+        ([{"type": 7}], MEAN, None, "type must be a text, not 7"),
+        ([{"type": "Pooling", "path": ["1"]}], MEAN, None, "path must be a text"),
+        (listed(TRANSFORMER, ("", "Router")), MEAN, None, "a module 'Router', which isn't supported; Transformer, "),
+        (listed(TRANSFORMER, ("../x", "Pooling")), MEAN, None, "isn't a folder of the model"),
+        (listed(TRANSFORMER, ("/etc", "Pooling")), MEAN, None, "isn't a folder of the model"),
+        (listed(TRANSFORMER, ("nowhere", "Pooling")), MEAN, None, r"nowhere/config\.json is missing"),
+        (listed(TRANSFORMER, DENSE), MEAN, {"out_features": 8}, "one Pooling must come before all Dense"),
+        (listed(TRANSFORMER, NORM), MEAN, None, "names no Pooling, and its Normalize needs one"),
+        (listed(TRANSFORMER, POOLING, NORM, DENSE), MEAN, {"out_features": 8}, "'Dense' behind Normalize"),
+        (listed(TRANSFORMER, POOLING), {}, None, "names no pooling that is supported; cls, max"),
+        (listed(TRANSFORMER, POOLING), [1], None, "names no pooling that is supported"),
+        (listed(TRANSFORMER, POOLING), {"pooling_mode": 7}, None, r"supported \(7\)"),
+        (listed(TRANSFORMER, POOLING), {"pooling_mode": ["mean", {}]}, None, "names no pooling"),
+        (listed(TRANSFORMER, POOLING), {"pooling_mode_cls_token": "false"}, None, "must be true or false, not 'false'"),
+        (listed(TRANSFORMER, POOLING), MEAN | {"include_prompt": False}, None, "include_prompt=false"),
+        (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": "8"}, "out_features must be a number, and is '8'"),
+        (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8}, r"holds nothing else, and weights are read"),
+    ],
+)
+def test_modules_that_cannot_be_meant_are_refused_in_a_sentence(folder, modules, pooling, dense, says):
+    written(folder / "modules.json", modules)
+    written(folder / "1_Pooling" / "config.json", pooling)
+    written(folder / "2_Dense" / "config.json", dense or {})
+    with pytest.raises(ConfigError, match=says):
+        find_pooled_model(folder, "auto")
+
+
+def test_a_dense_layer_of_another_shape_is_refused_with_both(tmp_path):
+    from builders.tiny_model import write_safetensors
+    from numpy import zeros
+
+    folder = embedding_model(tmp_path / "m", pooling_mode_mean_tokens=True)
+    written(folder / "modules.json", listed(TRANSFORMER, POOLING, DENSE))
+    written(folder / "2_Dense" / "config.json", {"out_features": 8})
+    write_safetensors(folder / "2_Dense" / "model.safetensors", {"linear.weight": zeros((8, 63), "float32")}, "float32")
+    form = find_pooled_model(folder, "auto").form
+    with pytest.raises(ConfigError, match=r"linear\.weight.*\(8, 63\).*\(8, 64\)"):
+        load_model(folder, pooling=form)
+
+
+def test_each_fact_is_said_with_its_file_and_a_guess_as_one(tmp_path):
+    folder = embedding_model(tmp_path / "m", pooling_mode_lasttoken=True)
+    prompts = {"prompts": {"query": "q: ", "document": ""}, "default_prompt_name": "document"}
+    written(folder / "config_sentence_transformers.json", prompts)
+    rows = dict(number_rows(find_pooled_model(folder, "auto"), 64, 64))
+    assert rows["gives"] == "vectors of 64 numbers" and rows["pooling"] == "lasttoken (1_Pooling/config.json)"
+    assert rows["prompts"].startswith("query, document; before a text unless asked: document (config_sent")
+    assert rows["dimensions"] == "64; no file says that vectors may be cut"
+    (folder / "modules.json").unlink()
+    guessed = dict(number_rows(find_pooled_model(folder, "pooling"), 64))
+    assert guessed["pooling"] == "lasttoken: a guess, usual for decoders; no file of this one says it"
+    rows = dict(number_rows(find_pooled_model(classifier(tmp_path / "c", "ForSequenceClassification", 3), "auto"), 3))
+    assert (rows["gives"], rows["classes"]) == ("3 classes", "class 0, class 1, class 2 (config.json)")
+    ranks = dict(number_rows(find_pooled_model(reranker(tmp_path / "r", true_token_id=5), "auto"), 1))
+    assert ranks["gives"] == "scores of two texts" and ranks["pairs"].startswith("by the roles")
+
+
+def test_lengths_that_files_do_not_speak_of_get_a_notice(tmp_path):
+    folder = embedding_model(tmp_path / "m", pooling_mode_lasttoken=True)
+    assert "no file of this model says" in find_pooled_model(folder, "auto").notice_of_cut(8)
+    (folder / "README.md").write_text("It was trained with Matryoshka losses.")
+    assert find_pooled_model(folder, "auto").notice_of_cut(8) == ""
+    config = json.loads((folder / "config.json").read_text())
+    written(folder / "config.json", config | {"matryoshka_dimensions": [32, 16]})
+    found = find_pooled_model(folder, "auto")
+    assert found.notice_of_cut(16) == "" and "config.json names 16, 32" in found.notice_of_cut(8)
+
+
+@for_each(
+    "name, content",
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "cls"}),
+        ("modules.json", []),
+        ("config_sentence_transformers.json", {"prompts": {"a": "b"}}),
+        ("2_Dense/model.safetensors", "other weights"),
+    ],
+)
+def test_a_changed_file_of_a_module_changes_the_digest(tmp_path, monkeypatch, name, content):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
+    folder = embedding_model(tmp_path / name.replace("/", "-"), pooling_mode_mean_tokens=True)
+    written(folder / "2_Dense" / "model.safetensors", "weights")
+
+    def digest() -> str:
+        return digest_of_files({*weight_files(folder), *tokenizer_files(folder)}, folder)
+
+    before = digest()
+    written(folder / name, content)
+    assert digest() != before
+
+
+def test_show_and_models_say_what_a_model_gives(tmp_path, capsys):
+    folder = classifier(tmp_path / "c", "ForSequenceClassification", 3)
+    assert cli.main(["show", str(folder)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "runs here yes" in shown and "gives 3 classes" in shown and "answers end at" not in shown
+    assert cli.main(["models", str(folder)]) == 0
+    assert "3 classes" in capsys.readouterr().out.splitlines()[1]
