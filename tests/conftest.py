@@ -127,11 +127,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches, logs and sockets of the trees under test stay away from the user's own."""
+    """Caches, logs, sockets and files of the trees under test stay away from the user's own."""
     with pytest.MonkeyPatch.context() as environment, TemporaryDirectory(prefix="pt") as runtime:
         # Short: a socket's path has 107 bytes at most.
         environment.setenv("PENSTOCK_RUNTIME_DIR", runtime)
         environment.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
         environment.setenv("PENSTOCK_LOG_DIR", str(tmp_path_factory.mktemp("logs")))
+        environment.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         with ended_with_this_process(runtime):
             yield

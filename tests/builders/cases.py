@@ -2,6 +2,7 @@
 
 `@for_each("name", VALUES)` is written like `pytest.mark.parametrize` and may be stacked like it, but all cases run
 within one test. A case is cheap to collect, report and send between processes only if it is not a test of its own.
+Values that take long to make are given as a function, which is called when the test runs.
 Each case gets a `monkeypatch` and a `tmp_path` of its own where the test asks for one. A case that is skipped ends
 alone; the test is skipped if all of them are.
 """
@@ -22,10 +23,24 @@ class Case(NamedTuple):
     values: dict[str, Any]
 
 
-def for_each(names: str, values: Iterable[Any], ids: Iterable[str] | Callable[[Any], Any] | None = None) -> Callable:
+class Axis(NamedTuple):
+    names: list[str]
+    cases: Callable[[], list[Case]]
+
+
+def for_each(
+    names: str,
+    values: Iterable[Any] | Callable[[], Iterable[Any]],
+    ids: Iterable[str] | Callable[[Any], Any] | None = None,
+) -> Callable:
     """Run the decorated test once for each value, or each tuple of values if there are several names."""
-    axis = list(cases_of([name.strip() for name in names.split(",")], list(values), ids))
-    assert axis, f"there is no case of {names}"
+    separate = [name.strip() for name in names.split(",")]
+    if callable(values):
+        axis = Axis(separate, lambda: list(cases_of(separate, list(values()), ids)))
+    else:
+        cases = list(cases_of(separate, list(values), ids))
+        assert cases, f"there is no case of {names}"
+        axis = Axis(separate, lambda: cases)
 
     def decorate(test: Callable) -> Callable:
         inner = getattr(test, "loops_over", None)
@@ -46,15 +61,15 @@ def cases_of(names: list[str], values: list[Any], ids: Iterable[str] | Callable[
         yield Case(str(label) if label else shown[:200], dict(zip(names, parameters.values, strict=True)))
 
 
-def looped(function: Callable, axes: list[list[Case]]) -> Callable:
+def looped(function: Callable, axes: list[Axis]) -> Callable:
     signature = inspect.signature(function)
-    filled = {name for axis in axes for name in axis[0].values}
+    filled = {name for axis in axes for name in axis.names}
     assert filled <= signature.parameters.keys(), f"{function.__name__} doesn't take {filled}"
 
     @functools.wraps(function)
     def test(**fixtures: Any) -> None:
         count, failed, failures, skipped = 0, [], [], []
-        for cases in itertools.product(*axes):
+        for cases in itertools.product(*(axis.cases() for axis in axes)):
             count += 1
             values = {name: value for case in cases for name, value in case.values.items()}
             try:

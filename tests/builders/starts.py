@@ -25,7 +25,7 @@ with LLM("pocket", **{STAND_IN!r}) as llm:
 """
 # Other users' processes may read the interpreter, wherever it lies, and nothing else that they couldn't.
 _AS_USER = ["--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
-_VARIABLES = ("PENSTOCK_RUNTIME_DIR", "PENSTOCK_LOG_DIR", "PENSTOCK_CACHE")
+_VARIABLES = ("PENSTOCK_RUNTIME_DIR", "PENSTOCK_LOG_DIR", "PENSTOCK_CACHE", "XDG_STATE_HOME")
 SECONDS = 120
 
 needs_root = pytest.mark.skipif(

@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import openai
 import psutil
 import pytest
 from builders.daemon import models, wait_for
+from builders.later import Later
 from builders.watching import module_of
 
 from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.protocol.attach import DaemonStatus
+
+openai = Later("openai")
 
 CHATS = "/v1/chat/completions"
 LINES = "\n".join(
@@ -37,19 +39,19 @@ def address(tmp_path, monkeypatch) -> Iterator[Path]:
 
 
 @contextmanager
-def started(address: Path) -> Iterator[tuple[DaemonStatus, openai.OpenAI]]:
+def started(address: Path) -> "Iterator[tuple[DaemonStatus, openai.OpenAI]]":
     start_daemon(["--config", str(address.with_name("config")), "--http", "127.0.0.1:0"], address)
     status = daemon_status(address)
     with openai.OpenAI(base_url=f"{status.http}/v1", api_key="none", max_retries=0) as client:
         yield status, client
 
 
-def begun(client: openai.OpenAI) -> str:
+def begun(client: "openai.OpenAI") -> str:
     file = client.files.create(file=("in.jsonl", LINES.encode()), purpose="batch")
     return client.batches.create(input_file_id=file.id, endpoint=CHATS, completion_window="24h").id
 
 
-def until(client: openai.OpenAI, batch_id: str, status: str, least: int = 0) -> Any:
+def until(client: "openai.OpenAI", batch_id: str, status: str, least: int = 0) -> Any:
     def holds() -> bool:
         batch = client.batches.retrieve(batch_id)
         return batch.status == status and batch.request_counts.completed >= least

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import psutil
 import pytest
 from builders.daemon import RunningDaemon, seeing_daemon
-from builders.hostile_media import HOSTILE, HostileMedium, durable
+from builders.later import Later
 from builders.seeing_model import (
     about,
     animation,
@@ -27,6 +26,9 @@ from builders.seeing_model import (
 from builders.watching import module_of
 
 from penstock import LLM, SamplingParams
+
+hostile_media = Later("builders.hostile_media")
+openai = Later("openai")
 
 OPTIONS: dict[str, Any] = {"load_format": "stand-in", "max_model_len": 512, "mm_cache": 64}
 PARAMS = SamplingParams(max_tokens=2, temperature=0)
@@ -63,7 +65,7 @@ def hostage(tmp_path_factory) -> Iterator[Hostage]:
         yield hostage
 
 
-def assert_refused(case: HostileMedium, status: int, sentence: str) -> None:
+def assert_refused(case: "hostile_media.HostileMedium", status: int, sentence: str) -> None:
     assert status == 400 and re.search(case.says, sentence), (case.name, status, sentence[:300])
     assert len(sentence) < 600 and sentence.endswith((".", "?")), sentence[:1000]
     assert not [secret for secret in _SECRETS if secret in sentence and not case.is_opened_by_callers], sentence
@@ -71,24 +73,24 @@ def assert_refused(case: HostileMedium, status: int, sentence: str) -> None:
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_a_hostile_medium_is_refused_with_a_sentence_and_leaves_neither_memory_nor_a_process_behind(hostage, rounds):
-    for case in HOSTILE:
+    for case in hostile_media.HOSTILE:
         assert_refused(case, *hostage.ask(*case.parts))
     before = hostage.resident()  # after each has been sent once
     for _ in range(rounds):
-        for case in [*HOSTILE, *(durable() if rounds > 1 else [])]:
+        for case in [*hostile_media.HOSTILE, *(hostile_media.durable() if rounds > 1 else [])]:
             status, _ = hostage.ask(*case.parts)
-            assert status == (400 if case.says else 200) or case in HOSTILE, case.name
+            assert status == (400 if case.says else 200) or case in hostile_media.HOSTILE, case.name
     after = hostage.resident()
     assert after.keys() == before.keys()
     grown = {role: (after[role] - before[role]) // _MIB for role in after}
     assert max(grown.values()) < 64, grown
     assert hostage.ask(GOOD)[0] == 200
     page = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-    assert f"`tests/builders/hostile_media.py` holds {len(HOSTILE)} of them" in page
+    assert f"`tests/builders/hostile_media.py` holds {len(hostile_media.HOSTILE)} of them" in page
 
 
 def test_scripts_are_told_the_same_and_a_good_picture_among_them_is_answered(hostage):
-    cases = [case for case in HOSTILE if not case.is_opened_by_callers]
+    cases = [case for case in hostile_media.HOSTILE if not case.is_opened_by_callers]
     with hostage.daemon.attach("seeing") as llm:
         conversations = [*(about(*case.parts) for case in cases), about(GOOD)]
         *refused, answered = llm.chat(conversations, PARAMS, use_tqdm=False)

@@ -7,14 +7,16 @@ from typing import Any
 
 import httpx
 import numpy
-import openai
 import pytest
 from builders.cases import for_each
 from builders.daemon import wait_for
+from builders.later import Later
 from builders.numbers import LONG, TEXTS
 from builders.numbers import said as body_of
 
 from penstock import LLM, PoolingParams
+
+openai = Later("openai")
 
 
 @pytest.fixture(scope="module")

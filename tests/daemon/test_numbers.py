@@ -11,16 +11,18 @@ from typing import Any
 
 import httpx
 import numpy
-import ollama
-import openai
 import pytest
 from builders.cases import for_each
 from builders.daemon import RunningDaemon, processes_of, wait_for
+from builders.later import Later
 from builders.numbers import LONG, TEXTS, said
 from builders.watching import stop, stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
 from penstock.protocol.errors import ConfigError
+
+ollama = Later("ollama")
+openai = Later("openai")
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> Path:
     """A cache of prefixes of two models, packed weights, and a converted tokenizer, used 1, 2, 3 and 4 days ago."""
-    for name in ("PENSTOCK_CACHE", "HF_HUB_CACHE", "PENSTOCK_LOG_DIR", "PENSTOCK_RUNTIME_DIR"):
+    for name in ("PENSTOCK_CACHE", "HF_HUB_CACHE", "PENSTOCK_LOG_DIR", "PENSTOCK_RUNTIME_DIR", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(disk_use, "ask_survey", lambda folders: SimpleNamespace(models=[]))  # which takes seconds

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
-import openai
 import pytest
+from builders.later import Later
 from builders.page import CHROMIUM, Browser, Page, assert_nothing_from_elsewhere, browser, opened
 from builders.served import Served, running_model, served
+
+openai = Later("openai")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +34,7 @@ def http(server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="session")
-def client(server) -> Iterator[openai.OpenAI]:
+def client(server) -> "Iterator[openai.OpenAI]":
     with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
 

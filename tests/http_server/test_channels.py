@@ -11,17 +11,19 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import openai
 import pytest
 import tokenizers
 from builders.adapters import adapter
 from builders.cases import for_each
+from builders.later import Later
 from builders.plugin_package import plugin_package
 from builders.served import Served, running_model, served
 from builders.tiny_model import tiny_model
 
 import penstock
 from penstock.frontend.http.loaded_model import LoadedModel
+
+openai = Later("openai")
 
 MARKS = ("<|return|>", "<|constrain|>", "<|channel|>", "<|start|>", "<|end|>", "<|message|>", "<|call|>")
 TEMPLATE = Path(__file__).parents[1] / "builders" / "chat_templates" / "gpt-oss.jinja"
@@ -78,7 +80,7 @@ def server(tmp_path_factory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def client(server) -> Iterator[openai.OpenAI]:
+def client(server) -> "Iterator[openai.OpenAI]":
     with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
 
@@ -149,7 +151,7 @@ def test_a_response_has_thought_and_call_as_items_and_goes_on_from_them(client, 
 # --- adapters: models by their own names, beside `lora_name` ---------------------------------------------------------
 
 
-def completed(client, model: str, **further) -> openai.types.Completion:
+def completed(client, model: str, **further) -> "openai.types.Completion":
     extra = {"ignore_eos": True, **further}
     return client.completions.create(model=model, prompt=[5, 6, 7, 8], max_tokens=6, temperature=0, extra_body=extra)
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import openai
 import pytest
 from builders.batch_input import CHATS, MULTIPART, form, line
 from builders.cases import for_each
+from builders.later import Later
 from builders.raw_http import replies, spoken
 from builders.served import running_model, served
 from builders.watching import wait_until
@@ -25,6 +25,8 @@ from penstock.frontend.http.operations import OPERATIONS
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.schemas.files import FileObject, FileQuery
 from penstock.frontend.rows.line_forms import LINE_FORMS, LineForm
+
+openai = Later("openai")
 
 BOUND = 120.0
 
@@ -48,7 +50,7 @@ def clients(model: tuple, *keys: str, **options: Any) -> Iterator[Any]:
             client.close()
 
 
-def ended(client: openai.OpenAI, content: str, endpoint: str = CHATS, **more: Any) -> Any:
+def ended(client: "openai.OpenAI", content: str, endpoint: str = CHATS, **more: Any) -> Any:
     """The batch of these lines once it has ended."""
     file = client.files.create(file=("in.jsonl", content.encode()), purpose="batch")
     batch = client.batches.create(input_file_id=file.id, endpoint=endpoint, completion_window="24h", **more)
@@ -230,6 +232,6 @@ def test_a_wrong_input_fails_with_the_line(limited, lines, code, number):
 
 
 @pytest.fixture(scope="module")
-def limited(model) -> Iterator[openai.OpenAI]:
+def limited(model) -> "Iterator[openai.OpenAI]":
     with clients(model, max_body_bytes=8000, max_batch_lines=10) as (_, client):
         yield client

@@ -10,17 +10,19 @@ from pathlib import Path
 
 import httpx
 from builders.cases import for_each
-from builders.hostile import ADVISORIES, CHAT, CLOSED, COMPLETIONS, EVERY, RESPONSES, Hostile
+from builders.later import Later
 from builders.raw_http import spoken
 
+hostile = Later("builders.hostile")  # 20 MB of bodies
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 GOOD = {"model": "pocket", "prompt": "What is", "max_tokens": 2, "temperature": 0}
 
 
-@for_each("hostile", EVERY, ids=lambda hostile: hostile.name)
-def test_a_hostile_request_is_refused_and_the_next_one_is_served(server, http, hostile: Hostile):
-    said = spoken(server.port, hostile.sent)
-    status = int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else CLOSED
-    assert status in hostile.right, said[:500]
+@for_each("case", lambda: hostile.EVERY, ids=lambda case: case.name)
+def test_a_hostile_request_is_refused_and_the_next_one_is_served(server, http, case):
+    said = spoken(server.port, case.sent)
+    status = int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else hostile.CLOSED
+    assert status in case.right, said[:500]
     for secret in ("/root", "/home", "/tmp", "/work", "site-packages", ".py", "0x7", "Traceback", "root:x:"):
         assert secret not in said.decode("latin-1")
     assert http.post(COMPLETIONS, json=GOOD).status_code == 200
@@ -28,13 +30,13 @@ def test_a_hostile_request_is_refused_and_the_next_one_is_served(server, http, h
 
 def test_the_page_about_safety_lists_every_kind_with_its_number_and_its_advisories():
     page = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
-    for kind, advisories in ADVISORIES.items():
-        number = sum(hostile.kind == kind for hostile in EVERY)
+    for kind, advisories in hostile.ADVISORIES.items():
+        number = sum(case.kind == kind for case in hostile.EVERY)
         [row] = [line for line in page.splitlines() if line.startswith(f"| {kind} | {number} |")]
         assert all(advisory in row for advisory in advisories)
-    drawn = sum(bool(hostile.advisories) for hostile in EVERY)
-    assert drawn >= 60 and {hostile.kind for hostile in EVERY} == set(ADVISORIES)
-    assert f"holds {len(EVERY)} requests, {drawn} of them" in page
+    drawn = sum(bool(case.advisories) for case in hostile.EVERY)
+    assert drawn >= 60 and {case.kind for case in hostile.EVERY} == set(hostile.ADVISORIES)
+    assert f"holds {len(hostile.EVERY)} requests, {drawn} of them" in page
 
 
 # Each took from several seconds to minutes, and another's text had no turn meanwhile.
@@ -53,11 +55,11 @@ def test_a_shape_that_is_made_to_take_long_is_refused_and_others_go_on(http, ser
     def ask():
         answers.append(httpx.post(server.address + COMPLETIONS, json=GOOD | SHAPES[shape], timeout=60).status_code)
 
-    hostile = [threading.Thread(target=ask) for _ in range(3)]
-    for each in hostile:
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for each in threads:
         each.start()
     assert http.post(COMPLETIONS, json=GOOD | {"guided_regex": "[a-c]"}).status_code == 200
-    for each in hostile:
+    for each in threads:
         each.join()
     assert answers == [400] * 3
 

@@ -3,10 +3,10 @@
 import json
 import re
 
-import anthropic
 import httpx
 import pytest
 from builders.cases import for_each
+from builders.later import Later
 from builders.served import served_client
 
 from penstock.frontend.http.answers.errors import ApiError
@@ -18,6 +18,8 @@ from penstock.frontend.rows.batch_line import BatchLine
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, FunctionCall, ToolCall
 from penstock.protocol.parameters.sampling import SamplingParams
+
+anthropic = Later("anthropic")
 
 URL = "/v1/messages"
 QUESTION = [{"role": "user", "content": "What is 2 + 3?"}]

@@ -3,10 +3,12 @@
 import json
 
 import httpx
-import ollama
 import pytest
 from builders.cases import for_each
+from builders.later import Later
 from builders.served import served_client
+
+ollama = Later("ollama")
 
 QUESTION = [{"role": "user", "content": "What is 2 + 3?"}]
 SUM_OF_TWO = [{"role": "user", "content": "What is 487 + 256?"}]
@@ -15,7 +17,7 @@ COUNTS = ("total_duration", "load_duration", "prompt_eval_count", "eval_count")
 
 
 @pytest.fixture(scope="module")
-def llama(server) -> ollama.Client:
+def llama(server) -> "ollama.Client":
     return ollama.Client(host=server.address, timeout=60)
 
 

@@ -6,15 +6,17 @@ import socket
 
 import httpx
 import msgspec
-import openai
 import pydantic
 import pytest
 from builders.cases import for_each
+from builders.later import Later
 from builders.raw_http import posted
 
 from penstock.frontend.http.answers.generation import Tally
 from penstock.frontend.http.schemas.sampling import CompletionDetails
 from penstock.protocol.outputs import CompletionOutput, RequestMetrics, RequestOutput, Samples
+
+openai = Later("openai")
 
 QUESTION = [{"role": "user", "content": "What is 2 + 3?"}]
 SUM_OF_TWO = [{"role": "user", "content": "What is 487 + 256?"}]
@@ -187,7 +189,7 @@ def test_prompts_are_completed_side_by_side_and_an_echo_holds_the_prompt_and_its
 # --- async, and streams that are left --------------------------------------------------------------------------------
 
 
-def asynchronous(server) -> openai.AsyncOpenAI:
+def asynchronous(server) -> "openai.AsyncOpenAI":
     return openai.AsyncOpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60)
 
 

@@ -6,16 +6,12 @@ made from it by chance is answered with a status and a body that it names.
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-import requests
-from anthropic.types import message_create_params
 from builders.cases import for_each
-from openai.types import completion_create_params as completions
-from openai.types.chat import completion_create_params
-from openai.types.responses import response_create_params
 
 from penstock import GuidedDecodingParams, RequestError
 from penstock.frontend.http.answers.errors import ApiError
@@ -106,12 +102,19 @@ def test_an_answer_that_has_become_a_cycle_ends_unless_its_request_says_otherwis
 # --- fields of others ------------------------------------------------------------------------------------------------
 
 MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
-KINDS_OF_REQUESTS = [
-    (ChatRequest, completion_create_params.CompletionCreateParamsBase, MESSAGES),
-    (CompletionRequest, completions.CompletionCreateParamsBase, {"prompt": "hi"}),
-    (ResponsesRequest, response_create_params.ResponseCreateParamsBase, {"input": "hi"}),
-    (MessagesRequest, message_create_params.MessageCreateParamsBase, {"messages": MESSAGES["messages"]}),
-]
+
+
+def kinds_of_requests() -> Iterator[tuple[type[msgspec.Struct], type, dict[str, Any]]]:
+    """Ours, the client's, and the least that is one."""
+    from anthropic.types import message_create_params
+    from openai.types import completion_create_params as completions
+    from openai.types.chat import completion_create_params
+    from openai.types.responses import response_create_params
+
+    yield ChatRequest, completion_create_params.CompletionCreateParamsBase, MESSAGES
+    yield CompletionRequest, completions.CompletionCreateParamsBase, {"prompt": "hi"}
+    yield ResponsesRequest, response_create_params.ResponseCreateParamsBase, {"input": "hi"}
+    yield MessagesRequest, message_create_params.MessageCreateParamsBase, MESSAGES
 
 
 def refusal(kind: type[msgspec.Struct], fields: dict[str, Any]) -> str:
@@ -124,7 +127,7 @@ def refusal(kind: type[msgspec.Struct], fields: dict[str, Any]) -> str:
     return ""
 
 
-@for_each("kind, theirs, least", KINDS_OF_REQUESTS)
+@for_each("kind, theirs, least", kinds_of_requests)
 def test_every_field_of_openai_and_of_other_servers_may_be_null_or_what_means_nothing(kind, theirs, least):
     names = {*get_type_hints(theirs), *FOREIGN_FIELDS, *HINTS, *RENAMED} - least.keys()
     assert {name: said for name in names if (said := refusal(kind, {**least, name: None}))} == {}
@@ -201,6 +204,7 @@ def test_a_misspelt_word_about_reasoning_is_refused_with_the_nearest(kind, least
 
 @pytest.mark.parametrize("cases", [30, pytest.param(2000, marks=pytest.mark.long)])
 def test_every_endpoint_is_in_it_and_cases_made_from_it_meet_no_surprise(server, http, cases):
+    import requests
     from builders.openapi_cases import checked  # seconds of imports, which only this test needs
 
     document = http.get("/openapi.json").json()

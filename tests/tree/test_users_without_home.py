@@ -125,7 +125,7 @@ def test_every_kind_of_homelessness_is_a_start_with_one_notice(kind, folder):
 
 def test_a_machine_where_only_sockets_have_a_place_runs_models_without_logs_and_caches(monkeypatch, capsys):
     """Some containers can be written nowhere else."""
-    for name in ("PENSTOCK_LOG_DIR", "PENSTOCK_CACHE", "HOME"):
+    for name in ("PENSTOCK_LOG_DIR", "PENSTOCK_CACHE", "XDG_STATE_HOME", "HOME"):
         monkeypatch.setenv(name, "")
     monkeypatch.setattr(user_folders, "homes", list)
     monkeypatch.setattr(user_folders, "_temporary_folders", list)

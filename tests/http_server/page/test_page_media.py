@@ -4,12 +4,14 @@ import base64
 import io
 import json
 
-import av
 import httpx
 import pytest
+from builders.later import Later
 from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, sent, texts, whole
 from builders.served import running_model, served
 from PIL import Image, ImageStat
+
+av = Later("av")
 
 pytestmark = pytest.mark.long
 
