@@ -10,10 +10,12 @@ from ..protocol.processes.sockets import Outbox
 from ..protocol.processes.trace import Trace
 from .adapters import AdapterTable
 from .admission.limits import Limits
+from .event_publisher import EventPublisher
 from .grammar.compiler import Compiler
 from .grammar.constraints import Constraints
 from .grammar.remote import RemoteFollower
 from .loop import Loop
+from .memory.events import KvEvents
 from .scheduler import Scheduler
 from .workers import StopRequested, Workers
 
@@ -45,12 +47,21 @@ def main(child: Child) -> None:
     )
     for message in workers.early:
         scheduler.arrivals.take_from_disk(message)
-    loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace)
+    events = None
+    if (published := config.kv_events_config) is not None:
+        cache = scheduler.cache
+        gathered = KvEvents(cache.groups, cache.block_size, has_token_ids=published.token_ids)
+        events = EventPublisher(gathered, published)
+    loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace, events)
     # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()
     child.frontend.send(Ready("engine", plan))
     trace.reached("memory plan")
-    loop.run()
+    try:
+        loop.run()
+    finally:
+        if events is not None:
+            events.close()
 
 
 if __name__ == "__main__":

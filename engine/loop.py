@@ -13,6 +13,7 @@ from ..protocol.processes.faults import passing
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
 from ..protocol.stats import StatsQuery
+from .event_publisher import EventPublisher
 from .publisher import TokenBuffer
 from .scheduler import Scheduler
 from .workers import Workers
@@ -31,8 +32,10 @@ class Loop:
         detokenizer: Outbox,
         frontend: Outbox,
         trace: Trace,
+        events: EventPublisher | None = None,
     ) -> None:
         self.scheduler = scheduler
+        self.events = events
         self.inbox = inbox
         self.workers = workers
         self.detokenizer = detokenizer
@@ -47,6 +50,8 @@ class Loop:
         while self._take_in():
             self._plan_ahead()
             self._publish(self.scheduler.take_ends())
+            if self.events is not None:
+                self.events.flush()
         if (plan := self.scheduler.last_plan()) is not None:
             self.workers.send(plan)
         self.trace.flush()
@@ -55,7 +60,7 @@ class Loop:
 
     def _take_in(self) -> bool:
         """Wait for a message and take in all that have come; False after a `Stop`."""
-        wait = self.scheduler.arrivals.patience
+        wait = self._patience()
         taken = 0
         while taken < _MOST_BETWEEN_PLANS:
             if (message := self.inbox.receive(wait)) is None:
@@ -68,6 +73,13 @@ class Loop:
         if self.scheduler.arrivals.patience == 0:
             self.scheduler.arrivals.let_in_late()
         return True
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for a message; None: until one comes."""
+        patience = self.scheduler.arrivals.patience
+        if self.events is None or (until_expiry := self.events.patience) is None:
+            return patience
+        return until_expiry if patience is None else min(patience, until_expiry)
 
     def _take(self, message: EngineInbox) -> None:
         match message:

@@ -62,7 +62,8 @@ room, and neither is its copy in CPU memory. Every use renews it, and a running 
 same either way.
 
 With `prefix_cache_size` (`--prefix-cache 20GiB`) or `prefix_cache_dir`, prefixes are kept on disk, too, and are found
-after a restart; answers are the same. [prefixes.md](prefixes.md) explains it.
+after a restart; answers are the same. [prefixes.md](prefixes.md) explains it. `kv_events_config` publishes what is
+found where, for [routers](routers.md#kv-events).
 """,
     "use_warmup": """\
 [speculation.md](speculation.md) explains `speculative_config`. It never changes an answer.

@@ -24,6 +24,7 @@ class BlockPool:
         be found until they are reused."""
         self.num_blocks = num_blocks
         self._on_evicted = on_evicted
+        self.on_forgotten: Callable[[bytes], None] | None = None  # called with each key that finds no block any more
         self._time_to_live = time_to_live
         self._last_use = [0.0] * num_blocks  # of free blocks with a key; a held block is in use
         self.num_free = num_blocks
@@ -90,22 +91,33 @@ class BlockPool:
                 before = self._previous[self._end] if self._keys[block] is not None else self._end
                 self._link_after(before, block)
 
-    def name(self, block: int, key: bytes) -> None:
-        """Let the key find this block, unless it already finds another one; that one then counts as used."""
-        if self._keys[block] is None and self.use(key) is None:
-            self._found[key] = block
-            self._keys[block] = key
+    def name(self, block: int, key: bytes) -> bool:
+        """Let the key find this block, unless it already finds another one; that one then counts as used. Returns
+        whether the key found none before."""
+        if self._keys[block] is not None or self.use(key) is not None:
+            return False
+        self._found[key] = block
+        self._keys[block] = key
+        return True
 
     def forget(self, block: int) -> None:
         """Remove the block's key, so that its content can no longer be found."""
         if (key := self._keys[block]) is not None:
             del self._found[key]
             self._keys[block] = None
+            if self.on_forgotten is not None:
+                self.on_forgotten(key)
 
     def drop(self, block: int) -> None:
         """Forget the block's key if nobody holds it, and reuse it first."""
         if self._references[block] == 0:
             self._expire(block)
+
+    def drop_expired(self) -> None:
+        """Remove the keys of all blocks whose time is over."""
+        for block in self.free_blocks():
+            if self._keys[block] is not None and self._has_expired(block):
+                self._expire(block)
 
     def _now(self) -> float:
         return 0.0 if self._time_to_live is None else self._time_to_live.clock()

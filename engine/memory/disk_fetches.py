@@ -14,6 +14,7 @@ from ...protocol.wire import column
 from ..request import Sequence
 from .full_blocks import in_pool
 from .group_memory import Found, GroupMemory, KeysOfGroup
+from .keys import derived_keys
 from .time_to_live import Clock
 
 PATIENCE = 1.0  # seconds without a fetched block, after which sequences no longer wait for the rest
@@ -23,7 +24,9 @@ PATIENCE = 1.0  # seconds without a fetched block, after which sequences no long
 class Fetch:
     """Blocks on their way from the disk into the pool."""
 
+    sequence: Sequence  # whose blocks they are
     blocks: list[tuple[int, bytes, int]]  # group, key, block of the pool
+    indexes: dict[bytes, int]  # of blocks in the sequence, by key
     held: list[list[int]]  # by group: what else of the prefix is in the pool, so that it stays there
     heard: list[int]  # by rank: for how many blocks it has answered
     are_there: list[bool]  # of each block, on the ranks that have answered
@@ -79,7 +82,7 @@ class Fetches:
         for group, block_ids in zip(self._groups, held, strict=True):
             group.pool.hold(block_ids)
         if fresh := [each for each in absent if each not in coming]:
-            others.append(self._begun(fresh))
+            others.append(self._begun(sequence, fresh))
         for own, block_ids in zip(others[-1].held, held, strict=True):
             own += block_ids
         for fetch in others:
@@ -87,13 +90,15 @@ class Fetches:
         self._pending[sequence] = len(others)
         return True
 
-    def _begun(self, fresh: list[tuple[int, bytes]]) -> Fetch:
+    def _begun(self, sequence: Sequence, fresh: list[tuple[int, bytes]]) -> Fetch:
         blocks = [(number, key, self._groups[number].pool.allocate(1)[0]) for number, key in fresh]
         self._number += 1
         groups, keys, block_ids = zip(*blocks, strict=True)
         self._orders.append(FetchBlocks(self._number, column(groups), joined(keys), column(block_ids)))
         held: list[list[int]] = [[] for _ in self._groups]
-        fetch = Fetch(blocks, held, [0] * self._num_ranks, [True] * len(blocks), self._clock())
+        indexes = {key: index for index, key in enumerate(derived_keys(sequence))}
+        heard = [0] * self._num_ranks
+        fetch = Fetch(sequence, blocks, indexes, held, heard, [True] * len(blocks), self._clock())
         self._fetches[self._number] = fetch
         return fetch
 
@@ -140,7 +145,7 @@ class Fetches:
         for index in range(fetch.num_named, min(fetch.heard)):
             number, key, block = fetch.blocks[index]
             if fetch.are_there[index]:
-                self._groups[number].pool.name(block, key)
+                self._groups[number].name(fetch.sequence, fetch.indexes[key], block, key)
                 self.num_fetched += 1
             else:
                 self._on_disk[number].discard(key)

@@ -54,7 +54,7 @@ class BlockGroup(GroupMemory[Table]):
         block_ids, size = table.block_ids, self.block_size
         for index in range(table.num_findable, num_tokens // size):
             if block_ids[index] != ABSENT:
-                self.pool.name(block_ids[index], key_of(sequence, index, size))
+                self.name(sequence, index, block_ids[index], key_of(sequence, index, size))
             table.num_findable = index + 1
 
     def release(self, sequence: Sequence, table: Table, num_tokens: int) -> None:
@@ -92,7 +92,7 @@ class BlockGroup(GroupMemory[Table]):
         block_ids = [next(fresh) if block is None else block for block in found.blocks]
         for index, key in absent.items():
             self.second_tier.load(key, block_ids[index])
-            self.pool.name(block_ids[index], key)
+            self.name(sequence, index, block_ids[index], key)
         return block_ids
 
     def lacking(self, sequence: Sequence, found: Found) -> Iterable[bytes]:

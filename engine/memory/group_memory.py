@@ -5,14 +5,14 @@ the kinds, and `cache.py` calls all groups of a model.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Columns
 from typing import Generic, NamedTuple, TypeVar
 
 from ...protocol.layer_groups import GroupPlan, blocks_touched
 from ..request import Sequence
 from .blocks import BlockPool
-from .offload import SecondTierIndex
+from .offload import SecondTierIndex, Watched
 from .time_to_live import TimeToLive
 
 _UNBOUNDED = 2**31 - 1  # tokens
@@ -65,7 +65,7 @@ class Need(NamedTuple):
 Table = TypeVar("Table")
 
 
-class KeysOfGroup:
+class KeysOfGroup(Watched):
     """The keys that all ranks have on disk for one group."""
 
     def __init__(self, num_ranks: int) -> None:
@@ -79,19 +79,26 @@ class KeysOfGroup:
         return len(self._ranks)
 
     def add(self, rank: int, key: bytes) -> None:
-        self._ranks[key] = self._ranks.get(key, 0) | 1 << rank
+        ranks = self._ranks.get(key, 0)
+        self._ranks[key] = ranks | 1 << rank
+        if self.on_stored is not None and ranks != self._all and key in self:
+            self.on_stored(key)
 
     def discard(self, key: bytes) -> None:
-        self._ranks.pop(key, None)
+        if self._ranks.pop(key, None) == self._all and self.on_forgotten is not None:
+            self.on_forgotten(key)
 
 
 class GroupMemory(ABC, Generic[Table]):
     def __init__(self, plan: GroupPlan, block_size: int, time_to_live: TimeToLive | None) -> None:
         self.plan = plan
         self.block_size = block_size
+        self.time_to_live = time_to_live
         self.second_tier = SecondTierIndex(plan.num_cpu_blocks, time_to_live)
         self.pool = BlockPool(plan.num_blocks, self.second_tier.offer, time_to_live)
         self.on_disk = KeysOfGroup(0)
+        # Called with a sequence, and the index and key of a block of it that can now be found in the pool.
+        self.on_stored: Callable[[Sequence, int, bytes], None] | None = None
 
     # --- finding a prefix -------------------------------------------------------------------------------------------
 
@@ -161,6 +168,11 @@ class GroupMemory(ABC, Generic[Table]):
             if (block := self.pool.find(key)) is not None:
                 self.pool.forget(block)
 
+    def drop_expired(self) -> None:
+        """Remove everything whose time is over, which otherwise happens when it is looked for."""
+        self.pool.drop_expired()
+        self.second_tier.drop_expired()
+
     # --- invariants -------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -177,6 +189,11 @@ class GroupMemory(ABC, Generic[Table]):
         self.second_tier.check()
 
     # --- for the kinds ----------------------------------------------------------------------------------------------
+
+    def name(self, sequence: Sequence, index: int, block: int, key: bytes) -> None:
+        """Let others find this block by its key, which is that of the sequence's index-th block."""
+        if self.pool.name(block, key) and self.on_stored is not None:
+            self.on_stored(sequence, index, key)
 
     def _use(self, sequence: Sequence, key: bytes) -> tuple[bool, int | None]:
         """Find a key, which then counts as used now, along with its block unless only a lower rung has it."""

@@ -8,7 +8,7 @@ loads from.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from .time_to_live import TimeToLive
@@ -24,7 +24,14 @@ class Moves(NamedTuple):
 NO_MOVES = Moves([], [])
 
 
-class SecondTierIndex:
+class Watched:
+    """Keys that somebody may want to hear of."""
+
+    on_stored: Callable[[bytes], None] | None = None
+    on_forgotten: Callable[[bytes], None] | None = None
+
+
+class SecondTierIndex(Watched):
     def __init__(self, num_cells: int, time_to_live: TimeToLive | None = None) -> None:
         self.num_cells = num_cells
         self._time_to_live = time_to_live
@@ -61,6 +68,8 @@ class SecondTierIndex:
         elif (cell := self._cell_for_new()) is not None:
             self._cells[key] = cell
             self._saves[cell] = block
+            if self.on_stored is not None:
+                self.on_stored(key)
         else:
             return
         self._last_use[key] = last_use
@@ -82,6 +91,13 @@ class SecondTierIndex:
             del self._last_use[key]
             self._saves.pop(cell, None)
             self._free.append(cell)
+            if self.on_forgotten is not None:
+                self.on_forgotten(key)
+
+    def drop_expired(self) -> None:
+        """Remove the keys of all cells whose time is over."""
+        for key in [key for key in self._cells if not self.has(key)]:
+            self.forget(key)
 
     def take_moves(self) -> Moves:
         """The moves for the next plan, ordered by cell: neighbours can be moved in one piece."""
@@ -103,6 +119,8 @@ class SecondTierIndex:
             return None
         key, cell = self._cells.popitem(last=False)
         del self._last_use[key]
+        if self.on_forgotten is not None:
+            self.on_forgotten(key)
         return cell
 
     def check(self) -> None:

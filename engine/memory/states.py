@@ -183,13 +183,13 @@ class States(GroupMemory[StateTable]):
     def release(self, sequence: Sequence, table: StateTable, num_tokens: int) -> None:
         while table.unnamed and table.unnamed[0][0] <= num_tokens:
             position, state = table.unnamed.pop(0)
-            self._name(table, position, state, self._key_at(sequence, position))
+            self._name(sequence, table, position, state, self._key_at(sequence, position))
             self.pool.release([state])
         position = sequence.num_computed
         if sequence.num_begun:  # some layers have written beyond that position
             self._drop_unfinished(sequence)
         elif self._keeps and table.start < position <= num_tokens and position % self.block_size == 0:
-            self._name(table, position, table.write, self._key_at(sequence, position))
+            self._name(sequence, table, position, table.write, self._key_at(sequence, position))
         self.pool.release(self.held_by(table))
         self._num_spare -= len(table.spares)
         table.unnamed, table.spares = [], []
@@ -210,8 +210,8 @@ class States(GroupMemory[StateTable]):
         for each in kept:
             if each.is_begun:
                 continue
-            if each.key is not None and each.table is not None:
-                self._name(each.table, each.position, each.state, each.key)
+            if each.key is not None and each.table is not None and each.sequence is not None:
+                self._name(each.sequence, each.table, each.position, each.state, each.key)
             self.pool.release([each.state])
 
     def forget(self, keys: Iterable[bytes]) -> None:
@@ -250,12 +250,12 @@ class States(GroupMemory[StateTable]):
         self.pool.release([each.state for each in self._kept if each.sequence is sequence and each.is_begun])
         self._kept = [each for each in self._kept if each.sequence is not sequence or not each.is_begun]
 
-    def _name(self, table: StateTable, position: int, state: int, key: bytes) -> None:
+    def _name(self, sequence: Sequence, table: StateTable, position: int, state: int, key: bytes) -> None:
         """Let others find this state. If it is a rolling checkpoint, the previous one need not be found any more."""
         if not table.checkpoints.is_rolling(position):
-            self.pool.name(state, key)
+            self.name(sequence, position // self.block_size - 1, state, key)
         elif position > table.newest:
-            self.pool.name(state, key)
+            self.name(sequence, position // self.block_size - 1, state, key)
             if table.newest and (before := self.pool.find(table.newest_key)) is not None:
                 self.pool.drop(before)
             table.newest, table.newest_key = position, key
@@ -270,5 +270,5 @@ class States(GroupMemory[StateTable]):
         self.second_tier.pin([key])
         (state,) = self.pool.allocate(1)
         self.second_tier.load(key, state)
-        self.pool.name(state, key)
+        self.name(sequence, found.length - 1, state, key)
         return state

@@ -27,7 +27,7 @@ _NO_FACTS = {
     *("max_num_partial_prefills", "max_long_partial_prefills"),
     *("long_prefill_token_threshold", "use_warmup", "devices", "num_threads", "mm_cache", "mm_encoder_budget"),
     *("enable_lora", "max_loras", "max_lora_rank", "connect", "watchdog_timeout", "window", "trace", "record"),
-    *("quiet", "enforce_eager", "graph_batch_sizes", "device", "speculative_config"),
+    *("quiet", "enforce_eager", "graph_batch_sizes", "device", "speculative_config", "kv_events_config"),
 }
 
 

@@ -18,6 +18,7 @@ from ..parameters.early_stop import EarlyStop
 from ..parameters.sampling import SamplingParams
 from .foreign_names import ACCEPTED, REFUSED
 from .foreign_options import TRANSLATED, under_own_names
+from .kv_events import KvEventsConfig
 from .option_rules import (
     AMOUNT,
     BLOCK_SIZE,
@@ -34,6 +35,7 @@ from .option_rules import (
     FRACTION,
     GIB,
     KV_DTYPE,
+    KV_EVENTS,
     LOAD_FORMAT,
     LOGPROBS_MODE,
     LOGPROBS_PER_TOKEN,
@@ -84,6 +86,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     prefix_cache_dir: Annotated[str | None, described("folder that keeps KV blocks between runs", PATH)] = None
     prefix_cache_size: Annotated[
         int | None, described('size of that folder: bytes, or "20GiB"; alone, in the cache folder', SIZE)
+    ] = None
+    kv_events_config: Annotated[
+        KvEventsConfig | None, described("publish which KV blocks can be found, for routers", KV_EVENTS)
     ] = None
     enable_chunked_prefill: Annotated[bool, described("spread long prompts over several steps", FLAG)] = True
     max_num_partial_prefills: Annotated[int | None, described("maximum prompts computed at once", COUNT)] = None
@@ -206,6 +211,11 @@ def _fitting(config: EngineConfig) -> EngineConfig:
         raise ConfigError(
             "record=… records plans, which can be replayed only where nothing comes from a disk. Leave out "
             "prefix_cache_dir and prefix_cache_size."
+        )
+    if config.kv_events_config is not None and not config.enable_prefix_caching:
+        raise ConfigError(
+            "kv_events_config publishes which prefixes can be found, and enable_prefix_caching=False lets no request "
+            "find any. Leave one of them out."
         )
     method = None if config.speculative_config is None else config.speculative_config.method
     if method not in (None, "off") and (why := hindrance_of_drafts(config)) is not None:

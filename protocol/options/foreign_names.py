@@ -119,7 +119,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "scheduling_policy": ((None, "fcfs", "priority"), "requests go by priority, then first come, first served"),
     "kvcache_storage_backend": ((None,), _NO_STORE),
     "cpu_offload_gb": ((None, 0), "weights stay on the device; quantization makes them smaller"),
-    "kv_events_config": ((None,), "KV events are not published"),
     **dict.fromkeys(("enable_keep_sampling_mask", "enable_entropy"), ((None, False), _UNGIVEN)),
     "routing_replay_config": ((None,), "which experts a token passed is not recorded"),
     **dict.fromkeys(("enable_prompt_embeds", "enable_mm_embeds"),

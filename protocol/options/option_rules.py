@@ -14,6 +14,8 @@ from typing import Any, Literal
 from ..fields.rules import FLAG, Rule
 from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from ..parameters.early_stop import as_early_stop
+from .kv_events import SENTENCE as KV_EVENTS_SENTENCE
+from .kv_events import as_kv_events
 from .quantization import KINDS as QUANTIZATION_KINDS
 from .quantization import SENTENCE as QUANTIZATION_SENTENCE
 from .quantization import as_quantization
@@ -181,6 +183,7 @@ MEDIA_LIMITS = _rule(as_limits, LIMITS_SENTENCE)
 PROCESSOR = _rule(as_json_dict, PROCESSOR_SENTENCE)
 ROPE = _rule(as_json_dict, 'must be a dict such as {"rope_type": "yarn", "factor": 4.0}')
 EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
+KV_EVENTS = _rule(as_kv_events, KV_EVENTS_SENTENCE)
 SPECULATION = _rule(as_speculation, SPECULATION_SENTENCE)
 DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
 QUANTIZATION = _rule(as_quantization, QUANTIZATION_SENTENCE, QUANTIZATION_KINDS)

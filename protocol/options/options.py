@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar
 from ..fields.field_help import in_words, parameters
 from ..parameters.early_stop import EarlyStop
 from .config import EngineConfig
+from .kv_events import KvEventsConfig
 from .speculation import SpeculativeConfig
 
 FilePath = str | os.PathLike[str]
@@ -51,6 +52,7 @@ class EngineOptions(TypedDict, total=False):
     prefix_cache_ttl: float | None
     prefix_cache_dir: FilePath | None
     prefix_cache_size: int | str | None
+    kv_events_config: KvEventsConfig | Mapping[str, Any] | str | bool | None
     enable_chunked_prefill: bool
     max_num_partial_prefills: int | None
     max_long_partial_prefills: int | None

@@ -1,8 +1,8 @@
 """The connections between processes: an `Inbox` that one process reads, and `Outbox`es that others write to.
 
 Each inbox is a ZeroMQ PULL socket at `<directory>/<name>`; a message is one msgspec struct. There is no high-water
-mark: no message is ever dropped, and the front end bounds the number of requests. This is the only file that imports
-zmq.
+mark: no message is ever dropped, and the front end bounds the number of requests. The only other file
+that imports zmq is `engine/event_socket.py`.
 
 Each frame begins with a mark of our protocol. A frame without it is not ours and is dropped. One of ours that can't be
 decoded raises, because its reader would wait for it forever.

@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 from builders.disk_model import DiskModel
 from builders.drafting_stand_in import DraftingWorker
+from builders.kv_router import Router
 
 from penstock.engine.adapters import AdapterTable
 from penstock.engine.admission.limits import Limits
@@ -134,13 +135,21 @@ class Harness:
     """`plan` and `finish` one at a time, or `run` until nothing is left to do."""
 
     def __init__(
-        self, *, shares_prefixes: bool = True, adapters: AdapterTable | None = None, drafts: int = 0, **options
+        self,
+        *,
+        shares_prefixes: bool = True,
+        adapters: AdapterTable | None = None,
+        drafts: int = 0,
+        is_observed: bool = False,
+        **options,
     ) -> None:
-        """`drafts`: the seed of what rows with room draft."""
+        """`drafts`: the seed of what rows with room draft. With `is_observed` a router follows the cache by its events,
+        and must know it exactly after every step."""
         self.now = 0.0  # what time it is to the scheduler
         self.tick = 0.0  # what each look at the clock takes
         self.limits = limits(**options)
         self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, adapters=adapters, clock=self._clock)
+        self.router = Router(self.scheduler.cache) if is_observed else None
         self._media: dict[int, dict[int, Row]] = {}  # by the seed, which is the request's number
         kind = StandInWorker if self.limits.draft_limits is None else partial(DraftingWorker, drafts)
         self.worker = kind(
@@ -181,6 +190,8 @@ class Harness:
             self.disk.answer_some(self.scheduler)
         plan = self.scheduler.plan()
         self.scheduler.check()
+        if self.router is not None:
+            self.router.check()
         self._hear_ends()
         if plan is not None:
             self._check_stretches()
@@ -221,6 +232,8 @@ class Harness:
         self.num_steps.update(sequence.id for sequence in computed if not sequence.has_ended)
         self._hear(self.scheduler.finish(self.results.popleft()))
         self.scheduler.check()
+        if self.router is not None:
+            self.router.check()
 
     def step(self, count: int = 1) -> None:
         """So many steps, of which the next is planned when the last one is finished."""

@@ -2,7 +2,7 @@
 ends exactly once with exactly the tokens that it would have got alone.
 
 `Harness` checks the scheduler after every step, and its worker compares everything that a row reads from the KV blocks
-with the row's own history.
+with the row's own history. A router that hears nothing but the cache's events knows what can be found in it.
 """
 
 from dataclasses import dataclass, field
@@ -246,11 +246,14 @@ class Run:
 
 
 def play(options: dict, steps_in_flight: int, seed: int, history: list[tuple]) -> None:
-    first = Run(Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, **options), steps_in_flight)
+    settled = {"max_model_len": MAX_MODEL_LEN, "drafts": seed, "is_observed": True, **options}
+    first = Run(Harness(**settled), steps_in_flight)
     with patch.object(disk_stores, "LEAST_TOKENS", 1):
         play_in(first, seed, history)
         if first.harness.disk is not None:  # again, with what the first run has left on disk
-            second = Run(Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, **options), steps_in_flight)
+            second = Run(
+                Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, is_observed=True, **options), steps_in_flight
+            )
             second.harness.disk.begin_with(first.harness.disk, second.harness.scheduler)
             play_in(second, seed, history)
 

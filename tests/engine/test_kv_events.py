@@ -1,0 +1,231 @@
+"""What a router learns of a cache from its KV events, and the socket that they come through."""
+
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import zmq
+from builders.cases import for_each
+from builders.engine_harness import Harness, medium, prompt
+from builders.kv_router import Router
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.engine.adapters import AdapterTable
+from penstock.engine.event_publisher import EventPublisher
+from penstock.engine.memory.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvents, event_hash
+from penstock.engine.memory.keys import next_key, root_key
+from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.media import MediaPlan
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.options.kv_events import KvEventsConfig, as_kv_events
+from penstock.protocol.wire import column
+
+SIZE = 4
+visits = st.tuples(
+    st.integers(1, 2), st.integers(1, 40), st.lists(st.integers(1, 3), max_size=6),
+    st.sampled_from([None, None, "salt", "other"]), st.booleans(),
+)  # fmt: skip
+
+
+def adapters() -> AdapterTable:
+    table = AdapterTable(1, 1, lambda order: None, lambda answer: None)
+    table.load(LoadLora(0, "poet", "/poet"))
+    table.loaded(AdapterLoaded(0, 0))
+    return table
+
+
+@given(st.lists(visits, min_size=2, max_size=12), st.sampled_from([12, 16, 40]))
+@settings(max_examples=60)
+def test_a_router_knows_from_the_events_how_much_of_each_prompt_is_found(history, num_blocks):
+    harness = Harness(num_blocks=num_blocks, adapters=adapters(), is_observed=True)
+    for number, (stem, length, tail, salt, is_poet) in enumerate(history):
+        tokens, lora = [stem] * length + tail, ["poet"] if is_poet else []
+        first = [*lora, *([] if salt is None else [salt])]
+        expected = harness.router.prefix(tokens, SIZE, first or None, lora or None)
+        found = harness.visit(number, tokens, cache_salt=salt, lora_name="poet" if is_poet else None)
+        assert found == min(expected, (len(tokens) - 1) // SIZE) * SIZE
+
+
+def test_an_event_has_the_fields_and_the_hashes_that_readers_expect():
+    harness = Harness(num_blocks=3, num_cpu_blocks=1, max_num_seqs=1, is_observed=True)
+    harness.visit(1, [5, 6, 7, 8, 9, 10, 11, 12, 13], cache_salt="tenant", max_tokens=1)
+    harness.visit(2, [1] * 9, max_tokens=1)
+    read = [event for frame in harness.router.frames for event in msgspec.msgpack.decode(frame)[1]]
+    keys = [root_key("tenant", None, None)]
+    for tokens in ([5, 6, 7, 8], [9, 10, 11, 12]):
+        keys.append(next_key(keys[-1], column(tokens)))
+    first, second = map(event_hash, keys[1:])
+    assert read[0] == {"type": "AllBlocksCleared"}
+    assert read[1] == {
+        "type": "BlockStored", "block_hashes": [first, second], "parent_block_hash": None,
+        "token_ids": [5, 6, 7, 8, 9, 10, 11, 12], "block_size": 4, "lora_id": None, "medium": "GPU", "lora_name": None,
+        "extra_keys": [["tenant"], None],
+    }  # fmt: skip
+    moved = {**read[1], "block_hashes": [second], "token_ids": [], "medium": "CPU"}
+    del moved["extra_keys"]
+    assert moved in read and {"type": "BlockRemoved", "block_hashes": [second], "medium": "GPU"} in read
+    # The decoder that vLLM publishes for its own events has these types.
+    types = msgspec.msgpack.Decoder(tuple[float, list[BlockStored | BlockRemoved | AllBlocksCleared], int])
+    assert next(event for frame in harness.router.frames for event in types.decode(frame)[1]) == AllBlocksCleared()
+
+
+def test_tokens_are_published_only_on_request_and_media_adapters_and_salts_tell_blocks_apart():
+    sees = {"media": MediaPlan(9, 1, 1, 1000, 1000), "adapters": adapters()}
+    asked = prompt(1, [500] * 6 + [1] * 6, media=[medium(7, (2, 3))], cache_salt="s", lora_name="poet", max_tokens=1)
+    for has_token_ids in (False, True):
+        harness = Harness(**sees)
+        router = Router(harness.scheduler.cache, has_token_ids=has_token_ids)
+        harness.add(asked).run()
+        router.check()
+        _, stored = (event for frame in router.frames for event in msgspec.msgpack.decode(frame)[1])
+        assert stored["token_ids"] == ([500] * 6 + [1] * 6 if has_token_ids else [])
+        digest = asked.media[0].digest.hex()
+        assert stored["lora_name"] == "poet"
+        assert stored["extra_keys"] == [["poet", [digest, 2], "s"], ["poet", [digest, 0]], ["poet"]]
+
+
+# --- the socket -------------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Reader:
+    """Subscribes, and asks for a repetition, as vLLM's example does."""
+
+    def __init__(self, config: KvEventsConfig) -> None:
+        self.context = zmq.Context()
+        self.events, self.replay = self.context.socket(zmq.SUB), self.context.socket(zmq.DEALER)
+        for each in (self.events, self.replay):
+            each.setsockopt(zmq.RCVTIMEO, 60_000)
+        self.events.setsockopt_string(zmq.SUBSCRIBE, config.topic)
+        self.events.connect(config.endpoint)
+        self.replay.connect(config.replay_endpoint)
+
+    def repeated(self, start: bytes) -> list[list[bytes]]:
+        self.replay.send_multipart([b"", start])
+        frames = []
+        while True:
+            empty, *frame = self.replay.recv_multipart()
+            assert empty == b""
+            if frame[-1] == b"":
+                assert frame == [b"", (-1).to_bytes(8, signed=True), b""]
+                return frames
+            frames.append(frame)
+
+
+@pytest.fixture
+def opened(tmp_path) -> Iterator[SimpleNamespace]:
+    """A publisher at its addresses, and a reader."""
+    config = as_kv_events(
+        {
+            "endpoint": f"tcp://127.0.0.1:{free_port()}",
+            "replay_endpoint": f"ipc://{tmp_path}/replay",
+            "topic": "kv@here@model",
+            "buffer_steps": 4,
+        }
+    )
+    harness = Harness()
+    events = KvEvents(harness.scheduler.cache.groups, SIZE, has_token_ids=True)
+    publisher, reader = EventPublisher(events, config, clock=lambda: harness.now), Reader(config)
+    yield SimpleNamespace(config=config, harness=harness, publisher=publisher, reader=reader)
+    publisher.close()
+    reader.context.destroy(linger=0)
+
+
+def test_batches_are_numbered_and_the_newest_are_repeated_to_whoever_asks(opened):
+    opened.publisher.flush()
+    for number in range(5):
+        opened.harness.visit(number, [number] * 9)
+        opened.publisher.flush()
+        opened.publisher.flush()  # nothing new
+    while len(frames := opened.reader.repeated((0).to_bytes(8))) < 4 or frames[-1][1] != (5).to_bytes(8):
+        pass
+    assert [int.from_bytes(number) for _, number, _ in frames] == [2, 3, 4, 5], "as many as are kept"
+    assert {topic for topic, _, _ in frames} == {b"kv@here@model"}
+    for foreign in (b"", b"1", bytes(9), (1).to_bytes(8) * 2):  # are no requests
+        opened.reader.replay.send_multipart([b"", foreign])
+    opened.reader.replay.send_multipart([b"no", bytes(8), b"request"])
+    assert opened.reader.repeated((5).to_bytes(8)) == frames[3:]
+    last = 5
+    while not opened.reader.events.poll(20):  # until the subscription has arrived
+        opened.harness.visit(last, [last % 500] * 9)
+        opened.publisher.flush()
+        last += 1
+    while (live := opened.reader.events.recv_multipart())[1] != last.to_bytes(8):
+        assert live[0] == b"kv@here@model"
+    assert opened.reader.repeated(last.to_bytes(8)) == [live]
+
+
+def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    for taken in ({"endpoint": opened.config.endpoint}, {"endpoint": opened.config.replay_endpoint},
+                  {"endpoint": f"ipc://{precious}"}, {"endpoint": f"ipc://{tmp_path}/no/folder"}):  # fmt: skip
+        config = as_kv_events(taken)
+        with pytest.raises(ConfigError, match=f"endpoint {config.endpoint} can't be opened"):
+            EventPublisher(KvEvents([], SIZE, has_token_ids=False), config)
+    assert precious.read_text() == "mine"
+    assert opened.reader.repeated(bytes(8)) == []
+    assert stat.S_ISSOCK(Path(opened.config.replay_endpoint.removeprefix("ipc://")).stat().st_mode)
+
+
+def test_each_of_several_trees_has_addresses_and_a_rank_of_its_own(tmp_path):
+    base = as_kv_events({"endpoint": "tcp://*:5557", "replay_endpoint": f"ipc://{tmp_path}/replay"})
+    assert base.of_rank(0) is base
+    moved = base.of_rank(2)
+    assert (moved.endpoint, moved.replay_endpoint) == ("tcp://*:5559", f"ipc://{tmp_path}/replay.2")
+    with pytest.raises(ConfigError, match="leaves no port"):
+        as_kv_events({"endpoint": "tcp://*:65535"}).of_rank(1)
+
+
+OFF = (False, None, {"enable_kv_cache_events": False}, {"publisher": "null"}, "false")
+ON = {
+    "loopback": (True, {}),
+    "loopback as vLLM writes it": ('{"enable_kv_cache_events": true, "publisher": "zmq"}', {}),
+    "everywhere": (
+        {"endpoint": "tcp://*:5557", "topic": "kv@pod@m"},
+        {"endpoint": "tcp://*:5557", "topic": "kv@pod@m"},
+    ),
+    "by name": ({"endpoint": "tcp://localhost:1"}, {"endpoint": "tcp://127.0.0.1:1"}),
+    "with tokens": ({"token_ids": True}, {"token_ids": True}),
+}
+WRONG = {
+    "endpont": {"endpont": 1},
+    "such as tcp://127.0.0.1:5557": {"endpoint": "127.0.0.1:5557"},
+    "endpoint='udp://": {"endpoint": "udp://127.0.0.1:5557"},
+    "endpoint='tcp://127": {"endpoint": "tcp://127.0.0.1:0"},
+    "endpoint=7": {"endpoint": 7},
+    "endpoint='ipc": {"endpoint": "ipc:///" + "x" * 200},
+    "buffer_steps=0": {"buffer_steps": 0},
+    "publisher='kafka'": {"publisher": "kafka"},
+    "Give each its own": {"endpoint": "tcp://*:1", "replay_endpoint": "tcp://*:1"},
+    "is not JSON": "{",
+    "must be True, False or a dict": [1],
+    "must be True, False": 5,
+}
+
+
+@for_each("case", ON)
+def test_events_are_on_loopback_unless_an_address_is_given(case):
+    given, expected = ON[case]
+    assert EngineConfig.from_options("m", kv_events_config=given).kv_events_config == KvEventsConfig(**expected)
+
+
+def test_events_are_off_unless_they_are_wanted_and_what_is_wrong_is_named():
+    for value in OFF:
+        assert EngineConfig.from_options("m", kv_events_config=value).kv_events_config is None, value
+    for sentence, value in WRONG.items():
+        with pytest.raises(ConfigError, match=sentence):
+            EngineConfig.from_options("m", kv_events_config=value)
+    with pytest.raises(ConfigError, match="enable_prefix_caching=False"):
+        EngineConfig.from_options("m", kv_events_config=True, enable_prefix_caching=False)
