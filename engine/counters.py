@@ -68,4 +68,6 @@ class Counters:
             media_bytes=encoder.plan.num_rows * row_bytes,
             used_media_bytes=encoder.entries.num_taken * row_bytes,
             free_kv_bytes=sum(group.pool.num_free * group.plan.block_bytes for group in cache.groups),
+            block_size=cache.block_size,
+            shares_prefixes=cache.shares_prefixes,
         )

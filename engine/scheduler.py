@@ -128,7 +128,14 @@ class Scheduler:
         num_waiting = len(self.waiting) + len(self.admission.followers.waiting) + self.constraints.num_held
         if self.cache.disk is not None:
             num_waiting += len(self.cache.disk.fetches)
-        return self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
+        stats = self.counters.stats(len(self.running), num_waiting, self.cache, self.encoder)
+        stats.num_slots, stats.max_loras = self.limits.num_slots, self.adapters.max_loras
+        if self.adapters.max_loras:
+            for names, is_running in ((stats.running_loras, True), (stats.waiting_loras, False)):
+                of_sequences = (each for each in self.sequences.values() if each.is_running is is_running)
+                found = {each.request.prompt.params.lora_name for each in of_sequences}
+                names += sorted(name for name in found if name is not None)
+        return stats
 
     def num_generated(self, sequence_id: int) -> int:
         """How many tokens a sequence has generated so far; 0 if it isn't here."""

@@ -80,6 +80,13 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
         await self.ready()
         return self._session
 
+    def loaded_session(self) -> Session[Any] | None:
+        """The same without waiting: None while the model is loading. Raises what its start has failed with."""
+        if not self._start.done():
+            return None
+        self._start.result()
+        return self._session
+
     @named_arguments
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
         """Complete prompts; results are in the order of the prompts. Cancelling aborts what runs."""

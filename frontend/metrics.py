@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from ..protocol.stats import STEP_TOKENS, Stats
-from .http.metrics import OF_THE_ENGINE, OF_VLLM
+from .http import vllm_names
+from .http.metrics import OF_THE_ENGINE
 
 
 @dataclass
@@ -53,22 +54,11 @@ def metrics_of(stats: Stats, model: str) -> list[Metric]:
         kinds[kind](f"penstock_{name}".removesuffix("_total"), labels, found(stats))
         for name, kind, _, found in OF_THE_ENGINE
     ]
-    drafts = [Counter(f"vllm:{name}".removesuffix("_total"), labels, found(stats)) for name, _, found in OF_VLLM]
-    others = [kinds[kind](f"vllm:{name}", labels, getattr(stats, field)) for name, kind, field in _AS_VLLM]
+    others = [
+        kinds[kind](f"vllm:{name}".removesuffix("_total"), labels, found(stats))
+        for name, kind, _, found in vllm_names.OF_THE_ENGINE
+    ]
     taken = Vector("vllm:spec_decode_num_accepted_tokens_per_pos", labels, list(stats.accepted_by_position))
     so_far = dict(zip((*map(str, STEP_TOKENS), "+Inf"), accumulate(stats.steps_by_tokens)))
     steps = Histogram("vllm:iteration_tokens_total", labels, stats.steps, stats.step_tokens, so_far)
-    return [*others, *drafts, taken, steps, *own]
-
-
-# Names of vLLM's, kinds, and the statistics that they are.
-_AS_VLLM = (
-    ("num_requests_running", "gauge", "running"),
-    ("num_requests_waiting", "gauge", "waiting"),
-    ("kv_cache_usage_perc", "gauge", "kv_usage"),
-    ("num_preemptions", "counter", "preemptions"),
-    ("prompt_tokens", "counter", "prompt_tokens"),
-    ("generation_tokens", "counter", "generated_tokens"),
-    ("prefix_cache_queries", "counter", "prompt_tokens"),
-    ("prefix_cache_hits", "counter", "cached_tokens"),
-)
+    return [*others, taken, steps, *own]

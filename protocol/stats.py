@@ -53,6 +53,12 @@ class Stats(Message):
     free_kv_bytes: int = 0
     media_bytes: int = 0  # of rows of pictures and videos that are kept (mm_cache), on each rank
     used_media_bytes: int = 0
+    block_size: int = 0  # tokens
+    shares_prefixes: bool = True
+    num_slots: int = 0  # sequences that a step can have
+    max_loras: int = 0  # adapters that fit in memory
+    running_loras: list[str] = []  # names of the adapters of running sequences
+    waiting_loras: list[str] = []
 
     @property
     def used_kv_bytes(self) -> int:

@@ -1,17 +1,21 @@
-"""Metrics for Prometheus, per model: its engine's statistics, and durations of requests over HTTP.
+"""Metrics for Prometheus, per model: its engine's statistics, and durations and sizes of requests over HTTP.
 
-They are written in Prometheus' text format; the page draws its plots from the same text.
+They are written in Prometheus' text format, also under the names that vLLM has for them (`vllm_names.py`); the page
+draws its plots from the same text.
 """
 
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ...protocol.outputs import RequestMetrics
 from ...protocol.stats import Stats
 from ..requests.budget import Budget
+from .vllm_names import OF_REQUESTS, PREFIX, REASONS, described_rows, escaped, special_lines
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_TOKENS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144)
 
 # Name, kind, meaning, and how to compute it from an engine's statistics.
 OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
@@ -37,78 +41,117 @@ OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("media_kept", "gauge", "Pictures and videos whose rows are on disk", lambda s: s.kept_media),
     ("media_fetched_total", "counter", "Pictures and videos found on disk and read", lambda s: s.fetched_media),
 )
-# The same under the names that vLLM's dashboards read.
-OF_VLLM: tuple[tuple[str, str, Callable[[Stats], float]], ...] = (
-    ("spec_decode_num_drafts_total", "Drafts checked, of one token or more", lambda s: s.drafts),
-    ("spec_decode_num_draft_tokens_total", "Tokens drafted", lambda s: s.draft_tokens),
-    ("spec_decode_num_accepted_tokens_total", "Drafts that were the tokens sampled", lambda s: s.accepted_tokens),
-)
 _STORED = {
     "stored_bytes": "Bytes counted for clients' files",
     "batches_unfinished": "Batches that haven't ended",
     "batches_running": "Batches that are being answered",
 }
-_HISTOGRAMS = {
-    "time_to_first_token_seconds": "From a request's arrival to its first token",
-    "time_between_tokens_seconds": "Between two tokens of a streamed answer",
-    "request_seconds": "From a request's arrival to its end",
+# Meaning and upper limits.
+_HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
+    "time_to_first_token_seconds": ("From a request's arrival to its first token", _SECONDS),
+    "time_between_tokens_seconds": ("Between two tokens of a streamed answer", _SECONDS),
+    "request_seconds": ("From a request's arrival to its end", _SECONDS),
+    "request_queue_seconds": ("From a request's arrival to its first step", _SECONDS),
+    "request_prompt_seconds": ("From a request's first step to its first token", _SECONDS),
+    "request_answer_seconds": ("From a request's first token to its last", _SECONDS),
+    "request_inference_seconds": ("From a request's first step to its last token", _SECONDS),
+    "request_seconds_per_token": ("The same as request_answer_seconds, for each token after the first", _SECONDS),
+    "request_prompt_tokens": ("Tokens of a prompt", _TOKENS),
+    "request_generated_tokens": ("Tokens of a prompt's answers", _TOKENS),
 }
 
 
 class Histogram:
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_SECONDS) + 1)
+    def __init__(self, bounds: Sequence[float] = _SECONDS) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(_SECONDS, seconds)] += times
-        self.total += seconds * times
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self._bounds, value)] += times
+        self.total += value * times
 
     def lines(self, name: str, labels: str) -> Iterator[str]:
         so_far = 0
-        for bound, count in zip((*map(str, _SECONDS), "+Inf"), self.counts):
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts):
             so_far += count
             yield f'{name}_bucket{{{labels},le="{bound}"}} {so_far}'
         yield f"{name}_sum{{{labels}}} {self.total:.6f}"
         yield f"{name}_count{{{labels}}} {so_far}"
 
 
-class RequestTimer:
-    """Measures one answer: the time to its first token, between tokens, and to its end."""
+class RequestFigures:
+    """What is known of one model's requests."""
 
-    def __init__(self, histograms: Mapping[str, Histogram]) -> None:
-        self._histograms = histograms
+    def __init__(self) -> None:
+        self.histograms = {name: Histogram(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
+        self.by_reason: Counter[str] = Counter()  # answers that have ended
+
+    def add(self, name: str, value: float, times: int = 1) -> None:
+        self.histograms[name].add(value, times)
+
+
+class RequestTimer:
+    """Measures the answer to one prompt: the time to its first token, between tokens, and to its end."""
+
+    def __init__(self, figures: RequestFigures) -> None:
+        self._figures = figures
         self._start = time.perf_counter()
         self._last: float | None = None
+        self._has_ended = False
 
     def piece(self, tokens: int) -> None:
         now = time.perf_counter()
         if self._last is None:
-            self._histograms["time_to_first_token_seconds"].add(now - self._start)
+            self._figures.add("time_to_first_token_seconds", now - self._start)
         elif tokens:
-            self._histograms["time_between_tokens_seconds"].add((now - self._last) / tokens, tokens)
+            self._figures.add("time_between_tokens_seconds", (now - self._last) / tokens, tokens)
         self._last = now
 
-    def end(self) -> None:
-        self._histograms["request_seconds"].add(time.perf_counter() - self._start)
+    def end(self, reasons: Sequence[str], metrics: RequestMetrics | None = None, num_tokens: int = 0) -> None:
+        """Note the end of its samples, each with its reason, what the engine and the detokenizer have measured, and how
+        many tokens all samples have."""
+        self._has_ended = True
+        self._figures.add("request_seconds", time.perf_counter() - self._start)
+        self._figures.by_reason.update(reasons)
+        if metrics is None:
+            return
+        self._figures.add("request_prompt_tokens", metrics.num_prompt_tokens)
+        self._figures.add("request_generated_tokens", num_tokens)
+        if metrics.time_in_queue is None or metrics.first_token_time is None:
+            return
+        if self._last is None:  # it wasn't streamed
+            self._figures.add("time_to_first_token_seconds", metrics.first_token_time)
+        prompt_seconds = max(0.0, metrics.first_token_time - metrics.time_in_queue)
+        self._figures.add("request_queue_seconds", metrics.time_in_queue)
+        self._figures.add("request_prompt_seconds", prompt_seconds)
+        if metrics.model_execute_time is not None:
+            answer_seconds = max(0.0, metrics.model_execute_time - prompt_seconds)
+            self._figures.add("request_inference_seconds", metrics.model_execute_time)
+            self._figures.add("request_answer_seconds", answer_seconds)
+            if (rest := num_tokens // max(len(reasons), 1) - 1) > 0:
+                self._figures.add("request_seconds_per_token", answer_seconds / rest)
+
+    def give_up(self) -> None:
+        """Note that its client has left, unless it has ended."""
+        self._figures.by_reason["abort"] += not self._has_ended
 
 
 class Metrics:
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._histograms: dict[str, dict[str, Histogram]] = defaultdict(
-            lambda: {name: Histogram() for name in _HISTOGRAMS}
-        )
+        self._requests: defaultdict[str, RequestFigures] = defaultdict(RequestFigures)
         self._replies: Counter[tuple[str, int]] = Counter()
 
     def timer(self, model: str) -> RequestTimer:
-        return RequestTimer(self._histograms[model])
+        return RequestTimer(self._requests[model])
 
     def count(self, endpoint: str, status: int) -> None:
         self._replies[endpoint, status] += 1
 
     def text(self, engines: Mapping[str, Stats], waiting: int, stored: Mapping[str, int]) -> str:
-        return "\n".join((*_engines(engines), *_as_vllm(engines), *self._own(waiting), *_stored(stored))) + "\n"
+        own = (*_engines(engines), *self._own(waiting), *_stored(stored))
+        return "\n".join((*own, *_engines_as_vllm(engines), *self._requests_as_vllm())) + "\n"
 
     def _own(self, waiting: int) -> Iterator[str]:
         yield from _head("http_waiting", "gauge", "Requests that wait before they reach a model (max_requests)")
@@ -120,10 +163,22 @@ class Metrics:
         yield from _head("http_replies_total", "counter", "Replies by endpoint and status")
         for (endpoint, status), count in sorted(self._replies.items()):
             yield f'penstock_http_replies_total{{endpoint="{endpoint}",status="{status}"}} {count}'
-        for name, meaning in _HISTOGRAMS.items():
+        for name, (meaning, _) in _HISTOGRAMS.items():
             yield from _head(name, "histogram", meaning)
-            for model, histograms in list(self._histograms.items()):
-                yield from histograms[name].lines(f"penstock_{name}", _label(model))
+            for model, figures in list(self._requests.items()):
+                yield from figures.histograms[name].lines(f"penstock_{name}", _label(model))
+
+    def _requests_as_vllm(self) -> Iterator[str]:
+        requests = list(self._requests.items())
+        for name, own in OF_REQUESTS.items():
+            yield from _head(name, "histogram", _HISTOGRAMS[own][0], prefix=PREFIX)
+            for model, figures in requests:
+                yield from figures.histograms[own].lines(PREFIX + name, _vllm_labels(model))
+        yield from _head("request_success_total", "counter", "Answers by the reason of their end", prefix=PREFIX)
+        for model, figures in requests:
+            for reason in dict.fromkeys((*REASONS, *figures.by_reason)):
+                labels = f'{_vllm_labels(model)},finished_reason="{reason}"'
+                yield f"{PREFIX}request_success_total{{{labels}}} {figures.by_reason[reason]}"
 
 
 def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
@@ -133,11 +188,12 @@ def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
             yield f"penstock_{name}{{{_label(model)}}} {found(stats)}"
 
 
-def _as_vllm(engines: Mapping[str, Stats]) -> Iterator[str]:
-    for name, meaning, found in OF_VLLM:
-        yield from _head(name, "counter", meaning, prefix="vllm:")
+def _engines_as_vllm(engines: Mapping[str, Stats]) -> Iterator[str]:
+    for name, kind, meaning, found in described_rows():
+        yield from _head(name, kind, meaning, prefix=PREFIX)
         for model, stats in engines.items():
-            yield f"vllm:{name}{{{_label(model, 'model_name')}}} {found(stats)}"
+            yield f"{PREFIX}{name}{{{_vllm_labels(model)}}} {found(stats)}"
+    yield from special_lines({_vllm_labels(model): stats for model, stats in engines.items()})
 
 
 def _stored(figures: Mapping[str, int]) -> Iterator[str]:
@@ -151,6 +207,9 @@ def _head(name: str, kind: str, meaning: str, prefix: str = "penstock_") -> Iter
     yield f"# TYPE {prefix}{name} {kind}"
 
 
-def _label(model: str, name: str = "model") -> str:
-    escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{name}="{escaped}"'
+def _label(model: str) -> str:
+    return f'model="{escaped(model)}"'
+
+
+def _vllm_labels(model: str) -> str:
+    return f'model_name="{escaped(model)}",engine="0"'

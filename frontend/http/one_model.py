@@ -5,11 +5,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Any
 
 from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.stats import Stats
 from ..async_llm import AsyncLLM
 from ..session.private import PrivateSession
+from ..session.session import Session
 from .loaded_model import LoadedModel
 from .models import ModelNotServedError, ModelState, ServedName, unknown_model
 
@@ -21,7 +23,6 @@ class OneModel:
         self._llm = llm
         self._names = names
         self._created = int(time.time())
-        self._session: PrivateSession | None = None
 
     @asynccontextmanager
     async def lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
@@ -51,9 +52,12 @@ class OneModel:
         return {self._names[0]: await asked}
 
     def states(self) -> dict[str, ModelState]:
-        if self._session is None:
-            return {self._names[0]: ModelState("loading")}
-        error = self._session.transport.error
+        try:
+            if (loaded := self._llm.loaded_session()) is None:
+                return {self._names[0]: ModelState("loading")}
+            error: BaseException | None = _private(loaded).transport.error
+        except PenstockError as failure:  # of its start
+            error = failure
         why = str(error) if error is not None else ""
         return {self._names[0]: ModelState("ready" if error is None else "failed", why, why)}
 
@@ -63,11 +67,13 @@ class OneModel:
         return {}
 
     async def _ready_session(self) -> PrivateSession:
-        session = await self._llm.ready_session()
-        if not isinstance(session, PrivateSession):
-            raise ConfigError("The model of a server has a process tree of its own: use connect='never'.")
-        self._session = session
-        return session
+        return _private(await self._llm.ready_session())
 
     async def _adapters(self) -> list[str]:
         return await self._llm.list_loras() if (await self._ready_session()).config.enable_lora else []
+
+
+def _private(session: Session[Any]) -> PrivateSession:
+    if not isinstance(session, PrivateSession):
+        raise ConfigError("The model of a server has a process tree of its own: use connect='never'.")
+    return session

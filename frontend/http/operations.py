@@ -184,6 +184,11 @@ OPERATIONS = (
         reply=tagged.OllamaVersion,
     ),
     Operation("/health", "GET", state.health, "Report whether models can answer, and why not", reply=others.Health),
+    Operation("/ready", "GET", state.ready, "Report whether requests would be taken now", reply=others.Health),
     Operation("/ping", "GET", state.ping, "Report that the server is running", reply=others.Alive),
+    *(
+        Operation(path, "GET", state.server_load, "Report how busy the models are", reply=others.ServerLoad)
+        for path in ("/load", "/v1/load", "/v1/loads")
+    ),
     Operation("/metrics", "GET", state.metrics, "Return metrics for Prometheus"),
 )  # fmt: skip

@@ -217,7 +217,8 @@ def test_every_endpoint_is_in_it_and_cases_made_from_it_meet_no_surprise(server,
         "/models/load", "/models/unload",
         "/v1/files", "/v1/files/{named}", "/v1/files/{named}/content",
         "/v1/batches", "/v1/batches/{named}", "/v1/batches/{named}/cancel",
-        "/detokenize", "/v1/requests", "/v1/requests/{named}", "/health", "/ping", "/metrics",
+        "/detokenize", "/v1/requests", "/v1/requests/{named}", "/health", "/ready", "/ping", "/metrics",
+        "/load", "/v1/load", "/v1/loads",
     }  # fmt: skip
     with requests.Session() as session:
         checked(server.address, session, document, cases)

@@ -155,13 +155,22 @@ async def _one(generation: Generation, number: int, is_streamed: bool) -> AsyncG
     source = generation.model.stream(
         prompt, generation.params, call.charge, is_streamed=is_streamed, on_submit=call.active_request.prompts.append
     )
-    async with aclosing(source) as stream:
-        async for news in stream:
-            output = check(news.output)
-            if is_streamed:
-                timer.piece(max(len(answer.token_ids) for answer in output.outputs))
-            yield number, news
-    timer.end()
+    reasons: list[str] = []
+    num_tokens = 0
+    try:
+        async with aclosing(source) as stream:
+            async for news in stream:
+                output = check(news.output)
+                if is_streamed:
+                    timer.piece(max(len(answer.token_ids) for answer in output.outputs))
+                num_tokens += sum(len(answer.token_ids) for answer in output.outputs)
+                reasons += [answer.finish_reason for answer in output.outputs if answer.finish_reason]
+                if output.finished:
+                    timer.end(reasons, output.metrics, num_tokens)
+                yield number, news
+    except (GeneratorExit, asyncio.CancelledError):
+        timer.give_up()
+        raise
 
 
 async def _merged(generation: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:

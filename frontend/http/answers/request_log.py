@@ -23,7 +23,7 @@ _CLIENT_LEFT = 499  # the client disconnected before it had an answer
 # How long an engine may take to count the tokens of a stopped request.
 _COUNT_SECONDS = 1.0
 # Paths that monitors and the open page request repeatedly; their successes would fill the log.
-_WATCHED = {"/health", "/ping", "/metrics", "/v1/requests"}
+_WATCHED = {"/health", "/ready", "/ping", "/metrics", "/load", "/v1/load", "/v1/loads", "/v1/requests"}
 
 
 @dataclass(slots=True)

@@ -26,8 +26,10 @@ from ..schemas.others import (
     LastError,
     ModelCard,
     ModelList,
+    ModelLoad,
     ModelName,
     RequestList,
+    ServerLoad,
     StoppedRequest,
 )
 
@@ -92,6 +94,11 @@ async def ping(call: Call, body: None) -> Reply:
     return Reply.of(Alive(status="ok"))
 
 
+async def ready(call: Call, body: None) -> Reply:
+    """Like health, but nobody is asked, so that it answers at once."""
+    return _reply_of(call.server.models.states())
+
+
 async def health(call: Call, body: None) -> Reply:
     """Ask every process of every loaded model; a running step may end before they answer."""
     models = call.server.models
@@ -105,6 +112,10 @@ async def health(call: Call, body: None) -> Reply:
     if silent:
         words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
         return _unwell("silent", f"Processes do not answer: {words}.", states, silent)
+    return _reply_of(states)
+
+
+def _reply_of(states: Mapping[str, ModelState]) -> Reply:
     if failed := [name for name, each in states.items() if each.state == "failed"]:
         words = " ".join(f"{name} could not be loaded: {_without_paths(states[name].reason)}" for name in failed)
         return _unwell("failed", words, states)
@@ -149,11 +160,38 @@ def _without_paths(reason: str) -> str:
     return " ".join(without_paths(reason).split())
 
 
+async def server_load(call: Call, body: None) -> Reply:
+    loads = [_load_of(name, stats) for name, stats in (await _engines(call)).items()]
+    now = datetime.now(UTC).isoformat()
+    return Reply.of(
+        ServerLoad(server_load=len(call.server.active_requests), timestamp=now, dp_rank_count=1, loads=loads)
+    )
+
+
+def _load_of(model: str, stats: Stats) -> ModelLoad:
+    return ModelLoad(
+        model=model,
+        num_running_reqs=stats.running,
+        num_waiting_reqs=stats.waiting,
+        num_total_reqs=stats.running + stats.waiting,
+        max_running_requests=stats.num_slots,
+        num_used_tokens=(stats.blocks - stats.free_blocks) * stats.block_size,
+        max_total_num_tokens=stats.blocks * stats.block_size,
+        token_usage=stats.kv_usage,
+        cache_hit_rate=stats.cached_tokens / max(stats.prompt_tokens, 1),
+    )
+
+
+async def _engines(call: Call) -> dict[str, Stats]:
+    """The statistics of all models; none if an engine has died or doesn't answer."""
+    with suppress(TimeoutError, PenstockError):
+        return await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
+    return {}
+
+
 async def metrics(call: Call, body: None) -> Reply:
     """Return the server's own metrics even if an engine has died or doesn't answer."""
-    engines: dict[str, Stats] = {}
-    with suppress(TimeoutError, PenstockError):
-        engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
+    engines = await _engines(call)
     stored = call.server.stored.figures() if call.server.stored is not None else {}
     text = call.server.metrics.text(engines, call.server.concurrency.waiting, stored)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")

@@ -72,6 +72,9 @@ class ActiveRequests:
     def __init__(self) -> None:
         self._by_id: dict[str, ActiveRequest] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_id)
+
     @contextmanager
     def one(self, request: ActiveRequest) -> Iterator[None]:
         """List a request while the context is open."""

@@ -17,7 +17,7 @@ from .body import Receive, Scope, Send, only_header
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/\s]+))(?::[0-9]{1,5})?")
 # Paths that reveal nothing about models or requests: the page itself, and whether the server is alive.
-WITHOUT_KEY = frozenset({"/", "/health", "/ping", "/openapi.json"})
+WITHOUT_KEY = frozenset({"/", "/health", "/ready", "/ping", "/openapi.json"})
 
 
 class Guard:

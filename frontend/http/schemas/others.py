@@ -141,5 +141,27 @@ class Health(msgspec.Struct, kw_only=True):
     error: Fault | UnsetType = UNSET
 
 
+class ModelLoad(msgspec.Struct, kw_only=True):
+    """How busy a model is, in the words of SGLang's /v1/loads."""
+
+    model: str
+    num_running_reqs: Annotated[int, Meta(description="sequences in computation")]
+    num_waiting_reqs: Annotated[int, Meta(description="sequences that wait for room")]
+    num_total_reqs: int
+    max_running_requests: Annotated[int, Meta(description="sequences that a step can have")]
+    num_used_tokens: Annotated[int, Meta(description="room for tokens in KV blocks that sequences hold")]
+    max_total_num_tokens: Annotated[int, Meta(description="room for tokens in all KV blocks")]
+    token_usage: Annotated[float, Meta(description="share of KV memory in use")]
+    cache_hit_rate: Annotated[float, Meta(description="share of all prompt tokens found in the prefix cache")]
+    dp_rank: int = 0
+
+
+class ServerLoad(msgspec.Struct, kw_only=True):
+    server_load: Annotated[int, Meta(description="requests over HTTP that are being answered, as in vLLM's /load")]
+    timestamp: str
+    dp_rank_count: int
+    loads: list[ModelLoad]
+
+
 class Alive(msgspec.Struct, kw_only=True):
     status: Literal["ok"]

@@ -79,7 +79,7 @@ async def numbers_of(
     for number, output in enumerate(outputs):
         if output is not None and output.error_code != 200:
             check(labelled(output, label(number)))
-    timer.end()
+    timer.end(["stop"] * len(outputs))
     call.charge.grow(sum(output.outputs.data.nbytes for output in outputs))
     return outputs
 
