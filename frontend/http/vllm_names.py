@@ -56,9 +56,9 @@ REASONS = ("stop", "length", "abort", "error")
 def described_rows() -> Iterator[tuple[str, str, str, Callable[[Stats], float]]]:
     """All rows of engines, earlier names included."""
     yield from OF_THE_ENGINE
-    present = {name: row for name, *row in OF_THE_ENGINE}
+    present = {row[0]: row for row in OF_THE_ENGINE}
     for earlier, name in EARLIER.items():
-        kind, meaning, found = present[name]
+        _, kind, meaning, found = present[name]
         yield earlier, kind, f"{meaning} (an earlier name of {PREFIX}{name})", found
 
 

@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.files.formats import JOURNAL
 from ..file_replacement import sync_folder
 from .locked_file import open_locked, remove_locked
 
-_MARK: Final = b"\xf5PJ1"
+_FAMILY: Final = b"\xf5PJ"
+_MARK: Final = _FAMILY + b"%d" % JOURNAL.version
 _HEADER = struct.Struct("<4sIQI")
 _FIELDS = struct.Struct("<4sIQ")  # that the checksum covers, with the record
 _BUFFERED_BYTES = 1 << 20  # more are written at once, though not yet synced
@@ -233,7 +235,10 @@ def _write_again(file: int, start: int, end: int) -> None:
 
 def _refuse_damage(file: int, path: Path, place: int, length: int) -> None:
     """Raise if what follows the whole records, which end at this place, is not just an unfinished tail."""
-    if not place and not _MARK.startswith(os.pread(file, len(_MARK), 0).rstrip(b"\0")):
+    mark = b"" if place else os.pread(file, len(_MARK), 0)
+    if len(mark) == len(_MARK) and mark != _MARK and mark.startswith(_FAMILY):
+        raise ConfigError(f"{path}: {JOURNAL.refusal(ascii(mark[len(_FAMILY) :].decode('latin-1')).strip(chr(39)))}")
+    if not place and not _MARK.startswith(mark.rstrip(b"\0")):
         raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
     if place < length and (later := _synced_later(file, place, length)) is not None:
         raise PenstockError(

@@ -7,6 +7,7 @@ what the model draws.
 """
 
 import base64
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...protocol.errors import RequestError
+from ...protocol.files.formats import RECEIPT
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Prompt
 from ...protocol.options.config import EngineConfig
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _Params = TypeVar("_Params", SamplingParams, BeamSearchParams)
 
-PREFIX = "pr1_"
+PREFIX = f"pr{RECEIPT.version}_"
 SEPARATOR = "."  # between the receipts of a body that answers several prompts
 # These facts may differ: whether the answer then differs is what is to be found out.
 VERSIONS = ("Penstock's version", "version of the kernels")
@@ -101,6 +103,8 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
         """Raises `RequestError` for a text that is no whole receipt."""
         body = text.strip().removeprefix(PREFIX)
         if body == text.strip():
+            if other := re.match(r"pr(\d{1,9})_", body, re.ASCII):
+                raise RequestError(RECEIPT.refusal(other[1]))
             raise RequestError(f"{_DAMAGED}: it doesn't begin with {PREFIX}")
         try:
             found = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)

@@ -14,8 +14,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..errors import ConfigError
+from ..files.formats import RECORDING
+from ..fingerprint import PROTOCOL
+
 _LOG = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Id?")
+_FAMILY = b"penstock recording "
+_MARK = _FAMILY + b"%d %s\n" % (RECORDING.version, PROTOCOL.encode())  # messages are those of one version
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -45,14 +51,18 @@ class Recorder:
         self._file = open(path, "wb", buffering=0)
         self._has_ended = False
         self._encoder = msgspec.msgpack.Encoder()
+        self._write(_MARK)
 
     def write(self, message: Any, *, is_answer: bool) -> None:
         """Write a message. If the disk is full the recording ends; the process continues."""
         if self._has_ended:
             return
         body = self._encoder.encode(message)
+        self._write(_LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
+
+    def _write(self, content: bytes) -> None:
         try:
-            write_all(self._file.fileno(), _LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
+            write_all(self._file.fileno(), content)
         except OSError as error:
             self._has_ended = True
             _LOG.warning("%s", ended("record", error))
@@ -62,6 +72,9 @@ def read_recording(path: str | Path, messages: Any) -> Iterator[RecordedMessage]
     """All complete messages of a recording; a process's death may have cut off the last one."""
     decoder = msgspec.msgpack.Decoder(messages)
     with open(path, "rb") as file:
+        if (mark := file.read(len(_MARK))) != _MARK:
+            found = mark[len(_FAMILY) :].decode(errors="replace").strip() if mark.startswith(_FAMILY) else "none"
+            raise ConfigError(f"{path}: {RECORDING.refusal(found)}")
         while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
             length, moment, is_answer = _LENGTH.unpack(head)
             body = file.read(length)

@@ -21,11 +21,12 @@ import msgspec
 import numpy
 
 from ...kernels.arrays import Array
+from ...protocol.files.formats import PREFIXES
 from ...protocol.files.prefix_folder import SEGMENT, UNFINISHED, remove_segment
 from ...protocol.layer_groups import KEY_BYTES, keys_in
 from ...records import dataclass
 
-_MARK = b"penstock blocks 1\n"
+_MARK = b"penstock blocks %d\n" % PREFIXES.version
 _PREAMBLE = struct.Struct(f"<{len(_MARK)}sI16s")
 _PAGE = 4096
 _DIGEST_BYTES = 16

@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from ....protocol.errors import PenstockError
+from ....protocol.errors import ConfigError, PenstockError
+from ....protocol.files.formats import BATCH
 from ...file_replacement import sync_folder, write_whole
 from ...jobs.job_files import JobFiles
 from ...jobs.records import JobState
@@ -36,6 +37,7 @@ class BatchRecord(msgspec.Struct):
     output_id: str = ""
     error_id: str = ""
     outcome: str = ""  # the status after finalizing
+    format: int = BATCH.version
 
     @property
     def has_ended(self) -> bool:
@@ -67,10 +69,16 @@ class BatchFolder:
         self._description = path / "batch.json"
 
     def read(self) -> BatchRecord | None:
-        """None if its batch was never announced, or has another form."""
-        with suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(self._description.read_bytes(), type=BatchRecord)
-        return None
+        """None if its batch was never announced. Raises `ConfigError` for one that another version keeps."""
+        try:
+            record = msgspec.json.decode(self._description.read_bytes(), type=BatchRecord)
+        except OSError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"{self._description} has an unknown form, and is left alone.") from error
+        if record.format != BATCH.version:
+            raise ConfigError(f"{self._description}: {BATCH.refusal(record.format)}")
+        return record
 
     def begin(self, description: bytes, source: Path) -> None:
         """A second name of the input keeps it there if its file is deleted."""

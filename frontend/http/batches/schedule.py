@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ....protocol.errors import PenstockError
+from ....protocol.errors import ConfigError, PenstockError
 from ...session.threads import Threads
 from ..answers.errors import log, without_paths
 from ..files.store import LIFE_SECONDS, FileStore, new_id
@@ -60,7 +60,12 @@ class Schedule:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for path in sorted(self._folder.iterdir()):
             folder = BatchFolder(path)
-            if (record := folder.read()) is not None:
+            try:
+                record = folder.read()
+            except ConfigError as error:
+                log.warning("%s", error)
+                continue
+            if record is not None:
                 self.records[record.shown.id] = record
                 if record.has_ended:  # perhaps just before a crash
                     folder.clear()

@@ -9,6 +9,7 @@ called in threads; the index and the quotas belong to the event loop.
 """
 
 import errno
+import logging
 import os
 import re
 import secrets
@@ -23,6 +24,7 @@ import msgspec
 
 from ....protocol.errors import PenstockError
 from ....protocol.fields.rules import shown
+from ....protocol.files.formats import STORED_FILE
 from ...file_replacement import PARTIAL, sync_folder, write_whole
 from ..answers.errors import ApiError
 from ..options import HttpOptions
@@ -33,12 +35,14 @@ LIFE_SECONDS = 30 * 86400
 # The least that a file counts, so that there is a bound for small ones, too.
 _LEAST_BYTES = 64 << 10
 _DESCRIPTION, _CONTENT, _UNFINISHED = ".json", ".content", ".unfinished"
+_log = logging.getLogger(__name__)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StoredFile(msgspec.Struct):
     owner: str  # a digest of the API key; empty without keys
     shown: FileObject
+    format: int = STORED_FILE.version
 
 
 def new_id(prefix: str) -> str:
@@ -79,11 +83,24 @@ class FileStore:
         folder.mkdir(mode=0o700, exist_ok=True)
         for path in sorted(folder.iterdir()):
             if path.suffix == _DESCRIPTION:
-                with suppress(OSError, msgspec.MsgspecError):  # another's file, or one of a newer version
-                    self._enter(msgspec.json.decode(path.read_bytes(), type=StoredFile))
+                with suppress(OSError):
+                    self._read(path)
         for path in folder.iterdir():
-            if path.suffix in (_UNFINISHED, PARTIAL) or (path.suffix == _CONTENT and path.stem not in self._files):
+            is_left = path.suffix == _CONTENT and not path.with_suffix(_DESCRIPTION).exists()
+            if path.suffix in (_UNFINISHED, PARTIAL) or is_left:
                 path.unlink(missing_ok=True)
+
+    def _read(self, path: Path) -> None:
+        """Enter a file by its description. What another version keeps here is left alone."""
+        try:
+            file = msgspec.json.decode(path.read_bytes(), type=StoredFile)
+        except msgspec.MsgspecError:
+            _log.warning("%s has an unknown form, and is left alone.", path)
+            return
+        if file.format == STORED_FILE.version:
+            self._enter(file)
+        else:
+            _log.warning("%s: %s", path, STORED_FILE.refusal(file.format))
 
     def _enter(self, file: StoredFile) -> None:
         if file.shown.id not in self._files:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ....protocol.errors import ConfigError
+from ....protocol.files.formats import TRANSLATED_GGUF
 from ....protocol.files.gguf.link import LINK_FILE
 from ....protocol.files.gguf.refusals import file_name, unreadable
 from ....protocol.files.made_folders import MadeFolders
@@ -18,7 +19,6 @@ from .find import GgufFiles
 from .translation import translate
 
 _TRANSLATED = MadeFolders("gguf", "translated GGUF file", "unfinished translation", LINK_FILE)
-_FORMAT = b"3"  # of the translation; with a new number everything is translated again
 
 
 def translated_folder(files: GgufFiles) -> Path:
@@ -50,7 +50,7 @@ def why_no_tokenizer(folder: Path) -> str | None:
 
 
 def _key(files: Iterable[Path]) -> str:
-    digest = hashlib.blake2b(_FORMAT, digest_size=16)
+    digest = hashlib.blake2b(str(TRANSLATED_GGUF.version).encode(), digest_size=16)
     with names_in_utf8():
         for file in files:
             try:

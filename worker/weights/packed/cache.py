@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ....kernels.cpu.weights.packed import NativeWeight
 from ....protocol.files.cache_folder import cache_folder
+from ....protocol.files.formats import PACKED_WEIGHTS
 from ....protocol.files.own_folder import own_folder
 from ....protocol.files.sizes import exact_size
 from ..files.weight_files import identity
@@ -25,7 +26,6 @@ from .packed_file import DamagedFile, KeptWeights, Stopped, packed_size, write_w
 from .write_through import WrittenThrough
 
 _LOG = logging.getLogger(__name__)
-_FORMAT = "3"  # a new number invalidates every file
 _NICENESS = 10  # of the writing thread, which also rests as long as it works
 
 
@@ -51,7 +51,7 @@ class PackedCache:
     @classmethod
     def of(cls, model_folder: Path, *apart: object) -> "PackedCache":
         """`apart` distinguishes these weights from others of the model: kernels' digest, form, rank and ranks."""
-        parts = (_FORMAT, *map(repr, apart))
+        parts = (str(PACKED_WEIGHTS.version), *map(repr, apart))
         key = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
         return cls(own_folder(cache_folder(), "weights", WHAT) / f"{identity(model_folder)}{key}")
 

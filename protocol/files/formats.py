@@ -1,0 +1,36 @@
+"""The formats of what is kept between runs, and perhaps between versions of Penstock.
+
+A format's number changes with every change that an earlier reader would misread. What has another number is refused in
+a sentence if it can't be made again, and otherwise made anew. Fields that are only added, with a default, change no
+number. docs/releases.md has the rule; processes that speak to each other compare a hash of their messages instead
+(`../fingerprint.py`).
+"""
+
+from typing import NamedTuple
+
+
+class KeptFormat(NamedTuple):
+    what: str
+    version: int
+    is_made_anew: bool  # otherwise another one is refused
+
+    def refusal(self, found: object) -> str:
+        """Why one of another format isn't read."""
+        from ... import __version__
+
+        return (
+            f"{self.what} has format {found}, and Penstock {__version__} reads format {self.version}. Use the version "
+            "of Penstock that wrote it."
+        )
+
+
+JOURNAL = KeptFormat("The journal of this job", 1, is_made_anew=False)
+RECEIPT = KeptFormat("This receipt", 1, is_made_anew=False)
+STORED_FILE = KeptFormat("A file of the daemon's clients", 1, is_made_anew=False)
+BATCH = KeptFormat("A batch of the daemon's clients", 1, is_made_anew=False)
+RECORDING = KeptFormat("This recording", 1, is_made_anew=False)
+PACKED_WEIGHTS = KeptFormat("Packed weights", 3, is_made_anew=True)
+TRANSLATED_GGUF = KeptFormat("A translated GGUF file", 3, is_made_anew=True)
+PREFIXES = KeptFormat("Kept prefixes", 1, is_made_anew=True)
+
+FORMATS = (JOURNAL, RECEIPT, STORED_FILE, BATCH, RECORDING, PACKED_WEIGHTS, TRANSLATED_GGUF, PREFIXES)
