@@ -62,6 +62,7 @@ AT_HOME = {
     "tqdm": {"frontend"},
     "yaml": {"frontend/allspark/configuration/yaml_text.py", "cluster/ray.py"},
     "ray": {"cluster"},
+    "dynamo": {"cluster/dynamo.py"},
     "PIL": {
         "frontend/media/rgb.py",
         "frontend/media/sources/given_pixels.py",

@@ -14,6 +14,7 @@ import msgspec
 
 from ....protocol.attach import daemon_socket
 from ....protocol.fields.rules import json_value
+from ....protocol.options.kv_events import KvEventsConfig
 from ....protocol.options.speculation import SpeculativeConfig
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
@@ -80,6 +81,7 @@ KINDS: dict[Any, Kind] = {
     EarlyStop: Kind("JSON", _json),
     GuidedDecodingParams: Kind("JSON", _json),
     SpeculativeConfig: Kind("NAME|JSON", _json_or_name),
+    KvEventsConfig: Kind("true|JSON", _json_or_name),
 }
 
 
