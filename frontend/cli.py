@@ -58,6 +58,7 @@ GROUPS = (
         "reload": "make the daemon reload its configuration",
         "status": "show whether a daemon is running, and where",
         "ps": "show the daemon's models: memory, clients, queue, tokens per second",
+        "top": "watch models at work: speed, memory, latency, requests",
         "logs": "show the log of the background daemon",
     }),
     Group("this machine", "", {

@@ -236,8 +236,9 @@ def _write_again(file: int, start: int, end: int) -> None:
 def _refuse_damage(file: int, path: Path, place: int, length: int) -> None:
     """Raise if what follows the whole records, which end at this place, is not just an unfinished tail."""
     mark = b"" if place else os.pread(file, len(_MARK), 0)
-    if len(mark) == len(_MARK) and mark != _MARK and mark.startswith(_FAMILY):
-        raise ConfigError(f"{path}: {JOURNAL.refusal(ascii(mark[len(_FAMILY) :].decode('latin-1')).strip(chr(39)))}")
+    other = mark.removeprefix(_FAMILY)
+    if len(mark) == len(_MARK) and mark != _MARK and other != mark and other.isalnum():
+        raise ConfigError(f"{path}: {JOURNAL.refusal(other.decode())}")
     if not place and not _MARK.startswith(mark.rstrip(b"\0")):
         raise ConfigError(f"{path} is not the journal of a job. Move it away, or give another output.")
     if place < length and (later := _synced_later(file, place, length)) is not None:

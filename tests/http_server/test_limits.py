@@ -165,7 +165,7 @@ def test_the_engine_is_asked_for_its_health_and_figures_and_the_page_loads_nothi
         assert f'\npenstock_{name}{{model="pocket"}} ' in text
     for kind in ("draft", "accepted"):
         count = re.search(rf'^penstock_{kind}_tokens_total{{model="pocket"}} (.*)$', text, re.M)[1]
-        assert f'\nvllm:spec_decode_num_{kind}_tokens_total{{model_name="pocket"}} {count}\n' in text
+        assert f'\nvllm:spec_decode_num_{kind}_tokens_total{{model_name="pocket",engine="0"}} {count}\n' in text
     for name in ("time_to_first_token_seconds", "time_between_tokens_seconds", "request_seconds"):
         assert f"# TYPE penstock_{name} histogram" in text
     page = httpx.get(server.address + "/", timeout=60)
