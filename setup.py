@@ -21,7 +21,15 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 NATIVE = ROOT / "kernels" / "cpu"
-ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark")  # the others are no part of the package
+ROOMS = (
+    "protocol",
+    "engine",
+    "worker",
+    "kernels",
+    "frontend",
+    "allspark",
+    "cluster",
+)  # the others are no part of the package
 
 # The folder as a package of its own: its files need neither Penstock nor torch.
 sys.modules["native"] = ModuleType("native")
