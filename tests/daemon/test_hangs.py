@@ -222,4 +222,4 @@ def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(start)
 def is_rendering(daemon) -> bool:
     """A process for templates starts in less time."""
     renderers = [pid for pid in daemon.processes()[1:] if "template" in module_of(pid)]
-    return any(sum(psutil.Process(pid).cpu_times()[:2]) > 1.0 for pid in renderers)
+    return any(sum(psutil.Process(pid).cpu_times()[:2]) > 0.6 for pid in renderers)

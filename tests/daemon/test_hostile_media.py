@@ -72,14 +72,16 @@ def assert_refused(case: "hostile_media.HostileMedium", status: int, sentence: s
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
-def test_a_hostile_medium_is_refused_with_a_sentence_and_leaves_neither_memory_nor_a_process_behind(hostage, rounds):
-    for case in hostile_media.HOSTILE:
-        assert_refused(case, *hostage.ask(*case.parts))
+def test_a_hostile_medium_is_refused_by_every_way_and_leaves_neither_memory_nor_a_process_behind(hostage, rounds):
+    refused_to_scripts(hostage)
     before = hostage.resident()  # after each has been sent once
     for _ in range(rounds):
         for case in [*hostile_media.HOSTILE, *(hostile_media.durable() if rounds > 1 else [])]:
-            status, _ = hostage.ask(*case.parts)
-            assert status == (400 if case.says else 200) or case in hostile_media.HOSTILE, case.name
+            status, sentence = hostage.ask(*case.parts)
+            if case in hostile_media.HOSTILE:
+                assert_refused(case, status, sentence)
+            else:
+                assert status == (400 if case.says else 200), case.name
     after = hostage.resident()
     assert after.keys() == before.keys()
     grown = {role: (after[role] - before[role]) // _MIB for role in after}
@@ -89,7 +91,8 @@ def test_a_hostile_medium_is_refused_with_a_sentence_and_leaves_neither_memory_n
     assert f"`tests/builders/hostile_media.py` holds {len(hostile_media.HOSTILE)} of them" in page
 
 
-def test_scripts_are_told_the_same_and_a_good_picture_among_them_is_answered(hostage):
+def refused_to_scripts(hostage: Hostage) -> None:
+    """They are told the same, and a good picture among them is answered."""
     cases = [case for case in hostile_media.HOSTILE if not case.is_opened_by_callers]
     with hostage.daemon.attach("seeing") as llm:
         conversations = [*(about(*case.parts) for case in cases), about(GOOD)]

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -33,6 +34,18 @@ def copied(tmp_path, name):
 @pytest.fixture(scope="module")
 def leaving(start_shared) -> RunningDaemon:
     return start_shared(models("a", "b", keep_alive=0.2))
+
+
+@pytest.fixture
+def configured(leaving) -> Callable[[str], RunningDaemon]:
+    """The same daemon with another configuration; no model of the one before is used any more."""
+
+    def configured(text: str) -> RunningDaemon:
+        leaving.config.write_text(text)
+        reload_daemon(leaving.address)
+        return leaving
+
+    return configured
 
 
 def test_a_model_is_loaded_on_first_use_and_leaves_after_a_while_of_quiet(leaving):
@@ -83,15 +96,14 @@ def test_a_name_that_the_owner_takes_over_is_the_owners_for_good(leaving, tmp_pa
     wait_for(lambda: leaving.model("owned").state == "unloaded", "it is unloaded, and known")
 
 
-def test_a_model_in_use_is_never_taken_away_for_another_which_waits_for_that_use_to_end(start):
+def test_a_model_in_use_is_never_taken_away_for_another_which_waits_for_that_use_to_end(configured):
     settings = {"keep_alive": "inf", "max_loaded": 1}
-    daemon = start(models("a", "b", load_wait=0.3, **settings))
+    daemon = configured(models("a", "b", load_wait=0.3, **settings))
     first = daemon.attach("a")
     with pytest.raises(OutOfMemoryError, match=r"b does not fit .* would have to go: a \(1 in use\)"):
         daemon.attach("b")
     assert first.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
-    daemon.config.write_text(models("a", "b", load_wait=600, **settings))
-    reload_daemon(daemon.address)
+    configured(models("a", "b", load_wait=600, **settings))
     with ThreadPoolExecutor(1) as thread:
         second = thread.submit(daemon.attach, "b")
         wait_for(lambda: daemon.model("b").state == "loading", "b wants to be loaded")
@@ -106,7 +118,7 @@ READ = [
 ]
 
 
-def test_a_model_that_cannot_be_loaded_says_why_and_holds_up_nobody(start, tmp_path):
+def test_a_model_that_cannot_be_loaded_says_why_and_holds_up_nobody(configured, tmp_path):
     """One that is nowhere, and folders with a pipe where a file is read."""
     config = models("a") + '[models.none]\nmodel = "/nowhere/at/all"\n'
     for name in READ:
@@ -116,7 +128,7 @@ def test_a_model_that_cannot_be_loaded_says_why_and_holds_up_nobody(start, tmp_p
         (folder / name).parent.mkdir(exist_ok=True)
         os.mkfifo(folder / name)
         config += models(folder.name.replace(".", "-")).replace('"pocket"', f'"{folder}"')
-    daemon = start(config)
+    daemon = configured(config)
     for name in READ:
         with pytest.raises(ConfigError, match=f"{name} cannot be used: it is a pipe"):
             daemon.attach(name.replace("/", "-").replace(".", "-"))
@@ -126,9 +138,9 @@ def test_a_model_that_cannot_be_loaded_says_why_and_holds_up_nobody(start, tmp_p
         assert daemon.model("none").state == "failed"
 
 
-def test_a_model_that_cannot_come_back_is_tried_again_after_pauses_until_it_can(start, tmp_path):
+def test_a_model_that_cannot_come_back_is_tried_again_after_pauses_until_it_can(configured, tmp_path):
     folder = copied(tmp_path, "model")
-    daemon = start(models("a").replace('"pocket"', f'"{folder}"'))
+    daemon = configured(models("a").replace('"pocket"', f'"{folder}"'))
     with daemon.attach("a") as llm:
         folder.rename(tmp_path / "away")
         os.kill(worker_of(daemon), signal.SIGKILL)
@@ -140,9 +152,9 @@ def test_a_model_that_cannot_come_back_is_tried_again_after_pauses_until_it_can(
         assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
 
 
-def test_a_client_stays_with_the_files_that_its_model_had_when_it_attached(start, tmp_path):
+def test_a_client_stays_with_the_files_that_its_model_had_when_it_attached(configured, tmp_path):
     folder = copied(tmp_path, "model")
-    daemon = start(models("a").replace('"pocket"', f'"{folder}"'))
+    daemon = configured(models("a").replace('"pocket"', f'"{folder}"'))
     with daemon.attach("a") as llm:
         shutil.copy(folder / "config.json", tmp_path)
         os.replace(tmp_path / "config.json", folder / "config.json")

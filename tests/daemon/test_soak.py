@@ -28,7 +28,7 @@ STAND_IN = ("--load-format", "stand-in")
 # A process may come to hold so much more memory, once it is warm.
 GROWTH = 1.03
 LATE = 4  # connections that a process makes only when it first needs them
-_LOOKS, _LOOK_SECONDS = 12, 0.125
+_LOOK_SECONDS = 0.125
 BOUND = 120.0  # for what comes as soon as it may
 
 
@@ -36,24 +36,27 @@ BOUND = 120.0  # for what comes as soon as it may
     # cold: periods until it is warm; pieces: MiB that a small process may grow by in any case, since an allocator takes
     # memory in pieces of one, and a process of half a minute has not met all that there is; whole: all processes are
     # judged. A model's are as old as its last restart and grow at first, so of seconds the daemon's alone is.
-    ("periods", "seconds", "kills", "cold", "pieces", "whole", "words"),
-    [(2, 0.5, 1, 0, 16.0, False, STAND_IN), pytest.param(20, 60.0, 19, 3, 2.0, True, (), marks=pytest.mark.soak)],
+    ("periods", "seconds", "looks", "kills", "cold", "pieces", "whole", "words"),
+    [
+        (2, 0.0, 2, 1, 0, 16.0, False, STAND_IN),
+        pytest.param(20, 60.0, 12, 19, 3, 2.0, True, (), marks=pytest.mark.soak),
+    ],
     ids=["some seconds", "twenty minutes"],
 )
-def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold, pieces, whole, words):
+def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, looks, kills, cold, pieces, whole, words):
     # In place of the watch over all tests, which this one outlasts; pytest ends it.
     faulthandler.dump_traceback_later(periods * (seconds + 2 * BOUND) + 2 * BOUND, exit=True)
     with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED, *words) as daemon:
         with daemon.attach() as llm:  # so that it is loaded, and stays
             # Once it has answered, its processes have made nearly all of their connections, and can be counted.
             assert llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2))[0].error_code == 200
-            traffic = Traffic(daemon)
+            traffic = Traffic(daemon, pause=0.0 if whole else 0.1)
             before, resident = held_by(daemon), defaultdict(list)
             traffic.start(KINDS)
             for period in range(periods):
                 traffic.begin_period()
                 threading.Event().wait(seconds)
-                for role, size in resident_of(daemon).items():
+                for role, size in resident_of(daemon, looks).items():
                     resident[role].append(size)
                 print(period, {role: round(sizes[-1], 1) for role, sizes in resident.items()}, flush=True)
                 wait_for(
@@ -86,15 +89,15 @@ def has_settled(held: dict[str, int], before: dict[str, int]) -> bool:
     return held.keys() == before.keys() and all(held[role] <= number + LATE for role, number in before.items())
 
 
-def resident_of(daemon: RunningDaemon) -> dict[str, float]:
-    """MiB of each process, the median over some seconds under load."""
-    looks = defaultdict(list)
+def resident_of(daemon: RunningDaemon, looks: int) -> dict[str, float]:
+    """MiB of each process, the median of several looks under load."""
+    seen = defaultdict(list)
     found = roles(daemon)
-    for _ in range(_LOOKS):
+    for _ in range(looks):
         for role, pid in found.items():
-            looks[role].append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) / 256)
+            seen[role].append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) / 256)
         time.sleep(_LOOK_SECONDS)
-    return {role: statistics.median(sizes) for role, sizes in looks.items()}
+    return {role: statistics.median(sizes) for role, sizes in seen.items()}
 
 
 def kill_worker(daemon: RunningDaemon, traffic: Traffic) -> None:

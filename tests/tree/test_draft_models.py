@@ -18,7 +18,7 @@ def answers(llm: LLM) -> list[tuple[list[int], list[float]]]:
     return [(each.token_ids, [next(iter(of.values())).logprob for of in each.logprobs]) for each in outputs]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_draft_model_gives_the_same_answers_in_fewer_steps(model_folder, ranks):
     options = {**OPTIONS, "tensor_parallel_size": ranks, "deterministic": True}
     with LLM(model_folder, **options, speculative_config=False) as llm:

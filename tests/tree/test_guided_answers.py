@@ -106,7 +106,7 @@ def test_the_process_that_tries_grammars_ends_with_the_engine():
 # --- ambiguous grammars, whose masks take ever longer, beside a plain answer: it goes on at its own pace --------------
 
 AMBIGUOUS = "start: s\ns: /[a-z]/ s /[a-z]/ | /[a-z]/ | s s | \n"
-NUM_GUIDED, NUM_PLAIN = 24, 150
+NUM_GUIDED, NUM_PLAIN = 12, 150
 
 
 def guided(seed, max_tokens):

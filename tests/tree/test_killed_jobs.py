@@ -191,7 +191,7 @@ def check_same(whole: Command, cut: Command, num_lines: int, count: int, seed: i
 
 
 def test_a_job_killed_three_times_makes_the_bytes_of_one_that_was_not(tmp_path):
-    check_kills(tmp_path, 40, 3, seed=8, daemon=False)
+    check_kills(tmp_path, 24, 3, seed=8, daemon=False)
 
 
 @pytest.mark.long

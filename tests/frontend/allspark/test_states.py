@@ -266,7 +266,7 @@ def run(histories: int) -> None:
     run_state_machine_as_test(Histories, settings=many)
 
 
-@pytest.mark.parametrize("histories", [100, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [50, pytest.param(2000, marks=pytest.mark.long)])
 def test_every_call_in_every_state_gives_the_listed_status_and_leaves_nothing(trees, histories):
     run(5)  # what is opened once is open then, and all four threads have begun
     list(Histories.threads.map(threading.Barrier(THREADS).wait, [10] * THREADS))
