@@ -25,12 +25,11 @@ class Batch(msgspec.Struct, array_like=True):
 
 
 class EventPublisher:
-    def __init__(self, events: KvEvents, config: KvEventsConfig, rank: int = 0, clock: Clock = time.monotonic) -> None:
-        """`rank` is the tree's among several of one model, and its addresses are moved by it."""
+    def __init__(self, events: KvEvents, config: KvEventsConfig, clock: Clock = time.monotonic) -> None:
         self._events = events
-        self._rank = rank
+        self._rank = config.rank
         self._clock = clock
-        self._socket = EventSocket(config.of_rank(rank))
+        self._socket = EventSocket(config)
         self._encoder = msgspec.msgpack.Encoder()
         self._number = 0
         self._num_dropped = 0

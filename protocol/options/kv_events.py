@@ -56,6 +56,7 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     max_queue_size: Annotated[int, described("batches that wait to be sent", whole(1, 10_000_000))] = 100_000
     topic: Annotated[str, described("first frame of each message, which subscribers filter by", _TOPIC)] = ""
     token_ids: Annotated[bool, described("publish the tokens of blocks: prompts in clear", BOOLEAN)] = False
+    rank: int = 0  # of the tree among several of one model, as its events tell it; no option of a caller's
 
     def of_rank(self, rank: int) -> "KvEventsConfig":
         """The same for one of several trees: ports grow by its rank, and paths get it as a suffix."""
@@ -63,7 +64,7 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             return self
         addresses = {name: getattr(self, name) for name in ("endpoint", "replay_endpoint")}
         moved = {name: _moved(name, each, rank) for name, each in addresses.items() if each is not None}
-        return msgspec.structs.replace(self, **moved)
+        return msgspec.structs.replace(self, rank=rank, **moved)
 
 
 def _moved(name: str, address: str, rank: int) -> str:
@@ -81,6 +82,8 @@ _RULES = rules_of(KvEventsConfig)
 def as_kv_events(value: Any) -> KvEventsConfig | None:
     """Convert a caller's value; None: nothing is published. Raises ConfigError for a wrong key, and ValueError or
     TypeError for what is no value at all."""
+    if isinstance(value, KvEventsConfig):
+        return value
     given = _as_mapping(value)
     for key in given:
         if key not in _RULES:
@@ -99,8 +102,6 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         value = _CONSTANTS.get(text(value).casefold(), value)
         value = _from_text(value) if isinstance(value, str) else {"enable_kv_cache_events": value}
-    elif isinstance(value, msgspec.Struct):
-        value = msgspec.to_builtins(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):  # vLLM's own KVEventsConfig
         value = dataclasses.asdict(value)
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):

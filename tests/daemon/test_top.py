@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pexpect
 import pytest
 from builders.cases import for_each
 from builders.daemon import RunningDaemon, models
@@ -26,7 +28,7 @@ def slow(start_shared) -> RunningDaemon:
     """A daemon whose answers take their time."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.05")
-        return start_shared(models("pocket", "idle", more="") + "", "--http", "127.0.0.1:0")
+        return start_shared(models("pocket", "idle"), "--http", "127.0.0.1:0")
 
 
 @contextmanager
@@ -43,10 +45,6 @@ def answering(daemon: RunningDaemon) -> Iterator[str]:
 
 @contextmanager
 def at_terminal(*words: object, lines: int = 24, columns: int = 130) -> Iterator[Person]:
-    import sys
-
-    import pexpect
-
     names = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "PYTHONPATH": python_path()}
     command = ["-P", "-m", "penstock", "top", "--interval", "0.1", *map(str, words)]
     child = pexpect.spawn(
@@ -101,7 +99,8 @@ def test_the_screen_sorts_fits_any_width_and_stops_the_chosen_request(slow):
         assert person.sees_end() == 0 and person.left_echo_on
 
 
-def test_the_screen_outlives_the_daemon_and_says_so(start, tmp_path):
+@pytest.mark.long
+def test_the_screen_outlives_the_daemon_and_says_so(start):
     daemon = start(models("idle"), "--http", "127.0.0.1:0")
     with at_terminal("--socket", daemon.address) as person:
         person.sees_text("idle")
@@ -119,15 +118,18 @@ def test_an_address_at_which_nobody_listens_is_an_error(words, said):
         assert status == 1 and told.startswith("penstock: ") and len(told.splitlines()) == 1
 
 
-def test_without_a_terminal_it_asks_for_once_or_json_and_a_key_is_asked_for_where_one_is_needed(
-    start, said, tmp_path, monkeypatch
-):
+def test_without_a_terminal_it_asks_for_once_or_json(said):
     with pytest.raises(SystemExit) as left:
         said("top")
     assert left.value.code == 2
     for wrong in ("0", "x", "nan", "1e9"):
         with pytest.raises(SystemExit):
             said("top", "--once", "--interval", wrong)
+    assert said("top", "--once", "http://127.0.0.1:9", "--api-key-file", Path("/nowhere/keys"))[0] == 1
+
+
+@pytest.mark.long
+def test_a_key_is_asked_for_where_one_is_needed(start, said, tmp_path, monkeypatch):
     (keys := tmp_path / "keys").write_text("# a note\nsecret\n")
     daemon = start(models("idle"), "--http", "127.0.0.1:0", "--api-key-file", str(keys))
     address = daemon.status().http
@@ -137,7 +139,6 @@ def test_without_a_terminal_it_asks_for_once_or_json_and_a_key_is_asked_for_wher
     monkeypatch.setenv("PENSTOCK_API_KEY", "secret")
     assert said("top", "--once", "--interval", 0.1, address)[0] == 0
     assert said("top", "--once", "--interval", 0.1, "--socket", daemon.address)[0] == 0
-    assert said("top", "--once", address, "--api-key-file", Path("/nowhere/keys"))[0] == 1
 
 
 def test_rates_are_differences_and_a_tree_that_began_again_has_none():

@@ -40,7 +40,7 @@ def command_lines() -> dict[str, list[str]]:
     }
 
 
-@for_each("version", ("1.31", "1.34", "1.37"))
+@for_each("version", ("1.31", "1.37"))
 def test_kubernetes_takes_each_document(version):
     assert [each["kind"] for each in KUBERNETES] == ["PersistentVolumeClaim", "Deployment", "Service"]
     for document in KUBERNETES:

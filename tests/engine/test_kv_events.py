@@ -181,9 +181,10 @@ def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tm
 
 def test_each_of_several_trees_has_addresses_and_a_rank_of_its_own(tmp_path):
     base = as_kv_events({"endpoint": "tcp://*:5557", "replay_endpoint": f"ipc://{tmp_path}/replay"})
-    assert base.of_rank(0) is base
+    assert base.of_rank(0) is base and base.rank == 0
     moved = base.of_rank(2)
-    assert (moved.endpoint, moved.replay_endpoint) == ("tcp://*:5559", f"ipc://{tmp_path}/replay.2")
+    assert (moved.rank, moved.endpoint, moved.replay_endpoint) == (2, "tcp://*:5559", f"ipc://{tmp_path}/replay.2")
+    assert EngineConfig.from_options("m", kv_events_config=moved).kv_events_config == moved
     with pytest.raises(ConfigError, match="leaves no port"):
         as_kv_events({"endpoint": "tcp://*:65535"}).of_rank(1)
 
