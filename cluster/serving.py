@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..frontend.async_llm import AsyncLLM
-from ..frontend.session.tree.transport import TreeTransport
+from ..frontend.session.engine_transport import EngineTransport
 from ..protocol.errors import PenstockError
 from .routing import KnownPrefixes
 
@@ -95,7 +95,7 @@ class Replica:
         """Raise if the tree has died or hangs: Serve then replaces this replica."""
         transport = (await self._llm.ready_session()).transport
         transport.check()
-        if isinstance(transport, TreeTransport) and (silent := await transport.silent(_SILENT_SECONDS)):
+        if isinstance(transport, EngineTransport) and (silent := await transport.silent(_SILENT_SECONDS)):
             raise PenstockError(f"{', '.join(silent)} did not answer for {_SILENT_SECONDS:g} s.")
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

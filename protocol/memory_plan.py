@@ -58,9 +58,14 @@ class MemoryPlan(Part):
 
     @property
     def taken_bytes(self) -> int:
-        """Memory that the model takes on this rank between steps. Commands that show a model's memory show this figure,
-        times the ranks."""
+        """Memory that the model takes on this rank between steps. Commands that show a model's memory show this figure
+        for all ranks and trees (`taken_by`)."""
         return taken_bytes(self.weight_bytes, self.kv_bytes, self.media) + self.adapter_bytes
+
+    def taken_by(self, ranks: int, trees: int) -> int:
+        """Memory that so many trees of so many ranks take. On a CPU they read the same weights."""
+        weights = self.weight_bytes * (1 if self.device == "cpu" else trees)
+        return ranks * (weights + trees * (self.taken_bytes - self.weight_bytes))
 
     @property
     def swap_bytes(self) -> int:

@@ -59,6 +59,7 @@ class Stats(Message):
     max_loras: int = 0  # adapters that fit in memory
     running_loras: list[str] = []  # names of the adapters of running sequences
     waiting_loras: list[str] = []
+    replicas: "list[Stats]" = []  # of each tree, if there are several; the figures above are then their sums
 
     @property
     def used_kv_bytes(self) -> int:

@@ -129,8 +129,8 @@ class InstalledModel:
         """The engine ends: a start that is under way fails, and no other begins."""
         self._is_ending = True
         starting = self._starting
-        if starting is not None and not starting.transport.tree.is_ready:
-            starting.transport.tree.terminate()
+        if starting is not None and not starting.transport.is_ready:
+            starting.transport.terminate()
 
     def end(self) -> None:
         """Release it, whatever its state is."""

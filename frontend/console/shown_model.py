@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.files.sizes import size
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
+from .start_table import each_of
 
 if TYPE_CHECKING:
     from ..session.session import Session
@@ -27,10 +28,8 @@ def shown_model(kind: str, model: str, session: "Session[Any] | None", state: st
 
 
 def _memory(config: EngineConfig, plan: MemoryPlan) -> list[str]:
-    ranks = config.tensor_parallel_size
-    each = f" x {ranks} ranks" if ranks > 1 else ""
     return [
-        f"{plan.device} ({plan.device_name}){each}",
+        f"{plan.device} ({plan.device_name}){each_of(config)}",
         f"{size(plan.weight_bytes)} {plan.dtype} weights",
         f"{size(plan.kv_bytes)} KV cache",
     ]

@@ -30,9 +30,9 @@ def start_words(
 def start_line(
     config: EngineConfig, plan: MemoryPlan, columns: int | None = None, pooled: PooledModel | None = None
 ) -> str:
-    ranks = config.tensor_parallel_size
-    each = f" x {ranks} ranks" if ranks > 1 else ""
-    memory = f"{size(plan.taken_bytes * ranks)} of memory ({size(plan.kv_bytes)}{each} for total_block_num:"
+    each = each_of(config)
+    taken = plan.taken_by(config.tensor_parallel_size, config.data_parallel_size)
+    memory = f"{size(taken)} of memory ({size(plan.kv_bytes)}{each} for total_block_num:"
     return _fitted(
         "penstock is ready: ",
         f"{config.served_model_name or config.model} on {plan.device_name}{each}, "
@@ -51,10 +51,10 @@ def start_table(
     tokens = plan.num_blocks * config.block_size
     rows = [
         ("model", config.served_model_name or config.model),
-        ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
+        ("device", f"{plan.device_name}{each_of(config)}"),
         ("kernels", plan.kernels),
         ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" per rank" if ranks > 1 else "") + _resident(plan)),
-        ("KV cache", f"{size(plan.kv_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
+        ("KV cache", f"{size(plan.kv_bytes)} {plan.kv_dtype}{_per_tree(config)}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
         *_groups(config, plan),
         ("context", f"{plan.max_model_len:,} tokens per request" + _cut(plan)),
@@ -68,6 +68,16 @@ def start_table(
     width = max(len(name) for name, _ in rows)
     lines = [_fitted(f"  {name:<{width}}  ", text, columns) for name, text in rows]
     return "\n".join(["penstock is ready", *lines, *(_fitted("  ", note, columns) for note in plan.notes)])
+
+
+def each_of(config: EngineConfig) -> str:
+    """How often the tree's processes are there: several ranks of several trees."""
+    counts = ((config.tensor_parallel_size, "ranks"), (config.data_parallel_size, "trees"))
+    return "".join(f" x {count} {what}" for count, what in counts if count > 1)
+
+
+def _per_tree(config: EngineConfig) -> str:
+    return " per tree" if config.data_parallel_size > 1 else ""
 
 
 def _fitted(before: str, text: str, columns: int | None, indent: int | None = None) -> str:

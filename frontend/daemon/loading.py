@@ -48,7 +48,7 @@ class Loading:
         """End trees being started; loads in progress fail."""
         self.is_draining = True
         for session in self._starting:
-            session.transport.tree.terminate()
+            session.transport.terminate()
         self._request_templates.close()
 
     async def open(self, model: DaemonModel) -> PrivateSession:
@@ -117,7 +117,7 @@ class Loading:
         self._starting.append(session)
         try:
             if self.is_draining:  # `end` ran while the children were being started, and did not see them
-                session.transport.tree.terminate()
+                session.transport.terminate()
             session.templates.start()
             session.wait_until_ready()
             session.templates.wait_until_ready()

@@ -12,11 +12,13 @@ from contextlib import suppress
 
 from ...protocol.attach import ModelStatus
 from ...protocol.errors import ClosedError, EngineDeadError, PenstockError
+from ...protocol.memory_plan import MemoryPlan
+from ...protocol.options.config import EngineConfig
 from ...protocol.stats import Stats
 from ..console import logs
+from ..session.engine_transport import EngineTransport
 from ..session.private import PrivateSession
 from ..session.threads import in_own_thread
-from ..session.tree.transport import TreeTransport
 from .settings import ModelSettings
 from .survivors import Survivors
 
@@ -196,7 +198,7 @@ class DaemonModel:
         self.settle()
         self.on_change()
 
-    def _hear_of_death(self, client: TreeTransport) -> None:
+    def _hear_of_death(self, client: EngineTransport) -> None:
         loop = asyncio.get_running_loop()
 
         def tell(error: PenstockError) -> None:
@@ -213,7 +215,7 @@ class DaemonModel:
             return 0.0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._deaths_in_a_row - 2))
 
-    def _died(self, client: TreeTransport, error: PenstockError) -> None:
+    def _died(self, client: EngineTransport, error: PenstockError) -> None:
         if self.session is None or self.session.transport is not client:
             if self.session is None and self._loading is None:
                 self._survivors.fail(error)
@@ -250,7 +252,7 @@ class DaemonModel:
             self._closing = asyncio.create_task(self._close(client))
         return self._closing
 
-    async def _close(self, client: TreeTransport) -> None:
+    async def _close(self, client: EngineTransport) -> None:
         try:
             await in_own_thread(client.close)
         finally:
@@ -305,9 +307,13 @@ class DaemonModel:
             self.leases,
             self.since,
             self.restarts,
-            0 if session is None or plan is None else plan.taken_bytes * session.config.tensor_parallel_size,
+            0 if session is None or plan is None else _taken_bytes(session.config, plan),
             plan,
             error=self.error,
             last_error=self.last_error,
             last_error_time=self.last_error_time,
         )
+
+
+def _taken_bytes(config: EngineConfig, plan: MemoryPlan) -> int:
+    return plan.taken_by(config.tensor_parallel_size, config.data_parallel_size)

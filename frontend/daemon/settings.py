@@ -251,7 +251,7 @@ def has(config: EngineConfig, plan: MemoryPlan, name: str) -> Any:
         "max_num_seqs": num_seqs,
         "max_num_batched_tokens": num_tokens,
         "num_gpu_blocks_override": plan.num_blocks,
-        "kv_cache_memory": plan.kv_bytes,
+        "kv_cache_memory": plan.kv_bytes * config.data_parallel_size,
         "device": plan.device.split(":")[0],
         "dtype": plan.dtype,
         "kv_cache_dtype": plan.kv_dtype,

@@ -13,16 +13,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
-from ...protocol.errors import EngineDeadError, PenstockError, RequestError, same_error
-from ...protocol.messages import Delta
+from ...protocol.errors import EngineDeadError, PenstockError, same_error
 from ..models.file_stamps import FileStamps
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt
+from ..session.engine_transport import EngineTransport
 from ..session.private import PrivateSession
-from ..session.tree.transport import TreeTransport
+from ..session.tree import going_on
 
-# An answer that isn't streamed brings its tokens this often, so that it can go on from them.
-_DELTA_TOKENS = 32
 _MOST_DEATHS = 1
 
 
@@ -80,7 +78,7 @@ class Survivors:
     def _resume(self, requests: Sequence[PendingRequest], session: PrivateSession) -> None:
         ready: list[PendingRequest] = []
         for request in requests:
-            if request.source is not None and not request.prompt.media:
+            if going_on.needs_media(request):
                 self._decode(request, session)
             else:
                 ready.append(request)
@@ -88,9 +86,9 @@ class Survivors:
 
     def _decode(self, request: PendingRequest, session: PrivateSession) -> None:
         try:
-            media = session.threads.media.submit(_placed, session, request.source, client=request.prompt.client)
+            media = going_on.decoded_again(session, request)
         except Exception as error:
-            self._end([request], _unreadable(error))
+            self._end([request], going_on.unreadable(error))
         else:
             media.add_done_callback(partial(self._submit_decoded, request, session))
 
@@ -100,15 +98,10 @@ class Survivors:
         with self._lock:
             if self._session is not session:  # if there is another one, that decodes them again
                 return
-            try:
-                placed = decoded.result().placed
-                if placed is None:
-                    raise RequestError(decoded.result().refusal or "The media of this request can't be read again.")
-            except Exception as error:
-                self._end([request], _unreadable(error))
-                return
-            request.prompt.media, request.prompt.positions = placed.media, placed.positions
-            self._submit([request], session)
+            if (error := going_on.take_media(request, decoded)) is not None:
+                self._end([request], error)
+            else:
+                self._submit([request], session)
 
     def _submit(self, requests: Iterable[PendingRequest], session: PrivateSession) -> None:
         """Submit those of the requests that still wait."""
@@ -129,14 +122,10 @@ class Survivors:
 
     # --- the transports, as their `Heir` ----------------------------------------------------------------------------
 
-    def prepare(self, requests: Iterable[PendingRequest]) -> None:
-        for request in requests:
-            prompt = request.prompt
-            prompt.reports_start = True
-            if prompt.delta_tokens == 0 and not prompt.is_streamed:
-                prompt.delta_tokens = _DELTA_TOKENS
+    def prepare(self, requests: Sequence[PendingRequest]) -> None:
+        going_on.prepare(requests)
 
-    def take_over(self, transport: TreeTransport, error: PenstockError) -> None:
+    def take_over(self, transport: EngineTransport, error: PenstockError) -> None:
         with self._lock:  # which whoever aborts one of them waits for, or else has aborted it before
             requests = transport.give_up()
             if self._session is not None and self._session.transport is transport:
@@ -155,16 +144,10 @@ class Survivors:
         """End a request whose tree has died, unless it is to go on; prepare it for that."""
         if request.is_cancelled:
             self._cancel(request)
-        elif not request.prompt.params.continue_on_restart:
-            self._end([request], error)
-        elif request.has_started:
-            request.deaths += 1
-            if request.deaths > _MOST_DEATHS:
-                self._end([request], _twice(error))
-            else:
-                request.begin_again()
+        elif (end := going_on.end_after_death(request, error, _MOST_DEATHS)) is not None:
+            self._end([request], end)
 
-    def submit(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
+    def submit(self, transport: EngineTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:
             if transport.edition != self._edition:
                 for request in requests:
@@ -177,50 +160,29 @@ class Survivors:
             if self._error is not None:
                 self._end(requests, self._error)
 
-    def abort(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
+    def abort(self, transport: EngineTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:
             for request in requests:
                 self._waiting.pop(request.request_id, None)
             if (other := self._other(transport)) is not None:
                 other.abort(requests)
 
-    def cancel(self, transport: TreeTransport, requests: Sequence[PendingRequest]) -> None:
+    def cancel(self, transport: EngineTransport, requests: Sequence[PendingRequest]) -> None:
         with self._lock:
             for request in requests:
                 self._cancel(request)
             if (other := self._other(transport)) is not None:
                 other.cancel(requests)
 
-    def _other(self, transport: TreeTransport) -> TreeTransport | None:
+    def _other(self, transport: EngineTransport) -> EngineTransport | None:
         """The transport of the tree that has followed, if it is ready."""
         newest = None if self._session is None else self._session.transport
         return None if newest is transport else newest
 
     def _cancel(self, request: PendingRequest) -> None:
-        """End a request that waits with its output so far, as an engine does."""
-        if self._waiting.pop(request.request_id, None) is None:
-            return
-        for sequence, progress in zip(request.sequence_ids, request.progress, strict=True):
-            if not progress.has_ended:
-                request.add(Delta(sequence, "", b"", 0, "abort", error_code=499, error_msg="The request was aborted."))
-        request.tell()
-
-
-def _placed(session: PrivateSession, source: ParsedPrompt) -> ParsedPrompt:
-    """The prompt with its media, decoded again."""
-    if session.door.media is None:
-        raise RequestError("The model was started again, and sees no pictures any more.")
-    [placed] = session.door.media.placed([source])
-    return placed
-
-
-def _unreadable(error: BaseException) -> PenstockError:
-    """The error of a request whose media can't be read again."""
-    if isinstance(error, PenstockError):
-        return error
-    unreadable = RequestError(f"The media of this request can't be read again: {type(error).__name__}: {error}")
-    unreadable.__cause__ = error
-    return unreadable
+        """End a request that waits with its output so far."""
+        if self._waiting.pop(request.request_id, None) is not None:
+            going_on.end_cancelled(request)
 
 
 def changed() -> PenstockError:
@@ -228,8 +190,3 @@ def changed() -> PenstockError:
     return EngineDeadError(
         "The model's processes died and were started again from files that have changed since. Load the model again."
     )
-
-
-def _twice(error: PenstockError) -> PenstockError:
-    """The cause of the second death."""
-    return EngineDeadError(f"{error} This request was being computed then and at the death before, so it has failed.")

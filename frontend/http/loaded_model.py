@@ -18,9 +18,9 @@ from ...protocol.stats import Stats
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
 from ..requests.prompts import ParsedPrompt, RenderedPrompt, parse_prompt
+from ..session.engine_transport import EngineTransport
 from ..session.private import PrivateSession
 from ..session.threads import LoopQueue, ModelThreads
-from ..session.tree.transport import TreeTransport
 from ..text.tokenizer import Tokenizer
 
 # Texts that are tokenized at once, before other clients have their turn at the threads.
@@ -62,7 +62,7 @@ class SubmittedPrompt:
     """A prompt that has been submitted to an engine, and the transport to that engine."""
 
     request: PendingRequest
-    transport: TreeTransport
+    transport: EngineTransport
     # For a prompt left before its end: the engine's count of tokens per sample. Without streaming, tokens reach this
     # process only at the end.
     last_stats: Future[Stats] | None = None

@@ -150,7 +150,7 @@ class Metrics:
         self._replies[endpoint, status] += 1
 
     def text(self, engines: Mapping[str, Stats], waiting: int, stored: Mapping[str, int]) -> str:
-        own = (*_engines(engines), *self._own(waiting), *_stored(stored))
+        own = (*_engines(engines), *_replicas(engines), *self._own(waiting), *_stored(stored))
         return "\n".join((*own, *_engines_as_vllm(engines), *self._requests_as_vllm())) + "\n"
 
     def _own(self, waiting: int) -> Iterator[str]:
@@ -188,12 +188,28 @@ def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
             yield f"penstock_{name}{{{_label(model)}}} {found(stats)}"
 
 
+def _replicas(engines: Mapping[str, Stats]) -> Iterator[str]:
+    """The same of each tree, where a model has several. Their own names keep sums over all series right."""
+    several = {model: stats.replicas for model, stats in engines.items() if stats.replicas}
+    for name, kind, meaning, found in OF_THE_ENGINE if several else ():
+        yield from _head(f"replica_{name}", kind, f"{meaning}, of one tree")
+        for model, replicas in several.items():
+            for number, stats in enumerate(replicas):
+                yield f'penstock_replica_{name}{{{_label(model)},replica="{number}"}} {found(stats)}'
+
+
 def _engines_as_vllm(engines: Mapping[str, Stats]) -> Iterator[str]:
+    """Each tree is an engine of its own, as each rank of data parallelism is in vLLM."""
+    by_labels = {
+        _vllm_labels(model, number): each
+        for model, stats in engines.items()
+        for number, each in enumerate(stats.replicas or [stats])
+    }
     for name, kind, meaning, found in described_rows():
         yield from _head(name, kind, meaning, prefix=PREFIX)
-        for model, stats in engines.items():
-            yield f"{PREFIX}{name}{{{_vllm_labels(model)}}} {found(stats)}"
-    yield from special_lines({_vllm_labels(model): stats for model, stats in engines.items()})
+        for labels, stats in by_labels.items():
+            yield f"{PREFIX}{name}{{{labels}}} {found(stats)}"
+    yield from special_lines(by_labels)
 
 
 def _stored(figures: Mapping[str, int]) -> Iterator[str]:
@@ -211,5 +227,5 @@ def _label(model: str) -> str:
     return f'model="{escaped(model)}"'
 
 
-def _vllm_labels(model: str) -> str:
-    return f'model_name="{escaped(model)}",engine="0"'
+def _vllm_labels(model: str, engine: int = 0) -> str:
+    return f'model_name="{escaped(model)}",engine="{engine}"'

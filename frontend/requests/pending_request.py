@@ -21,7 +21,7 @@ from .budget import BudgetError, Charge
 from .prompts import ParsedPrompt
 from .receipt import ReceiptDraft
 from .request import Notify, Request
-from .sample_progress import SampleProgress, begin_again
+from .sample_progress import STARTED_AGAIN, SampleProgress, begin_again
 
 DecodeToken = Callable[[int], str]
 
@@ -183,10 +183,10 @@ class PendingRequest(Request):
         draft, self.receipt = self.receipt, None
         return draft
 
-    def begin_again(self) -> None:
+    def begin_again(self, cause: str = STARTED_AGAIN) -> None:
         """Prepare for another tree. What its samples have said isn't merged a second time."""
         with self._lock:
-            self.output.notice = begin_again(self.prompt, self.progress)
+            self.output.notice = begin_again(self.prompt, self.progress, cause)
             self.has_started = False
 
     def refuse(self, code: int, message: str) -> None:

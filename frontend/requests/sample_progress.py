@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ...protocol.messages import Delta, Logprobs, Prompt, Said
 
+STARTED_AGAIN = "The model's processes died and were started again"
 _INT = 4  # bytes of a column's entry
 
 
@@ -51,8 +52,8 @@ class SampleProgress:
         return said
 
 
-def begin_again(prompt: Prompt, progress: Sequence[SampleProgress]) -> str:
-    """Let a prompt go on in another tree; returns a notice of that for its client."""
+def begin_again(prompt: Prompt, progress: Sequence[SampleProgress], cause: str) -> str:
+    """Let a prompt go on in another tree; returns a notice of that for its client, which begins with the cause."""
     num_said = sum(len(each.token_ids) for each in progress)
     given = [*prompt.said, *(Said(b"") for _ in progress)][: len(progress)]
     params, early_stop = prompt.params, prompt.params.early_stop
@@ -66,7 +67,7 @@ def begin_again(prompt: Prompt, progress: Sequence[SampleProgress]) -> str:
     ]
     prompt.said = said if any(each.token_ids for each in said) else []
     how = f"goes on from its {num_said:,} tokens" if prompt.said else "begins again"
-    return f"The model's processes died and were started again; this answer {how}."
+    return f"{cause}; this answer {how}."
 
 
 class _Repeated:

@@ -46,11 +46,13 @@ def _opened(model: str | os.PathLike[str], options: dict[str, Any]) -> "Session[
     from ...protocol.options.config import EngineConfig
     from .tree.tree import Tree
 
-    tree = Tree(EngineConfig.from_options(model, **options))
+    config = EngineConfig.from_options(model, **options)
+    tree = Tree(config) if config.data_parallel_size == 1 else None  # several are started by their transport
     try:
         from .private import PrivateSession  # while the tree's processes import what they need
 
         return PrivateSession.open(model, options, tree)
     except BaseException:
-        tree.close()
+        if tree is not None:
+            tree.close()
         raise

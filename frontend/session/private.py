@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -48,18 +48,23 @@ from ..text.chat_templates import chat_templates, special_tokens
 from ..text.template_input import TemplateInput
 from ..text.template_process import BoundedRenderer, TemplateProcesses, render_request_template
 from .adapters import Adapters
+from .engine_transport import EngineTransport
 from .session import Session
 from .threads import ModelThreads
+from .tree.going_on import decoded_again
 from .tree.transport import TreeTransport
 from .tree.tree import Tree
+
+if TYPE_CHECKING:
+    from ..replicas.adapters import ReplicaAdapters
 
 
 class PrivateSession(Session[PendingRequest]):
     """Call `start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
 
-    transport: TreeTransport
+    transport: EngineTransport
     door: Door
-    adapters: Adapters
+    adapters: "Adapters | ReplicaAdapters"
 
     def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
         """Find the model and read the files next to its weights; start nothing yet."""
@@ -109,7 +114,7 @@ class PrivateSession(Session[PendingRequest]):
         session.start(tree)
         with session._closed_by_errors():
             session.read_tokenizer()
-        session.transport.tree.trace.reached("tokenizer")
+        session.transport.reached("tokenizer")
         return session
 
     def read_tokenizer(self) -> None:
@@ -128,10 +133,16 @@ class PrivateSession(Session[PendingRequest]):
         self.templates = TemplateProcesses()
         if self.sight is not None:
             self.sight.open()
-        self.transport = TreeTransport(self.config, self.files, self.parsings.shown, tree)
-        self.transport.on_close = self._close_beside
-        with self._closed_by_errors():
+        if self.config.data_parallel_size > 1:
+            from ..replicas.replicas import Replicas  # few models have several trees
+
+            decode_again = partial(decoded_again, self)
+            self.transport = replicas = Replicas(self.config, self.files, self.parsings.shown, decode_again)
+            self.adapters = replicas.adapters
+        else:
+            self.transport = TreeTransport(self.config, self.files, self.parsings.shown, tree)
             self.adapters = Adapters(self.config, self.transport)
+        self.transport.on_close = self._close_beside
 
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():

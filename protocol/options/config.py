@@ -70,6 +70,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_model_len: Annotated[int | None, described("maximum context: prompt and output tokens", CONTEXT)] = None
     rope_scaling: Annotated[dict[str, Any] | None, described("RoPE scaling, instead of the model's own", ROPE)] = None
     tensor_parallel_size: Annotated[int, described("number of ranks that share each layer", COUNT)] = 1
+    data_parallel_size: Annotated[
+        int, described("number of trees, which share kv_cache_memory and num_threads", COUNT)
+    ] = 1
     block_size: Annotated[int, described("tokens per KV block: 16, 32, 64 or 128", BLOCK_SIZE)] = 32
     max_num_seqs: Annotated[int | None, described("maximum sequences per step (GPU 256, CPU 64)", COUNT)] = None
     max_num_batched_tokens: Annotated[int | None, described("maximum tokens per step (GPU 8192, CPU 512)", COUNT)] = (
@@ -104,7 +107,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         described("make answers independent of the rest of the batch; portable: and of the CPU", DETERMINISM),
     ] = None
     device: Annotated[str, described("auto, cpu or cuda", DEVICE)] = "auto"
-    devices: Annotated[list[int] | None, described("numbers of the GPUs to use", CARDS)] = None
+    devices: Annotated[
+        list[int | list[int]] | None, described("numbers of the GPUs to use, or a list of them for each tree", CARDS)
+    ] = None
     num_threads: Annotated[int | None, described("CPU threads of all ranks; default: the cores", COUNT)] = None
     seed: Annotated[int, described("seed of requests that set none", AMOUNT)] = 0
     chat_template: Annotated[str | None, described("chat template to use: text, or a file", TEXT)] = None
@@ -179,6 +184,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.prefix_cache_dir is not None or self.prefix_cache_size is not None
 
     @property
+    def own_devices(self) -> list[int]:
+        """The devices of a single tree; empty if none are chosen."""
+        given = self.devices or []
+        return [number for each in given for number in (each if isinstance(each, list) else [each])]
+
+    @property
     def drafts(self) -> bool:
         """Whether tokens may be drafted."""
         return hindrance_of_drafts(self) is None
@@ -217,10 +228,35 @@ def _fitting(config: EngineConfig) -> EngineConfig:
             "kv_events_config publishes which prefixes can be found, and enable_prefix_caching=False lets no request "
             "find any. Leave one of them out."
         )
+    _check_trees(config)
     method = None if config.speculative_config is None else config.speculative_config.method
     if method not in (None, "off") and (why := hindrance_of_drafts(config)) is not None:
         raise ConfigError(f"speculative_config={method!r}: {why}. Leave one of them out.")
     return config
+
+
+def _check_trees(config: EngineConfig) -> None:
+    """Raise if options can't be shared among `data_parallel_size` trees."""
+    count, lists = config.data_parallel_size, [each for each in config.devices or () if isinstance(each, list)]
+    if lists and len(lists) != count:
+        raise ConfigError(
+            f"devices={config.devices} has a list for each of {len(lists)} trees, and data_parallel_size={count}. Give "
+            "as many lists as trees, or the devices of all trees in one list."
+        )
+    if count > 1 and (name := next((each for each in ("trace", "record") if getattr(config, each)), None)):
+        raise ConfigError(f"{name}=… writes down one tree, and data_parallel_size={count}. Leave one of them out.")
+    ranks = count * config.tensor_parallel_size
+    if count > 1 and config.num_threads is not None and config.num_threads < ranks:
+        raise ConfigError(
+            f"num_threads={config.num_threads} is for all trees, and {sized(config)} needs {ranks}, one for each rank. "
+            "Use fewer trees or more threads."
+        )
+
+
+def sized(config: EngineConfig) -> str:
+    """The number of trees and ranks, in the options' words."""
+    ranks = f" with tensor_parallel_size={config.tensor_parallel_size}" if config.tensor_parallel_size > 1 else ""
+    return f"data_parallel_size={config.data_parallel_size}{ranks}"
 
 
 def hindrance_of_drafts(config: EngineConfig) -> str | None:

@@ -75,7 +75,7 @@ _FROM_FILES = "it comes from the model's own files; PoolingParams changes what a
 _ONE_MACHINE = "a tree runs on one machine; put replicas behind a router of yours"
 _WEIGHTS_STAY = "weights cannot be exchanged while a tree runs; make a new LLM"
 _NO_SPLIT = "a split of prefill and decode is not supported yet"
-_NO_REPLICAS = "data parallelism is not supported yet; start several LLMs"
+_OWN_REPLICAS = "all trees are on this machine, and each request goes to one that is chosen; give data_parallel_size"
 _ONE_REVISION = "a repository is read at one revision; give revision"
 _UNGIVEN = "it is not given; logprobs are"
 _CHANGED_MODEL = "the model is computed as its config.json says; change a copy of it, or give rope_scaling"
@@ -85,10 +85,9 @@ _OWN_NUMBERS = "states and scales have the format of kv_cache_dtype"
 _DEFAULTS = "a request's parameters are given with it, and the defaults are the model's own"
 # The values that change nothing, and the error message for any other.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "data_parallel_size": ((None, 1), _NO_REPLICAS),
     **dict.fromkeys(("data_parallel_rank", "data_parallel_start_rank", "local_data_parallel_id"),
-                    ((None, 0), _NO_REPLICAS)),
-    **dict.fromkeys(("data_parallel_size_local", "data_parallel_hybrid_lb"), ((None, 0, 1), _NO_REPLICAS)),
+                    ((None, 0), _OWN_REPLICAS)),
+    **dict.fromkeys(("data_parallel_size_local", "data_parallel_hybrid_lb"), ((None, 0, 1), _OWN_REPLICAS)),
     **dict.fromkeys(("pipeline_parallel_size", "decode_context_parallel_size"),
                     ((None, 1), "layers are not spread over ranks one after another; give tensor_parallel_size")),
     "splitwise_role": ((None, "mixed"), _NO_SPLIT),

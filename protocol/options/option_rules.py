@@ -95,6 +95,18 @@ def _whole_list(least: int) -> Callable[[Any], list[int]]:
     return lambda value: [_whole(least)(item) for item in ([value] if isinstance(value, int) else value)]
 
 
+def _devices(value: Any) -> list[int | list[int]]:
+    """Numbers, or a list of them for each tree."""
+    if isinstance(value, int):
+        value = [value]
+    items = list(value)
+    if not any(isinstance(each, (list, tuple, range)) for each in items):
+        return [_whole(0)(each) for each in items]
+    if not all(items):
+        raise ValueError
+    return [[_whole(0)(number) for number in each] for each in items]
+
+
 def _fraction(value: Any) -> float:
     if isinstance(value, bool) or not 0 < float(value) <= 1:
         raise ValueError
@@ -168,7 +180,7 @@ def _among(choices: tuple[Any, ...]) -> str:
 COUNT = _rule(_positive, "must be a whole number, 1 or more")
 AMOUNT = _rule(_whole(0), "must be a whole number, 0 or more")
 CONTEXT = _rule(_context, "must be a whole number, 1 or more; None or -1 is the model's own")
-CARDS = _rule(_whole_list(0), "must be a list of card numbers")
+CARDS = _rule(_devices, "must be a list of card numbers, or a list of such lists, one for each tree")
 COUNTS = _rule(_whole_list(1), "must be a list of whole numbers, 1 or more")
 SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')
 FRACTION = _rule(_fraction, "must be more than 0 and at most 1")

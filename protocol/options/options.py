@@ -38,6 +38,7 @@ class EngineOptions(TypedDict, total=False):
     max_model_len: int | None
     rope_scaling: Mapping[str, Any] | None
     tensor_parallel_size: int
+    data_parallel_size: int
     block_size: Literal[16, 32, 64, 128]
     max_num_seqs: int | None
     max_num_batched_tokens: int | None
@@ -68,7 +69,7 @@ class EngineOptions(TypedDict, total=False):
     task: str | None  # an earlier option of vLLM's and FastDeploy's for it
     deterministic: bool | Literal["portable"] | None
     device: Literal["auto", "cpu", "cuda"]
-    devices: int | Sequence[int] | None
+    devices: int | Sequence[int] | Sequence[Sequence[int]] | None
     num_threads: int | None
     seed: int | None
     chat_template: FilePath | None

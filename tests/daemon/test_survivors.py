@@ -4,184 +4,25 @@ Real transports over a stand-in for their tree, which dies when a test wants, an
 """
 
 import random
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 from builders.cases import for_each
+from builders.hand_driven_tree import KINDS, PICTURE, Client, HandDrivenTree
 
 from penstock.frontend.daemon.survivors import Survivors
-from penstock.frontend.requests.pending_request import PendingRequest
-from penstock.frontend.session.tree.transport import TreeTransport
 from penstock.protocol.errors import EngineDeadError, OutOfMemoryError, RequestError
 from penstock.protocol.messages import (
-    Abort,
-    Delta,
-    Deltas,
-    Generate,
-    Logprobs,
-    Prompt,
-    Started,
-    request_and_sample,
     sequence_id,
 )
-from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.protocol.wire import column, values
-
-SLOTS = 3
-
-
-class Sample:
-    """A sample in a tree: all that it will say follows from its id."""
-
-    def __init__(self, prompt: Prompt, sample: int) -> None:
-        self.prompt, self.id = prompt, sequence_id(prompt.request_id, sample)
-        chosen = random.Random(self.id)
-        self.tokens = [chosen.randrange(1000) for _ in range(chosen.randrange(1, 24))]
-        said = prompt.said[sample].token_ids if sample < len(prompt.said) else b""
-        assert list(values(said)) == self.tokens[: len(said) // 4]
-        self.num_sent, self.num_computed = 0, len(said) // 4
-        self.first_logprob = self.num_computed
-        self.has_prompt_logprobs = sample == 0 and prompt.params.prompt_logprobs is not None
-
-    def step(self) -> Iterator[Delta]:
-        self.num_computed += 1
-        is_end = self.num_computed >= len(self.tokens)
-        if is_end or self.prompt.is_streamed or self.num_computed - self.num_sent >= self.prompt.delta_tokens > 0:
-            new = self.tokens[self.num_sent : self.num_computed]
-            parts = [self._part(True, [1, 2])] if self.has_prompt_logprobs else []
-            if self.prompt.params.logprobs is not None:
-                parts.append(self._part(False, self.tokens[max(self.num_sent, self.first_logprob) : self.num_computed]))
-            self.num_sent, self.has_prompt_logprobs = self.num_computed, False
-            text = "".join(map(chr, new))
-            yield Delta(self.id, text, column(new), 0, "length" if is_end else None, logprobs=parts)
-
-    def _part(self, is_prompt: bool, tokens: list[int]) -> Logprobs:
-        return Logprobs(self.id, is_prompt, 1, column(tokens), array("f", tokens).tobytes(), column(tokens))
-
-
-class HandDrivenTree(TreeTransport):
-    """A transport whose tree is a dict of samples, the first of which are computed. Meanwhile others act."""
-
-    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        super(TreeTransport, self).__init__()
-        self.heir, self.edition = None, 0
-        self.samples: dict[int, Sample] = {}
-        self.aborted: set[int] = set()  # until the next step
-        self.submitted: list[int] = []
-        self.computed: set[int] = set()  # requests
-        self.meanwhile = meanwhile
-        self.tree: Any = SimpleNamespace(engine=self, close=lambda ask: meanwhile())
-        self._watchdog: Any = SimpleNamespace(wake=lambda: None)
-        self._stats = {}
-        self.on_death = lambda error: None
-
-    def send(self, message: Generate | Abort) -> None:
-        self.meanwhile()
-        if isinstance(message, Abort):
-            self.aborted.update(message.sequence_ids)
-            return
-        for prompt in message.prompts:
-            request = self._pending.get(prompt.request_id)
-            assert request is None or request.source is None or prompt.media
-            self.submitted.append(prompt.request_id)
-            new = [Sample(prompt, sample) for sample in range(prompt.params.n)]
-            self.samples.update((sample.id, sample) for sample in new)
-
-    def step(self) -> None:
-        found = [sequence for sequence in sorted(self.aborted) if self.samples.pop(sequence, None) is not None]
-        self._dispatch(Deltas([Delta(each, "", b"", 0, "abort", error_code=499) for each in found]))
-        self.aborted.clear()
-        running = list(self.samples.values())[:SLOTS]
-        self.computed.update(sample.prompt.request_id for sample in running)
-        for number, sample in map(request_and_sample, (each.id for each in running)):
-            assert number not in self._pending or not self._pending[number].progress[sample].has_ended
-        self._dispatch(Started(sorted({sample.prompt.request_id for sample in running})))
-        deltas = [delta for sample in running for delta in sample.step()]
-        for delta in deltas:
-            if delta.finish_reason is not None:
-                del self.samples[delta.sequence_id]
-        self._dispatch(Deltas(deltas))
-
-    def check(self) -> None:
-        super().check()
-        self.meanwhile()
-
-    def _forget(self, request_ids: Iterable[int]) -> list[PendingRequest]:
-        found = super()._forget(list(request_ids))
-        self.meanwhile()
-        return found
-
-    def die(self) -> None:
-        self._die(EngineDeadError("worker 0 was killed"))
 
 
 def session_of(tree: HandDrivenTree, decode: Callable[..., Any] | None = None) -> Any:
     threads = SimpleNamespace(media=SimpleNamespace(submit=decode))
     return SimpleNamespace(transport=tree, door=SimpleNamespace(), stamps=frozenset(), threads=threads)
-
-
-class Client:
-    """Reads one request."""
-
-    def __init__(self, number: int, is_streamed: bool, **params: Any) -> None:
-        prompt = Prompt(number, column([1, 2, 3]), SamplingParams(**params), 0, 0.0, is_streamed)
-        self.request = PendingRequest(prompt, None, lambda request: None, str)
-        self.answers = [([], [], "") for _ in range(prompt.params.n)]
-        self.prompt_logprobs: list[Any] = []
-        self.notices: list[str] = []
-        self.transport: TreeTransport | None = None
-        self.end: Literal["", "cancel", "abort"] = ""  # that it has asked for
-        self.has_left = False
-
-    def submit(self, tree: TreeTransport) -> "Client":
-        tree.submit([self.request])
-        self.transport = tree
-        return self
-
-    def leave(self, end: Literal["cancel", "abort"]) -> None:
-        assert self.transport is not None
-        self.end = end
-        (self.transport.cancel if end == "cancel" else self.transport.abort)([self.request])
-        self.has_left = True
-
-    def read(self) -> None:
-        while self.request.is_fresh:
-            output = self.request.take()
-            self.notices += [output.notice] if output.notice else []
-            self.prompt_logprobs += (output.prompt_logprobs or [None])[1:]
-            for answer, (tokens, logprobs, text) in zip(output.outputs, self.answers):
-                tokens += answer.token_ids
-                logprobs += [next(iter(each)) for each in answer.logprobs or []]
-                self.answers[answer.index] = (tokens, logprobs, text + answer.text)
-
-    @property
-    def is_running(self) -> bool:
-        return not (self.request.is_finished or self.request.error or self.end)
-
-    def check(self) -> None:
-        """Whether it is finished with the answers that its samples always give."""
-        request, params = self.request, self.request.prompt.params
-        assert request.is_finished and request.error is None, (request.error, request.is_finished)
-        for number, (tokens, logprobs, text) in enumerate(self.answers):
-            whole = Sample(Prompt(request.request_id, b"", params, 0, 0.0), number).tokens
-            assert (tokens, text) == (whole, "".join(map(chr, whole)))
-            assert logprobs == (whole if params.logprobs is not None else [])
-        assert len(self.prompt_logprobs) == (2 if params.prompt_logprobs is not None else 0)
-
-
-KINDS: tuple[dict[str, Any], ...] = (
-    {},
-    {"n": 3},
-    {"logprobs": 0},
-    {"n": 2, "logprobs": 0, "prompt_logprobs": 0},
-    {"logprobs": 0, "early_stop": {"window_size": 5}},
-    {"continue_on_restart": False},
-)
-PICTURE: Any = object()
 
 
 class Life:

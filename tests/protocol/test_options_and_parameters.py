@@ -189,12 +189,34 @@ def test_every_spelling_of_an_option_means_the_same_and_survives_the_wire():
     ("block_size", 48), ("dtype", "int3"), ("kv_cache_dtype", "fp7"), ("kv_cache_memory", "much"),
     ("gpu_memory_utilization", 1.5), ("tensor_parallel_size", 0), ("max_num_seqs", "many"), ("max_model_len", -7),
     ("max_model_len", 0), ("max_model_len", -2), ("max_model_len", True), ("use_cudagraph", "maybe"),
+    *(("data_parallel_size", value) for value in (0, -1, 1.5, "2", True, [2], 10**30)),
+    *(("devices", value) for value in ("0,1", [[]], [0, [1]], [[0], []], [[[0]]], [["0"]], [True], [-1], [[1.5]], 3.5)),
     # These are not built, and refused unless they ask for nothing.
-    ("data_parallel_size", 2),
+    ("data_parallel_rank", 1), ("data_parallel_size_local", 2),
 ])  # fmt: skip
 def test_an_option_that_breaks_its_rule_raises_and_names_itself(name, value):
     with pytest.raises(ConfigError, match=name):
         settled(**{name: value})
+
+
+@for_each("options, words", [
+    ({"data_parallel_size": 3, "num_threads": 2}, "num_threads=2 is for all trees, and data_parallel_size=3 needs 3"),
+    ({"data_parallel_size": 2, "tensor_parallel_size": 2, "num_threads": 3}, "with tensor_parallel_size=2 needs 4"),
+    ({"data_parallel_size": 2, "devices": [[0], [1], [2]]}, "as many lists as trees"),
+    ({"devices": [[0], [1]]}, "data_parallel_size=1"),
+    ({"data_parallel_size": 2, "trace": "/x"}, "trace=… writes down one tree"),
+    ({"data_parallel_size": 2, "record": "/x"}, "record=… writes down one tree"),
+])  # fmt: skip
+def test_options_that_several_trees_can_not_share_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        settled(**options)
+
+
+def test_devices_are_given_for_all_trees_or_for_each():
+    assert settled(devices=2).own_devices == [2] and settled(devices=[[1, 2]]).own_devices == [1, 2]
+    each = settled(data_parallel_size=2, devices=((0, 1), range(2, 4)))
+    assert each.devices == [[0, 1], [2, 3]] and each.own_devices == [0, 1, 2, 3]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(each), type=EngineConfig) == each
 
 
 @for_each("written", [True, False, 1, 0])

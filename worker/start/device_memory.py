@@ -135,7 +135,7 @@ class HostMemory(DeviceMemory):
     def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
         self._touch: BackgroundTouch | None = None
-        pin(ranks.rank, config.tensor_parallel_size, config.devices)
+        pin(ranks.rank, config.tensor_parallel_size, config.own_devices)
 
     def check_room(self, demand: Demand) -> bool:
         """All ranks come to the same result, from rank 0's free memory and every rank's needs."""

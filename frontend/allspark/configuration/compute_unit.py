@@ -8,7 +8,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ....protocol.errors import ConfigError
@@ -16,9 +15,8 @@ from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from ....protocol.files.sizes import exact_size
 from ....protocol.options.option_rules import FRACTION
-from ....protocol.survey import has_driver
 from ...console import logs
-from ...machine import cards
+from ...machine import cards, has_visible_card
 from ..names import TargetDevice
 
 
@@ -82,12 +80,6 @@ def device_options(unit: ComputeUnit, threads_a_device: int) -> dict[str, Any]:
     if threads_a_device:
         options["num_threads"] = threads_a_device * nodes
     return options
-
-
-def has_visible_card() -> bool:
-    """A driver may be there without a card, or CUDA_VISIBLE_DEVICES may hide them all."""
-    first_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    return has_driver() and first_visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _memory_share(ids: Sequence[int]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from ...console.command_line import RareHelp
 _USUAL = {
     *("temperature", "top_p", "max_tokens", "stop", "guided_json", "receipt"),
     *("dimensions", "prompt_name", "instruction", "truncate_prompt_tokens"),
-    *("quantization", "max_model_len", "kv_cache_memory", "num_threads", "tensor_parallel_size"),
+    *("quantization", "max_model_len", "kv_cache_memory", "num_threads", "tensor_parallel_size", "data_parallel_size"),
     *("seed", "connect", "quiet"),
     *("http", "api_key_file", "allowed_hosts", "tls_certificate", "tls_key"),
 }
@@ -65,6 +65,10 @@ def _json(word: str) -> Any:
 _CONSTANTS = {"none": None, "null": None, "true": True, "false": False}
 
 
+def _numbers_or_lists(word: str) -> list[Any]:
+    return list(_json(word)) if word.lstrip().startswith("[") else _numbers(word)
+
+
 def _json_or_name(word: str) -> Any:
     return _json(word) if word.lstrip().startswith("{") else _CONSTANTS.get(word.casefold(), word)
 
@@ -75,6 +79,7 @@ KINDS: dict[Any, Kind] = {
     str: Kind("TEXT", str),
     list[str]: Kind("TEXT", str, "append"),
     list[int]: Kind("N,N", _numbers, "extend"),
+    list[int | list[int]]: Kind("N,N|JSON", _numbers_or_lists, "extend"),
     list[list[int]]: Kind("JSON", _json),
     dict[int, float]: Kind("JSON", _json),
     dict[str, Any]: Kind("JSON", _json),

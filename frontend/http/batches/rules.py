@@ -21,9 +21,9 @@ from ...requests.door import Door
 from ...requests.pending_request import PendingRequest
 from ...requests.prompts import Conversation, Messages, ParsedPrompt, RenderedPrompt
 from ...requests.request import Notify, guarded
+from ...session.engine_transport import EngineTransport
 from ...session.session import LoraAdapters, Session
 from ...session.threads import Threads
-from ...session.tree.transport import TreeTransport
 from ..answers.errors import ApiError
 from ..answers.generation import check_asked
 from ..loaded_model import LoadedModel
@@ -38,7 +38,7 @@ _BELOW_PEOPLE = MOST // 2
 
 
 class BatchSession(Session[PendingRequest]):
-    transport: TreeTransport
+    transport: EngineTransport
 
     def __init__(self, model: LoadedModel, options: HttpOptions, owner: str, num_rows: Callable[[], int]) -> None:
         """`num_rows` returns how many lines may be in flight now."""
@@ -171,7 +171,7 @@ def _client_of(owner: str) -> str:
     return f"batches of {owner}"
 
 
-def _done(transport: TreeTransport, threads: Threads, work: Callable[[], Result], client: str) -> Result:
+def _done(transport: EngineTransport, threads: Threads, work: Callable[[], Result], client: str) -> Result:
     """Do work in the threads; if they are closed because the model has died, raises the cause."""
     try:
         return threads.submit(work, client=client).result()

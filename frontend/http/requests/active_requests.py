@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain, islice
 
 from ....protocol.errors import PenstockError
-from ...session.tree.transport import TreeTransport
+from ...session.engine_transport import EngineTransport
 from ..answers.errors import ApiError
 from ..loaded_model import SubmittedPrompt
 from ..schemas.others import RequestState, RunningRequest
@@ -102,7 +102,7 @@ class ActiveRequests:
 async def _generated(prompts: Iterable[SubmittedPrompt]) -> dict[SubmittedPrompt, int]:
     """Tokens generated for each. Those of an answer that isn't streamed arrive late, so engines are asked."""
     counts = {prompt: prompt.request.num_generated_each for prompt in prompts}
-    by_transport: dict[TreeTransport, list[SubmittedPrompt]] = defaultdict(list)
+    by_transport: dict[EngineTransport, list[SubmittedPrompt]] = defaultdict(list)
     for prompt in counts:
         if not prompt.request.prompt.is_streamed:
             by_transport[prompt.transport].append(prompt)
@@ -113,7 +113,7 @@ async def _generated(prompts: Iterable[SubmittedPrompt]) -> dict[SubmittedPrompt
 
 
 async def _counted(
-    transport: TreeTransport, prompts: Sequence[SubmittedPrompt]
+    transport: EngineTransport, prompts: Sequence[SubmittedPrompt]
 ) -> Iterable[tuple[SubmittedPrompt, Iterable[int]]]:
     """Tokens of their samples that still run; nothing if the engine doesn't answer."""
     sequences = [sequence for prompt in prompts for sequence in prompt.request.sequence_ids]

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from ....protocol.adapter_messages import LoraAnswer
 from ....protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
@@ -20,29 +19,16 @@ from ....protocol.options.config import EngineConfig
 from ....protocol.stats import Stats, StatsQuery
 from ...models.model_files import ModelFiles
 from ...requests.pending_request import PendingRequest
-from ..transport import CLOSED_MEANWHILE, Transport
+from ..engine_transport import EngineTransport, Heir
 from .tree import Tree
 from .tree_watch import TreeWatch
 from .watchdog import Watchdog
 
-_STATS_SECONDS = 10.0
 # Sequences in one message to the engine, which handles other messages and its workers in between.
 _GROUP = 64
 
 
-class Heir(Protocol):
-    """Takes over the requests of a tree that has died. From then on its transport passes on what it is asked."""
-
-    def prepare(self, requests: Sequence[PendingRequest]) -> None:
-        """Prepare requests that are about to be sent to the tree."""
-
-    def take_over(self, transport: "TreeTransport", error: PenstockError) -> None: ...
-    def submit(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
-    def abort(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
-    def cancel(self, transport: "TreeTransport", requests: Sequence[PendingRequest]) -> None: ...
-
-
-class TreeTransport(Transport[PendingRequest]):
+class TreeTransport(EngineTransport):
     """The transport to one private tree, which it owns: it starts with the constructor and ends with `close()`."""
 
     def __init__(
@@ -50,10 +36,7 @@ class TreeTransport(Transport[PendingRequest]):
     ) -> None:
         """If answers are parsed, the marks `shown` stay in their text, even if they are special tokens. A tree that
         was started before for this config is taken over."""
-        super().__init__()  # `error` is the reason why the tree ended
-        self.closed_meanwhile = CLOSED_MEANWHILE  # the error for requests that this ends
-        self.heir: Heir | None = None
-        self.edition = 0  # of the model's files, as counted by the heir
+        super().__init__()
         self.tree = tree or Tree(config)
         try:
             form = None if files.pooled is None else files.pooled.form
@@ -62,12 +45,10 @@ class TreeTransport(Transport[PendingRequest]):
         except BaseException:
             self.tree.close()
             raise
-        self.plan: MemoryPlan | None = None
         self._queries = itertools.count(1)
         self._stats: dict[int, Future[Stats]] = {}
         self._num_waiting = 0  # callers waiting for other answers of the tree
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
-        self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
         try:
             self._watch = TreeWatch(self.tree, config.watchdog_timeout)
@@ -86,6 +67,16 @@ class TreeTransport(Transport[PendingRequest]):
             self.close()
             raise
         return self.plan
+
+    @property
+    def is_ready(self) -> bool:
+        return self.tree.is_ready
+
+    def terminate(self) -> None:
+        self.tree.terminate()
+
+    def reached(self, stage: str) -> None:
+        self.tree.trace.reached(stage)
 
     def submit(self, requests: Sequence[PendingRequest]) -> None:
         if (heir := self._checked_successor()) is not None:
@@ -134,7 +125,6 @@ class TreeTransport(Transport[PendingRequest]):
         self._end([sequence for request in requests for sequence in request.sequence_ids])
 
     def end_samples(self, requests: Iterable[PendingRequest]) -> None:
-        """End the samples that had ended before their request was submitted."""
         for request in requests:
             samples = zip(request.sequence_ids, request.progress, strict=True)
             self._end([sequence for sequence, progress in samples if progress.has_ended])
@@ -143,17 +133,7 @@ class TreeTransport(Transport[PendingRequest]):
         for start in range(0, len(sequence_ids), _GROUP):
             self.tree.engine.send(Abort(sequence_ids[start : start + _GROUP]))
 
-    def stats(self) -> Stats:
-        answer = self.ask_stats()
-        try:
-            return answer.result(_STATS_SECONDS)
-        except TimeoutError:
-            raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.") from None
-        finally:
-            answer.cancel()
-
     def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
-        """Request statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
         self.check()
         query, answer = next(self._queries), Future[Stats]()
         answer.add_done_callback(lambda _: self._stats.pop(query, None))
@@ -178,7 +158,6 @@ class TreeTransport(Transport[PendingRequest]):
                 self._num_waiting -= 1
 
     async def silent(self, seconds: float) -> list[str]:
-        """The children that don't answer a ping within this time and aren't computing a step either."""
         self.check()
         self._watchdog.wake()
         left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
@@ -254,11 +233,15 @@ class TreeTransport(Transport[PendingRequest]):
                 request.add(delta)
                 notified[request_id] = request
                 if request.is_finished:
-                    self._pending.pop(request_id, None)
+                    self._finish(request)
                 elif request.error is not None:  # drop it, even if its owner hasn't been notified yet
                     self.abort([request])
         for request in notified.values():
             request.tell()
+
+    def _finish(self, request: PendingRequest) -> None:
+        """Forget a request whose last delta has come."""
+        self._pending.pop(request.request_id, None)
 
     def _die(self, error: PenstockError) -> None:
         self.error = error

@@ -17,6 +17,7 @@ from penstock.allspark import (
     RoPEScaleMethod,
     TargetDevice,
 )
+from penstock.frontend import machine
 from penstock.frontend.allspark.configuration import compute_unit
 from penstock.frontend.allspark.configuration.model_config import checked_config, engine_options, say_notices
 from penstock.frontend.allspark.configuration.quantization import quantization_of
@@ -182,17 +183,17 @@ def test_memory_of_a_card_is_shared_as_the_environment_says(monkeypatch):
 
 @for_each("visible", ["", "-1", " ,0"])
 def test_cards_that_are_all_hidden_or_missing_leave_the_cpu(monkeypatch, visible, capsys):
-    monkeypatch.setattr(compute_unit, "has_driver", lambda: True)
+    monkeypatch.setattr(machine, "has_driver", lambda: True)
     compute_unit._warn_of_no_gpu.cache_clear()
     capsys.readouterr()
-    monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
+    monkeypatch.setattr(machine.Path, "glob", lambda folder, pattern: iter([folder / "nvidia0"]))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     config = AsModelRuntimeConfigBuilder().compute_unit("CUDA").build()
     assert engine_options(config, context=2048)["device"] == "cuda"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert engine_options(config, context=2048)["device"] == "cpu"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr(compute_unit.Path, "glob", lambda folder, pattern: iter([]))
+    monkeypatch.setattr(machine.Path, "glob", lambda folder, pattern: iter([]))
     assert [engine_options(config, context=2048)["device"] for _ in range(2)] == ["cpu", "cpu"]
     assert capsys.readouterr().err.count("models run on the CPU") == 1
 

@@ -40,7 +40,7 @@ def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
 
 
 def visible_cards(config: EngineConfig) -> list[int]:
-    return config.devices or list(range(torch.cuda.device_count()))
+    return config.own_devices or list(range(torch.cuda.device_count()))
 
 
 def card_names(config: EngineConfig) -> list[str]:

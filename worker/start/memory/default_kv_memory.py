@@ -1,4 +1,4 @@
-"""The default size of KV memory on a CPU, for each rank: as much as is useful, within bounds.
+"""The default size of KV memory on a CPU, for each rank of each tree: as much as is useful, within bounds.
 
 The bounds are a share of the free memory, to leave some for others, and a multiple of the weights, to keep a small
 model small. Imports no torch: `penstock models` shows in advance how much a start would take.
@@ -42,4 +42,4 @@ def least_kv_bytes(free: int, weight_bytes: int, config: EngineConfig) -> int:
 
 def _most_kv_bytes(free: int, weight_bytes: int, config: EngineConfig) -> int:
     by_weights = max(_OF_SMALL_MODELS, _TIMES_WEIGHTS * weight_bytes * config.tensor_parallel_size)
-    return min(_MOST, free // _SHARE_OF_FREE, by_weights) // config.tensor_parallel_size
+    return min(_MOST, free // _SHARE_OF_FREE, by_weights) // (config.tensor_parallel_size * config.data_parallel_size)

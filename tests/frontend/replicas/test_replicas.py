@@ -1,0 +1,280 @@
+"""Several trees answer as one: whatever dies when, each request is answered once, as alone.
+
+Real transports over trees that a test drives by hand (`builders/hand_driven_tree.py`), with no processes.
+"""
+
+import random
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from builders.cases import for_each
+from builders.hand_driven_tree import KINDS, PICTURE, Client, HandDrivenTree
+
+from penstock.frontend.models.model_files import ModelFiles
+from penstock.frontend.replicas.moves import MOST_DEATHS
+from penstock.frontend.replicas.replica import Replica, ReplicaTransport
+from penstock.frontend.replicas.replicas import Replicas
+from penstock.protocol.errors import ConfigError, EngineDeadError, RequestError
+from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.memory_plan import MemoryPlan
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.stats import Stats
+
+PLAN = MemoryPlan("cpu", "a test", 0, 0, 0, [GroupPlan("full", 1, 1, 512)], 4096, 4096, 1000, "float32", "fp32")
+
+
+class HandDrivenReplica(HandDrivenTree, ReplicaTransport):
+    def __init__(self, meanwhile: Any) -> None:
+        super().__init__(meanwhile)
+        self.works = {}
+        self.tree.is_ready, self.tree.terminate = True, lambda: None
+
+    def wait_until_ready(self) -> MemoryPlan:
+        return PLAN
+
+    def ask_stats(self, sequence_ids=()) -> "Future[Stats]":
+        self.check()
+        answer: Future[Stats] = Future()
+        answer.set_result(
+            Stats(len(self.samples), 0, 1, 1, 1, 0, 0, 0, 0, accepted_by_position=[1] * len(self.samples))
+        )
+        return answer
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class HandDrivenReplicas(Replicas):
+    """Trees without processes. One that dies is started again when the test says so."""
+
+    def __init__(self, count: int, decode: Any = None, meanwhile: Any = lambda: None) -> None:
+        self.meanwhile = meanwhile
+        self.dead: list[Replica] = []
+        config = EngineConfig.from_options("m", data_parallel_size=count, num_threads=count, device="cpu", quiet=True)
+        super().__init__(config, ModelFiles("m", Path("/nowhere"), Path("/nowhere")), (), decode)
+        self.starts.begin = self.dead.append  # type: ignore[method-assign]
+        self.wait_until_ready()
+
+    def _starter(self, files: ModelFiles, shown: tuple[str, ...]) -> Any:
+        return lambda share: HandDrivenReplica(lambda: self.meanwhile())
+
+    @property
+    def trees(self) -> list[Any]:
+        return [replica.transport for replica in self.replicas]
+
+    def start(self, replica: Replica) -> None:
+        self.dead.remove(replica)
+        replica.deaths_in_a_row = 0
+        self.starts.start_again(replica)
+
+
+class Life:
+    """Requests to many trees and their deaths, at random. Other threads act where no lock keeps them out."""
+
+    def __init__(self, seed: int, count: int) -> None:
+        self.chosen = random.Random(seed)
+        self.clients: list[Client] = []
+        self.deaths: Counter[int] = Counter()
+        self.decodings: list[tuple[Any, Future[Any]]] = []
+        self.unreadable: set[int] = set()
+        self.lost: set[int] = set()  # that don't outlive a tree, and were in one that died
+        self.depth = 0
+        self.replicas = HandDrivenReplicas(count, self.decode_later, self.meanwhile)
+
+    def live(self, num_actions: int) -> None:
+        actions = [self.ask, self.step, self.read, self.die, self.leave, self.decode, self.start]
+        for _ in range(num_actions):
+            self.chosen.choices(actions, (4, 12, 3, 2, 1, 1, 2))[0]()
+        while self.replicas.dead or self.decodings or any(tree.samples for tree in self.living):
+            self.start()
+            self.decode()
+            for tree in self.living:
+                tree.step()
+
+    @property
+    def living(self) -> list[Any]:
+        return [tree for tree in self.replicas.trees if tree.error is None]
+
+    def meanwhile(self) -> None:
+        if self.depth < 2 and not self.replicas.turn._is_owned():
+            self.depth += 1
+            for _ in range(self.chosen.randrange(2)):
+                self.chosen.choice([self.ask, self.read, self.leave, self.decode, self.start])()
+            self.depth -= 1
+
+    def ask(self) -> None:
+        client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
+        if self.chosen.random() < 0.2:
+            client.request.source, client.request.prompt.media = client.request, [PICTURE]
+        self.clients.append(client)
+        client.submit(self.replicas)
+
+    def step(self) -> None:
+        if self.living:
+            self.chosen.choice(self.living).step()
+
+    def read(self) -> None:
+        if self.clients:
+            self.chosen.choice(self.clients).read()
+
+    def die(self) -> None:
+        if self.living:
+            tree = self.chosen.choice(self.living)
+            for request in list(tree._pending.values()):
+                if self.clients[request.request_id].end == "" and not request.is_finished:
+                    self.deaths[request.request_id] += request.has_started
+                    if not request.prompt.params.continue_on_restart:
+                        self.lost.add(request.request_id)
+            tree.die()
+
+    def start(self) -> None:
+        if self.replicas.dead and not self.replicas.adapters.change.locked():
+            self.replicas.start(self.chosen.choice(self.replicas.dead))
+
+    def leave(self) -> None:
+        if running := [client for client in self.clients if client.is_running and client.transport is not None]:
+            self.chosen.choice(running).leave(self.chosen.choice(("cancel", "abort")))
+
+    def decode_later(self, request: Any) -> "Future[Any]":
+        self.decodings.append((request, Future()))
+        return self.decodings[-1][1]
+
+    def decode(self) -> None:
+        if self.decodings:
+            request, decoded = self.decodings.pop(self.chosen.randrange(len(self.decodings)))
+            if self.chosen.random() < 0.1:
+                self.unreadable.add(request.request_id)
+                decoded.set_exception(OSError("no more processes"))
+                return
+            decoded.set_result(SimpleNamespace(placed=SimpleNamespace(media=[PICTURE], positions=b""), refusal=None))
+
+    def check(self) -> None:
+        assert not self.replicas._pending and all(not tree._pending and not tree.works for tree in self.replicas.trees)
+        assert self.replicas.choice.load == pytest.approx([0.0] * len(self.replicas.trees), abs=1e-6)
+        for number, client in enumerate(self.clients):
+            client.read()
+            if client.end:
+                assert client.end == "abort" or client.request.is_finished or number in self.unreadable
+            elif number in self.unreadable and isinstance(client.request.error, RequestError):
+                pass
+            elif number in self.lost or self.deaths[number] > MOST_DEATHS:
+                assert isinstance(client.request.error, EngineDeadError)
+            else:
+                client.check()
+                assert len(client.notices) <= self.deaths[number] and bool(client.notices) == bool(self.deaths[number])
+
+
+@for_each("seed", range(60))
+def test_whatever_dies_when_each_answer_is_whole_or_fails_for_the_reason_that_it_must(seed):
+    life = Life(seed, 1 + seed % 5)
+    life.live(90)
+    life.check()
+
+
+def test_sixty_four_trees_that_keep_dying_lose_nothing():
+    life = Life(1, 64)
+    life.live(2500)
+    life.check()
+
+
+def test_a_request_goes_on_in_another_tree_at_once_and_waits_where_there_is_none():
+    replicas = HandDrivenReplicas(2)
+    clients = [Client(number, True).submit(replicas) for number in range(6)]
+    first, second = replicas.trees
+    assert {*first._pending, *second._pending} == set(range(6)) and first._pending and second._pending
+    for tree in (first, second):
+        tree.step()
+    first.die()
+    assert set(second._pending) == {each.request.request_id for each in clients if not each.request.is_finished}
+    assert asked_names(replicas) == ["tree 1: worker 0"]
+    second.die()
+    assert replicas.state == "ready" and len(replicas._pending) > 0
+    late = Client(6, False).submit(replicas)
+    left = Client(7, False).submit(replicas)
+    left.leave("abort")
+    assert [each.running for each in replicas.stats().replicas] == [0, 0]
+    replicas.start(replicas.replicas[1])
+    assert not replicas._pending and 7 not in replicas.trees[1]._pending
+    while replicas.trees[1].samples:
+        replicas.trees[1].step()
+    for client in (*clients, late):
+        client.read()
+        client.check()
+
+
+def asked_names(replicas: HandDrivenReplicas) -> list[str]:
+    """The trees that are asked whether they answer, none of which does."""
+    import asyncio
+
+    async def silent(seconds: float) -> list[str]:
+        return ["worker 0"]
+
+    for tree in replicas.trees:
+        tree.silent = silent
+    return asyncio.run(replicas.silent(1))
+
+
+def test_figures_are_the_sums_over_all_trees_and_each_ones_own():
+    replicas = HandDrivenReplicas(3)
+    for number in range(5):
+        Client(number, False).submit(replicas)
+    replicas.trees[0].die()
+    stats = replicas.stats()
+    assert stats.running == sum(each.running for each in stats.replicas) == 5
+    assert stats.replicas[0].running == 0 and stats.blocks == 2
+    longest = max(len(each.accepted_by_position) for each in stats.replicas)
+    assert len(stats.accepted_by_position) == longest and sum(stats.accepted_by_position) == 5
+
+
+def test_trees_that_keep_dying_are_given_up_together_and_requests_get_the_cause():
+    replicas = HandDrivenReplicas(2)
+    died: list[Any] = []
+    replicas.on_death = died.append
+    waiting = Client(0, True).submit(replicas)
+    for _ in range(4):
+        for replica in replicas.replicas:
+            replica.transport.die()
+            if replica in replicas.dead and replicas.error is None:
+                deaths = replica.deaths_in_a_row
+                replicas.start(replica)
+                replica.deaths_in_a_row = deaths
+    for replica in replicas.replicas:
+        if replica.transport.error is None:
+            replica.transport.die()
+    assert str(waiting.request.error) == "worker 0 was killed" and died == [replicas.error]
+    with pytest.raises(EngineDeadError, match="worker 0 was killed"):
+        Client(1, True).submit(replicas)
+
+
+def test_a_tree_is_not_started_again_from_files_that_have_changed(tmp_path):
+    replicas = HandDrivenReplicas(2)
+    replicas.starts._files = ModelFiles("m", tmp_path, tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    replicas.trees[0].die()
+    replica = replicas.dead.pop()
+    replica.deaths_in_a_row = 0
+    replicas.starts._closing.wait = lambda seconds: replica.deaths_in_a_row > 2  # type: ignore[method-assign]
+    replicas.starts.start_again(replica)
+    assert replica.deaths_in_a_row == 3 and not replica.is_open and replicas.error is None
+
+
+def test_a_start_that_fails_names_the_tree_and_its_share():
+    class Failing(HandDrivenReplicas):
+        def _starter(self, files: ModelFiles, shown: tuple[str, ...]) -> Any:
+            start = super()._starter(files, shown)
+
+            def failing(share: Any) -> Any:
+                transport = start(share)
+                if share.config.quiet and len(self.replicas) == 1:
+                    error = ConfigError("kv_cache_memory=5 holds no KV block.")
+                    transport.wait_until_ready = lambda: (_ for _ in ()).throw(error)
+                return transport
+
+            return failing
+
+    with pytest.raises(ConfigError, match=r"data_parallel_size=2: tree 1 could not be started\. kv_cache_memory=5"):
+        Failing(2)
