@@ -51,7 +51,7 @@ def main(child: Child) -> None:
     if (published := config.kv_events_config) is not None:
         cache = scheduler.cache
         gathered = KvEvents(cache.groups, cache.block_size, has_token_ids=published.token_ids)
-        events = EventPublisher(gathered, published, published.rank)
+        events = EventPublisher(gathered, published)
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace, events)
     # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()

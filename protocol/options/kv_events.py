@@ -58,8 +58,6 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     token_ids: Annotated[bool, described("publish the tokens of blocks: prompts in clear", BOOLEAN)] = False
     rank: int = 0  # of the tree among several of one model, as its events tell it; no option of a caller's
 
-    rank: int = 0  # of the tree, if there are several
-
     def of_rank(self, rank: int) -> "KvEventsConfig":
         """The same for one of several trees: ports grow by its rank, and paths get it as a suffix."""
         if rank == 0:
