@@ -23,7 +23,7 @@ BLOCK_SIZE = 32
 def version(name: str) -> Callable[..., Any]:
     """The Triton version of the operation of this name."""
     if triton.is_interpreted():
-        import_module(f"{triton.__name__}.interpreter").mend()
+        import_module(f"{triton.__name__}.launch.interpreter").mend()
     list(triton.modules())  # imported, they register their versions
     for full_name, op in OPS.items():
         if full_name.endswith(f".{name}") and "triton" in op.versions:

@@ -142,7 +142,7 @@ def draining(chance: random.Random) -> Iterator[list[Prompt]]:
 
 def mixed(chance: random.Random) -> Iterator[list[Prompt]]:
     """Prompts of every length come while others are answered, and ask for every way of choosing tokens."""
-    for number in range(80):
+    for number in range(50):
         params = PARAMS[chance.randrange(len(PARAMS))] if number % 2 else {}
         yield [_request(chance, number, int(10 ** chance.uniform(0, 3)), chance.randint(1, 40), params)]
 

@@ -1,14 +1,9 @@
 """Two models that should compute the same: their logits, the tensors they keep, their conversions, and their ranks;
 and one against transformers' own.
-
-Ranks are processes of their own, without a tree: each runs one program, and prints what it found as JSON.
 """
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +18,7 @@ from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.protocol.conversion import Conversion
 from penstock.worker.convert import convert
 from penstock.worker.description.config import read_config
+from penstock.worker.ranks.host_ranks import HostRanks
 from penstock.worker.start.model import Model
 from penstock.worker.weights.files.checkpoint import Checkpoint
 
@@ -122,19 +118,14 @@ def converted(source: Path, target: Path, quantization: str | None = None, **opt
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def found_by_ranks(program: str, arguments: Sequence[Sequence[Any]]) -> list[Any]:
-    """Run a process for each rank with its arguments as JSON; return what each printed."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, json.dumps(own)],
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # with this run's own folders for caches
-        )
-        for own in arguments
-    ]
-    try:
-        return [json.loads(process.communicate(timeout=300)[0]) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
+def found_by_ranks(size: int, path: Path, task: Callable[[HostRanks], Any]) -> list[Any]:
+    """What each rank makes of a task; a thread is a rank here. Processes are ranks in tests/tree/test_ranks.py."""
+
+    def one(rank: int) -> Any:
+        ranks = HostRanks.meet(rank, size, path)
+        found = task(ranks)
+        ranks.leave()
+        return found
+
+    with ThreadPoolExecutor(size) as threads:
+        return list(threads.map(one, range(size)))

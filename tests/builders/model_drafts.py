@@ -41,7 +41,7 @@ def draft_by_model(runner: SlottedRunner, most: int | None = None) -> DraftModel
     return drafts
 
 
-def drafting(model: Model, most: int, **room) -> tuple[TinyEngine, list[tuple[Look, Guess]]]:
+def drafting(model: Model, most: int | None, **room) -> tuple[TinyEngine, list[tuple[Look, Guess]]]:
     """An engine whose model's heads draft, and each guess that they make from now on."""
     engine = engine_of(model, draft_limits=DraftLimits(each=9, all=64), num_states=300, **room)
     heads, made = draft_by_model(engine.runner, most), []

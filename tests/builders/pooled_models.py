@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy
 import torch
-import transformers
 
 from .gguf_file import write_gguf
 from .tiny_model import tiny_model, write_safetensors, write_tokenizer
@@ -70,6 +69,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
 def encoder(folder: Path, kind: str, purpose: str = "Model", **config: Any) -> Any:
     """Save a small random encoder; returns transformers' model. Norms and biases are no ones and zeros."""
     torch.manual_seed(3)
+    import transformers
+
     made = getattr(transformers, f"{kind}Config")(**{**_SMALL, **ENCODERS[kind], **config})
     model = getattr(transformers, f"{kind}{purpose}")(made).eval()
     for parameter in model.parameters():

@@ -56,7 +56,7 @@ def _quantized(layout: str, **form: Any) -> Callable[[Path], Path]:
 
 
 def _mxfp4(folder: Path) -> Path:
-    from builders.mxfp4_model import mxfp4_model
+    from builders.quantized_model import mxfp4_model
 
     return mxfp4_model(folder, head_dim=32)
 

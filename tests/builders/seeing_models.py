@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -92,16 +93,39 @@ FAMILIES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 SQUARES = ("Gemma3", "Idefics3", "SmolVLM")
 
 
+_MOST_KEPT = 16
+_KEPT: dict[str, tuple[Any, dict[str, bytes]]] = {}  # by what was asked for, a model and its files
+
+
 def seeing_model(
     folder: Path, family: str, seed: int = 0, vocab_size: int = 400, tokens: Mapping[str, int] = NO_CHANGES,
     text: Mapping[str, Any] = NO_CHANGES, **vision: Any,
 ) -> Any:  # fmt: skip
-    """Written into the folder; `tokens`, `text` and `vision` go before what the table has."""
+    """Written into the folder; `tokens`, `text` and `vision` go before what the table has. The next caller may get the
+    same model, so nobody changes it."""
+    key = repr((family, seed, vocab_size, sorted(tokens.items()), sorted(text.items()), sorted(vision.items())))
+    if key not in _KEPT:
+        with TemporaryDirectory() as made:
+            model = _made(Path(made), family, seed, vocab_size, tokens, text, vision)
+            _KEPT[key] = model, {path.name: path.read_bytes() for path in Path(made).iterdir()}
+        if len(_KEPT) > _MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+    model, files = _KEPT[key]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return model
+
+
+def _made(
+    folder: Path, family: str, seed: int, vocab_size: int, tokens: Mapping[str, int], text: Mapping[str, Any],
+    vision: Mapping[str, Any],
+) -> Any:  # fmt: skip
     import transformers
 
     decoder, encoder, both = FAMILIES[family]
     config = getattr(transformers, f"{family}Config")(
-        text_config=decoder | {"vocab_size": vocab_size, **text}, vision_config=encoder | vision,
+        text_config=decoder | {"vocab_size": vocab_size, **text}, vision_config=encoder | dict(vision),
         tie_word_embeddings=False, **both | dict(tokens),
     )  # fmt: skip
     torch.manual_seed(seed)

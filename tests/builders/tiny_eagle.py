@@ -13,7 +13,6 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from penstock.worker.description.config import ModelConfig, read_config
 
@@ -165,6 +164,8 @@ class EagleFormula:
     """A model with heads, and what they say. `agreeing`: both say little more than what follows a token by itself."""
 
     def __init__(self, folder: Path, form: str, agreeing: bool = False) -> None:
+        from transformers import AutoModelForCausalLM
+
         self.form, self.folder = FORMS[form], folder / "model"
         tiny_model(self.folder, self.form.family, num_hidden_layers=NUM_LAYERS)
         with safe_open(self.folder / "model.safetensors", "np") as file:

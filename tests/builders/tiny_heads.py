@@ -12,7 +12,6 @@ import numpy
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from .tiny_configs import COMMON, FAMILIES
 from .tiny_model import layer_shapes, tensor_values, tiny_model, write_safetensors
@@ -51,6 +50,8 @@ class HeadFormula:
     """One checkpoint's model and head; `agreeing`: both say little more than what follows a token by itself."""
 
     def __init__(self, folder: Path, family: str, agreeing: bool = False) -> None:
+        from transformers import AutoModelForCausalLM
+
         self.folder, self.stored = folder, STORED[family]
         tiny_model(folder, family)
         config = {**COMMON, **FAMILIES[family]}
@@ -84,6 +85,8 @@ class HeadFormula:
 
     def _loaded_layer(self, folder: Path) -> torch.nn.Module:
         """The head's layer, loaded in the place of the one that it resembles."""
+        from transformers import AutoModelForCausalLM
+
         stored, replaced = self.stored, f"model.layers.{self.stored.like}."
         folder.mkdir()
         shutil.copy(self.folder / "config.json", folder)

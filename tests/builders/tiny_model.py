@@ -7,7 +7,9 @@ a chat template, and generation_config.json. The shapes are odd on purpose. The 
 import json
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy
@@ -63,15 +65,45 @@ def tiny_model(
     `config_style` is the major version of transformers whose spelling config.json follows. `adds_bos` defaults to what
     the family's tokenizers do. The embedding of the token `poison` is NaN.
     """
+    given = {
+        "family": family, "dtype": dtype, "shards": shards, "seed": seed, "rope": rope, "config_style": config_style,
+        "adds_bos": adds_bos, "poison": poison, "overrides": overrides,
+    }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    config = {**COMMON, **FAMILIES[family], **overrides}
-    written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
-    _write_json(folder / "config.json", written)
-    _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family)
-    write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
-    ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
-    _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
+    for name, content in _written(repr(given), lambda: _files(**given)).items():
+        (folder / name).write_bytes(content)
     return folder
+
+
+_MOST_KEPT, _MOST_BYTES = 200, 2 << 20
+_KEPT: dict[str, dict[str, bytes]] = {}  # by the arguments of a checkpoint, its files
+
+
+def _written(key: str, make: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
+    """The files; most checkpoints are asked for again by the next test."""
+    if (files := _KEPT.pop(key, None)) is None:
+        files = make()
+    if sum(map(len, files.values())) <= _MOST_BYTES:
+        _KEPT[key] = files  # the newest is the last
+        if len(_KEPT) > _MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+    return files
+
+
+def _files(
+    family: str, dtype: str, shards: int, seed: int, rope: dict[str, Any] | None, config_style: int,
+    adds_bos: bool | None, poison: int | None, overrides: dict[str, Any],
+) -> dict[str, bytes]:  # fmt: skip
+    with TemporaryDirectory() as directory:
+        folder = Path(directory)
+        config = {**COMMON, **FAMILIES[family], **overrides}
+        written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
+        _write_json(folder / "config.json", written)
+        _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family)
+        write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
+        ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
+        _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _spelled(family: str, dtype: str, rope: dict[str, Any], config_style: int) -> dict[str, Any]:

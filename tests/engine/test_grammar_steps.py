@@ -1,5 +1,7 @@
 """Guided sequences in the engine: what they get is what they would get alone, whatever else is planned when."""
 
+from itertools import product
+
 import msgspec
 import pytest
 from builders.cases import for_each
@@ -63,10 +65,15 @@ def test_a_call_in_a_thoughts_place_is_free_of_grammar_and_limit(script, limit, 
     check(harness, *asked)
 
 
+ENDS, CLOSINGS = [(1, 2), (2, 100), (400, 401)], [[CLOSE], [], [CLOSE, 191]]
+PARAMS = [{"logprobs": 1}, {"n": 3}, {"stop_token_ids": [10, CLOSE]}, {"max_tokens": 4}]
+
+
 @for_each("steps_in_flight", [1, 3])
-@for_each("closings", [[CLOSE], [], [CLOSE, 191]])
-@for_each("params", [{}, {"logprobs": 1}, {"n": 3}, {"stop_token_ids": [10, CLOSE]}, {"max_tokens": 4}])
-@for_each("ends", [(1, 2), (2, 100), (400, 401)])
+@for_each("ends, closings, params", [
+    *((*each, {}) for each in product(ENDS, CLOSINGS)),
+    *((ENDS[number % 3], CLOSINGS[number % 2], params) for number, params in enumerate(PARAMS)),
+])  # fmt: skip
 def test_calls_alone_are_held_to_their_grammar_from_the_mark_to_the_end(ends, params, closings, steps_in_flight):
     guide = calls(CALL, closings, [*OPENINGS, [400, 401]])
     asked = [guided(number, None, calls=guide, token_ids=(1, *ends), **params) for number in range(3)]
@@ -112,9 +119,7 @@ def test_tokens_that_somebody_asks_about_are_sampled_one_by_one(params):
     assert not any(plan.forced for plan in harness.plans)
 
 
-@for_each("steps_in_flight", [1, 3])
-@for_each("budget", [5, 32])
-@for_each("window", [16, 40])
+@for_each("window, budget, steps_in_flight", [(16, 5, 1), (16, 32, 3), (40, 5, 3), (40, 32, 1)])
 def test_an_answer_that_has_become_a_cycle_ends_at_the_same_length_whatever_a_step_had_room_for(
     window, budget, steps_in_flight
 ):

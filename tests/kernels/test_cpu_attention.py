@@ -131,8 +131,11 @@ def test_rows_that_share_a_prefix_have_the_bits_of_rows_with_copies_of_it(librar
     assert torch.equal(found[0], found[1])
 
 
-@for_each("kind", KV_FORMATS)
-@for_each("window, softcap", [(None, None), (1500, 20.0)])
+# Without a window, and with one.
+LONG = ((None, None), (1500, 20.0))
+
+
+@for_each("kind, window, softcap", [(kind, *LONG[number % 2]) for number, kind in enumerate(KV_FORMATS)])
 def test_a_long_context_has_the_same_bits_in_any_pieces_and_company(
     library: Library, kind: str, window: int | None, softcap: float | None
 ) -> None:

@@ -10,8 +10,8 @@ import torch
 from builders.arrays import equal, pack, pack_experts, pack_parts
 from builders.cases import for_each
 from builders.gpu_products import random_part
-from builders.mxfp4_model import random_blocks
 from builders.native_variants import needs_variant
+from builders.quantized_model import random_blocks
 from builders.quantized_parts import WITHOUT_A_PRODUCT, draws, floats, part, quick
 from builders.recorded_layers import OneCall
 from hypothesis import example, given

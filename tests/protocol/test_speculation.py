@@ -7,7 +7,7 @@ import os
 import msgspec
 import pytest
 from builders.cases import for_each
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from penstock.protocol.errors import ConfigError
@@ -42,6 +42,7 @@ def attempt(value: object) -> tuple[SpeculativeConfig | None, str]:
         return None, str(error)
 
 
+@settings(max_examples=50)
 @given(anything | some.dictionaries(some.sampled_from(KEYS) | some.text(max_size=5), anything, max_size=5))
 def test_any_value_is_refused_in_a_sentence_or_reads_the_same_after_each_way(value):
     found, refusal = attempt(value)

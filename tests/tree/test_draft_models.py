@@ -1,4 +1,4 @@
-"""A model that drafts for another one, in real trees; tests/worker/test_draft_models.py has how it keeps up."""
+"""A model that drafts for another one, in real trees; tests/worker/test_drafting_models.py has how it keeps up."""
 
 import pytest
 from builders.tiny_eagle import EagleFormula

@@ -62,7 +62,7 @@ def answers(runner: Runner, plans: list[StepPlan]) -> list[list[list[int]]]:
 
 def launched(model: Model) -> Runner:
     """A runner whose steps are taken the long way."""
-    runner = slotted_runner(model, num_slots=4)
+    runner = slotted_runner(model, num_slots=3)
     runner.fast_decode = None
     return runner
 
@@ -107,8 +107,8 @@ def test_steps_with_drafts_are_captured_for_a_few_rows_of_a_few_tokens():
 
 
 def captured(model: Model, monkeypatch, most_bytes: int, a_graph: int = 10):
-    """A runner of four slots, and what was told; each graph takes so many bytes, the largest ten times as many."""
-    runner = slotted_runner(model, num_slots=4)
+    """A runner of three slots, and what was told; each graph takes so many bytes, the largest ten times as many."""
+    runner = slotted_runner(model, num_slots=3)
     told: list[tuple[int, int]] = []
     taken = iter([10 * a_graph + number * a_graph for number in range(100)])
     monkeypatch.setattr(graph_capture.MemoryMeter, "bytes", property(lambda self: next(taken)))
@@ -119,8 +119,8 @@ def captured(model: Model, monkeypatch, most_bytes: int, a_graph: int = 10):
 
 def test_they_are_captured_the_largest_first_and_told_one_by_one(model, monkeypatch):
     runner, told = captured(model, monkeypatch, 1000)
-    assert [key.rows for key in model.forward_pass._graphs] == [4, 3, 2, 1]
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [key.rows for key in model.forward_pass._graphs] == [3, 2, 1]
+    assert told == [(1, 3), (2, 3), (3, 3)]
     assert all(len(graph.choices) == 4 for graph in model.forward_pass._graphs.values())
     before = dict(model.forward_pass._graphs)
     answers(runner, [ENTERING, DECODING[1]])
@@ -129,11 +129,11 @@ def test_they_are_captured_the_largest_first_and_told_one_by_one(model, monkeypa
 
 def test_beyond_the_memory_that_was_planned_steps_take_a_larger_graph(model, monkeypatch):
     runner, _ = captured(model, monkeypatch, 105)
-    assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
+    assert [key.rows for key in model.forward_pass._graphs] == [3, 2]
     taken = fast_steps(runner)
     found = answers(runner, [ENTERING, *DECODING])
     assert taken == [1, 2], "plain rows go the shorter way"
-    assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
+    assert [key.rows for key in model.forward_pass._graphs] == [3, 2]
     model.forward_pass.forget()
     assert found == answers(launched(model), [ENTERING, *DECODING])
 
@@ -143,11 +143,11 @@ def test_all_ranks_stop_where_one_has_no_room(model, monkeypatch):
         def exchange(self, numbers: list[int]) -> list[list[int]]:
             return [numbers, [len(model.forward_pass._graphs) == 2]]
 
-    runner = slotted_runner(model, num_slots=4)
+    runner = slotted_runner(model, num_slots=3)
     GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, TwoRanks(0, 2)).capture_all(
         1 << 30, lambda *progress: None
     )
-    assert [key.rows for key in model.forward_pass._graphs] == [4, 3]
+    assert [key.rows for key in model.forward_pass._graphs] == [3, 2]
 
 
 def test_ranks_leave_one_another_when_no_captured_step_holds_their_group(model, monkeypatch):
@@ -162,11 +162,11 @@ def test_ranks_leave_one_another_when_no_captured_step_holds_their_group(model, 
     start = Start.__new__(Start)
     start.model, start.memory, start.ranks, start.disk = model, SimpleNamespace(close=lambda: None), Leaving(), None
     start.close()
-    assert held == [None] * 4
+    assert held == [None] * 3
 
 
 def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model, monkeypatch):
-    runner = slotted_runner(model, num_slots=16)
+    runner = slotted_runner(model, num_slots=8)
     sizes = [100, 148]  # after the largest, and after four more
     monkeypatch.setattr(graph_capture.MemoryMeter, "bytes", property(lambda self: sizes.pop(0)))
     number = len(model.forward_pass.keys(runner.table))

@@ -231,15 +231,6 @@ def test_made_up_weights_are_the_same_for_every_split():
     assert not numpy.array_equal(whole, source.read("model.layers.1.mlp.up_proj.weight", (20, 8)))
 
 
-@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
-def test_a_model_of_made_up_weights_needs_its_config_only(tmp_path, family):
-    tiny_model(tmp_path, family)
-    (tmp_path / "model.safetensors").unlink()
-    model = load_model(tmp_path, load_format="dummy")
-    has_bias = model.decoder.layers[0].attention.qkv.bias is not None
-    assert has_bias == (family == "qwen2")
-
-
 def test_what_was_read_of_a_file_is_mapped_no_longer_than_it_is_used(tmp_path, monkeypatch):
     """Nor does a loaded model keep hold of its files: whoever overwrites them while it runs changes nothing."""
     model = load_model(tiny_model(tmp_path / "loaded", "qwen3"))

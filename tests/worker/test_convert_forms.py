@@ -11,9 +11,8 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import assert_same_files, converted, logits_of
 from builders.float8_forms import FLOAT8_FORMS
-from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
-from builders.quantized_model import Form, float8_model, quantized_model
+from builders.quantized_model import Form, float8_model, mxfp4_model, quantized_model
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 

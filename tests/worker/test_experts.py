@@ -5,6 +5,7 @@ start says what they take; and each token meets those that learnt for it.
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,12 @@ from builders.compared_models import opened
 from builders.float8_forms import FLOAT8_FORMS
 from builders.gguf_models import as_gguf
 from builders.hand_driven import HandDriven
-from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
-from builders.quantized_model import Form, float8_model, mixed_model, quantization_config
+from builders.quantized_model import Form, float8_model, mixed_model, mxfp4_model, quantization_config
 from builders.quantized_parts import floats
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
-from builders.trained_mixture import FOLDER, LONGEST, changed, ended, questions, share_right
+from builders.trained_mixture import FOLDER, LONGEST, Question, changed, ended, questions, share_right
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -241,15 +241,17 @@ def test_experts_in_the_order_of_activations_are_noted_and_planned_with_8_bits(t
 # --- a mixture that has learnt text -----------------------------------------------------------------------------------
 
 
-ASKED = questions(per_kind=24)
+@cache
+def asked() -> list[Question]:
+    return questions(per_kind=24)
 
 
 def answers(folder: Path, **options: Any) -> list[list[int]]:
     """Run all prompts together, in chunks."""
     driven = HandDriven(load_model(folder, **options))
-    rows = [driven.add(question.prompt) for question in ASKED]
+    rows = [driven.add(question.prompt) for question in asked()]
     driven.greedy(rows, LONGEST, budget=64)
-    return [ended(driven.histories[row][len(question.prompt) :]) for row, question in zip(rows, ASKED, strict=True)]
+    return [ended(driven.histories[row][len(question.prompt) :]) for row, question in zip(rows, asked(), strict=True)]
 
 
 def test_it_answers_questions_that_it_was_not_shown_as_transformers_does():
@@ -257,8 +259,8 @@ def test_it_answers_questions_that_it_was_not_shown_as_transformers_does():
 
     reference = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
     right = answers(FOLDER, dtype="float32")
-    assert share_right(ASKED, right) > 0.85
-    for question, tokens in zip(ASKED, right, strict=True):
+    assert share_right(asked(), right) > 0.85
+    for question, tokens in zip(asked(), right, strict=True):
         with torch.inference_mode():
             logits = reference(torch.tensor([question.prompt + tokens])).logits[0, len(question.prompt) - 1 : -1]
         assert logits.argmax(-1).tolist() == tokens, question
@@ -266,7 +268,7 @@ def test_it_answers_questions_that_it_was_not_shown_as_transformers_does():
 
 @for_each("quantization, share", [("int8", 0.85), ("int4", 0.8)])
 def test_it_answers_with_quantized_experts(quantization, share):
-    assert share_right(ASKED, answers(FOLDER, quantization=quantization)) > share
+    assert share_right(asked(), answers(FOLDER, quantization=quantization)) > share
 
 
 def routed_alike(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -275,4 +277,4 @@ def routed_alike(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def test_its_answers_are_wrong_where_tokens_meet_other_experts(tmp_path):
-    assert share_right(ASKED, answers(changed(tmp_path / "model", routed_alike), dtype="float32")) < 0.2
+    assert share_right(asked(), answers(changed(tmp_path / "model", routed_alike), dtype="float32")) < 0.2

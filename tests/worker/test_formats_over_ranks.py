@@ -1,8 +1,10 @@
 """Two ranks read their shares of any checkpoint, in any layout or form of numbers, and compute what one computes.
 
-One pair of processes, each of them a rank without a tree, computes everything that is compared here.
+One pair of ranks, which are threads, computes everything that is compared here.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,46 +17,16 @@ from builders.compared_models import PROMPTS, found_by_ranks
 from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
 from builders.hand_driven import HandDriven
-from builders.mxfp4_model import mxfp4_model
-from builders.native_variants import available_variants
+from builders.native_variants import available_variants, forced
+from builders.quantized_model import mxfp4_model
 from builders.tiny_model import tiny_model
 from builders.tiny_tensors import MIXTURE as GEMMA4_MIXTURE
 
+from penstock.worker.ranks.host_ranks import HostRanks
 from penstock.worker.start.load import load_model
 
 from .test_gguf_types import K_SHAPES, SHAPES, of_each_kind
 from .test_other_layouts import pair_of
-
-# A job is a model's folder, options of its load, and runs of it: prompts, answers' length, budget and threads. Of each
-# run come the tokens and every logit, and of each model how much of its files was read.
-RANK = """
-import json, sys
-from contextlib import nullcontext
-from pathlib import Path
-
-import torch
-from builders.hand_driven import HandDriven
-from builders.native_variants import forced
-from penstock.worker.start.load import load_model
-from penstock.worker.ranks.host_ranks import HostRanks
-
-rank, size, rendezvous, jobs = json.loads(sys.argv[1])
-torch.set_num_threads(1)
-ranks = HostRanks.meet(rank, size, Path(rendezvous))
-found = []
-for job in jobs:
-    with forced("none") if job["is_plain"] else nullcontext():
-        model = load_model(Path(job["folder"]), ranks=ranks, **job["options"])
-    runs = []
-    for prompts, count, budget, threads in job["runs"]:
-        model.backend.use_threads(threads)
-        driven = HandDriven(model)
-        logits = driven.greedy([driven.add(prompt) for prompt in prompts], count, budget)
-        runs.append([driven.histories, [of_row.tolist() for of_row in logits]])
-    found.append([runs, model.report.bytes_read])
-ranks.leave()
-print(json.dumps(found))
-"""
 
 BY_EXPERT = {"expert_parallel": True}
 SEVEN = {"num_experts": 7, "num_experts_per_tok": 7}
@@ -120,7 +92,10 @@ RUNS = [*([[row], 5, 1000, 1] for row in COMPANY), *([COMPANY, 5, *each] for eac
 
 
 class Ranks:
-    """Folders of models, and what all ranks found in them."""
+    """Folders of models, and what all ranks found in them.
+
+    A job is a model's folder, options of its load, and runs of it: prompts, answers' length, budget and threads.
+    """
 
     def __init__(self, folder: Path, size: int = 2) -> None:
         self.size = size
@@ -130,8 +105,13 @@ class Ranks:
             self.add(f"split {number}", write(folder / f"split {number}", **given), [[PROMPTS, 4, 32, 1]], **loaded)
         if size == 2:
             self.add_formats(folder)
-        arguments = [[rank, size, str(folder / "meet"), list(self.jobs.values())] for rank in range(size)]
-        self.found = [dict(zip(self.jobs, found, strict=True)) for found in found_by_ranks(RANK, arguments)]
+        self.found: list[dict[str, Any]] = [{} for _ in range(size)]
+        for is_plain in (False, True):  # which all ranks are at the same time
+            own = {name: job for name, job in self.jobs.items() if job["is_plain"] == is_plain}
+            with forced("none") if is_plain else nullcontext(), one_thread_of_torch():
+                parts = found_by_ranks(size, folder / f"meet-{is_plain}", partial(computed, jobs=own))
+            for found, part in zip(self.found, parts, strict=True):
+                found |= part
 
     def add_formats(self, folder: Path) -> None:
         for name, heads in LAYOUTS:
@@ -153,6 +133,32 @@ class Ranks:
 
     def folder(self, name: str) -> Path:
         return Path(self.jobs[name]["folder"])
+
+
+def computed(ranks: HostRanks, jobs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Of each model's runs the tokens and every logit, and how much of its files this rank has read."""
+    found = {}
+    for name, job in jobs.items():
+        model, runs = load_model(Path(job["folder"]), ranks=ranks, **job["options"]), []
+        for prompts, count, budget, threads in job["runs"]:
+            ranks.exchange([])  # the others compute nothing meanwhile: the number of threads is that of all ranks here
+            model.backend.use_threads(threads)
+            driven = HandDriven(model)
+            logits = driven.greedy([driven.add(prompt) for prompt in prompts], count, budget)
+            runs.append([driven.histories, [of_row.tolist() for of_row in logits]])
+        model.backend.use_threads(1)
+        found[name] = [runs, model.report.bytes_read]
+    return found
+
+
+@contextmanager
+def one_thread_of_torch() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

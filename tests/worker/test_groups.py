@@ -2,7 +2,6 @@
 states that change at a position.
 """
 
-import json
 from dataclasses import replace
 
 import numpy
@@ -57,18 +56,6 @@ def test_layers_that_read_others_keep_nothing_and_the_rest_are_grouped_by_their_
     full, window = groups_of(config, config.max_position)
     assert (full.layers, full.num_kv_heads, full.head_dim) == ((2,), 1, 48)
     assert (window.layers, window.num_kv_heads, window.head_dim) == ((0, 1, 3), 1, 16)
-
-
-def test_heads_said_by_number_are_those_said_by_kind(tmp_path):
-    by_kind = {"attention_k_eq_v": True, "num_key_value_heads": 4, "num_global_key_value_heads": 2}
-    folder = tiny_model(tmp_path, "gemma4_text", **by_kind)
-    expected = read_config(folder).heads
-    said = json.loads((folder / "config.json").read_text())
-    said["per_layer_config"] = {
-        number: {"head_dim": said.pop("global_head_dim", 48), "num_key_value_heads": 2} for number in ("2", "6")
-    }
-    (folder / "config.json").write_text(json.dumps(said))
-    assert read_config(folder).heads == expected
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------

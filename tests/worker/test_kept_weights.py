@@ -15,10 +15,9 @@ from builders.compared_models import converted, logits_of
 from builders.float8_forms import FLOAT8_FORMS
 from builders.ggml_types import q4_k_m
 from builders.gguf_models import as_gguf
-from builders.mxfp4_model import mxfp4_model
 from builders.native_variants import available_variants
 from builders.other_layouts import paddle_model
-from builders.quantized_model import Form, mixed_model, quantization_config
+from builders.quantized_model import Form, mixed_model, mxfp4_model, quantization_config
 from builders.seeing_models import seeing_model
 from builders.tiny_model import tiny_model
 

@@ -167,9 +167,10 @@ def test_a_slot_holds_the_adapter_that_was_loaded_last_and_rows_without_one_have
 @pytest.mark.parametrize(
     "backend, form",
     [
-        *(("native", form) for form in FORMATS),
-        ("invariant", "bfloat16"),
-        *(pytest.param("invariant", form, marks=pytest.mark.long) for form in ("float32", "float16")),
+        ("native", "float32"),
+        ("native", "int8"),
+        *(pytest.param("native", form, marks=pytest.mark.long) for form in FORMATS if form not in ("float32", "int8")),
+        *(pytest.param("invariant", form, marks=pytest.mark.long) for form in ("float32", "bfloat16", "float16")),
     ],
 )
 def test_scheduled_together_as_alone(model_folder, folders, backend, form):

@@ -13,17 +13,6 @@ from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.description.config import read_config
 
 
-@for_each("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
-def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
-    rope = {"rope_type": "linear", "factor": 2.0}
-    new = read_config(tiny_model(tmp_path / "new", family, rope=rope, dtype="bfloat16"))
-    old = read_config(tiny_model(tmp_path / "old", family, rope=rope, dtype="bfloat16", config_style=4))
-    ropes = [(rope.kind, rope.theta, rope.factor) for rope in (new.ropes.ropes[0], old.ropes.ropes[0])]
-    assert ropes[0] == ropes[1]
-    assert new.dtype == old.dtype == "bfloat16"
-    assert new.max_position == old.max_position == 2048
-
-
 @for_each(
     "rope, context",
     [

@@ -6,7 +6,7 @@ import torch
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import check_answers, drawn, logits_of
-from builders.mxfp4_model import mxfp4_model, random_blocks, widened
+from builders.quantized_model import mxfp4_model, random_blocks, widened
 from builders.quantized_parts import floats
 
 from penstock.kernels.stored.mxfp4 import Mxfp4Part

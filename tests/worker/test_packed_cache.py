@@ -1,4 +1,7 @@
-"""Packed weights on disk: what was kept comes back as it was, in memory of the file; doubt means to pack once more."""
+"""Packed weights on disk: what was kept comes back as it was, in memory of the file; doubt means to pack once more.
+
+Of several starts that write one file one writes, and no kept file is lost.
+"""
 
 import fcntl
 import os
@@ -11,6 +14,7 @@ import pytest
 from builders.cases import for_each
 from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
+from builders.watching import BOUND_SECONDS, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +26,9 @@ from penstock.protocol.files.cache_folder import cache_folder
 from penstock.protocol.files.own_folder import MARK, own_folder
 from penstock.worker.weights.files.checkpoint import Checkpoint
 from penstock.worker.weights.layer_formats import LayerFormats
-from penstock.worker.weights.packed import kept_files, packed_file
+from penstock.worker.weights.packed import kept_files, packed_file, write_through
 from penstock.worker.weights.packed.cache import PackedCache
-from penstock.worker.weights.packed.kept_files import NoRoom, open_kept, write_kept
+from penstock.worker.weights.packed.kept_files import NoRoom, UnfinishedFile, open_kept, write_kept
 from penstock.worker.weights.piece import CheckpointPiece
 from penstock.worker.weights.weights import Placement, Weights
 
@@ -155,7 +159,7 @@ SIZES = (1, 63, 64, 1000, (1 << 20) - 1, (1 << 20) + 200, 9 << 20)
 
 
 @given(damaged=st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model, folder, caplog, damaged):
     number = damaged.draw(st.sampled_from(range(len(SIZES))))
     changes = damaged.draw(st.dictionaries(st.integers(0, SIZES[number] - 1), st.integers(1, 255), min_size=1))
@@ -288,3 +292,58 @@ def test_a_file_that_another_process_uses_is_not_removed(folder):
     with open(folder / "used") as other, pytest.raises(OSError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(file)
+
+
+# --- written while a model is loaded ----------------------------------------------------------------------------------
+
+
+def is_waited_for(file: Path) -> bool:
+    """Whether somebody waits for a lock of the file."""
+    inode = f":{file.stat().st_ino} "
+    return any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+@for_each("end", ["complete", "forget"])
+def test_a_start_that_waits_for_another_goes_on_when_that_has_written_and_still_runs(folder, end):
+    first = UnfinishedFile.begin(folder / end, 10, waits=True)
+    second: list[UnfinishedFile | None] = []
+    waiting = threading.Thread(
+        target=lambda: second.append(UnfinishedFile.begin(folder / end, 10, waits=True)), daemon=True
+    )
+    waiting.start()
+    wait_until(lambda: is_waited_for(folder / f"{end}.writing"), BOUND_SECONDS, "a second start that waits")
+    getattr(first, end)()
+    waiting.join(BOUND_SECONDS)
+    assert not waiting.is_alive()
+    assert [one is None for one in second] == [end == "complete"]
+
+
+@for_each("is_complete", [False, True])
+def test_a_start_that_comes_to_write_uses_the_file_that_another_has_written(tmp_path, folder, is_complete):
+    """Since, or before: as a rank's, if its first start was killed while another rank's weights weren't complete."""
+    path = tiny_model(tmp_path / str(is_complete), "qwen3", seed=int(is_complete))
+    first, second = PackedCache.of(path), PackedCache.of(path)
+    first.write_through(20_000)
+    first.add("0", weight(0))
+    first.complete()
+    second = PackedCache.of(path) if is_complete else second
+    second.write_through(20_000)
+    assert numpy.array_equal(second.weight("0").data, weight(0).data)
+    second.complete()
+    assert numpy.array_equal(PackedCache.of(path).weight("0").data, weight(0).data)
+    if not is_complete:
+        assert [path.name for path in folder.glob("[0-9a-z]*")] == [first.path.name]
+        assert os.path.samestat(os.stat(first.path), os.fstat(first._through._file))
+
+
+def test_a_weight_larger_than_what_is_mapped_at_once_keeps_its_further_tensors(model, monkeypatch):
+    monkeypatch.setattr(write_through, "_WINDOW", 4096)
+    order = numpy.arange(2000, dtype=numpy.int32)
+    ordered = OrderedWeight("int4", 1, 2000, 64, False, weight(1, 9000).data, order)
+    cache = PackedCache.of(model)
+    cache.write_through(1)
+    used = [cache.add(str(number), weight(number, 9000)) for number in range(20)] + [cache.add("ordered", ordered)]
+    cache.complete()
+    assert all(numpy.array_equal(mapped.data, weight(number, 9000).data) for number, mapped in enumerate(used[:-1]))
+    assert numpy.array_equal(used[-1].order, order)
+    assert numpy.array_equal(PackedCache.of(model).weight("ordered").order, order)

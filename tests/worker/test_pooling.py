@@ -14,7 +14,6 @@ from builders.pooled_models import ENCODERS, classifier, embedding_model, encode
 from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_model import tiny_model
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from penstock.frontend.models.model_files import find_model
 from penstock.frontend.models.pooled_model import find_pooled_model
@@ -44,6 +43,8 @@ def asked(form: PoolingForm, lengths: list[int], *, by_token: bool = False, seed
 
 def rows(folder: Path, tokens: bytes) -> numpy.ndarray:
     """The last hidden states that transformers computes."""
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).model.eval()
     with torch.no_grad():
         return model(torch.tensor([numpy.frombuffer(tokens, numpy.int32).tolist()])).last_hidden_state[0].numpy()

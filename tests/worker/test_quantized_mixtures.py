@@ -129,14 +129,6 @@ def test_projections_may_have_bits_and_layouts_of_their_own(tmp_path, name, fami
     assert similar.median() > 0.99
 
 
-@for_each("kinds", [{"*": "int4", "*.down_proj": "int8"}, {"*": "int8", "*.down_proj": None}])
-def test_an_experts_products_may_be_given_unlike_kinds(tmp_path, kinds):
-    folder = tiny_model(tmp_path, "qwen3_moe", num_experts_per_tok=12)
-    model, floats = load_model(folder, quantization=json.dumps(kinds)), load_model(folder)
-    if model.backend.multiplies_integers:
-        assert torch.cosine_similarity(logits_of(model), logits_of(floats)).median() > 0.95
-
-
 @for_each("form", [FORMS[0], FORMS[3]], ids=str)
 def test_ranks_divide_inner_layers_where_a_group_ends(tmp_path, form):
     """Of experts, and in dense layers, whose last group here is shorter."""

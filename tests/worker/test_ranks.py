@@ -2,17 +2,15 @@
 arrays, each at its own speed, wherever they meet.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from time import sleep
 from typing import Any
 
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.mxfp4_model import mxfp4_model
+from builders.compared_models import found_by_ranks
+from builders.quantized_model import mxfp4_model
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.arrays import BFLOAT16, FLOAT32, DType
@@ -93,17 +91,6 @@ def test_a_width_that_leaves_a_rank_without_anything_is_refused(
 TURNS, WIDTH = 12, 7
 # Their sum depends on the order in which they are added.
 PARTS = [numpy.linspace(-1, 1, 21).reshape(3, WIDTH) * 10.0 ** (8 - 5 * rank) for rank in range(4)]
-
-
-def found_by_ranks(size: int, path: Path, task: Callable[[HostRanks], Any]) -> list[Any]:
-    def one(rank: int) -> Any:
-        ranks = HostRanks.meet(rank, size, path)
-        found = task(ranks)
-        ranks.leave()
-        return found
-
-    with ThreadPoolExecutor(size) as threads:
-        return list(threads.map(one, range(size)))
 
 
 def in_turns(ranks: HostRanks, dtype: DType) -> list[Any]:

@@ -59,13 +59,39 @@ def test_answers_are_those_of_a_runner_that_takes_every_step_itself(model):
     assert alone == expected
 
 
-def test_steps_of_layers_with_windows_are_taken_too(tmp_path):
-    model = load_on("native", tiny_model(tmp_path, "gpt_oss", num_hidden_layers=4, sliding_window=20))
-    found = []
+@for_each("family, given", [("gpt_oss", {"num_hidden_layers": 4, "sliding_window": 20}), ("qwen3_5_text", {})])
+def test_steps_of_layers_with_windows_or_states_are_taken_too(tmp_path, family, given):
+    model, found = load_on("native", tiny_model(tmp_path, family, **given)), []
     for runner in (slotted_runner(model, gives_back=True), without(slotted_runner(model, gives_back=False))):
         taken = fast_steps(runner) if runner.fast_decode else []
-        found.append((TinyEngine(runner).run(*prompts(PLAIN)), len(taken) > 10))
+        answers = TinyEngine(runner, checkpoint_every=16).run(*prompts(PLAIN))  # states change amid answers, too
+        found.append((answers, len(taken) > 10))
     assert found == [(found[0][0], True), (found[0][0], False)]
+
+
+# What a step of an answer writes its states to; 3 tokens are computed before it.
+BROKEN_STATES = {
+    "a state that isn't there": GroupChanges(column([64]), column([0, 1]), column([3])),
+    "one below the first": GroupChanges(column([-1]), column([0, 1]), column([3])),
+    "one behind the next token": GroupChanges(column([3]), column([0, 1]), column([5])),
+    "one without a position": GroupChanges(column([3]), column([0, 1]), b""),
+}
+
+
+def test_a_plan_whose_states_break_a_rule_is_refused_by_both_and_the_next_one_goes_on(tmp_path):
+    model = load_on("native", tiny_model(tmp_path, "qwen3_5_text"))
+    block, state = GroupChanges(column([0]), column([0, 1])), GroupChanges(column([0]), column([0, 1]), column([0]))
+    nothing = GroupChanges(b"", column([0, 0]))
+    for broken, states in BROKEN_STATES.items():
+        errors, following = [], []
+        for runner in (slotted_runner(model), without(slotted_runner(model))):
+            entering = StepPlan(0, column([0]), column([3]), [block, state], new=[new(0, [5, 6, 7])])
+            runner.step(entering, no_mask)
+            with pytest.raises(PlanError) as raised:
+                runner.step(StepPlan(1, column([0]), column([1]), [nothing, states]), no_mask)
+            errors.append(str(raised.value))
+            following.append(told(runner.step(StepPlan(2, column([0]), column([1]), [nothing, nothing]), no_mask)))
+        assert errors[0] == errors[1] and following[0] == following[1], broken
 
 
 @for_each("more", MORE)

@@ -3,6 +3,8 @@ tokens that are equally likely, and the token that all rules together choose; an
 """
 
 import math
+from functools import cache
+from typing import Any
 
 import numpy
 import pytest
@@ -96,24 +98,26 @@ def histories(seed: int) -> list[list[int]]:
     return [draws.choice([31, 95, 159, 251, 7, 100, 4], draws.integers(1, 30)).tolist() for _ in range(ROWS)]
 
 
-@for_each("name", CASES)
-@for_each("ties", [False, True])
-def test_the_token_is_the_one_that_the_rule_chooses(name, ties):
+@cache
+def by_the_rule(name: str, ties: bool) -> tuple[dict[str, Any], torch.Tensor, list[int]]:
+    """Rows of one request each, their logits, and the token that the rule chooses for each; alike for every form."""
     params = SamplingParams(**CASES[name])
     tokens = histories(len(name))
     num_prompt = [1 + len(history) // 3 for history in tokens]
     logits = logits_like(ROWS, WIDE, seed=len(name), ties=ties)
-    rows = sampled_rows(
-        WIDE, [params] * ROWS, histories=tokens, num_prompt=num_prompt, seeds=range(ROWS), samples=[1] * ROWS
-    )
-    found = sample(logits.clone(), rows)
-    assert not found.faults.any()
     lengths = torch.tensor([len(history) for history in tokens])
     drawn = uniform(torch.arange(ROWS), torch.ones(ROWS, dtype=torch.int64), lengths).tolist()
-    expected = [
-        next_token(logits[row].numpy(), tokens[row], num_prompt[row], params, drawn[row]) for row in range(ROWS)
-    ]
-    assert found.token_ids.tolist() == expected
+    chosen = [next_token(logits[row].numpy(), tokens[row], num_prompt[row], params, drawn[row]) for row in range(ROWS)]
+    return {"histories": tokens, "num_prompt": num_prompt, "seeds": range(ROWS), "samples": [1] * ROWS}, logits, chosen
+
+
+@for_each("name", CASES)
+@for_each("ties", [False, True])
+def test_the_token_is_the_one_that_the_rule_chooses(name, ties):
+    asked, logits, chosen = by_the_rule(name, ties)
+    found = sample(logits.clone(), sampled_rows(WIDE, [SamplingParams(**CASES[name])] * ROWS, **asked))
+    assert not found.faults.any()
+    assert found.token_ids.tolist() == chosen
 
 
 @for_each("width, threads", [(WIDE, 1), (30_001, 2)])

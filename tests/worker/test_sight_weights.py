@@ -3,6 +3,7 @@ adapter; the encoder comes along bit for bit.
 """
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def trained(folder: Path, reference: Any, modules: str) -> Any:
     """PEFT's model, whose adapter is saved into the folder."""
     from peft import LoraConfig, get_peft_model
 
-    found = get_peft_model(reference, LoraConfig(r=4, lora_alpha=16, target_modules=modules))
+    found = get_peft_model(deepcopy(reference), LoraConfig(r=4, lora_alpha=16, target_modules=modules))
     torch.manual_seed(9)
     for name, weight in found.named_parameters():
         if "lora_B" in name:

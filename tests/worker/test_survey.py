@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from builders.cases import for_each
-from builders.mxfp4_model import mxfp4_model
-from builders.quantized_model import Form, mixed_model, quantization_config
+from builders.quantized_model import Form, mixed_model, mxfp4_model, quantization_config
 from builders.tiny_configs import FAMILIES, change_config
 from builders.tiny_model import tiny_model
 

@@ -79,7 +79,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "glm4_moe": {},  # sigmoid scores
     "gpt_oss": {},  # biases, another activation, sinks
 }
-QUICK = ("qwen3", "lfm2", "qwen3_moe")
+# The others' layers are those of the tests with adapters and with drafts, and kernels are tried one by one.
+QUICK = ("lfm2", "qwen3_moe")
 
 
 @pytest.mark.parametrize(
@@ -187,14 +188,15 @@ def test_whatever_is_drafted_answers_are_as_alone(tmp_path, case):
     options = BackendOptions(deterministic=True, drafts=True, captures_steps=case != "launched")
     model = on_triton(tiny_model(tmp_path, family, **FAMILIES[family]), options=options, **loaded)
     model = replace(model, kv_default=kv_kind)
-    alone = [answers(model, [each])[0] for each in requests(3, sampled=True, longer=6, logprobs=1)]
+    count, longer = (2, 4) if case == "captured" else (3, 6)
+    alone = [answers(model, [each])[0] for each in requests(count, sampled=True, longer=longer, logprobs=1)]
     captured: set[tuple[int, int]] = set()
     drafted = accepted = 0
-    for seed, shape in enumerate(({}, {"num_blocks": 3})):
+    for seed, shape in enumerate(({"num_blocks": 3},) if case == "captured" else ({}, {"num_blocks": 3})):
         engine = engine_of(model, draft_limits=DraftLimits(each=9, all=64), num_states=40, **shape)
         draft_erratically(engine.runner, seed)
         engine.runner.drafting._histories = CopiedAndOwn(engine.runner)
-        asked = requests(3, sampled=True, longer=6, logprobs=1)
+        asked = requests(count, sampled=True, longer=longer, logprobs=1)
         for each, answer in zip(asked, alone, strict=True):
             each.expected = [column(answer.tokens)]
         assert engine.run(*asked) == alone, shape
@@ -203,7 +205,7 @@ def test_whatever_is_drafted_answers_are_as_alone(tmp_path, case):
         accepted += engine.scheduler.counters.accepted_tokens
         captured |= {key.shape for key in model.forward_pass._graphs if key.tokens > 1}
     assert 0 < accepted < drafted
-    assert (len(captured) > 2) == model.forward_pass.captures_steps
+    assert (len(captured) > 1) == model.forward_pass.captures_steps
 
 
 def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path):
@@ -234,7 +236,7 @@ def test_a_layer_of_an_answer_is_six_launches(tmp_path, monkeypatch):
     counts = []
     for layers in (1, 2):
         folder = tiny_model(tmp_path / str(layers), "qwen3", num_hidden_layers=layers, **SMALL)
-        runner = slotted_runner(on_triton(folder))
+        runner = slotted_runner(on_triton(folder), num_slots=1)
         step(runner, 0, [(0, 2, [3])], new=[new(0, [5, 6])])
         step(runner, 1, [(0, 1, [])])
         launched.clear()

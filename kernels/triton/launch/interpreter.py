@@ -12,9 +12,11 @@ import numpy
 import triton.language as tl
 from triton.runtime import interpreter
 
+from .interpreter_speed import speed_up
+
 _convert_float = interpreter._convert_float
 _create_dot = interpreter.InterpreterBuilder.create_dot
-_patch_tensor = interpreter._patch_lang_tensor
+_patch_functions, _patch_tensor = interpreter._patch_lang, interpreter._patch_lang_tensor
 
 
 @cache
@@ -24,6 +26,7 @@ def mend() -> None:
     interpreter.InterpreterBuilder.create_dot = _dot
     interpreter._patch_lang_tensor = _patch_tensor_for_numpy
     interpreter.InterpretedFunction.__call__ = _call
+    speed_up()
 
 
 def _widened(bits: numpy.ndarray) -> numpy.ndarray:
@@ -63,5 +66,5 @@ def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
 def _call(function: Any, *given: Any, **named: Any) -> Any:
     """Call a function from a kernel. Triton's own functions name its modules differently, so each is patched once."""
     if function.fn not in function.rewritten_fn and "tl" not in function.fn.__globals__:
-        interpreter._patch_lang(function.fn)
+        _patch_functions(function.fn)
     return function.rewrite()(*given, **named)

@@ -149,7 +149,7 @@ for example in all_examples(target):
 # The shared memory of a multiprocessor that one program may use, in bytes.
 SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 # The kernels that take most registers or shared memory, or whose programs are joined.
-WHOLE = ("attention_kernel", "multiply", "multiply_few_rows_int4")
+WHOLE = ("attention_kernel", "multiply_few_rows_int4")
 
 
 def in_a_process(code: str, *arguments: str) -> subprocess.CompletedProcess:

@@ -61,9 +61,9 @@ def some(chosen: Routes, which: slice) -> Routes:
     "name", [name if name in ("bf16", "int4") else pytest.param(name, marks=pytest.mark.long) for name in FORMS]
 )
 def test_a_token_has_the_same_bits_in_any_company(name):
-    weights, (x, chosen) = weights_of(FORMS[name]), tokens(34, FORMS[name])
+    weights, (x, chosen) = weights_of(FORMS[name]), tokens(20, FORMS[name])
     together = compute_invariant(x, chosen, weights)
-    for which in (slice(0, 1), slice(17, 34)):
+    for which in (slice(0, 1), slice(9, 20)):
         assert torch.equal(compute_invariant(x[which], some(chosen, which), weights), together[which]), which
 
 

@@ -33,7 +33,6 @@ INVARIANT = [
     (products.linear_gpu_invariant, WeightFormat("fp32")),
     (products.linear_wint4_invariant, WeightFormat("int4", 32)),
 ]
-MANY = dequantized._LEAST_ROWS
 PRODUCTS = {"int8": (linear, linear.linear_wint8), "int4": (linear_int4, linear_int4.linear_wint4)}
 
 
@@ -129,10 +128,11 @@ def test_no_rows_give_no_rows():
         assert few_rows.multiply_few(draws(0, 64), weight, None, None, None, is_gated).shape == (0, outputs)
 
 
-@for_each("rows, is_on, are_floats", [(MANY, True, True), (MANY, False, False), (70, True, False)])
+@for_each("rows, is_on, are_floats", [(70, True, True), (70, False, False), (69, True, False)])
 @for_each("form", [WeightFormat("int8"), WeightFormat("int4", 64)], ids=lambda form: form.kind)
 def test_so_many_rows_go_by_way_of_floats_unless_that_is_switched_off(monkeypatch, form, rows, is_on, are_floats):
     (module, multiply), seen = PRODUCTS[form.kind], []
+    monkeypatch.setattr(dequantized, "_LEAST_ROWS", 70)
     by_floats = module.linear_dequantized
     monkeypatch.setattr(module, "linear_dequantized", lambda *given: seen.append(rows) or by_floats(*given))
     monkeypatch.setattr(dequantized, "DEQUANTIZED_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))

@@ -1,12 +1,14 @@
 """Norm, activation, embedding and quantization of rows on GPUs, and the inputs of a step made there."""
 
-from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+from builders import interpreted  # isort: skip  before anything that imports triton
 
 import numpy
 import pytest
 import torch
+import triton
 from builders.cases import for_each
 from builders.quantized_parts import draws
+from triton import language as tl
 
 from penstock.kernels.reference import pointwise, quantized
 from penstock.kernels.reference.step_inputs import step_inputs
@@ -97,3 +99,18 @@ def test_a_steps_inputs_are_what_the_worker_makes_of_its_slots_on_the_host():
     for name, found in (of_tokens | batch.groups[0]._asdict()).items():
         assert torch.equal(getattr(made, name), found), name
     assert made.context_lengths.tolist() == batch.context_lengths
+
+
+def _double(numbers):
+    tl.store(numbers, tl.load(numbers) + tl.load(numbers))
+
+
+@for_each("dtype", [torch.int8, torch.int32, torch.uint8])
+def test_a_sum_beyond_its_integers_is_told(dtype):
+    with interpreted.interpretation():
+        double = triton.jit(_double)
+    numbers = torch.tensor([torch.iinfo(dtype).max // 2], dtype=dtype)
+    double[(1,)](numbers)
+    assert numbers.item() == torch.iinfo(dtype).max - 1
+    with pytest.raises(triton.runtime.errors.InterpreterError, match="overflows: add"):
+        double[(1,)](numbers)

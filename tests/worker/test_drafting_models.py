@@ -1,16 +1,23 @@
-"""EAGLE-3 heads: what they draft in each published form, and that it changes no answer."""
+"""What drafts by computing: another model, EAGLE-3 heads in each published form, and a model's own heads (MTP).
+
+They draft what their formula says, and change no answer. With the model's own weights a draft model is always right,
+whatever has happened to its memory.
+"""
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy
 import pytest
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.model_drafts import FOR_HEADS, draft_by_model, drafting, requests
+from builders.model_drafts import FOR_HEADS, draft_by_model, drafting, requests, with_draft, with_heads
 from builders.runner_harness import TinyEngine, engine_of, prompt
 from builders.tiny_eagle import FORMS, NUM_LAYERS, EagleFormula, EagleHeads, Form
+from builders.tiny_heads import STORED, HeadFormula
 from builders.tiny_model import tiny_model
 from safetensors.numpy import load_file, save_file
 
@@ -20,6 +27,61 @@ from penstock.worker.description.config import read_config
 from penstock.worker.drafting.models.draft_heads import WorthFollowing
 from penstock.worker.start.eagle_heads import with_eagle_heads
 from penstock.worker.start.model import Model
+
+WINDOWS = {"num_hidden_layers": 4, "sliding_window": 20}
+# Besides, prompts go through a few layers a step.
+ROOMS = (*FOR_HEADS, {"max_num_batched_tokens": 20, "layered": 1})
+
+
+@for_each("family, given", [("qwen3", {}), ("gpt_oss", WINDOWS), ("gemma4_text", {}), ("youtu", {})])
+def test_with_the_same_weights_it_is_always_right(tmp_path, family, given):
+    folder = tiny_model(tmp_path / family, family, **given)
+    model = with_draft(load_on("native", folder), folder)
+    for room in ROOMS:
+        engine, _ = drafting(model, 4, **room)
+        for first_id in (0, 100):  # then with prefixes found
+            engine.run(*requests(first_id))
+        counters = engine.scheduler.counters
+        assert counters.accepted_tokens == counters.draft_tokens > 0, room
+
+
+@for_each("vocab_size", [290, 350])
+def test_a_vocabulary_of_another_size_is_no_obstacle(tmp_path, vocab_size):
+    """The unused ids at its end may be more or fewer."""
+    model = load_on("native", tiny_model(tmp_path / "model", "qwen3"))
+    alone = engine_of(model).run(*requests())
+    draft = tiny_model(tmp_path / f"draft {vocab_size}", "qwen3", vocab_size=vocab_size)
+    engine, _ = drafting(with_draft(model, draft), 4)
+    assert engine.run(*requests()) == alone
+    assert engine.scheduler.counters.draft_tokens > 0
+
+
+def test_a_model_with_states_is_refused_as_a_draft_model(tmp_path):
+    model = load_on("native", tiny_model(tmp_path / "model", "qwen3"))
+    with pytest.raises(ConfigError, match="draft model hybrid .* keeps states"):
+        with_draft(model, tiny_model(tmp_path / "hybrid", "qwen3_5_text"))
+
+
+def test_beyond_its_own_context_it_drafts_nothing(tmp_path):
+    model = load_on("native", tiny_model(tmp_path / "model", "qwen3"))
+    draft = tiny_model(tmp_path / "draft", "qwen3", max_position_embeddings=32)
+    engine, _ = drafting(with_draft(model, draft), 4)
+    [answer] = engine.run(prompt(0, range(3, 40), max_tokens=20))
+    assert len(answer.tokens) == 20 and engine.scheduler.counters.draft_tokens == 0
+
+
+# --- EAGLE-3 heads ----------------------------------------------------------------------------------------------------
+
+
+def check_as_alone(model: Model, with_drafts: Callable[[], Model], most: int | None = 3) -> None:
+    alone = engine_of(model).run(*requests())
+    for room in FOR_HEADS:
+        engine, _ = drafting(with_drafts(), most, **room)
+        for first_id in (0, 100):  # then with prefixes found
+            assert engine.run(*requests(first_id)) == alone, room
+        engine.scheduler.check()
+        counters = engine.scheduler.counters
+        assert 0 < counters.accepted_tokens < counters.draft_tokens
 
 
 def with_formulas_heads(formula: EagleFormula) -> Model:
@@ -70,38 +132,15 @@ def test_drafts_in_chunks_and_in_company_are_those_of_the_published_formula(tmp_
     assert counters.accepted_tokens >= counters.draft_tokens / 10 > 1
 
 
-@for_each("form", ["specforge", "3.1"])
-def test_whatever_heads_draft_answers_are_as_alone(tmp_path, form):
-    formula = EagleFormula(tmp_path / form, form, agreeing=True)
+@for_each("form, gives_up", [("specforge", False), ("3.1", False), ("specforge", True)])
+def test_whatever_heads_draft_answers_are_as_alone(tmp_path, monkeypatch, form, gives_up):
+    """Also where they give some sequences up, as they may where no number of drafts is given."""
+    formula, source = EagleFormula(tmp_path, form, agreeing=True), random.Random(2)
+    if gives_up:
+        monkeypatch.setattr(WorthFollowing, "enter", lambda worth, slot: source.random() < 0.9)
+        monkeypatch.setattr(WorthFollowing, "count", lambda worth, slot, num_accepted: source.random() < 0.9)
     model = load_on("native", formula.folder)
-    alone = engine_of(model).run(*requests())
-    for room in FOR_HEADS:
-        engine, _ = drafting(with_eagle_heads(model, formula.heads.folder), 3, **room)
-        for first_id in (0, 100):  # then with prefixes found
-            assert engine.run(*requests(first_id)) == alone, room
-        engine.scheduler.check()
-        counters = engine.scheduler.counters
-        assert 0 < counters.accepted_tokens < counters.draft_tokens
-
-
-def test_answers_are_as_alone_where_heads_give_sequences_up(tmp_path, monkeypatch):
-    formula = EagleFormula(tmp_path, "specforge", agreeing=True)
-    model, source = load_on("native", formula.folder), random.Random(2)
-    monkeypatch.setattr(WorthFollowing, "enter", lambda worth, slot: source.random() < 0.9)
-    monkeypatch.setattr(WorthFollowing, "count", lambda worth, slot, num_accepted: source.random() < 0.9)
-    alone = engine_of(model).run(*requests())
-    for room in FOR_HEADS:
-        engine = engine_of(
-            with_eagle_heads(model, formula.heads.folder),
-            draft_limits=DraftLimits(each=9, all=64),
-            num_states=300,
-            **room,
-        )
-        draft_by_model(engine.runner)
-        for first_id in (0, 100):  # then with prefixes found
-            assert engine.run(*requests(first_id)) == alone, room
-        engine.scheduler.check()
-        assert engine.scheduler.counters.draft_tokens > 0
+    check_as_alone(model, lambda: with_eagle_heads(model, formula.heads.folder), most=None if gives_up else 3)
 
 
 @for_each("given, words", [
@@ -161,3 +200,39 @@ def test_heads_of_another_width_need_an_output_head_of_their_own(tmp_path, width
     path.write_text(json.dumps(json.loads(path.read_text()) | {"target_hidden_size": config.hidden_size}))
     with pytest.raises(ConfigError, match=f"the model's reads {config.hidden_size} numbers, while .* {width}"):
         with_eagle_heads(load_on("native", tmp_path / "model"), heads.folder)
+
+
+# --- a model's own heads ----------------------------------------------------------------------------------------------
+
+
+QUICK = "ernie4_5"
+
+
+def families() -> list:
+    return [pytest.param(family, marks=[pytest.mark.long] * (family != QUICK)) for family in STORED]
+
+
+@pytest.mark.parametrize("family", families())
+def test_drafts_of_a_models_own_heads_are_those_of_the_published_formula(tmp_path, family):
+    """Computed in chunks, next to one another, and for one token more than there are heads."""
+    formula = HeadFormula(tmp_path / "model", family, agreeing=True)
+    engine, made = drafting(with_heads(load_on("native", formula.folder), formula.folder), 2, max_num_batched_tokens=13)
+    run(engine)
+    assert sum(len(guess.tokens) for _, guess in made) > 9
+    for look, guess in made:
+        assert guess.tokens == formula.drafts(look.tokens.tolist(), len(guess.tokens))
+    assert engine.scheduler.counters.accepted_tokens > 0
+
+
+@pytest.mark.parametrize("family", families())
+def test_whatever_a_models_own_heads_draft_answers_are_as_alone(tmp_path, family):
+    formula = HeadFormula(tmp_path / "model", family, agreeing=True)
+    model = load_on("native", formula.folder)
+    assert model.report.leftovers and not with_heads(model, formula.folder).report.leftovers
+    check_as_alone(model, lambda: with_heads(model, formula.folder))
+
+
+def test_a_checkpoint_without_heads_is_refused(tmp_path):
+    folder: Path = tiny_model(tmp_path / "model", "qwen3")
+    with pytest.raises(ConfigError, match="model .* has no heads for further tokens"):
+        with_heads(load_on("native", folder), folder)
