@@ -78,10 +78,11 @@ BROKEN_STATES = {
 }
 
 
-def test_a_plan_whose_states_break_a_rule_is_refused_by_both_and_the_next_one_goes_on(tmp_path):
+def test_a_plan_whose_states_break_a_rule_is_refused_by_both_and_the_next_ones_go_on(tmp_path):
     model = load_on("native", tiny_model(tmp_path, "qwen3_5_text"))
     block, state = GroupChanges(column([0]), column([0, 1])), GroupChanges(column([0]), column([0, 1]), column([0]))
     nothing = GroupChanges(b"", column([0, 0]))
+    behind = GroupChanges(column([7]), column([0, 1]), column([4]))  # read from the next step on
     for broken, states in BROKEN_STATES.items():
         errors, following = [], []
         for runner in (slotted_runner(model), without(slotted_runner(model))):
@@ -90,7 +91,10 @@ def test_a_plan_whose_states_break_a_rule_is_refused_by_both_and_the_next_one_go
             with pytest.raises(PlanError) as raised:
                 runner.step(StepPlan(1, column([0]), column([1]), [nothing, states]), no_mask)
             errors.append(str(raised.value))
-            following.append(told(runner.step(StepPlan(2, column([0]), column([1]), [nothing, nothing]), no_mask)))
+            plans = [
+                StepPlan(2 + n, column([0]), column([1]), [nothing, behind if n == 0 else nothing]) for n in range(6)
+            ]
+            following.append([told(runner.step(each, no_mask)) for each in plans])
         assert errors[0] == errors[1] and following[0] == following[1], broken
 
 
