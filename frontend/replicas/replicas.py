@@ -205,11 +205,10 @@ class Replicas(EngineTransport):
         transport.on_death = partial(self.starts.died, replica, transport)
         with self.turn:
             replica.open(plan)
-            waiting = self.moves.ready_to_go(sorted(self._pending))
+            self.give(self.moves.ready_to_go(sorted(self._pending)))
         if transport.error is not None:  # it died before it could say so
             self.moves.take_over(transport, transport.error)
             self.starts.died(replica, transport, transport.error)
-        self.give(waiting)
 
     def die(self, error: PenstockError) -> None:
         """No tree is started again."""

@@ -52,6 +52,7 @@ class Starts:
         what = "It is not started again, and neither are the others." if is_over else f"It is started again {when}."
         logs.say(f"{self._replicas.name_of(replica)}: {error} {what}", quiet=logs.is_quiet(config.quiet))
         if is_over:
+            self._closing.set()
             self._replicas.die(error if isinstance(error, PenstockError) else EngineDeadError(str(error)))
         return not is_over
 
@@ -78,6 +79,8 @@ class Starts:
         self._require_same_files()
         with adapters.change:
             adapters.load_again(replica)
+            if self._closing.is_set():
+                raise ClosedError(self._replicas.closed_meanwhile)
             replica.is_starting = False  # before it may die again
             self._replicas.open(replica, plan)
 

@@ -82,9 +82,8 @@ def test_an_adapter_is_in_all_trees_or_in_none(trees, model_folder, tmp_path):
     trees._session.adapters._replicas[1].adapters.unload("b")
 
 
-def test_close_ends_the_processes_of_all_trees(model_folder):
-    llm = LLM(model_folder, load_format="stand-in", max_model_len=128, data_parallel_size=2, num_threads=2, quiet=True)
-    every = [pid for tree in pids(llm) for pid in tree]
+def test_close_ends_the_processes_of_all_trees(trees):
+    every = [pid for tree in pids(trees) for pid in tree]
     assert len(every) == 6
-    llm.close()
+    trees.close()  # nothing else uses it after this
     assert not [pid for pid in every if os.path.exists(f"/proc/{pid}")]

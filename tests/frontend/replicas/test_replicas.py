@@ -14,10 +14,12 @@ import pytest
 from builders.cases import for_each
 from builders.hand_driven_tree import KINDS, PICTURE, Client, HandDrivenTree
 
+from penstock.frontend.http.metrics import Metrics
 from penstock.frontend.models.model_files import ModelFiles
 from penstock.frontend.replicas.moves import MOST_DEATHS
 from penstock.frontend.replicas.replica import Replica, ReplicaTransport
 from penstock.frontend.replicas.replicas import Replicas
+from penstock.frontend.requests.budget import Budget
 from penstock.protocol.errors import ConfigError, EngineDeadError, RequestError
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
@@ -168,7 +170,7 @@ class Life:
                 assert len(client.notices) <= self.deaths[number] and bool(client.notices) == bool(self.deaths[number])
 
 
-@for_each("seed", range(60))
+@for_each("seed", range(40))
 def test_whatever_dies_when_each_answer_is_whole_or_fails_for_the_reason_that_it_must(seed):
     life = Life(seed, 1 + seed % 5)
     life.live(90)
@@ -226,6 +228,11 @@ def test_figures_are_the_sums_over_all_trees_and_each_ones_own():
     stats = replicas.stats()
     assert stats.running == sum(each.running for each in stats.replicas) == 5
     assert stats.replicas[0].running == 0 and stats.blocks == 2
+    lines = Metrics(Budget(1, 1)).text({"m": stats}, 0, {}).splitlines()
+    assert f'penstock_requests_running{{model="m"}} {stats.running}' in lines
+    for number, each in enumerate(stats.replicas):
+        assert f'penstock_replica_requests_running{{model="m",replica="{number}"}} {each.running}' in lines
+        assert f'vllm:num_requests_running{{model_name="m",engine="{number}"}} {each.running}' in lines
     longest = max(len(each.accepted_by_position) for each in stats.replicas)
     assert len(stats.accepted_by_position) == longest and sum(stats.accepted_by_position) == 5
 
