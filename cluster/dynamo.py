@@ -90,6 +90,8 @@ class Engine(LLMEngine):  # type: ignore[misc]  # Dynamo's class has no types he
         address = runtime.endpoint or f"dyn://{runtime.namespace}.backend.generate"
         runtime.namespace, runtime.component, runtime.endpoint = parse_endpoint(address)
         config = TreeConfig.from_options(arguments.model, **options)
+        if config.data_parallel_size > 1:
+            raise ConfigError("Dynamo's router chooses among workers: start one for each tree (data_parallel_size=1).")
         name = config.served_model_name or name_of(config.model)
         folder = await asyncio.to_thread(find_model, config.model, config.tokenizer, config.revision)
         worker = WorkerConfig.from_runtime_config(runtime, model_name=str(folder.folder), served_model_name=name)

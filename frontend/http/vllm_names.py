@@ -92,6 +92,8 @@ def _accepted(labels: str, stats: Stats) -> Iterator[str]:
 
 
 def _cache(labels: str, stats: Stats) -> Iterator[str]:
+    if not stats.blocks:
+        return  # a tree that is being started again
     sizes = f'block_size="{stats.block_size}",num_gpu_blocks="{stats.blocks}"'
     yield f'{{{labels},{sizes},enable_prefix_caching="{stats.shares_prefixes}"}} 1'
 

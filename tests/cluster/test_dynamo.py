@@ -58,6 +58,11 @@ def test_without_dynamo_the_error_names_the_extra(monkeypatch):
         import penstock.cluster.dynamo  # noqa: F401
 
 
+def test_a_worker_has_one_tree(driver):
+    with pytest.raises(ConfigError, match="start one for each tree"):
+        asyncio.run(type(driver.engine).from_args(["pocket", "--data-parallel-size", "2"]))
+
+
 def test_the_worker_registers_the_model_as_it_is(driver):
     worker, llm = driver.worker, driver.registered.llm
     assert (worker.namespace, worker.component, worker.endpoint) == ("ours", "backend", "generate")

@@ -7,7 +7,9 @@ from builders.cases import for_each
 from builders.served import served
 from builders.watching import wait_until
 
+from penstock.frontend.http.endpoints.state import load_of_all
 from penstock.frontend.http.metrics import Metrics
+from penstock.frontend.replicas.totals import NONE, total
 from penstock.frontend.requests.budget import Budget
 from penstock.protocol.stats import Stats
 
@@ -103,6 +105,18 @@ def test_routers_are_told_how_busy_the_models_are(http, path):
     assert load["num_total_reqs"] == load["num_running_reqs"] + load["num_waiting_reqs"]
     assert 0 <= load["num_used_tokens"] <= load["max_total_num_tokens"] and 0 <= load["token_usage"] <= 1
     assert (told["dp_rank_count"], load["dp_rank"]) == (1, 0) and told["server_load"] >= 0
+
+
+def test_each_of_several_trees_is_an_engine_and_a_rank_and_one_that_is_gone_has_no_sizes():
+    stats = total([Stats(1, 0, 8, 4, 3, 9, 4, 9, 0, block_size=32, num_slots=4), NONE])
+    found = figures(Metrics(Budget(1 << 20, 1 << 20)).text({"m": stats}, 0, {}))
+    assert [found[f'vllm:num_requests_running{{model_name="m",engine="{each}"}}'] for each in (0, 1)] == [1, 0]
+    [sizes] = [name for name in found if name.startswith("vllm:cache_config_info")]
+    assert 'engine="0",block_size="32",num_gpu_blocks="8"' in sizes
+    told = load_of_all(3, {"m": stats, "n": NONE})
+    assert told.dp_rank_count == 2 and told.server_load == 3
+    ranks = [(load.model, load.dp_rank, load.max_total_num_tokens) for load in told.loads]
+    assert ranks == [("m", 0, 256), ("m", 1, 0), ("n", 0, 0)]
 
 
 def test_a_running_request_counts_as_load_and_one_whose_client_leaves_as_aborted(paced):

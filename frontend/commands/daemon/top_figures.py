@@ -11,19 +11,22 @@ import ssl
 import time
 import urllib.parse
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ....protocol.errors import PenstockError
 from ....protocol.fields.rules import shown
+from ....protocol.stats import Stats
 from ...daemon.background import line_to, status_of
 from ...http.metrics import OF_THE_ENGINE
 
-Figures = dict[str, float]  # of one model, by the names that `/metrics` has for them
+Figures = dict[str, float]  # of one model, or one of its trees, by the names that `/metrics` has for them
 
 _ANSWER_SECONDS = 10.0
 _LONGEST_REPLY = 64 << 20
-_SAMPLE = re.compile(r'penstock_(\w+)\{model="((?:[^"\\]|\\.)*)"\} (\S+)')
+_SAMPLE = re.compile(r'penstock_(?:replica_)?(\w+)\{model="((?:[^"\\]|\\.)*)"(?:,replica="(\d+)")?\} (\S+)')
+_TREE = " tree "  # between a model's name and the number of one of its trees
 _ESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 
@@ -32,7 +35,7 @@ class Look(NamedTuple):
 
     time: float  # seconds
     states: dict[str, str]  # of each model
-    figures: dict[str, Figures]  # of each loaded model
+    figures: dict[str, Figures]  # of each loaded model, and of each of its trees (`of_tree`) where it has several
     requests: list[dict[str, Any]] | None  # as `/v1/requests` describes them; None: nobody can tell
 
 
@@ -79,7 +82,7 @@ class HttpSource:
 
     def look(self) -> Look:
         figures = figures_of(self._asked("GET", "/metrics").decode(errors="replace"))
-        states = dict.fromkeys(figures, "ready")
+        states = dict.fromkeys((name for name in figures if _TREE not in name), "ready")
         with suppress(PenstockError, ValueError, KeyError):  # a server of another kind, or an older one
             found = json.loads(self._asked("GET", "/ready", may_fail=True))["models"]
             states |= {name: "ready" if state == "ok" else state for name, state in found.items()}
@@ -119,11 +122,12 @@ class SocketSource:
         with closing(line_to(self._address)) as line:
             status = status_of(line)
         states = {model.name: model.state for model in status.models}
-        figures = {
-            model.name: {name: float(found(model.stats)) for name, _, _, found in OF_THE_ENGINE}
-            for model in status.models
-            if model.stats is not None
-        }
+        figures = {}
+        for model in status.models:
+            if model.stats is not None:
+                figures[model.name] = _figures_of_stats(model.stats)
+                for number, each in enumerate(model.stats.replicas):
+                    figures[of_tree(model.name, number)] = _figures_of_stats(each)
         requests = None
         if status.http:
             with suppress(PenstockError):
@@ -140,23 +144,38 @@ class SocketSource:
         self._http.stop(request_id)
 
 
+def of_tree(model: str, number: int | str) -> str:
+    return f"{model}{_TREE}{number}"
+
+
+def _figures_of_stats(stats: Stats) -> Figures:
+    return {name: float(found(stats)) for name, _, _, found in OF_THE_ENGINE}
+
+
 def figures_of(text: str) -> dict[str, Figures]:
-    """The figures of each model in a reply of `/metrics`."""
+    """The figures of each model in a reply of `/metrics`, and of its trees."""
     found: dict[str, Figures] = {}
     for line in text.splitlines():
         if (sample := _SAMPLE.fullmatch(line)) is not None:
             model = re.sub(r'\\[\\"n]', lambda each: _ESCAPED[each[0]], sample[2])
+            whose = model if sample[3] is None else of_tree(model, sample[3])
             with suppress(ValueError):
-                found.setdefault(model, {})[sample[1]] = float(sample[3])
-    return {model: own for model, own in found.items() if "steps_total" in own}
+                found.setdefault(whose, {})[sample[1]] = float(sample[4])
+    return {whose: own for whose, own in found.items() if "steps_total" in own}
 
 
 def rows_of(before: Look | None, now: Look) -> list[Row]:
-    return [
-        _row(name, state, (before.figures if before is not None else {}).get(name), now.figures.get(name),
-             now.time - before.time if before is not None else 0.0)
-        for name, state in now.states.items()
-    ]  # fmt: skip
+    """A row for each model, and one for each of its trees where it has several."""
+    was, seconds = ({}, 0.0) if before is None else (before.figures, now.time - before.time)
+    rows = []
+    for name, state in now.states.items():
+        rows.append(_row(name, state, was.get(name), now.figures.get(name), seconds))
+        for number in count():
+            if (figures := now.figures.get(tree := of_tree(name, number))) is None:
+                break
+            its_state = state if figures.get("kv_blocks") else "restarting"
+            rows.append(_row(tree, its_state, was.get(tree), figures, seconds))
+    return rows
 
 
 def _row(model: str, state: str, before: Figures | None, now: Figures | None, seconds: float) -> Row:

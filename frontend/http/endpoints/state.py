@@ -161,14 +161,21 @@ def _without_paths(reason: str) -> str:
 
 
 async def server_load(call: Call, body: None) -> Reply:
-    loads = [_load_of(name, stats) for name, stats in (await _engines(call)).items()]
+    return Reply.of(load_of_all(len(call.server.active_requests), await _engines(call)))
+
+
+def load_of_all(active_requests: int, engines: Mapping[str, Stats]) -> ServerLoad:
+    loads = [
+        _load_of(name, rank, each)
+        for name, stats in engines.items()
+        for rank, each in enumerate(stats.replicas or [stats])
+    ]
+    count = 1 + max((load.dp_rank for load in loads), default=0)
     now = datetime.now(UTC).isoformat()
-    return Reply.of(
-        ServerLoad(server_load=len(call.server.active_requests), timestamp=now, dp_rank_count=1, loads=loads)
-    )
+    return ServerLoad(server_load=active_requests, timestamp=now, dp_rank_count=count, loads=loads)
 
 
-def _load_of(model: str, stats: Stats) -> ModelLoad:
+def _load_of(model: str, rank: int, stats: Stats) -> ModelLoad:
     return ModelLoad(
         model=model,
         num_running_reqs=stats.running,
@@ -179,6 +186,7 @@ def _load_of(model: str, stats: Stats) -> ModelLoad:
         max_total_num_tokens=stats.blocks * stats.block_size,
         token_usage=stats.kv_usage,
         cache_hit_rate=stats.cached_tokens / max(stats.prompt_tokens, 1),
+        dp_rank=rank,
     )
 
 

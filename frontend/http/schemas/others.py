@@ -153,7 +153,7 @@ class ModelLoad(msgspec.Struct, kw_only=True):
     max_total_num_tokens: Annotated[int, Meta(description="room for tokens in all KV blocks")]
     token_usage: Annotated[float, Meta(description="share of KV memory in use")]
     cache_hit_rate: Annotated[float, Meta(description="share of all prompt tokens found in the prefix cache")]
-    dp_rank: int = 0
+    dp_rank: Annotated[int, Meta(description="the tree, if the model has several")] = 0
 
 
 class ServerLoad(msgspec.Struct, kw_only=True):
