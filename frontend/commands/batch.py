@@ -26,9 +26,7 @@ USAGE = "IN OUT [--model MODEL] [options] | status OUT [--json] | export OUT [--
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "source", metavar="IN", help="JSONL file of prompts or of OpenAI batch lines; or status, export"
-    )
+    parser.add_argument("source", metavar="IN", help="file of prompts or of OpenAI batch lines")
     parser.add_argument("output", metavar="OUT", help="file of answers")
     parser.add_argument("--system", metavar="TEXT", help="system prompt")
     parser.add_argument("--raw", action="store_true", help="complete prompts as they are: no chat template")

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +107,16 @@ def test_its_router_learns_from_the_events_what_the_worker_has_and_how_busy_it_i
     with zmq.Context() as context, context.socket(zmq.SUB) as events:
         events.setsockopt_string(zmq.SUBSCRIBE, source.topic)
         events.connect(source.endpoint)
-        for number in range(1000):  # until the subscription has arrived
-            tokens[0] = 20 + number
+        numbers = count(20)
+
+        def is_told() -> bool:
+            tokens[0] = next(numbers)  # until the subscription has arrived
             driver.ask(tokens, stop_conditions={"max_tokens": 1})
-            if events.poll(50):
-                break
-        while events.poll(500):
-            index.read(events.recv_multipart()[-1])
-    assert index.prefix(tokens, 32) == 2
+            while events.poll(100):
+                index.read(events.recv_multipart()[-1])
+            return index.prefix(tokens, 32) == 2
+
+        wait_until(is_told, 60, "the events tell of the last prompt")
     driver.engine.attach_snapshot_publisher(published)
     wait_until(lambda: published.snapshots, 60, "the worker tells its load")
     assert published.snapshots[0].kv_total_blocks == driver.registered.llm.total_kv_blocks

@@ -12,6 +12,7 @@ from ....protocol.errors import ConfigError, EngineDeadError
 from ....protocol.options.config import EngineConfig
 from ....protocol.outputs import RequestOutput
 from ...console import logs
+from ...console.command_line import RareHelp
 from ...console.progress import Progress
 from ...jobs.job import Job, JobOptions
 from ...jobs.job_files import JobFiles, Written
@@ -37,9 +38,13 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry-errors", action="store_true", help="ask the lines that have failed again")
     parser.add_argument("--accept-change", action="store_true", help="continue though the input or the model changed")
     parser.add_argument(
-        "--commit-seconds", metavar="X", type=float, default=1.0, help="seconds of work that a crash may lose (1.0)"
+        "--commit-seconds",
+        metavar="X",
+        type=float,
+        default=1.0,
+        help=RareHelp("seconds of work that a crash may lose (1.0)"),
     )
-    parser.add_argument("--price", metavar="P", type=float, help="price of a machine's hour, for the ledger")
+    parser.add_argument("--price", metavar="P", type=float, help=RareHelp("price of a machine's hour, for the ledger"))
     parser.add_argument("--json", action="store_true", help="print the status as JSON")
     add_verbose(parser)
 
