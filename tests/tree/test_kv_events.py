@@ -34,6 +34,7 @@ def test_a_router_that_asks_a_tree_for_its_events_finds_what_was_computed(model_
             LLM(model_folder, kv_events_config=config, **OPTIONS)
 
 
+@pytest.mark.long
 def test_each_of_several_trees_tells_of_its_own_blocks_with_its_rank(model_folder, tmp_path):
     config = {name: f"ipc://{tmp_path}/{name}" for name in ("endpoint", "replay_endpoint")} | {"token_ids": True}
     options = {**OPTIONS, "num_threads": 2, "data_parallel_size": 2}
