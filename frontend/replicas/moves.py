@@ -18,8 +18,8 @@ from ..session.tree import going_on
 if TYPE_CHECKING:
     from .replicas import Replicas
 
-# A request that was being computed at more deaths fails: it may be what kills the trees, and would end them all. Other
-# requests of the first dead tree are spread over several, so they hardly see as many.
+# A request that was being computed at more deaths, without a token more between them, fails: it may be what kills the
+# trees, and would end them all. Other requests get on meanwhile.
 MOST_DEATHS = 3
 _CAUSE = "The processes that computed this answer died"
 
@@ -61,6 +61,9 @@ class Moves:
         if request.is_cancelled:
             going_on.end_cancelled(request)
             return False
+        if request.num_generated > request.num_at_death:
+            request.deaths = 0
+        request.num_at_death = request.num_generated
         end = going_on.end_after_death(request, error, MOST_DEATHS, _CAUSE)
         if end is not None:
             request.fail(same_error(end))

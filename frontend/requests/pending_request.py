@@ -43,8 +43,8 @@ class PendingRequest(Request):
     __slots__ = (
         "_decode_token", "_is_fresh", "_lock", "_logprobs", "_num_image_tokens", "_num_video_tokens",
         "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "deaths", "has_started",
-        "is_cancelled", "is_chat", "num_bytes", "output", "progress", "prompt", "receipt", "source", "text",
-        "unfinished",
+        "is_cancelled", "is_chat", "num_at_death", "num_bytes", "output", "progress", "prompt", "receipt", "source",
+        "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,7 @@ class PendingRequest(Request):
         self.has_started = False  # in the engine that has it now, if `prompt.reports_start`
         self.is_cancelled = False  # its owner wants it ended with its output so far
         self.deaths = 0  # of trees that were computing it
+        self.num_at_death = 0  # tokens that it had said at the last of them
         self.unfinished = prompt.params.n
         self.charge: Charge | None = None  # of the client that takes the output, and releases what it has taken
         self.is_chat = is_chat

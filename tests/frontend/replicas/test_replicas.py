@@ -81,6 +81,8 @@ class Life:
         self.chosen = random.Random(seed)
         self.clients: list[Client] = []
         self.deaths: Counter[int] = Counter()
+        self.vain: Counter[int] = Counter()  # the deaths since it said its last token
+        self.said: Counter[int] = Counter()
         self.decodings: list[tuple[Any, Future[Any]]] = []
         self.unreadable: set[int] = set()
         self.lost: set[int] = set()  # that don't outlive a tree, and were in one that died
@@ -128,7 +130,12 @@ class Life:
             tree = self.chosen.choice(self.living)
             for request in list(tree._pending.values()):
                 if self.clients[request.request_id].end == "" and not request.is_finished:
-                    self.deaths[request.request_id] += request.has_started
+                    number = request.request_id
+                    self.deaths[number] += request.has_started
+                    if request.num_generated > self.said[number]:
+                        self.vain[number] = 0
+                    self.said[number] = request.num_generated
+                    self.vain[number] += request.has_started
                     if not request.prompt.params.continue_on_restart:
                         self.lost.add(request.request_id)
             tree.die()
@@ -163,7 +170,7 @@ class Life:
                 assert client.end == "abort" or client.request.is_finished or number in self.unreadable
             elif number in self.unreadable and isinstance(client.request.error, RequestError):
                 pass
-            elif number in self.lost or self.deaths[number] > MOST_DEATHS:
+            elif number in self.lost or self.vain[number] > MOST_DEATHS:
                 assert isinstance(client.request.error, EngineDeadError)
             else:
                 client.check()
