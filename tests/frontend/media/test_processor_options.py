@@ -44,7 +44,7 @@ def check_encoder_takes(family, vision, medium):
 def test_any_value_of_any_option_is_refused_or_can_be_computed(tmp_path, kind):
     files = ProcessorFiles.read(seeing_folder(tmp_path, kind))
     family_class = _KINDS[kind]
-    image, clip, taken = noise(300, 500), Clip(7, 25.0, 60, 90), 0
+    image, clip, taken = noise(150, 250), Clip(5, 25.0, 60, 90), 0
     for name in sorted({*family_class.IMAGE_SETTINGS, *family_class.VIDEO_SETTINGS}):
         for value in ODD:
             try:
