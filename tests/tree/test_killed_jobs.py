@@ -100,7 +100,7 @@ class Embedding(Command):
     goes_on_within_answers = False
 
 
-SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.01"}
+SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.02"}
 
 
 @contextmanager
