@@ -14,8 +14,10 @@ from penstock.protocol.layer_groups import ABSENT, GroupChanges
 from penstock.protocol.wire import column
 from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.description.config import ModelConfig, read_config
-from penstock.worker.description.groups import groups_of
+from penstock.worker.description.groups import groups_of, memory_bytes
 from penstock.worker.description.parts.mixers import ShortConvolution
+from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
+from penstock.worker.kv.model_memory import ModelMemory
 from penstock.worker.plan_error import PlanError
 from penstock.worker.steps.block_tables import BlockTables
 from penstock.worker.steps.state_tables import StateTables
@@ -48,6 +50,18 @@ def test_layers_alike_and_windows_that_no_request_leaves_or_gives_back_are_one_g
     config = replace(config, windows=(16, None) * 3)
     assert shapes(config, 16) == shapes(config, 1) == shapes(config, gives_back=False) == one
     assert len(shapes(config, 17)) == 2
+
+
+def test_layers_that_see_to_both_sides_keep_one_layers_keys_for_all_of_their_group(config):
+    config = replace(config, windows=(None, 16, 16) * 2)
+    one_sided = memory_bytes(config, 10, 2)
+    config = replace(config, is_two_sided=True)
+    full, local = groups_of(config, 1000)
+    assert [(group.layers, group.num_kept) for group in (full, local)] == [((0, 3), 1), ((1, 2, 4, 5), 1)]
+    assert memory_bytes(config, 10, 2) * 6 == one_sided * 2
+    kept = NativeKVCache.allocate(KVShape(full.num_kept, 2, 16), 3, 16, "fp32")
+    memory = ModelMemory.of([kept, kept], [full.layers, local.layers], 16)
+    assert memory.places == ((0, 0), (1, 0), (1, 0)) * 2
 
 
 def test_layers_that_read_others_keep_nothing_and_the_rest_are_grouped_by_their_heads(tmp_path):

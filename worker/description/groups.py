@@ -29,6 +29,12 @@ class LayerGroup:
     is_drafting: bool = False  # of the model that drafts, which rank 0 has as a whole
     num_seen_ahead: int | None = 0  # tokens after its own that a query sees; None: all of its text
 
+    @property
+    def num_kept(self) -> int:
+        """Layers whose keys and values are kept at the same time. Where a query sees what follows, a text is computed
+        at once, layer after layer: each layer's take the place of the one's before, and stay in the cache."""
+        return len(self.layers) if self.num_seen_ahead == 0 else 1
+
 
 ONE_GROUP = LayerGroup("full", ())  # all layers in one group
 
@@ -75,10 +81,10 @@ def memory_bytes(config: ModelConfig, num_tokens: int, item_size: int) -> int:
 
 
 def kept_bytes(group: LayerGroup, num_tokens: int, item_size: int) -> int:
-    """Bytes that a group's layers keep for so many tokens; a state takes the same for any number."""
+    """Bytes that a group keeps for so many tokens; a state takes the same for any number."""
     if (state := group.state) is not None:
         return len(group.layers) * state.nbytes
-    return len(group.layers) * num_tokens * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
+    return group.num_kept * num_tokens * (1 + group.has_values) * group.num_kv_heads * group.head_dim * item_size
 
 
 def _by_layer(config: ModelConfig) -> Iterator[LayerGroup | None]:

@@ -55,6 +55,10 @@ class Blocks(ABC):
         """One layer's part, by its number in the group."""
 
     @property
+    def num_layers(self) -> int:
+        return self.parts[0].shape[0]
+
+    @property
     def num_blocks(self) -> int:
         return self.parts[0].shape[1]
 

@@ -21,8 +21,13 @@ class ModelMemory:
         block_size: int,
         sources: Sequence[int | None] = (),
     ) -> "ModelMemory":
-        """`layers`: by group; `sources`: by layer, the one whose memory it reads, or None for its own."""
-        found = {layer: (group, number) for group, own in enumerate(layers) for number, layer in enumerate(own)}
+        """`layers`: by group, and all of them in one part where its memory has one; `sources`: by layer, the one whose
+        memory it reads, or None for its own."""
+        found = {
+            layer: (group, number if memories[group].num_layers > 1 else 0)
+            for group, own in enumerate(layers)
+            for number, layer in enumerate(own)
+        }
         found |= {layer: found[source] for layer, source in enumerate(sources) if source is not None}
         return cls(tuple(memories), tuple(found[layer] for layer in range(len(found))), block_size)
 

@@ -17,7 +17,7 @@ def kv_shape(group: LayerGroup, ranks: Parallel) -> KVShape:
     if group.is_drafting:
         ranks = Parallel()
     first, last = local_kv_heads(ranks.rank, ranks.size, group.num_kv_heads)
-    return KVShape(len(group.layers), last - first, group.head_dim, group.has_values)
+    return KVShape(group.num_kept, last - first, group.head_dim, group.has_values)
 
 
 def state_shape(shape: StateShape, ranks: Parallel) -> StateShape:

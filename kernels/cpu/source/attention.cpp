@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "attention_tile.hpp"
+#include "rows.hpp"
 
 namespace penstock {
 namespace {
@@ -58,8 +59,8 @@ void attend(const Attention& a) {
     if (num_parted) parallel(num_parted, [&](int64_t i) { fold_parts(a, plan.parted_tokens[i]); });
     if (a.quantized.values) {
         const int64_t width = num_query_heads(a) * a.kv.value_dim;
-        parallel(plan.step->num_tokens,
-                 [&](int64_t row) { quantize_row(a.output + row * width, width, a.quantized, row); });
+        over_rows(plan.step->num_tokens, width,
+                  [&](int64_t row) { quantize_row(a.output + row * width, width, a.quantized, row); });
     }
 }
 

@@ -11,6 +11,7 @@ public:
         : tile_(rows), memory_(memory), is_latent_(is_latent) {}
 
     void carve(Carver& carver) {
+        pieces_ = carver.template take<Sight>(tile_.num_rows);
         if (is_unpacked())
             panel_ = carver.template take<float>(std::max(tile_.head_dim, kStretch) / Format::kPerUnit *
                                                  Format::kSteps * Sizes::kPanelColumns * kLanes);
@@ -45,11 +46,19 @@ private:
     // Rows enough for a panel.
     bool is_unpacked() const { return kHasPanel<Format> && tile_.num_rows > Sizes::kRows; }
 
+    // Notes what pieces of the rows see of the stretch.
+    template <int kRows>
+    void look_at_pieces() {
+        Sight* piece = pieces_;
+        in_pieces<kRows>(tile_.num_rows, [&](int64_t row, auto count) { *piece++ = tile_.seen_by(row, count()); });
+    }
+
     // Calls body(first row, count, vectors of the piece that they see) for pieces of the rows.
     template <int kRows, class Body>
     void over_seeing_rows(int64_t vector, int64_t columns, const Body& body) {
+        const Sight* piece = pieces_;
         in_pieces<kRows>(tile_.num_rows, [&](int64_t row, auto count) {
-            const Sight seen = tile_.seen_by(row, count());
+            const Sight seen = *piece++;
             if (seen.end <= vector * kLanes || seen.first >= (vector + columns) * kLanes) return;
             body(row, count, std::min((seen.end + kLanes - 1) / kLanes - vector, columns));
         });
@@ -57,6 +66,7 @@ private:
 
     template <int kRows, int kColumns>
     void score() {
+        look_at_pieces<kRows>();
         in_pieces<kColumns>(memory_.end - memory_.first, [&](int64_t offset, auto columns) {
             const int64_t vector = memory_.first + offset;
             over_seeing_rows<kRows>(vector, columns(), [&](int64_t row, auto count, int64_t num_seen) {
@@ -71,6 +81,7 @@ private:
     }
 
     void score_unpacked() {
+        look_at_pieces<TileSizes<Steps>::kRows>();
         in_pieces<Sizes::kPanelColumns>(memory_.end - memory_.first, [&](int64_t offset, auto columns) {
             const int64_t vector = memory_.first + offset;
             unpack_keys<Format, columns()>(memory_, vector, tile_.scored_dim, panel_);
@@ -98,14 +109,16 @@ private:
     // Calls body(first row, count, keys that they see) for pieces of the rows.
     template <int kRows, class Body>
     void over_weighted_rows(const Body& body) {
+        const Sight* piece = pieces_;
         in_pieces<kRows / Format::kPlanes>(tile_.num_rows, [&](int64_t row, auto count) {
-            const Sight seen = tile_.seen_by(row, count());
+            const Sight seen = *piece++;
             if (seen.first < seen.end) body(row, count, seen);
         });
     }
 
     template <int kRows, int kColumns>
     void multiply_values() {
+        look_at_pieces<kRows / Format::kPlanes>();
         in_pieces<kColumns>(tile_.value_dim / kLanes, [&](int64_t vector, auto columns) {
             over_weighted_rows<kRows>([&](int64_t row, auto count, Sight seen) {
                 value_tile<Format, count() * Format::kPlanes, columns()>(
@@ -117,6 +130,7 @@ private:
 
     void multiply_unpacked_values() {
         const Sight all{memory_.first * kLanes, tile_.seen_by(0, tile_.num_rows).end};
+        look_at_pieces<TileSizes<Steps>::kRows / Format::kPlanes>();
         in_pieces<Sizes::kPanelColumns>(tile_.value_dim / kLanes, [&](int64_t vector, auto columns) {
             unpack_values<Format, columns()>(memory_, all.first, all.end, vector * kLanes, panel_);
             over_weighted_rows<TileSizes<Steps>::kRows>([&](int64_t row, auto count, Sight seen) {
@@ -153,6 +167,7 @@ private:
     TileRows<Format>& tile_;
     const StretchMemory& memory_;
     const bool is_latent_;
+    Sight* pieces_ = nullptr;  // what pieces of the rows see of the stretch
     float* panel_ = nullptr;  // keys or values as they are multiplied
 };
 

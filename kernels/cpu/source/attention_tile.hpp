@@ -127,7 +127,8 @@ private:
         }
     }
 
-    // In the last stretch what comes next is fetched meanwhile: where the row's output goes, and a query of the next piece.
+    // All maxima come first, for what follows waits for its row's. In the last stretch what comes next is fetched meanwhile:
+    // where the row's output goes, and a query of the next piece.
     void weigh_rows(int64_t stretch, Sight seen) {
         const bool is_last = stretch + 1 == places_.end_stretch();
         const int64_t num_next = next_.tile.num_tokens * a_.plan->num_shared, size = rows_.value_dim;
@@ -136,9 +137,10 @@ private:
             if (is_last && !leaves_parts())
                 fetch_to_second(output_of(a_, row.token, row.head), size * sizeof(float));
             if (is_last && i < num_next) fetch_to_second(query_of(a_, next_, i), rows_.head_dim * sizeof(float));
-            weigh<Format>(row, rows_.scores_at(i), rows_.weights_at(i), seen, places_.scales, a_.softcap * kLog2OfE,
-                          sums_of(i), size);
+            take_maximum<Format>(row, rows_.scores_at(i), places_.scales, a_.softcap * kLog2OfE, sums_of(i), size);
         }
+        for (int64_t i = 0; i < rows_.num_rows; ++i)
+            weigh<Format>(rows_.rows[i], rows_.scores_at(i), rows_.weights_at(i), seen, places_.scales);
     }
 
     const Attention& a_;

@@ -83,6 +83,10 @@ inline float find_maximum(const Row& row, float* scores, Sight keys, const Stret
 inline void raise_maximum(Row& row, float highest, float* sums, int64_t value_dim) {
     const float rounded = rounded_maximum(highest);
     if (!(rounded > row.maximum)) return;
+    if (row.maximum == kLowest && row.sum == 0) {  // all sums are zeros yet
+        row.maximum = rounded;
+        return;
+    }
     const float kept = exp2_below(row.maximum, rounded);
     row.maximum = rounded;
     row.sum *= kept;
@@ -148,21 +152,27 @@ inline void weigh_keys(Row& row, float* scores, typename Format::Number* weights
     }
 }
 
-// From a row's scores to its weights, which may take their place; zeros for keys that only other rows see. `sums` are the
-// split's so far, `cap` is in powers of two; 0: none.
+// The vectors of keys that a row sees, in whole sums.
+inline Sight keys_of(const Row& row) {
+    constexpr int64_t kWidth = WideSum::kWidth;
+    return {row.first / kWidth * kWidth, (row.end + kWidth - 1) / kWidth * kWidth};
+}
+
+// Takes a row's scores into its maximum. `sums` are the split's so far, `cap` is in powers of two; 0: none.
 template <class Format>
-inline void weigh(Row& row, float* scores, typename Format::Number* weights, Sight seen, const StretchScales& scales,
-                  float cap, float* sums, int64_t value_dim) {
-    const auto whole = [](int64_t key) { return (key + WideSum::kWidth - 1) / WideSum::kWidth * WideSum::kWidth; };
-    const int64_t last = whole(seen.end);
-    const Sight keys = row.sees() ? Sight{row.first / WideSum::kWidth * WideSum::kWidth, whole(row.end)}
-                                  : Sight{last, last};
-    if (row.sees()) {
-        const float highest = cap > 0 ? find_maximum<Format, true>(row, scores, keys, scales, cap)
-                                      : find_maximum<Format, false>(row, scores, keys, scales, cap);
-        raise_maximum(row, highest, sums, value_dim);
-        weigh_keys<Format>(row, scores, weights, keys, scales);
-    }
+inline void take_maximum(Row& row, float* scores, const StretchScales& scales, float cap, float* sums, int64_t value_dim) {
+    if (!row.sees()) return;
+    const float highest = cap > 0 ? find_maximum<Format, true>(row, scores, keys_of(row), scales, cap)
+                                  : find_maximum<Format, false>(row, scores, keys_of(row), scales, cap);
+    raise_maximum(row, highest, sums, value_dim);
+}
+
+// From a row's scores to its weights, which may take their place; zeros for keys that only other rows see.
+template <class Format>
+inline void weigh(Row& row, float* scores, typename Format::Number* weights, Sight seen, const StretchScales& scales) {
+    const int64_t last = (seen.end + WideSum::kWidth - 1) / WideSum::kWidth * WideSum::kWidth;
+    const Sight keys = row.sees() ? keys_of(row) : Sight{last, last};
+    if (row.sees()) weigh_keys<Format>(row, scores, weights, keys, scales);
     for (int64_t plane = 0; plane < Format::kPlanes; ++plane, weights += kRowStride) {
         std::fill(weights + seen.first, weights + keys.first, typename Format::Number{0});
         std::fill(weights + keys.end, weights + last, typename Format::Number{0});

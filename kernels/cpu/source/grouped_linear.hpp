@@ -172,8 +172,8 @@ void linear_in_groups(const Linear& linear) {
 
 template <class Formats>
 void gated_linear_in_groups(const GatedLinear& gated) {
-#if defined(__AMX_INT8__)
     const Linear& linear = *gated.product;
+#if defined(__AMX_INT8__)
     if (*linear.num_rows >= kFewestGroupedForTiles && gated.gate->width % kPanel == 0)
         return Formats::choose(linear.weight, [&](auto format) {
             using Format = decltype(format);
@@ -182,8 +182,7 @@ void gated_linear_in_groups(const GatedLinear& gated) {
             });
         });
 #endif
-    linear_in_groups<Formats>(*gated.product);
-    gate_rows(*gated.gate);
+    multiply_gated_in_tiles<GroupedKind<Formats>>(gated, {linear.quantized_input, linear.weight, linear.bias});
 }
 
 }  // namespace penstock

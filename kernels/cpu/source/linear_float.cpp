@@ -238,8 +238,8 @@ void gated_linear_float(const GatedLinear& gated) {
             return multiply_gated(gated, finish_of(linear),
                                   [&](const auto& output) { multiply_in_squares<Format>(linear, output); });
 #endif
-    linear_float<Format>(linear);
-    gate_rows(*gated.gate);
+    if (*linear.num_rows == 0) return;
+    multiply_gated_in_tiles<Float<Format>>(gated, {prepare<Format>(linear, *linear.num_rows), linear.weight, linear.bias});
 }
 
 const Linear& linear_at(const void* arguments) { return *static_cast<const Linear*>(arguments); }

@@ -246,8 +246,7 @@ void gated_linear_int8(const GatedLinear& gated) {
     if (*linear.num_rows >= kFewestForTiles && gated.gate->width % kPanel == 0)
         return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
 #endif
-    linear_int8(linear);
-    gate_rows(*gated.gate);
+    multiply_gated_in_tiles<OwnInt8>(gated, {linear.quantized_input, linear.weight, linear.bias});
 }
 
 }  // namespace

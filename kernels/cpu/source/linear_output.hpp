@@ -95,4 +95,28 @@ void multiply_gated(const GatedLinear& gated, const Finish& finish, const Multip
     });
 }
 
+// The same in tiles of registers: a gate's panel and what it lets through wait in the second cache until both are there.
+// Few rows, which wait for memory, read the weights in their order instead, and are gated afterwards.
+template <class Kind>
+void multiply_gated_in_tiles(const GatedLinear& gated, const Product<typename Kind::Rows>& product) {
+    const Gate& gate = *gated.gate;
+    const int64_t num_rows = *gate.num_rows, num_gates = gate.width / kPanel;
+    if (num_rows < kFewestForUnits || gate.width % kPanel) {
+        multiply_in_tiles<Kind>(product, num_rows, Target{gated.product->output, gated.product->output_stride});
+        return gate_rows(gate);
+    }
+    const int64_t group = std::max<int64_t>(1, Kind::panels_per_chunk(product.weight, num_rows) / 2);
+    multiply_gated(gated, nullptr, [&](const auto& output) {
+        over_panels_in_tiles<Kind>(product, num_rows, num_gates, group, 2 * kPanel * sizeof(float),
+                                   [&](const auto& block, int64_t panel, void* working, void* own) {
+            const RowRange rows = block.rows;
+            auto* gates = static_cast<float(*)[kPanel]>(own);
+            auto* ups = gates + rows.count;
+            block.multiply(panel, Target{gates[0], kPanel}, working);
+            block.multiply(num_gates + panel, Target{ups[0], kPanel}, working);
+            gate_square(gate.activation, gates, ups, output.output.from(rows.first, panel * kPanel), rows.count);
+        });
+    });
+}
+
 }  // namespace penstock

@@ -138,13 +138,15 @@ public:
 
     int64_t count() const { return count_; }
 
-    // Calls body(block, memory of the thread's own to work in).
+    // Calls body(block, memory of the thread's own to work in, so many bytes of it for the caller).
     template <class Body>
-    void with(int64_t index, const Body& body) const {
+    void with(int64_t index, int64_t row_bytes, const Body& body) const {
+        const int64_t own_bytes = rows(index).count * row_bytes;
         const int64_t working_bytes = round_up(Block::working_bytes(product_, rows(index).count), kRowAlign);
-        auto* scratch = static_cast<uint8_t*>(thread_scratch(working_bytes + (ready_ ? 0 : ready_bytes_)));
-        if (!ready_) return body(Block(product_, rows(index), scratch + working_bytes), scratch);
-        body(*reinterpret_cast<const Block*>(ready_ + index * stride()), scratch);
+        auto* own = static_cast<uint8_t*>(thread_scratch(own_bytes + working_bytes + (ready_ ? 0 : ready_bytes_)));
+        uint8_t* scratch = own + own_bytes;
+        if (!ready_) return body(Block(product_, rows(index), scratch + working_bytes), scratch, own);
+        body(*reinterpret_cast<const Block*>(ready_ + index * stride()), scratch, own);
     }
 
 private:
@@ -164,20 +166,29 @@ private:
     const uint8_t* ready_ = nullptr;  // of each block itself and what it has made ready; null: each chunk makes its own
 };
 
-// All rows of a product, in chunks that the threads share.
-template <class Kind>
-inline void multiply_in_tiles(const Product<typename Kind::Rows>& product, int64_t num_rows, Target output) {
+// All rows of a product, in chunks that the threads share: calls body(block, panel, memory to work in, row_bytes of it for
+// each of the block's rows) for the first so many panels of the weight, and leaves their products to it.
+template <class Kind, class Body>
+inline void over_panels_in_tiles(const Product<typename Kind::Rows>& product, int64_t num_rows, int64_t panels,
+                                 int64_t group, int64_t row_bytes, const Body& body) {
     if (num_rows == 0) return;
-    const int64_t panels = num_panels(product.weight), group = Kind::panels_per_chunk(product.weight, num_rows);
     const int64_t num_groups = (panels + group - 1) / group;
     const RowBlocks<Kind> blocks(product, num_rows);
     // Neighbouring chunks share their weights.
     parallel(num_groups * blocks.count(), [&](int64_t chunk) {
         const int64_t first = chunk / blocks.count() * group;
-        blocks.with(chunk % blocks.count(), [&](const auto& block, void* working) {
-            for (int64_t panel = first; panel < std::min(panels, first + group); ++panel)
-                block.multiply(panel, output.from(block.rows.first, panel * kPanel), working);
+        blocks.with(chunk % blocks.count(), row_bytes, [&](const auto& block, void* working, void* own) {
+            for (int64_t panel = first; panel < std::min(panels, first + group); ++panel) body(block, panel, working, own);
         });
+    });
+}
+
+template <class Kind>
+inline void multiply_in_tiles(const Product<typename Kind::Rows>& product, int64_t num_rows, Target output) {
+    const int64_t group = Kind::panels_per_chunk(product.weight, num_rows);
+    over_panels_in_tiles<Kind>(product, num_rows, num_panels(product.weight), group, 0,
+                               [&](const auto& block, int64_t panel, void* working, void*) {
+        block.multiply(panel, output.from(block.rows.first, panel * kPanel), working);
     });
 }
 
