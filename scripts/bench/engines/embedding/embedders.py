@@ -1,14 +1,17 @@
 """Engines that embed, for `scripts/benchmark embeddings`: python -m bench.engines.embedding.embedders ENGINE.
 
 All get the same token ids at once. An engine that pads sorts them by length and takes some at a time, as
-sentence-transformers does. OpenVINO's pipeline takes text only, and gets the letters that the ids stand for.
+sentence-transformers does. OpenVINO's pipeline takes text only, and gets the letters that the ids stand for. ONNX
+Runtime is what fastembed calls, too, with padding of its own; llama.cpp packs texts into steps, without padding.
 """
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy
 
 from ..serve import Request, ServedEngine, Settings, serve
 from ..vllm import ENVIRONMENT, with_libraries_preloaded
@@ -16,6 +19,8 @@ from ..vllm import ENVIRONMENT, with_libraries_preloaded
 Vectors = list[list[float]]
 Embed = Callable[[list[list[int]]], Any]
 BATCH = 32  # texts that are padded to one length
+PACKED = 512  # tokens of llama.cpp's steps, whose attention compares all with all
+ONNX_FILE, GGUF_FILE = "model.onnx", "model.gguf"
 
 
 def penstock(folder: Path, pooling: str, settings: Settings) -> Embed:
@@ -89,6 +94,78 @@ def openvino(folder: Path, pooling: str, settings: Settings) -> Embed:
     )
 
 
+def onnxruntime(folder: Path, pooling: str, settings: Settings) -> Embed:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = settings.threads
+    session = onnxruntime.InferenceSession(folder / ONNX_FILE, options, providers=["CPUExecutionProvider"])
+
+    def pooled(texts: list[list[int]]) -> Vectors:
+        lengths = numpy.array([len(text) for text in texts])
+        mask = (numpy.arange(max(lengths)) < lengths[:, None]).astype(numpy.int64)
+        ids = numpy.zeros_like(mask)
+        for own, text in zip(ids, texts, strict=True):
+            own[: len(text)] = text
+        (rows,) = session.run(None, {"input_ids": ids, "attention_mask": mask})
+        if pooling == "mean":
+            found = (rows * mask[..., None]).sum(1) / lengths[:, None]
+        else:
+            found = rows[numpy.arange(len(texts)), lengths - 1 if pooling == "lasttoken" else lengths * 0]
+        return normalized(found)
+
+    return lambda texts: by_length(texts, pooled)
+
+
+def llama_cpp(folder: Path, pooling: str, settings: Settings) -> Embed:
+    import llama_cpp
+
+    llama_cpp.llama_backend_init()
+    model = llama_cpp.llama_model_load_from_file(
+        str(folder / GGUF_FILE).encode(), llama_cpp.llama_model_default_params()
+    )
+    options = llama_cpp.llama_context_default_params()
+    options.embeddings, options.n_threads, options.n_threads_batch = True, settings.threads, settings.threads
+    options.pooling_type = {"mean": 1, "cls": 2, "lasttoken": 3}[pooling]
+    options.n_ctx = options.n_batch = options.n_ubatch = PACKED
+    options.n_seq_max, options.kv_unified = PACKED // 16, True
+    context = llama_cpp.llama_init_from_model(model, options)
+    if not context:
+        raise RuntimeError(f"llama.cpp could not load {folder / GGUF_FILE}")
+    compute = llama_cpp.llama_decode if pooling == "lasttoken" else llama_cpp.llama_encode
+    width, batch = llama_cpp.llama_model_n_embd(model), llama_cpp.llama_batch_init(PACKED, 0, 1)
+
+    def packed(texts: list[list[int]]) -> Vectors:
+        entries = [(token, place, row) for row, text in enumerate(texts) for place, token in enumerate(text)]
+        batch.n_tokens = len(entries)
+        for number, (token, place, row) in enumerate(entries):
+            batch.token[number], batch.pos[number], batch.seq_id[number][0] = token, place, row
+            batch.n_seq_id[number], batch.logits[number] = 1, True
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), False)
+        if status := compute(context, batch):
+            raise RuntimeError(f"llama.cpp failed with status {status} at {len(entries)} tokens")
+        rows = [llama_cpp.llama_get_embeddings_seq(context, row) for row in range(len(texts))]
+        return normalized(numpy.stack([numpy.ctypeslib.as_array(row, (width,)) for row in rows]))
+
+    return lambda texts: [vector for some in in_steps(texts) for vector in packed(some)]
+
+
+def in_steps(texts: list[list[int]]) -> Iterator[list[list[int]]]:
+    """As many texts together as a step of `PACKED` tokens takes, in their order."""
+    some: list[list[int]] = []
+    for text in texts:
+        if some and sum(map(len, some)) + len(text) > PACKED:
+            yield some
+            some = []
+        some.append(text)
+    yield some
+
+
+def normalized(rows: numpy.ndarray) -> Vectors:
+    found: Vectors = (rows / numpy.linalg.norm(rows, axis=-1, keepdims=True)).tolist()
+    return found
+
+
 def by_length(texts: list[list[int]], embed: Callable[[list[list[int]]], Vectors]) -> Vectors:
     """Embed texts of similar lengths together; the vectors come in the texts' order."""
     order = sorted(range(len(texts)), key=lambda number: -len(texts[number]))
@@ -99,7 +176,7 @@ def by_length(texts: list[list[int]], embed: Callable[[list[list[int]]], Vectors
     return [found[number] for number in range(len(texts))]
 
 
-LOADERS = {each.__name__: each for each in (penstock, vllm, transformers, openvino)}
+LOADERS = {each.__name__: each for each in (penstock, vllm, transformers, openvino, onnxruntime, llama_cpp)}
 
 
 class Embedder(ServedEngine):
