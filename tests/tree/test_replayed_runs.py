@@ -1,5 +1,6 @@
-"""An earlier run that is replayed: its answers reach the worker as drafts and are right, and the new answers are the
-same bits."""
+"""What an answer is expected to be, by an earlier run that is replayed or by a prediction: it reaches the worker as
+drafts, a right one is accepted, and neither it nor a wrong one changes a bit.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.expecting import drafting_whatever_is_expected
 
 from penstock import LLM, ConfigError, RequestOutput, SamplingParams
 from penstock.frontend.jobs.job_files import JobFiles
@@ -78,3 +80,47 @@ def test_a_run_of_another_vocabulary_is_refused_before_anything_is_computed(tmp_
     last.write_text('{"prompt": "a", "outputs": [{"token_ids": [999999]}]}\n')
     with pytest.raises(ConfigError, match="has an answer with token id 999999"):
         LLM("pocket", load_format="stand-in", **OPTIONS, speculative_config={"method": "replay", "file": last})
+
+
+# --- predictions ------------------------------------------------------------------------------------------------------
+
+QUESTION = [{"role": "user", "content": "What can you do?"}]
+SAMPLED = {"temperature": 0.8, "max_tokens": 40, "ignore_eos": True, "seed": 3, "logprobs": 2, "n": 2}
+
+
+@pytest.fixture(scope="module")
+def predicted(plain) -> RequestOutput:
+    return asked(plain)
+
+
+@pytest.fixture(scope="module")
+def drafting(tmp_path_factory) -> Iterator[LLM]:
+    """A model that drafts predictions, whether they pay or not, and nothing else."""
+    method = drafting_whatever_is_expected(tmp_path_factory.mktemp("run"))
+    method |= {"suffix_decoding_max_spec_factor": 0.01}
+    with LLM("pocket", **OPTIONS, speculative_config=method) as llm:
+        yield llm
+
+
+def asked(llm: LLM, **params) -> RequestOutput:
+    return llm.chat(QUESTION, SamplingParams(**SAMPLED | params), use_tqdm=False)[0]
+
+
+def test_a_right_prediction_is_accepted_and_none_changes_an_answer(drafting, predicted):
+    for text, accepted in (
+        (None, range(5)),
+        (predicted.outputs.text, range(40, 80)),  # of both samples, which are alike
+        ("Nothing of this is ever said.", range(5)),
+        ("5" * 400, range(5)),
+    ):
+        found = asked(drafting, prediction=text)
+        assert found.outputs == predicted.outputs, text
+        assert found.metrics.num_accepted_tokens in accepted, text
+        assert text is None or found.metrics.num_draft_tokens >= 5, text  # a wrong one has been tried as well
+
+
+def test_an_answer_that_a_stop_string_ends_has_its_counts_as_well(drafting, predicted):
+    text, before = predicted.outputs.text, drafting.stats()
+    found = asked(drafting, prediction=text, stop=[text[-9:]], n=1)
+    assert found.outputs.finish_reason == "stop" and found.metrics.num_accepted_tokens > 10
+    assert found.metrics.num_draft_tokens <= drafting.stats().draft_tokens - before.draft_tokens

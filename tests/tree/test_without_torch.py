@@ -60,7 +60,11 @@ def having_torch(processes: Iterable[int]) -> list[str]:
 def check(model: Path | str, ask: Callable[[LLM], Any], **options: Any) -> None:
     with LLM(model, **OPTIONS, **options) as llm:
         ask(llm)
-        assert having_torch(tree_processes(llm).values()) == []
+        assert_without(llm)
+
+
+def assert_without(llm: LLM) -> None:
+    assert having_torch(tree_processes(llm).values()) == []
 
 
 def answers(llm: LLM, prompts: list[Any] = PROMPTS) -> None:
@@ -73,22 +77,15 @@ def test_a_script_has_none_and_the_look_would_find_it():
     assert found.stdout.split() == ["False", "True"], found.stderr
 
 
-def test_rules_grammars_and_beams_need_none():
-    def ask(llm: LLM) -> None:
-        answers(llm)
-        [guided] = llm.generate(["A word: "], SamplingParams(max_tokens=9, guided_regex="[ab]{4}"), use_tqdm=False)
-        assert len(guided.outputs.text) == 4
-        assert llm.beam_search([[5, 6, 7]], BeamSearchParams(beam_width=3, max_tokens=4), use_tqdm=False)
-
-    check("pocket", ask)
-
-
-def test_two_ranks_with_adapters_need_none(model_folder, adapters):
-    def ask(llm: LLM) -> None:
-        llm.load_lora("first", str(adapters["first"]))
-        answers(llm, [{"prompt_token_ids": ids, "lora_name": "first"} for ids in PROMPTS])
-
-    check(model_folder, ask, tensor_parallel_size=2, enable_lora=True, max_lora_rank=16)
+def test_rules_grammars_beams_and_two_ranks_with_adapters_need_none(llm, split, adapters):
+    answers(llm)
+    [guided] = llm.generate(["A word: "], SamplingParams(max_tokens=9, guided_regex="[ab]{4}"), use_tqdm=False)
+    assert len(guided.outputs.text) == 4
+    assert llm.beam_search([[5, 6, 7]], BeamSearchParams(beam_width=3, max_tokens=4), use_tqdm=False)
+    split.load_lora("first", str(adapters["first"]))
+    answers(split, [{"prompt_token_ids": ids, "lora_name": "first"} for ids in PROMPTS])
+    split.unload_lora("first")
+    assert_without(llm), assert_without(split)
 
 
 def test_pictures_need_none():
