@@ -24,6 +24,7 @@ from penstock.kernels.reference.pointwise import (
 )
 from penstock.kernels.reference.products import linear_invariant
 from penstock.kernels.reference.states import gated_norm
+from penstock.kernels.registry import Op
 from penstock.kernels.torch.packed.torch_weights import pack
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
@@ -108,24 +109,27 @@ SPANS = {1: (76, 77), 2: (0, 150), 3: (289, 290), 4: (131, 140), 5: (0, 1)}
 OTHERS = (([], 0), ([1], 0), ([1, 2, 3], 2), ([1, 2, 3, 4, 5], 5), ([3] * 40, 17))
 
 
-def attended(requests: Requests, chunk: tuple[int, int], others: list[int], place: int) -> torch.Tensor:
+def attended(
+    requests: Requests, chunk: tuple[int, int], others: list[int], place: int, attend: Op = attention_invariant
+) -> torch.Tensor:
     """Attention of the long row's positions of `chunk`, with other rows before and after it."""
     spans = [(other, *SPANS[other]) for other in others]
     query, rows = requests.step([*spans[:place], (0, *chunk), *spans[place:]])
     starts, kv, form = rows.query_starts.tolist(), requests.memory(), requests.form
     step = HostRows(starts, rows.context_lengths.tolist(), rows.block_tables, rows.kv_slots)
     keys, values = (each.transpose(1, 2).contiguous() for each in (kv.keys, kv.values))
-    found = attention_invariant(query.float(), keys, values, step, form.head_dim**-0.5, form.window, form.sinks)
+    found = attend(query.float(), keys, values, step, form.head_dim**-0.5, form.window, form.sinks)
     return found[starts[place] : starts[place + 1]]
 
 
 @pytest.mark.parametrize("is_whole", [False, WHOLE], ids=["some", "all"])
 @for_each("form", ATTENTION)
-def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accompanied(form, is_whole):
+def test_a_query_attends_rightly_with_the_same_bits_however_its_row_is_chunked_and_accompanied(form, is_whole):
     """Each chunk with some other rows, and these with some chunks: a step computes one row after another."""
     requests = Requests(form, LENGTHS)
     torch.set_num_threads(1)
     whole = attended(requests, (0, 300), [], 0)
+    torch.testing.assert_close(whole, attended(requests, (0, 300), [], 0, attention), rtol=1e-5, atol=1e-5)
     pairs = [(chunk, OTHERS[(place + more) % len(OTHERS)]) for place, chunk in enumerate(CHUNKS) for more in (0, 2)]
     some = [(*pair, 1 + place % 3) for place, pair in enumerate(pairs)]
     for chunk, (others, place), threads in product(CHUNKS, OTHERS, THREADS) if is_whole else some:
