@@ -27,6 +27,7 @@ EMBEDDERS: dict[str, tuple[str, dict[str, Any], str]] = {
         {
             "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
             "vocab_size": 250_002, "max_position_embeddings": 8194, "type_vocab_size": 1, "layer_norm_eps": 1e-5,
+            "position_embedding_type": "absolute",
         },
         "cls",
     ),
