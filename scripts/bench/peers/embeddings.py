@@ -7,6 +7,7 @@ vectors and Penstock's is shown as well.
 """
 
 import random
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, Literal
@@ -125,7 +126,8 @@ def gguf_files(python: str, folder: Path, quantization: str) -> Path:
 
 def _made(python: str, folder: Path, name: str, module: str, quantization: str) -> Path:
     output = folder / name
-    if not output.exists():
+    if not any(output.glob("model.*")):
+        shutil.rmtree(output, ignore_errors=True)  # what an exporter left that was ended
         words = [python, "-m", module, str(folder / "checkpoint"), str(output), quantization]
         subprocess.run(words, check=True, cwd=ROOT / "scripts")
     return output
