@@ -10,6 +10,8 @@ from ..models.file_stamps import FileStamps
 from ..session.session import adapter_folder, check_adapter_name
 from .replica import Replica
 
+_ALL_DEAD = "All trees of this model have died and are being started again. Try again later."
+
 
 class ReplicaAdapters:
     def __init__(self, replicas: Sequence[Replica], is_used: Callable[[str], bool]) -> None:
@@ -25,10 +27,11 @@ class ReplicaAdapters:
         folder = adapter_folder(name, path)
         with self.change:
             self._on_each(lambda each: each.adapters.load(name, folder), lambda each: each.adapters.unload(name))
-            self.loaded[name] = folder
-            self.stamps[name] = next(
-                each.adapters.stamps[name] for each in self._replicas if name in each.adapters.stamps
-            )
+            found = (each.adapters.stamps.get(name) for each in self._replicas)
+            stamps = next((each for each in found if each is not None), None)
+            if stamps is None:  # those that had loaded it have died since
+                raise EngineDeadError(_ALL_DEAD)
+            self.loaded[name], self.stamps[name] = folder, stamps
 
     def unload(self, name: str) -> None:
         check_adapter_name(name)
@@ -75,7 +78,7 @@ class ReplicaAdapters:
                 if each.is_open and each.transport.error is None:
                     _undo(done, undo, error)
         if not done:
-            raise EngineDeadError("All trees of this model have died and are being started again. Try again later.")
+            raise EngineDeadError(_ALL_DEAD)
 
 
 def _undo(done: Sequence[Replica], undo: Callable[[Replica], None], error: PenstockError) -> NoReturn:

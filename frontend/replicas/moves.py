@@ -70,8 +70,11 @@ class Moves:
         return end is None
 
     def _go_on(self, requests: Sequence[PendingRequest]) -> None:
-        undecoded = [request for request in requests if going_on.needs_media(request)]
-        self._give([request for request in requests if request not in undecoded])
+        whole: list[PendingRequest] = []
+        undecoded: list[PendingRequest] = []
+        for request in requests:
+            (undecoded if going_on.needs_media(request) else whole).append(request)
+        self._give(whole)
         for request in undecoded:
             self._decode(request)
 

@@ -1,4 +1,4 @@
-"""Starts trees that have died again, each in a thread of its own, unless all of them keep dying."""
+"""Restarts trees that have died, each in a thread of its own, unless all of them keep dying."""
 
 import threading
 from typing import TYPE_CHECKING
@@ -36,23 +36,25 @@ class Starts:
             self.begin(replica)
 
     def begin(self, replica: Replica) -> None:
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=self.start_again, args=(replica,), name="penstock-replica", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        with self._replicas.turn:
+            self._threads = [*(each for each in self._threads if each.is_alive()), thread]
+            thread.start()
 
     def _is_worth_another(self, replica: Replica, error: BaseException) -> bool:
         """Count and report a death, or a start that has failed; returns whether the tree is to be started again."""
-        replica.note_death()
-        if self._closing.is_set():
-            return False
         every, config = self._replicas.replicas, self._replicas.config
-        is_over = all(each.deaths_in_a_row >= _MOST_DEATHS_IN_A_ROW and not each.is_open for each in every)
+        with self._replicas.turn:
+            replica.note_death()
+            if self._closing.is_set():
+                return False
+            is_over = all(each.deaths_in_a_row >= _MOST_DEATHS_IN_A_ROW and not each.is_open for each in every)
+            if is_over:
+                self._closing.set()
         when = f"in {replica.pause:g} s" if replica.pause else "at once"
         what = "It is not started again, and neither are the others." if is_over else f"It is started again {when}."
         logs.say(f"{self._replicas.name_of(replica)}: {error} {what}", quiet=logs.is_quiet(config.quiet))
         if is_over:
-            self._closing.set()
             self._replicas.die(error if isinstance(error, PenstockError) else EngineDeadError(str(error)))
         return not is_over
 
@@ -98,6 +100,8 @@ class Starts:
         for replica in self._replicas.replicas:
             if not replica.transport.is_ready:
                 replica.transport.terminate()
-        for thread in self._threads:
+        with self._replicas.turn:
+            threads = self._threads
+        for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(_END_SECONDS)

@@ -87,11 +87,17 @@ class TreeTransport(EngineTransport):
         self._begin(requests)
         for prompts in _groups(request.prompt for request in requests):
             self.tree.engine.send(Generate(prompts))
-        for request in requests:
-            request.prompt.media, request.prompt.positions = [], b""  # the engine has them now
+        self._drop_media(requests)
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
+
+    def _drop_media(self, requests: Sequence[PendingRequest]) -> None:
+        """Drop the media that the engine has been sent, except those of requests that an heir has taken meanwhile."""
+        with self._lock:
+            for request in requests:
+                if request.request_id in self._pending:
+                    request.prompt.media, request.prompt.positions = [], b""
 
     @property
     def _successor(self) -> Heir | None:

@@ -215,6 +215,25 @@ def test_a_request_goes_on_in_another_tree_at_once_and_waits_where_there_is_none
         client.check()
 
 
+def test_a_request_keeps_its_picture_if_its_tree_dies_while_it_is_sent():
+    replicas = HandDrivenReplicas(1)
+    client = Client(0, True)
+    client.request.source, client.request.prompt.media = client.request, [PICTURE]
+    replicas.trees[0].tree.engine = SimpleNamespace(send=lambda message: replicas.trees[0].die())
+    client.submit(replicas)
+    replicas.start(replicas.replicas[0])
+    assert replicas.trees[0].submitted == [0]
+
+
+def test_an_adapter_is_not_listed_if_its_trees_die_while_it_loads(tmp_path):
+    replicas = HandDrivenReplicas(1)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    replicas.replicas[0].adapters = SimpleNamespace(load=lambda name, folder: None, stamps={})
+    with pytest.raises(EngineDeadError, match="Try again later"):
+        replicas.adapters.load("it", tmp_path)
+    assert replicas.adapters.folders() == {}
+
+
 def asked_names(replicas: HandDrivenReplicas) -> list[str]:
     """The trees that are asked whether they answer, none of which does."""
     import asyncio
