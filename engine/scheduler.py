@@ -14,8 +14,9 @@ from ..protocol.stats import Stats
 from ..protocol.wire import values
 from .adapters import AdapterTable
 from .admission.admission import Admission
+from .admission.gates import StepLoad
 from .admission.layers import LayeredChunks
-from .admission.limits import Limits, StepLoad
+from .admission.limits import Limits
 from .admission.pace import Pace
 from .admission.queue import WaitingQueue
 from .arrivals import Arrivals

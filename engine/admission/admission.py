@@ -14,7 +14,8 @@ from ..request import Sequence
 from ..running import RunningBatch
 from ..step import Allowance, ScheduledStep, new_slot
 from .followers import Followers
-from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
+from .gates import Demand, FreeBlocks, StepLoad, gates
+from .limits import Limits
 from .queue import WaitingQueue, victim
 
 

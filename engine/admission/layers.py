@@ -23,7 +23,8 @@ from ..memory.cache import Cache
 from ..request import Sequence
 from ..running import RunningBatch
 from ..step import Allowance, ScheduledStep, changes_of_row
-from .limits import Limits, StepLoad
+from .gates import StepLoad
+from .limits import Limits
 
 MUCH_WORK = 256  # in each layer; less is done in few steps of ordinary chunks, which several prompts share
 
