@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from ... import __version__
 from ..requests.budget import Budget
@@ -83,10 +83,18 @@ class _ErrorResponse(Response):
         await send_error(send, self._error, error_form(scope["path"], scope["headers"]))
 
 
+def _allowed(request: Request) -> str:
+    """List the methods of all routes that have the request's path."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = (route for route in routes if route.matches(request.scope)[0] != Match.NONE)
+    return ", ".join(sorted({method for route in matching for method in route.methods or ()}))
+
+
 def _refused(request: Request, error: Exception) -> _ErrorResponse:
     if not isinstance(error, HTTPException):
         return _ErrorResponse(as_api_error(error))
     if error.status_code == 405:
-        return _ErrorResponse(ApiError(405, "This endpoint has another method; /openapi.json lists them."))
+        allow = _allowed(request)
+        return _ErrorResponse(ApiError(405, f"This endpoint's methods are {allow}, not {request.method}.", allow=allow))
     hint = advice(request.url.path, [row.path for row in OPERATIONS])
     return _ErrorResponse(ApiError(404, f"There is no such endpoint; /openapi.json lists them.{hint}"))

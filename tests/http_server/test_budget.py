@@ -110,6 +110,17 @@ def test_answers_that_were_read_leave_nothing_charged_and_who_asks_for_more_than
     all_is_given_back(server, budget)
 
 
+def test_numbers_beyond_a_share_are_refused_and_leave_nothing_charged(server, budget):
+    questions = [{"type": "predicate", "instructions": f"It is {number}."} for number in range(100)]
+    for state, status in (("a " * 900, 429), ("a", 200)):
+        body = {"input": state, "questions": questions}
+        reply = httpx.post(server.address + "/v1/decisions", json=body, timeout=60)
+        assert reply.status_code == status, reply.text[:200]
+        if status == 429:
+            assert reply.headers["retry-after"] == "1" and "ask for less at once" in reply.json()["error"]["message"]
+        all_is_given_back(server, budget)
+
+
 def test_one_connection_does_not_take_the_share_of_others(server, budget):
     """All are at one address."""
     with ExitStack() as stack:

@@ -54,9 +54,16 @@ def test_cached_prefixes_are_not_shared_between_keys(paced, keys):
             usage = client.post(COMPLETIONS, json=body, headers=authorization(key)).json()["usage"]
             return usage["prompt_tokens_details"]["cached_tokens"]
 
-        assert cached("first") == 0
-        assert cached("first") > 0
-        assert cached("second") == 0
+        def cached_of_numbers(key):
+            question = {"type": "predicate", "instructions": "It is wet."}
+            body = {"input": "A text of its own about hares and hens. " * 12, "questions": [question]}
+            usage = client.post("/v1/decisions", json=body, headers=authorization(key)).json()["usage"]
+            return usage["input_tokens_details"]["cached_tokens"]
+
+        for each in (cached, cached_of_numbers):
+            assert each("first") == 0
+            assert each("first") > 0
+            assert each("second") == 0
 
 
 def test_names_of_this_server_can_be_told(paced):
@@ -79,6 +86,11 @@ def test_a_header_of_a_body_stands_once_and_what_is_only_read_has_no_other_metho
     for path, method in itertools.product(["/", "/openapi.json", "/health"], ["TRACE", "DELETE", "POST", "X"]):
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         assert spoken(server.port, head.encode())[9:12] in (b"400", b"405"), (method, path)
+    for path, allowed in (("/v1/files", "GET, HEAD, POST"), ("/v1/completions", "POST"), ("/api/tags", "GET, HEAD"),
+                          ("/v1/files/a", "DELETE, GET, HEAD"), ("/v1/messages", "POST")):  # fmt: skip
+        reply = httpx.put(server.address + path, json={})
+        assert (reply.status_code, reply.headers.get("allow")) == (405, allowed), path
+        assert allowed in reply.text
 
 
 def test_a_request_beyond_the_queue_is_told_when_to_come_again_and_one_in_it_waits_for_its_turn(paced):

@@ -1,5 +1,6 @@
 """/v1/messages: Anthropic's own client, the bodies that Claude Code sends, and how conversations become prompts."""
 
+import asyncio
 import json
 import re
 
@@ -9,8 +10,10 @@ from builders.cases import for_each
 from builders.later import Later
 from builders.served import served_client
 
+from penstock.frontend.http.answers.answering import or_silence
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.answers.message_blocks import MessageBlocks, loop_notice, stop_of
+from penstock.frontend.http.endpoints import messages
 from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.requests.message_parts import message_parts
 from penstock.frontend.http.schemas.messages import MessagesRequest
@@ -131,6 +134,50 @@ def test_a_key_comes_in_either_header_and_its_lack_is_told_in_the_form_of_the_cl
             reply = http.post(URL, json=body, headers=headers)
             assert reply.status_code == status, headers
         assert reply.json()["type"] == "error" and reply.json()["error"]["type"] == "authentication_error"
+
+
+def test_a_stream_begins_before_its_prompt_is_computed_and_says_that_it_is_alive(paced, monkeypatch):
+    monkeypatch.setattr(messages, "PING_SECONDS", 0.001)
+    body = {"model": "pocket", "max_tokens": 2, "stream": True, "messages": [{"role": "user", "content": "a " * 500}]}
+    with served_client(paced) as (_, http):
+        lines = http.post(URL, json=body).text.splitlines()
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    kinds = [event["type"] for event in events]
+    first = kinds.index("message_start")
+    assert set(kinds[:first]) <= {"ping"} and kinds[first + 1] == "ping" and kinds[-1] == "message_stop"
+    began, ended = events[first]["message"]["usage"], events[-2]["usage"]
+    counts = [each["input_tokens"] + each["cache_read_input_tokens"] for each in (began, ended)]
+    assert counts[0] == counts[1] > 500 and ended["output_tokens"] == 2
+
+
+def test_silence_is_told_until_the_first_piece_and_nothing_is_left_of_a_stream_that_is_closed():
+    ends = []
+
+    async def pieces(released):
+        try:
+            await released.wait()
+            yield 1
+            yield 2
+        finally:
+            ends.append(True)
+
+    async def whole():
+        released, found = asyncio.Event(), []
+        async for piece in or_silence(pieces(released), 0.001):
+            found.append(piece)
+            if len(found) == 3:
+                released.set()
+        return found
+
+    async def left():
+        waiting = or_silence(pieces(asyncio.Event()), 0.001)
+        assert await anext(waiting) is None
+        await waiting.aclose()
+
+    found = asyncio.run(whole())
+    assert found[:3] == [None] * 3 and found[-2:] == [1, 2] and ends == [True]
+    asyncio.run(left())
+    assert ends == [True, True]
 
 
 # --- what Claude Code sends -------------------------------------------------------------------------------------------
@@ -271,6 +318,7 @@ def test_a_field_of_a_later_version_has_a_notice_and_errors_have_the_clients_for
             reply = http.post(URL, json={**body, **wrong, **fields})
             error = reply.json()
             assert (reply.status_code, error["type"], error["error"]["type"]) == (status, "error", kind)
+            assert error["request_id"] == reply.headers["request-id"] and error["request_id"].startswith("req_")
     assert http.post("/v1/messages/batches", json={}).json()["error"]["message"].endswith("Here it is /v1/batches.")
 
 

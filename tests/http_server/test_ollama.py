@@ -77,7 +77,10 @@ def test_options_mean_what_they_mean_there(llama):
     drawn = {"temperature": 1.5, "seed": 7, "top_k": 20, "repeat_penalty": 1.1, "num_ctx": 512, "num_gpu": 99}
     first, second = (llama.chat("pocket", QUESTION, options=drawn).message.content for _ in range(2))
     assert first == second
-    for options in ({"seed": -1, "num_predict": -1}, {"num_keep": 24, "mirostat": 0, "typical_p": 1.0}):
+    for options in (
+        {"seed": -1.0, "num_predict": 5.0, "top_k": 3.0},
+        {"num_keep": 24, "mirostat": 0, "typical_p": 1.0},
+    ):
         assert llama.chat("pocket", QUESTION, options={**GREEDY, **options}).done
     count = [{"role": "user", "content": "Count from 1 to 5."}]
     stopped = llama.chat("pocket", count, options={**GREEDY, "stop": ["3"]})
@@ -113,6 +116,10 @@ def test_models_are_listed_described_and_loaded_by_their_names(llama, http):
     ({"prompt": "a"}, "prompt is not a field here: put it into a message."),
     ({"options": {"model": "a"}}, "model is not a field here: put it next to options."),
     ({"options": {"max_tokens": 1, "num_predict": 2}}, "max_tokens is another name of num_predict"),
+    ({"options": {"num_predict": 2.5}}, "num_predict=2.5: must be a whole number"),
+    ({"options": {"num_predict": 0}}, "num_predict=0: must be"),
+    ({"options": {"repeat_penalty": -1}}, "repeat_penalty=-1: must be"),
+    ({"options": {"max_tokens": 0}}, "max_tokens=0: must be"),
     ({"format": "yaml"}, 'format must be "json" or a JSON schema.'),
     ({"think": "deeply"}, "think='deeply': must be"),
     ({"tools": [{"name": "f"}]}, "tools[0] needs function"),

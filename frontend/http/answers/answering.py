@@ -3,20 +3,24 @@
 Each endpoint has its own `PreparedRequest`, made in one of the model's threads, which formats the answer.
 """
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ....protocol.messages import Logprobs
-from ...requests.prompts import NO_TEXT
+from ...requests.prompts import NO_TEXT, RenderedPrompt
+from ...requests.request import guarded
 from ...session.threads import ModelThreads, Threads
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
+from ..requests.conversation import as_messages, rendered
+from ..requests.request_parts import RequestParts
 from .errors import ApiError
-from .generation import Generation
+from .generation import Generation, check_asked
 from .logprobs import PackedPositions
 from .reply import EVENT_STREAM, Events, error_event
 
@@ -24,6 +28,13 @@ from .reply import EVENT_STREAM, Events, error_event
 class GeneratingRequest(Protocol):
     model: str | None
     stream: bool | None
+
+
+Item = TypeVar("Item")
+
+
+class TemplatedRequest(Protocol):
+    chat_template_kwargs: dict[str, Any] | None
 
 
 RequestT = TypeVar("RequestT", bound=GeneratingRequest)
@@ -100,3 +111,37 @@ async def _leased(events: AsyncIterator[bytes], lease: AsyncExitStack) -> AsyncI
     async with lease, aclosing(events) as pieces:  # type: ignore[type-var]  # an async generator
         async for piece in pieces:
             yield piece
+
+
+async def or_silence(items: AsyncGenerator[Item], seconds: float) -> AsyncGenerator[Item | None]:
+    """The items; before the first one None each time that it hasn't come for so long."""
+    async with aclosing(items):
+        first = asyncio.ensure_future(anext(items))
+        try:
+            while not (await asyncio.wait((first,), timeout=seconds))[0]:
+                yield None
+        finally:
+            if not first.done():
+                first.cancel()
+                await asyncio.wait((first,))
+        with suppress(StopAsyncIteration):
+            yield first.result()
+        async for item in items:
+            yield item
+
+
+def generation_of(
+    call: Call, model: LoadedModel, request: TemplatedRequest, parts: RequestParts, *, continues: bool = False
+) -> Generation:
+    """Check a conversation's parameters and render it. `continues`: its last message is the beginning of the answer."""
+    params = guarded(parts.params)
+    check_asked(1, params, call.server.options)
+    return Generation(call, model, [prompt_of(model, request, parts, continues=continues)], params)
+
+
+def prompt_of(model: LoadedModel, request: TemplatedRequest, parts: RequestParts, *, continues: bool) -> RenderedPrompt:
+    """Render a conversation with the model's own template."""
+    model.check_template_options(request.chat_template_kwargs, parts.choice.tools)
+    options = {**parts.template_options, "continue_final_message": True} if continues else parts.template_options
+    messages = as_messages(parts.messages)
+    return rendered(model, messages, parts.choice.tools, options, adds_generation_prompt=not continues)

@@ -36,7 +36,7 @@ class ErrorForm(NamedTuple):
 
 def _anthropic(error: ApiError) -> bytes:
     fault = AnthropicFault(type=_ANTHROPIC_KINDS.get(error.status, "api_error"), message=str(error))
-    return msgspec.json.encode(AnthropicError(error=fault))
+    return msgspec.json.encode(AnthropicError(error=fault, request_id=error.request_id))
 
 
 def _ollama(error: ApiError) -> bytes:

@@ -6,6 +6,7 @@ at fault: paths, addresses and tracebacks stay in the log.
 
 import logging
 import re
+import secrets
 
 import msgspec
 
@@ -54,13 +55,22 @@ _PATH = re.compile(r"(?<![\w:/.#])(?!/(?:v1|api)/)(?:~|\.{0,2})/(?:[\w.@+-][\w.@
 
 class ApiError(Exception):
     def __init__(
-        self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int = 0
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int = 0,
+        allow: str = "",  # of a 405: the methods of the path
     ) -> None:
         super().__init__(message if len(message) <= _MOST_CHARACTERS else message[:_MOST_CHARACTERS] + "…")
         self.status = status
         self.param = param and param[:_MOST_CHARACTERS]
         self.code = code
         self.retry_after = retry_after
+        self.allow = allow
+        self.request_id = f"req_{secrets.token_hex(12)}"  # Anthropic's errors have one
 
     @property
     def body(self) -> bytes:
@@ -70,6 +80,8 @@ class ApiError(Exception):
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
         further = [(b"retry-after", str(self.retry_after).encode())] if self.retry_after else []
+        if self.allow:
+            further.append((b"allow", self.allow.encode()))
         if self.status == 401:
             further.append((b"www-authenticate", b"Bearer"))
         return further

@@ -1,15 +1,18 @@
 """The kinds of reply: a JSON body, one that is encoded while it is sent, an error, or a stream of events."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from ..requests.body import Send
-from .error_forms import OPENAI, ErrorForm
+from ..schemas.messages import MessageEvent
+from ..schemas.responses import ResponseEvent
+from .error_forms import ANTHROPIC, OPENAI, ErrorForm
 from .errors import ApiError
-from .long_json import LongJson
+from .long_json import PIECE_BYTES, LongJson
 
+NamedEvent = MessageEvent | ResponseEvent
 EVENT_STREAM = b"text/event-stream; charset=utf-8"
 _SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -58,6 +61,18 @@ def event(body: msgspec.Struct | dict[str, object]) -> bytes:
     return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
+def named_events(events: Iterable[NamedEvent]) -> Iterator[bytes]:
+    """Encode events that have a name: short ones together, a long one by itself."""
+    encoded = b""
+    for each in events:
+        encoded += b"event: " + each.type.encode() + b"\n" + event(each)
+        if len(encoded) >= PIECE_BYTES:
+            yield encoded
+            encoded = b""
+    if encoded:
+        yield encoded
+
+
 def long_event(json: LongJson, body: msgspec.Struct) -> Iterator[bytes]:
     """An event in pieces. A short one is a single piece, since some clients lose events that arrive in several."""
     pieces = json.pieces(body)
@@ -78,7 +93,9 @@ async def send_reply(send: Send, reply: Reply) -> None:
 async def send_error(send: Send, error: ApiError, form: ErrorForm = OPENAI) -> None:
     """Send an error; if the request's body may still be arriving, the connection is closed after it."""
     closing = [(b"connection", b"close")] if error.status in (408, 413, 415, 507) else []
-    await send_reply(send, Reply(form.body(error), status=error.status, headers=error.headers + closing))
+    named = [(b"request-id", error.request_id.encode())] if form is ANTHROPIC else []
+    headers = [*error.headers, *closing, *named]
+    await send_reply(send, Reply(form.body(error), status=error.status, headers=headers))
 
 
 async def start_long(send: Send, reply: LongReply) -> None:

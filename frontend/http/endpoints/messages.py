@@ -1,29 +1,25 @@
 """/v1/messages and /v1/messages/count_tokens: a conversation in Anthropic's form, answered with blocks."""
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import msgspec
-
 from ....protocol.outputs import CompletionOutput
-from ...requests.prompts import RenderedPrompt
-from ...requests.request import guarded
-from ..answers.answering import PreparedRequest, answered
+from ..answers.answering import PreparedRequest, answered, generation_of, or_silence, prompt_of
 from ..answers.error_forms import ANTHROPIC
 from ..answers.errors import ApiError
-from ..answers.generation import Generation, check_asked, parsed_answers
-from ..answers.long_json import PIECE_BYTES
+from ..answers.generation import parsed_answers
 from ..answers.message_blocks import MessageBlocks, joined_notices, loop_notice, new_message, whole_message
-from ..answers.reply import Reply
+from ..answers.reply import Reply, named_events
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_messages, rendered
 from ..requests.message_parts import continues_last, message_parts
-from ..requests.request_parts import RequestParts
 from ..requests.tool_choice import CallParser
 from ..schemas.messages import Delta, Message, MessageEvent, MessagesRequest, TokenCount
 from .tokens import count_of_prompt
+
+# A stream says that it is alive after so many seconds without another event.
+PING_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -42,18 +38,28 @@ class _Message(PreparedRequest[MessagesRequest]):
         return Reply.of(message)
 
     async def events(self) -> AsyncGenerator[bytes]:
-        last = None
-        async with aclosing(parsed_answers(self.generation, self.call_parsers, is_streamed=True)) as answers:
-            async for answer in answers:
-                if last is None:
+        last, has_begun = CompletionOutput(), False
+        answers = parsed_answers(self.generation, self.call_parsers, is_streamed=True)
+        async with aclosing(or_silence(answers, PING_SECONDS)) as news:
+            async for answer in news:
+                if not has_begun and (answer is not None or self._num_prompt_tokens):
+                    has_begun = True
                     begun = [MessageEvent(type="message_start", message=self._begun()), MessageEvent(type="ping")]
-                    for piece in _encoded(begun):
+                    for piece in named_events(begun):
                         yield piece
-                last = answer
-                for piece in _encoded(self.blocks.feed(answer)):
-                    yield piece
-            for piece in _encoded(self._end(last or CompletionOutput())):
+                elif answer is None:
+                    yield b"".join(named_events([MessageEvent(type="ping")]))
+                if answer is not None:
+                    last = answer
+                    for piece in named_events(self.blocks.feed(answer)):
+                        yield piece
+            for piece in named_events(self._end(last)):
                 yield piece
+
+    @property
+    def _num_prompt_tokens(self) -> int:
+        """Tokens of the prompt, as soon as it has been sent to the engine."""
+        return sum(len(each.request.prompt.token_ids) // 4 for each in self.generation.call.active_request.prompts)
 
     def _end(self, last: CompletionOutput) -> Iterator[MessageEvent]:
         yield from self.blocks.close()
@@ -68,8 +74,10 @@ class _Message(PreparedRequest[MessagesRequest]):
 
     def _begun(self) -> Message:
         generation = self.generation
-        num_tokens = generation.model.session.num_tokens
-        return new_message(self.request, self.blocks, generation.tally.usage, self.id, self.name, num_tokens)
+        num_tokens, usage = generation.model.session.num_tokens, generation.tally.usage
+        if not usage.prompt_tokens:  # it is still being computed; what was cached is told at the end
+            usage.prompt_tokens = self._num_prompt_tokens
+        return new_message(self.request, self.blocks, usage, self.id, self.name, num_tokens)
 
     def _whole(self, last: CompletionOutput) -> Message:
         generation = self.generation
@@ -90,32 +98,8 @@ async def messages(call: Call, request: MessagesRequest) -> AnyReply:
 
 def _prepared(call: Call, request: MessagesRequest, model: LoadedModel) -> _Message:
     parts = message_parts(request, model.defaults, call.salt, model.adapter(None))
-    params = guarded(parts.params)
-    check_asked(1, params, call.server.options)
-    prompt = _prompt(request, parts, model)
-    generation = Generation(call, model, [prompt], params)
+    generation = generation_of(call, model, request, parts, continues=continues_last(parts.messages))
     return _Message(generation, request, parts.choice.call_parsers(1), MessageBlocks(request))
-
-
-def _prompt(request: MessagesRequest, parts: RequestParts, model: LoadedModel) -> RenderedPrompt:
-    model.check_template_options(request.chat_template_kwargs, parts.choice.tools)
-    options, continues = parts.template_options, continues_last(parts.messages)
-    if continues:
-        options = {**options, "continue_final_message": True}
-    messages = as_messages(parts.messages)
-    return rendered(model, messages, parts.choice.tools, options, adds_generation_prompt=not continues)
-
-
-def _encoded(events: Iterable[MessageEvent]) -> Iterator[bytes]:
-    """Encoded events: short ones together, a long one by itself."""
-    encoded = b""
-    for event in events:
-        encoded += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
-        if len(encoded) >= PIECE_BYTES:
-            yield encoded
-            encoded = b""
-    if encoded:
-        yield encoded
 
 
 async def count_tokens(call: Call, request: MessagesRequest) -> AnyReply:
@@ -126,5 +110,5 @@ async def count_tokens(call: Call, request: MessagesRequest) -> AnyReply:
 
 def _counted(call: Call, request: MessagesRequest, model: LoadedModel) -> Reply:
     parts = message_parts(request, model.defaults, call.salt, None)
-    prompt = _prompt(request, parts, model)
+    prompt = prompt_of(model, request, parts, continues=continues_last(parts.messages))
     return Reply.of(TokenCount(input_tokens=count_of_prompt(call, prompt, model)))

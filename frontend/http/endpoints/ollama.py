@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from ....protocol.errors import RequestError
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput, RequestOutput, ToolCall
 from ...requests.request import guarded
-from ..answers.answering import PreparedRequest, answered
+from ..answers.answering import PreparedRequest, answered, generation_of
 from ..answers.error_forms import OLLAMA
-from ..answers.errors import ApiError
+from ..answers.errors import ApiError, as_api_error
 from ..answers.generation import Generation, check_asked, check_length, pieces
 from ..answers.logprobs import chat_logprobs
 from ..answers.long_json import LongJson
@@ -26,8 +27,7 @@ from ..answers.message_blocks import arguments_of, joined_notices, loop_notice
 from ..answers.reply import Reply, whole
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_messages, rendered
-from ..requests.ollama_parts import Translated, translated_chat, translated_prompt
+from ..requests.ollama_parts import Translated, in_their_words, translated_chat, translated_prompt
 from ..requests.request_parts import chat_parts, completion_params
 from ..requests.tool_choice import CallParser
 from ..schemas.completions import CompletionRequest
@@ -55,7 +55,7 @@ class _WholeCalls:
         self._begun: ToolCall | None = None
 
     def add(self, calls: list[ToolCall] | None) -> list[OllamaCall]:
-        """The calls that have ended because another one began."""
+        """Return the calls that have ended because another one began."""
         ended: list[OllamaCall] = []
         for call in calls or ():
             if self._begun is not None and self._begun.index == call.index:
@@ -148,7 +148,7 @@ class _Answer(PreparedRequest[RequestT]):
         )
 
     def failed(self, error: ApiError) -> bytes:
-        return OLLAMA.body(error) + b"\n"
+        return OLLAMA.body(in_their_words(error, self.request)) + b"\n"
 
     @property
     def ending(self) -> bytes:
@@ -193,7 +193,10 @@ async def _answered(
 ) -> AnyReply:
     request.model = await served_name(call, request.model)
     request.stream = request.stream is not False
-    return await answered(call, request, prepare, lambda threads: threads.templates, takes_long=True)
+    try:
+        return await answered(call, request, prepare, lambda threads: threads.templates, takes_long=True)
+    except (ApiError, RequestError) as error:
+        raise in_their_words(as_api_error(error), request) from None
 
 
 async def _loaded(call: Call, request: OllamaRequest, piece: OllamaPiece) -> AnyReply:
@@ -209,12 +212,12 @@ async def _loaded(call: Call, request: OllamaRequest, piece: OllamaPiece) -> Any
 
 
 def tagged_name(name: str) -> str:
-    """The name as Ollama lists it, always with a tag, which its clients rely on."""
+    """Return the name as Ollama lists it, always with a tag, which its clients rely on."""
     return name if ":" in name else name + _LATEST
 
 
 async def served_name(call: Call, name: str | None) -> str | None:
-    """The name of a model that is served; Ollama's clients append ":latest" to names without a tag."""
+    """Find the name of a model that is served; Ollama's clients append ":latest" to names without a tag."""
     if name is None or not name.endswith(_LATEST):
         return name
     names = [card.name for card in await call.server.models.listing()]
@@ -238,14 +241,8 @@ def _prepared(call: Call, request: RequestT, model: LoadedModel, translated: Tra
         check_asked(1, params, call.server.options)
         return Generation(call, model, [{"prompt": text}], params), request, None, *further
     parts = chat_parts(theirs, model.defaults, call.salt, adapter)
-    params = guarded(parts.params)
-    check_asked(1, params, call.server.options)
-    options, continues = parts.template_options, theirs.continue_final_message is True
-    if continues:
-        options = {**options, "continue_final_message": True}
-    messages = as_messages(parts.messages)
-    prompt = rendered(model, messages, parts.choice.tools, options, adds_generation_prompt=not continues)
-    return Generation(call, model, [prompt], params), request, parts.choice.call_parsers(1), *further
+    generation = generation_of(call, model, theirs, parts, continues=theirs.continue_final_message is True)
+    return generation, request, parts.choice.call_parsers(1), *further
 
 
 def now() -> str:

@@ -6,19 +6,14 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-import msgspec
-
 from ...requests.receipt import View
-from ...requests.request import guarded
-from ..answers.answering import PreparedRequest, answered
+from ..answers.answering import PreparedRequest, answered, generation_of
 from ..answers.errors import ApiError
-from ..answers.generation import Generation, check_asked, parsed_answers
-from ..answers.long_json import PIECE_BYTES
-from ..answers.reply import Reply
+from ..answers.generation import parsed_answers
+from ..answers.reply import Reply, named_events
 from ..answers.response_items import ResponseItems, finish_response, new_response
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
-from ..requests.conversation import as_messages, rendered
 from ..requests.request_parts import response_parts
 from ..requests.tool_choice import CallParser
 from ..schemas.responses import Response, ResponseEvent, ResponsesRequest
@@ -47,30 +42,30 @@ class _Responses(PreparedRequest[ResponsesRequest]):
                 if not has_begun:
                     begun = [ResponseEvent(type=f"response.{word}", response=self.response)
                              for word in ("created", "in_progress")]  # fmt: skip
-                    for piece in _encoded(begun, numbers):
+                    for piece in _numbered(begun, numbers):
                         yield piece
                     has_begun = True
                 reason = answer.finish_reason or reason
-                for piece in _encoded(self.items.feed(answer), numbers):
+                for piece in _numbered(self.items.feed(answer), numbers):
                     yield piece
             closing = self.items.close("incomplete" if reason == "length" else "completed")
-            for piece in _encoded(closing, numbers):
+            for piece in _numbered(closing, numbers):
                 yield piece
             response = self.finished(reason)
-            for piece in _encoded([ResponseEvent(type=f"response.{response.status}", response=response)], numbers):
+            for piece in _numbered([ResponseEvent(type=f"response.{response.status}", response=response)], numbers):
                 yield piece
 
     def failed(self, error: ApiError) -> bytes:
         code = str(error.code or error.status)
         event = ResponseEvent(type="error", code=code, message=str(error), param=error.param)
-        return b"".join(_encoded([event], itertools.count(2**20)))
+        return b"".join(_numbered([event], itertools.count(2**20)))
 
     @property
     def ending(self) -> bytes:
         return b""
 
     def finished(self, reason: str | None) -> Response:
-        """The whole response for the client, at the end."""
+        """Complete the response at the end."""
         generation = self.generation
         num_tokens = generation.model.session.num_tokens
         finish_response(self.response, self.items, reason, generation.tally.usage, num_tokens)
@@ -85,24 +80,16 @@ async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
 
 def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Responses:
     parts = response_parts(request, model.defaults, call.salt, model.adapter(None))
-    params = guarded(parts.params)
-    check_asked(1, params, call.server.options)
-    model.check_template_options(request.chat_template_kwargs, parts.choice.tools)
-    prompt = rendered(model, as_messages(parts.messages), parts.choice.tools, parts.template_options)
-    generation = Generation(call, model, [prompt], params)
-    response = new_response(request, params, call.active_request.id, int(time.time()), model.name)
+    generation = generation_of(call, model, request, parts)
+    response = new_response(request, generation.params, call.active_request.id, int(time.time()), model.name)
     view = parts.choice.view(hides_thoughts=False)
     return _Responses(generation, request, parts.choice.call_parsers(1), response, view)
 
 
-def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:
-    """Encoded events: short ones together, a long one by itself."""
-    encoded = b""
-    for event in events:
-        event.sequence_number = next(numbers)
-        encoded += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
-        if len(encoded) >= PIECE_BYTES:
-            yield encoded
-            encoded = b""
-    if encoded:
-        yield encoded
+def _numbered(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:
+    def each() -> Iterator[ResponseEvent]:
+        for event in events:
+            event.sequence_number = next(numbers)
+            yield event
+
+    return named_events(each())

@@ -1,5 +1,6 @@
 """Translates Ollama's requests to those of OpenAI's endpoints, whose functions then check and answer them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ _OPTIONS = (
 )  # fmt: skip
 # They look at the last repeat_last_n tokens in Ollama, so none of them acts if these are none.
 _PENALTIES = ("repeat_penalty", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_NAMES = {"max_tokens": "num_predict", "repetition_penalty": "repeat_penalty"}
 _NOT_HERE = {
     "suffix": "filling a gap is not supported",
     "template": "the model's own template is used",
@@ -111,7 +113,7 @@ def _form(request: OllamaRequest) -> dict[str, Any]:
 
 def _options(request: OllamaRequest, model: LoadedModel) -> tuple[dict[str, Any], str]:
     """The sampling options under our names, and the notice about fields and options without effect."""
-    given = {name: value for name, value in (request.options or {}).items() if value is not None}
+    given = {name: _whole(value) for name, value in (request.options or {}).items() if value is not None}
     unread = unread_names(given, _OPTIONS, "options", _OF_BODIES)
     notices = [request.unread_notice, unread_notice(unread)]
     length = given.pop("num_ctx", None)
@@ -129,6 +131,20 @@ def _options(request: OllamaRequest, model: LoadedModel) -> tuple[dict[str, Any]
     if _is_negative(options.get("seed")):  # a random one
         del options["seed"]
     return options, " ".join(filter(None, notices))
+
+
+def _whole(value: Any) -> Any:
+    """Take 3.0 for 3, as Ollama does: its clients in some languages know one kind of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def in_their_words(error: ApiError, request: OllamaRequest) -> ApiError:
+    """The error with Ollama's names of parameters, unless the request has ours."""
+    text = str(error)
+    for ours, theirs in _NAMES.items():
+        if ours not in (request.options or {}):
+            text = re.sub(rf"\b{ours}\b", theirs, text)
+    return ApiError(error.status, text, param=error.param, code=error.code, retry_after=error.retry_after)
 
 
 def _is_negative(value: Any) -> bool:

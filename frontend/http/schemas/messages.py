@@ -201,3 +201,4 @@ class AnthropicFault(msgspec.Struct, kw_only=True):
 class AnthropicError(msgspec.Struct, kw_only=True):
     type: Literal["error"] = "error"
     error: AnthropicFault
+    request_id: str
