@@ -16,7 +16,7 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
 from ..console.printable import on_one_line
-from ..requests.receipt import Receipt
+from ..requests.receipt import ReceiptOfModel
 from ..session.session import Session
 from ..verify.judging import seeing_prompts, verdicts
 from ..verify.lines import LedBodies, from_file, opened
@@ -74,7 +74,7 @@ def _shown(session: Session[Any], led: LedBodies, arguments: argparse.Namespace)
     return counts
 
 
-def options_of(model: str, receipt: Receipt) -> dict[str, Any]:
+def options_of(model: str, receipt: ReceiptOfModel) -> dict[str, Any]:
     """The options that the answers were made with. Whoever wrote the file chose them, so none that names a file or
     code is taken, and none that isn't valid."""
     given = {name: receipt.facts.get(f"option {name}") for name in _TAKEN}

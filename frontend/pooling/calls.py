@@ -3,9 +3,10 @@
 They run as `generate` does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.fields.rules import FLAG
@@ -21,9 +22,21 @@ if TYPE_CHECKING:
     from ..session.session import Session
     from .decide import DecisionPlan
     from .decisions import Decision
-    from .scores import Comparison, Scores
+    from .scores import Scores
+
+    Embeddings = list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray
 
 Results = list[PoolingRequestOutput[PoolingOutput]]
+Classes = list[PoolingRequestOutput[ClassificationOutput]]
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class NumbersCall(Generic[Found]):
+    """What a call computes: prompts, each group with its parameters, and what it makes of their results."""
+
+    groups: Iterable[tuple[Iterable[Any], Any]]
+    finish: Callable[[Results], Found]
 
 
 class PoolingCalls:
@@ -35,13 +48,12 @@ class PoolingCalls:
     @named_arguments
     def embed(
         self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True, as_numpy: bool = False
-    ) -> "list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray":
+    ) -> "Embeddings":
         """Embed texts or lists of token ids: `.outputs.embedding` of each is its vector.
 
         With `as_numpy` the vectors come as one float32 array, [prompts, numbers]; a prompt that fails then raises.
         """
-        require(self._session, "embed", "embed")
-        return embedded(self.generate(prompts, checked_for_one(pooling_params), use_tqdm), as_numpy)
+        return self._computed(embed_call(self._session, prompts, pooling_params, as_numpy), use_tqdm)
 
     @named_arguments
     def encode(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Results:
@@ -49,19 +61,12 @@ class PoolingCalls:
 
         A model that writes text gives the log-probabilities of the next tokens in `logprob_token_ids`.
         """
-        params = checked(pooling_params)
-        if params.logprob_token_ids is None:
-            require(self._session, "encode", None)
-        found: Results = self.generate(prompts, params, use_tqdm)
-        return found
+        return self._computed(encode_call(self._session, prompts, pooling_params), use_tqdm)
 
     @named_arguments
-    def classify(
-        self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True
-    ) -> list[PoolingRequestOutput[ClassificationOutput]]:
+    def classify(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Classes:
         """Classify prompts: `.outputs.probs` has each class's probability, `.label` the likeliest one's name."""
-        model = require(self._session, "classify", "classify")
-        return classified(self.generate(prompts, checked(pooling_params), use_tqdm), model)
+        return self._computed(classify_call(self._session, prompts, pooling_params), use_tqdm)
 
     @named_arguments
     def score(
@@ -71,25 +76,27 @@ class PoolingCalls:
 
         A reranker reads both texts together; with any other model it is the cosine of their vectors.
         """
-        compared = compare(self._session, queries, documents, checked(pooling_params))
-        results: Results = []
-        for prompts, params in compared.groups:
-            results += self.generate(prompts, params, use_tqdm)
-        return compared.scores(results)
+        return self._computed(score_call(self._session, queries, documents, pooling_params), use_tqdm)
 
     @named_arguments
-    def decide(self, input: Any, questions: Any, use_tqdm: bool = True) -> "list[Decision]":
+    def decide(self, input: Any, questions: Any, use_tqdm: bool = True, receipt: bool = False) -> "list[Decision]":
         """Answer questions about a text or a conversation by the probabilities of labels; no text is written.
 
         Questions are those of OpenAI's /v1/decisions: `predicate`, `choice` and `score`. One result for each input,
         whose `.answers` have `.probability`, or `.choice` or `.score` with `.probabilities`, and `.label_mass`.
+        With `receipt` each result has one.
         """
-        plans = decision_plans(self._session, input, questions)
-        return decided(plans, self.generate(*asked(plans), use_tqdm))
+        return self._computed(decide_call(self._session, input, questions, receipt), use_tqdm)
+
+    def _computed(self, call: NumbersCall[Found], use_tqdm: bool) -> Found:
+        results: Results = []
+        for prompts, params in call.groups:
+            results += self.generate(prompts, params, use_tqdm)
+        return call.finish(results)
 
 
 class AsyncPoolingCalls:
-    """Those of `AsyncLLM`."""
+    """The same calls of `AsyncLLM`."""
 
     ready: Callable[[], Any]
     generate: Callable[[Any, Any], Any]
@@ -101,82 +108,103 @@ class AsyncPoolingCalls:
     @named_arguments
     async def embed(
         self, prompts: Any, pooling_params: PoolingParams | None = None, as_numpy: bool = False
-    ) -> "list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray":
+    ) -> "Embeddings":
         """Embed texts or lists of token ids, as `LLM.embed` does."""
-        await self.ready()
-        require(self._session, "embed", "embed")
-        return embedded(await self.generate(prompts, checked_for_one(pooling_params)), as_numpy)
+        return await self._computed(lambda: embed_call(self._session, prompts, pooling_params, as_numpy))
 
     @named_arguments
     async def encode(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Results:
         """Give the model's numbers for each prompt, as `LLM.encode` does."""
-        await self.ready()
-        params = checked(pooling_params)
-        if params.logprob_token_ids is None:
-            require(self._session, "encode", None)
-        found: Results = await self.generate(prompts, params)
-        return found
+        return await self._computed(lambda: encode_call(self._session, prompts, pooling_params))
 
     @named_arguments
-    async def classify(
-        self, prompts: Any, pooling_params: PoolingParams | None = None
-    ) -> list[PoolingRequestOutput[ClassificationOutput]]:
+    async def classify(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Classes:
         """Classify prompts, as `LLM.classify` does."""
-        await self.ready()
-        model = require(self._session, "classify", "classify")
-        return classified(await self.generate(prompts, checked(pooling_params)), model)
+        return await self._computed(lambda: classify_call(self._session, prompts, pooling_params))
 
     @named_arguments
     async def score(self, queries: Any, documents: Any, pooling_params: PoolingParams | None = None) -> "Scores":
         """Score documents for one query, or each for its own, as `LLM.score` does."""
-        await self.ready()
-        compared = compare(self._session, queries, documents, checked(pooling_params))
-        results: Results = []
-        for prompts, params in compared.groups:
-            results += await self.generate(prompts, params)
-        return compared.scores(results)
+        return await self._computed(lambda: score_call(self._session, queries, documents, pooling_params))
 
     @named_arguments
-    async def decide(self, input: Any, questions: Any) -> "list[Decision]":
+    async def decide(self, input: Any, questions: Any, receipt: bool = False) -> "list[Decision]":
         """Answer questions by the probabilities of labels, as `LLM.decide` does."""
         await self.ready()
-        plans = await in_own_thread(lambda: decision_plans(self._session, input, questions))
-        return decided(plans, await self.generate(*asked(plans)))
+        return await self._results_of(
+            await in_own_thread(lambda: decide_call(self._session, input, questions, receipt))
+        )
+
+    async def _computed(self, plan: Callable[[], NumbersCall[Found]]) -> Found:
+        await self.ready()
+        return await self._results_of(plan())
+
+    async def _results_of(self, call: NumbersCall[Found]) -> Found:
+        results: Results = []
+        for prompts, params in call.groups:
+            results += await self.generate(prompts, params)
+        return call.finish(results)
 
 
-def decision_plans(session: "Session[Any]", given: Any, questions: Any) -> "list[DecisionPlan]":
-    """What `decide` computes with this model, for each input."""
+# --- what each of them computes --------------------------------------------------------------------------------------
+
+
+def embed_call(session: "Session[Any]", prompts: Any, params: Any, as_numpy: bool) -> "NumbersCall[Embeddings]":
+    require(session, "embed", "embed")
+    if (wanted := checked(params)).by_token:
+        raise RequestError("by_token: embed gives one vector for each text; use encode for one of each token.")
+    if FLAG.checked("as_numpy", as_numpy, RequestError) and wanted.receipt:
+        raise RequestError("receipt: an array has none; leave as_numpy out.")
+    return NumbersCall([(prompts, wanted)], _stacked if as_numpy else _embedded)
+
+
+def encode_call(session: "Session[Any]", prompts: Any, params: Any) -> NumbersCall[Results]:
+    if (wanted := checked(params)).logprob_token_ids is None:
+        require(session, "encode", None)
+    return NumbersCall([(prompts, wanted)], lambda results: results)
+
+
+def classify_call(session: "Session[Any]", prompts: Any, params: Any) -> "NumbersCall[Classes]":
+    model = require(session, "classify", "classify")
+    return NumbersCall([(prompts, checked(params))], lambda results: classified(results, model))
+
+
+def score_call(session: "Session[Any]", queries: Any, documents: Any, params: Any) -> "NumbersCall[Scores]":
+    from .scores import comparison, text_pairs  # few programs need it
+
+    wanted, model = checked(params), require(session, "score", None)
+    pairs = text_pairs(queries, documents)
+    compared = comparison(pairs, model, lambda: session.tokenizer, session.longest_pooled, wanted)
+    return NumbersCall(compared.groups, compared.scores)
+
+
+def decide_call(session: "Session[Any]", given: Any, questions: Any, receipt: Any) -> "NumbersCall[list[Decision]]":
+    plans = decision_plans(session, given, questions, receipt=FLAG.checked("receipt", receipt, RequestError))
+    prompts = [each for plan in plans for each in plan.prompts]
+
+    def decided(results: Results) -> "list[Decision]":
+        rest = iter(results)
+        return [plan.decision(list(islice(rest, len(plan.params)))) for plan in plans]
+
+    return NumbersCall([(prompts, [each for plan in plans for each in plan.params])], decided)
+
+
+def decision_plans(
+    session: "Session[Any]", given: Any, questions: Any, *, receipt: bool = False
+) -> "list[DecisionPlan]":
+    """Plan a decision with this model for each input."""
     from .decide import Decider, each_input  # few programs need it
     from .decisions import parsed_questions
 
     if session.pooled is not None:
         raise ConfigError(f"decide takes a model that answers, and {session.tree_config.model} gives numbers.")
     parsed, inputs = parsed_questions(questions), list(each_input(given))
-    decider = Decider(session)
+    decider = Decider(session, receipt=receipt)
     return [decider.plan(each, parsed) for each in inputs]
 
 
-def asked(plans: "list[DecisionPlan]") -> tuple[list[list[int]], list[PoolingParams]]:
-    """All plans' prompts, and the parameters of each."""
-    return [each for plan in plans for each in plan.prompts], [each for plan in plans for each in plan.params]
-
-
-def decided(plans: "list[DecisionPlan]", results: Sequence[Any]) -> "list[Decision]":
-    """The results of all plans' prompts, as a decision for each."""
-    rest = iter(results)
-    return [plan.decision(list(islice(rest, len(plan.params)))) for plan in plans]
-
-
-def compare(session: "Session[Any]", queries: Any, documents: Any, params: PoolingParams) -> "Comparison":
-    """What `score` computes with this model."""
-    from .scores import comparison, text_pairs  # few programs need it
-
-    model = require(session, "score", None)
-    return comparison(text_pairs(queries, documents), model, lambda: session.tokenizer, session.longest_pooled, params)
-
-
 def require(session: "Session[Any]", call: str, task: Task | None) -> PooledModel:
-    """What the model gives; raises if that isn't what the call is for."""
+    """Return what the model gives; raise if that isn't what the call is for."""
     name = session.tree_config.model
     if (model := session.pooled) is None:
         raise ConfigError(
@@ -189,26 +217,17 @@ def require(session: "Session[Any]", call: str, task: Task | None) -> PooledMode
     return model
 
 
-def checked_for_one(params: Any) -> PoolingParams:
-    """Parameters of a call that gives one vector for each text."""
-    if (found := checked(params)).by_token:
-        raise RequestError("by_token: embed gives one vector for each text; use encode for one of each token.")
-    return found
-
-
 def checked(params: Any) -> PoolingParams:
     if params is not None and not isinstance(params, PoolingParams):
         raise RequestError(f"pooling_params must be PoolingParams, not {type(params).__name__}.")
     return params or PoolingParams()
 
 
-def embedded(outputs: Results, as_numpy: bool) -> "list[PoolingRequestOutput[EmbeddingOutput]] | numpy.ndarray":
-    if FLAG.checked("as_numpy", as_numpy, RequestError):
-        return _stacked(outputs)
+def _embedded(outputs: Results) -> list[PoolingRequestOutput[EmbeddingOutput]]:
     return [_as(output, lambda data: EmbeddingOutput(data.tolist())) for output in outputs]
 
 
-def classified(outputs: Results, model: PooledModel) -> list[PoolingRequestOutput[ClassificationOutput]]:
+def classified(outputs: Results, model: PooledModel) -> Classes:
     def of(data: Any) -> ClassificationOutput:
         has_names = len(model.labels) == len(data)
         return ClassificationOutput(data.tolist(), model.labels[int(data.argmax())] if has_names else None)
@@ -217,7 +236,7 @@ def classified(outputs: Results, model: PooledModel) -> list[PoolingRequestOutpu
 
 
 def _as(output: PoolingRequestOutput[PoolingOutput], make: Callable[[Any], Any]) -> PoolingRequestOutput[Any]:
-    """The same result in another form."""
+    """Return the same result in another form."""
     changed: PoolingRequestOutput[Any] = output
     if output.outputs is not None:
         changed.outputs = make(output.outputs.data)

@@ -5,7 +5,7 @@ prompt for each of its beginnings; its probability is the product along them.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from ..parsing.parser_choice import Parsing, Parsings
 from ..requests.prompts import is_conversation
 from ..text.chat_templates import chat_templates
 from .decisions import Answer, Decision, Question, answer_of
+from .receipt import DecidedOption, DecidedQuestion, NumbersView, check_size, receipt_of
 
 if TYPE_CHECKING:
     from ..session.session import Session
@@ -42,7 +43,7 @@ class LabelTree:
         return {beginning: list(tokens) for beginning, tokens in sorted(found.items(), key=lambda node: len(node[0]))}
 
     def logprobs(self, values: Sequence[Sequence[float]]) -> list[float]:
-        """The log-probability of each label, of what each node's prompt gave."""
+        """Compute the log-probability of each label from what each node's prompt gave."""
         known = {
             (beginning, token): float(value)
             for (beginning, tokens), row in zip(self.nodes.items(), values, strict=True)
@@ -76,26 +77,41 @@ class DecisionPlan:
         return ([*self.shared, *rest] for rest in self.rest)
 
     def decision(self, results: Sequence[Any]) -> Decision:
-        """The answers, of the prompts' results."""
+        """Make the answers of the prompts' results."""
         if (failed := next((each for each in results if each.outputs is None), None)) is not None:
             return Decision([], error_code=failed.error_code, error_msg=failed.error_msg)
-        rows = iter([each.outputs.data.tolist() for each in results])
-        answers: list[Answer] = []
-        for question, tree in zip(self.questions, self.trees, strict=True):
-            values = [next(rows) for _ in tree.nodes]
-            answers.append(answer_of(question, tree.logprobs(values)))
         return Decision(
-            answers,
+            answers_of(zip(self.questions, self.trees, strict=True), (each.outputs.data.tolist() for each in results)),
             sum(len(each.prompt_token_ids) for each in results),
             sum(each.num_cached_tokens for each in results),
+            receipt=receipt_of(results, self.view),
         )
+
+    def view(self) -> NumbersView:
+        pairs = zip(self.questions, self.trees, strict=True)
+        return NumbersView(questions=[_decided(question, tree) for question, tree in pairs])
+
+
+def answers_of(questions: Iterable[tuple[Question, LabelTree]], rows: Iterable[Sequence[float]]) -> list[Answer]:
+    """Make the answers of what each prompt gave, in order."""
+    remaining = iter(rows)
+    return [answer_of(question, tree.logprobs([next(remaining) for _ in tree.nodes])) for question, tree in questions]
+
+
+def _decided(question: Question, tree: LabelTree) -> DecidedQuestion:
+    options = [
+        DecidedOption(option.value, option.words, [list(each) for each in spelled])
+        for option, spelled in zip(question.options, tree.spellings, strict=True)
+    ]
+    return DecidedQuestion(question.type, question.name, question.words, options)
 
 
 class Decider:
     """Plans decisions of one model."""
 
-    def __init__(self, session: "Session[Any]") -> None:
+    def __init__(self, session: "Session[Any]", *, receipt: bool = False) -> None:
         self._session = session
+        self._receipt = receipt
         self._tokenizer: Tokenizer = session.tokenizer
         chosen = session.tree_config.chat_template
         self._template = self._tokenizer.template(chosen)
@@ -113,11 +129,15 @@ class Decider:
         for part, tree in zip(parts, trees, strict=True):
             for beginning, tokens in tree.nodes.items():
                 plan.rest.append([*part, *beginning])
-                plan.params.append(self._params.setdefault(tuple(tokens), PoolingParams(logprob_token_ids=tokens)))
+                params = PoolingParams(logprob_token_ids=tokens, receipt=self._receipt)
+                plan.params.append(self._params.setdefault(tuple(tokens), params))
+        if self._receipt:
+            id_bytes = 4 * (len(shared) * len(plan.rest) + sum(map(len, plan.rest)))
+            check_size(id_bytes, id_bytes)
         return plan
 
     def _rendered(self, state: Any) -> tuple[str, str]:
-        """The prompt's text before a question, and the text behind it, up to where the answer begins."""
+        """Render the prompt's text before a question, and the text behind it, up to where the answer begins."""
         options = {"enable_thinking": False} if "enable_thinking" in self._template else None
         text = self._session.render(_with_question(state), template_options=options)
         before, mark, behind = text.rpartition(_MARK)
@@ -126,7 +146,7 @@ class Decider:
         return before, behind + without_thought(text, self._thoughts)
 
     def _ids(self, before: str, own: Sequence[str]) -> tuple[list[int], list[list[int]]]:
-        """The tokens that all prompts begin with, and the rest of each.
+        """Tokenize what all prompts begin with, and the rest of each.
 
         What all begin with is tokenized once, where that comes to the same tokens.
         """
@@ -141,7 +161,7 @@ class Decider:
         return LabelTree([self._spellings(option.label, behind[-_END_CHARACTERS:]) for option in question.options])
 
     def _spellings(self, label: str, end: str) -> list[Tokens]:
-        """The tokens of a label where the answer begins; with a space before it too, if that is one token."""
+        """Tokenize a label where the answer begins; with a space before it too, if that is one token."""
         [bare, spaced] = (self._behind(end, text) for text in (label, f" {label}"))
         return [bare, spaced] if len(spaced) == 1 and spaced != bare else [bare]
 
@@ -151,7 +171,7 @@ class Decider:
 
 
 def without_thought(prompt: str, thoughts: ThoughtMarks | None) -> str:
-    """The text that brings a prompt to where the answer begins, behind a thought that is empty."""
+    """Return the text that brings a prompt to where the answer begins, behind a thought that is empty."""
     if thoughts is None:
         return ""
     end = prompt[-_END_CHARACTERS:]
@@ -164,7 +184,7 @@ def without_thought(prompt: str, thoughts: ThoughtMarks | None) -> str:
 
 
 def _with_question(state: Any) -> list[dict[str, Any]]:
-    """The conversation, with the mark of a question at its end: in the last message if that is the user's."""
+    """Add the mark of a question at its end: in the last message if that is the user's."""
     messages = [{"role": "user", "content": state}] if isinstance(state, str) else [dict(each) for each in state]
     if any(_has_media(each.get("content")) for each in messages):
         raise RequestError("Questions are decided about texts; leave pictures and videos out of the input.")
@@ -185,7 +205,7 @@ def _has_media(content: Any) -> bool:
 
 
 def each_input(given: Any) -> Iterator[Any]:
-    """The inputs of a call: one text or conversation, or a list of them."""
+    """Yield the inputs of a call: one text or conversation, or a list of them."""
     if isinstance(given, str) or is_conversation(given):
         given = [given]
     if not isinstance(given, list | tuple) or not given:

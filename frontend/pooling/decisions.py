@@ -85,6 +85,7 @@ class Decision(PlainOutput):
     num_cached_tokens: int = 0  # of these, computed for another question or an earlier call
     error_code: int = 200
     error_msg: str | None = None
+    receipt: str | None = None  # if it was asked for
 
 
 # --- questions -------------------------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _list(given: Mapping[str, Any], name: str, where: str, most: int) -> Sequenc
 
 
 def _entry(given: Any, name: str, types: tuple[type, ...], where: str) -> tuple[Any, str]:
-    """The value and the description of an option, which may be the value alone."""
+    """Return the value and the description of an option, which may be the value alone."""
     value, description = (given.get(name), given.get("description")) if isinstance(given, Mapping) else (given, None)
     if not isinstance(value, types) or not (description is None or isinstance(description, str)):
         raise RequestError(
@@ -179,7 +180,7 @@ def _listed(options: Sequence[Option]) -> str:
 
 
 def answer_of(question: Question, logprobs: Sequence[float]) -> Answer:
-    """The answer, of the log-probability of each option's label."""
+    """Make the answer from the log-probability of each option's label."""
     highest = max(logprobs)
     shares = [math.exp(each - highest) for each in logprobs]
     probabilities = [share / sum(shares) for share in shares]

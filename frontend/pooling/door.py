@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
@@ -19,31 +19,44 @@ from ..models.pooled_model import PooledModel
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt, require_fitting
 from ..requests.request import Notify
+from .receipt import NumbersReceiptDraft, begun
 
 if TYPE_CHECKING:
+    from ..models.facts import ModelFacts
     from ..text.tokenizer import Tokenizer
 
 # Makes of a prompt's vectors what its parameters ask for.
 Finish = Callable[[Vectors, PoolingParams], numpy.ndarray]
 
 
+class Affixes(NamedTuple):
+    """The special tokens around a text."""
+
+    start: Sequence[int]
+    end: Sequence[int]
+
+
+_NONE = Affixes((), ())
+
+
 class PooledRequest(PendingRequest):
     """A request whose output is made of the vectors that come with its end."""
 
-    __slots__ = ("_finish", "_vectors", "params")
+    __slots__ = ("_finish", "_vectors", "numbers_receipt", "params")
 
     def __init__(self, prompt: Prompt, text: str | None, notify: Notify, params: PoolingParams, finish: Finish) -> None:
         super().__init__(prompt, text, notify, str)
         self.params = params
         self._finish = finish
         self._vectors: Vectors | None = None
+        self.numbers_receipt: NumbersReceiptDraft | None = None  # if it asks for one
 
     def _merge(self, delta: Delta) -> None:
         self._vectors = delta.vectors
         super()._merge(delta)
 
     def take(self) -> Any:
-        """The result, a `PoolingRequestOutput`; call only once there is one."""
+        """Return the result, a `PoolingRequestOutput`; call only once there is one."""
         output = super().take()
         data = None if self._vectors is None else self._finish(self._vectors, self.params)
         return PoolingRequestOutput(
@@ -56,6 +69,7 @@ class PooledRequest(PendingRequest):
             output.num_cached_tokens,
             output.error_code,
             output.error_msg,
+            None if data is None or self.numbers_receipt is None else self.numbers_receipt.text(data),
         )
 
 
@@ -66,10 +80,10 @@ class PoolingDoor:
         self.reads_all = model.form.reads_all or plan.has_whole_texts
         self.width = plan.vector_width
         self.longest = min(plan.max_model_len, model.longest or plan.max_model_len)
-        self._ending: Sequence[int] | None = None
+        self._affixes: Affixes | None = None
 
     def worded(self, parsed: ParsedPrompt) -> ParsedPrompt:
-        """The prompt with the words that stand before its text; token ids stay what they are."""
+        """Put the model's words before the prompt's text; token ids stay what they are."""
         if parsed.text is None or parsed.refusal is not None or parsed.pooled is None:
             return parsed
         try:
@@ -84,16 +98,16 @@ class PoolingDoor:
         prompt.pooled = WantedVectors(by_token, by_token or self.reads_all, second_text)
         return PooledRequest(prompt, text, notify, params, self.finished)
 
-    def ending(self, tokenizer: "Tokenizer") -> Sequence[int]:
-        """The special tokens that the tokenizer puts behind a text."""
-        if self._ending is None:
+    def affixes(self, tokenizer: "Tokenizer") -> Affixes:
+        """Return the special tokens that the tokenizer puts before and behind a text."""
+        if self._affixes is None:
             bare, whole = (tokenizer.encode("a", add_special_tokens=adds) for adds in (False, True))
             start = next((place for place in range(len(whole)) if whole[place : place + len(bare)] == bare), len(whole))
-            self._ending = whole[start + len(bare) :]
-        return self._ending
+            self._affixes = Affixes(whole[:start], whole[start + len(bare) :])
+        return self._affixes
 
-    def fitting(self, ids: Sequence[int], params: PoolingParams, ending: Sequence[int] = ()) -> Sequence[int]:
-        """The ids, cut before their ending if the request allows it; raises if they are too many."""
+    def fitting(self, ids: Sequence[int], params: PoolingParams, affixes: Affixes = _NONE) -> Sequence[int]:
+        """Cut the ids between their affixes if the request allows it; raise if they are too many."""
         if params.logprob_token_ids is not None:
             raise RequestError("logprob_token_ids: this model gives numbers, and no next token. Leave it out.")
         most, width = self.longest, self.width
@@ -102,12 +116,14 @@ class PoolingDoor:
         if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens > 0:
             most = min(most, params.truncate_prompt_tokens)
         require_fitting(ids, params, most)
-        if len(ids) <= most or len(ending) >= most:
+        if len(ids) <= most or len(affixes.start) + len(affixes.end) >= most:
             return ids[:most]
-        return [*ids[: most - len(ending)], *ending]
+        if params.truncation_side == "left":
+            return [*affixes.start, *ids[len(affixes.start) - most :]]
+        return [*ids[: most - len(affixes.end)], *affixes.end]
 
     def finished(self, vectors: Vectors, params: PoolingParams) -> numpy.ndarray:
-        """What a request gets: [width], or [tokens, width]; float32."""
+        """Return what a request gets: [width], or [tokens, width]; float32."""
         rows = numpy.frombuffer(vectors.values, numpy.float32).reshape(-1, vectors.width)
         if self.model.task == "classify":
             rows = rows if params.use_activation is False else _activated(rows, self.model.activation)
@@ -133,6 +149,12 @@ def words_before(model: PooledModel, params: PoolingParams) -> str:
         hint = suggestion(name, model.prompts)
         raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
     return model.prompts[name]
+
+
+def begin_receipt(request: PendingRequest, facts: "ModelFacts", params: PoolingParams, second_text: int) -> None:
+    """Let a request's numbers come with a receipt; raises `RequestError` if it would be too long."""
+    if isinstance(request, PooledRequest):
+        request.numbers_receipt = begun(facts, request.prompt, params, second_text)
 
 
 def request_of_labels(prompt: Prompt, text: str | None, params: PoolingParams, notify: Notify) -> PooledRequest:

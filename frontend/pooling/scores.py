@@ -16,6 +16,7 @@ from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput, Sco
 from ..models.pooled_model import PooledModel
 from ..requests.plain_types import well_formed
 from ..requests.prompts import TextPair
+from .receipt import NumbersView, receipt_of
 
 if TYPE_CHECKING:
     import numpy
@@ -61,6 +62,7 @@ class Comparison:
 
     groups: list[tuple[Iterable[Any], PoolingParams]]
     scores: Callable[[Results], Scores]
+    pairs: Sequence[tuple[int, int]] = ()  # the results whose cosines the scores are
     num_queries: int = 0  # prompts of queries alone, which stand first
     num_documents: int = 0  # prompts of documents, alone or with their queries
 
@@ -81,9 +83,11 @@ def comparison(
     longest: int,
     params: PoolingParams,
 ) -> Comparison:
-    """What gives a score for each pair. `longest`: most tokens of a prompt; `tokenizer` is read by rerankers alone."""
+    """Plan a score for each pair. `longest`: most tokens of a prompt; `tokenizer` is read by rerankers alone."""
     if params.by_token:
         raise RequestError("by_token: a score is made of one vector for each text; leave it out.")
+    if params.truncation_side == "left" and model.task != "embed":
+        raise RequestError("truncation_side: a document is cut at its end; leave it out.")
     if model.task == "embed":
         return _of_vectors(pairs, model, params)
     if model.pairs is None:
@@ -95,7 +99,7 @@ def comparison(
 
 
 def cosine(first: "numpy.ndarray", second: "numpy.ndarray") -> float:
-    """The cosine of the angle between two vectors; 0 if one of them is."""
+    """Return the cosine of the angle between two vectors; 0 if one of them is."""
     import numpy
 
     a, b = first.astype(numpy.float64), second.astype(numpy.float64)
@@ -111,12 +115,14 @@ def _of_vectors(pairs: Sequence[tuple[str, str]], model: PooledModel, params: Po
     queries, documents = (list(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
     of_query, of_document = _worded(model, params)
 
-    def scores(results: Results) -> Scores:
-        left = dict(zip(queries, results[: len(queries)], strict=True))
-        right = dict(zip(documents, results[len(queries) :], strict=True))
-        return [_cosine_of(left[query], right[document]) for query, document in pairs]
+    left = {query: place for place, query in enumerate(queries)}
+    right = {document: place for place, document in enumerate(documents, start=len(queries))}
+    places = [(left[query], right[document]) for query, document in pairs]
 
-    return Comparison([(queries, of_query), (documents, of_document)], scores, len(queries), len(documents))
+    def scores(results: Results) -> Scores:
+        return [_cosine_of(results[first], results[second]) for first, second in places]
+
+    return Comparison([(queries, of_query), (documents, of_document)], scores, places, len(queries), len(documents))
 
 
 def _worded(model: PooledModel, params: PoolingParams) -> tuple[PoolingParams, PoolingParams]:
@@ -145,6 +151,7 @@ def _cosine_of(
         num_cached_tokens=query.num_cached_tokens + document.num_cached_tokens,
         error_code=200 if failed is None else failed.error_code,
         error_msg=None if failed is None else failed.error_msg,
+        receipt=receipt_of([query, document], lambda: NumbersView(pairs=[(0, 1)])),
     )
 
 
@@ -186,7 +193,7 @@ class PairWriter:
         return self._longest if self._cut in (None, -1) else min(self._longest, self._cut or 0)
 
     def _joined(self, query: str, document: str) -> TextPair:
-        """The tokenizer's own pair, with its special tokens and types."""
+        """Join both texts as the tokenizer does, with its special tokens and types."""
         found = self._tokenizer.backend.encode(well_formed(query), well_formed(document))
         ids, types, texts = found.ids, found.type_ids, found.sequence_ids
         if self._cut is not None and (surplus := len(ids) - self._most) > 0:
@@ -199,7 +206,7 @@ class PairWriter:
         return TextPair(ids, types.index(1) if 1 in types else 0)
 
     def _written(self, query: str, document: str) -> TextPair:
-        """The words of a template, around the query and as much of the document as there is room for."""
+        """Write a template's words around the query and as much of the document as there is room for."""
         ids = self._ids(query, document)
         if self._cut is None or len(ids) <= self._most:
             return TextPair(ids)

@@ -184,7 +184,7 @@ class Door:
         if refusal is not None:
             pending.refuse(400, str(refusal))
             pending.refusal = refusal
-        elif params.receipt and self.receipts is not None:
+        elif self.receipts is not None and (params.receipt if parsed.pooled is None else parsed.pooled.receipt):
             self._begin_receipt(self.receipts, pending, parsed, list(functions.values()), end)
         return pending
 
@@ -193,7 +193,12 @@ class Door:
         receipts: ReceiptDoor, pending: PendingRequest, parsed: ParsedPrompt, functions: list[Any], end: str
     ) -> None:
         try:
-            pending.receipt = receipts.begun(parsed, pending.prompt, functions, end)
+            if parsed.pooled is None:
+                pending.receipt = receipts.begun(parsed, pending.prompt, functions, end)
+            else:
+                from ..pooling.door import begin_receipt  # few requests need it
+
+                begin_receipt(pending, receipts.facts, parsed.pooled, parsed.second_text)
         except RequestError as error:
             pending.refuse(400, str(error))
             pending.refusal = error
@@ -244,8 +249,8 @@ class Door:
             return _Checked(packed_prompt(ids, self.plan, 0), params, None, None)
         if self.pooling is None or parsed.pooled is None:
             raise RequestError(NO_NUMBERS if self.pooling is None else NO_TEXT)
-        ending = () if parsed.text is None else self.pooling.ending(self.tokenizer)
-        fitting = self.pooling.fitting(ids, parsed.pooled, ending)
+        around = () if parsed.text is None else (self.pooling.affixes(self.tokenizer),)
+        fitting = self.pooling.fitting(ids, parsed.pooled, *around)
         return _Checked(packed_prompt(fitting, self.plan, 0), params, None, None)
 
     def _check_receipt(self, receipt: Receipt, parsed: ParsedPrompt, ids: Sequence[int]) -> None:

@@ -169,6 +169,8 @@ def parse_checked(prompt: Any, params: SamplingParams) -> ParsedPrompt:
 def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     if isinstance(prompt, str):
         return ParsedPrompt(_plain_text(prompt), None, params)
+    if isinstance(prompt, ParsedPrompt):
+        return prompt
     if isinstance(prompt, RenderedPrompt):
         tools, media, messages = prompt.tools, prompt.media, prompt.messages
         return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=tools, media=media, messages=messages)

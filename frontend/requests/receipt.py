@@ -9,10 +9,10 @@ what the model draws.
 import base64
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .prompts import ParsedPrompt
 
 _Params = TypeVar("_Params", SamplingParams, BeamSearchParams)
+_Packed = TypeVar("_Packed", bound=msgspec.Struct)
 
 PREFIX = f"pr{RECEIPT.version}_"
 SEPARATOR = "."  # between the receipts of a body that answers several prompts
@@ -41,10 +42,12 @@ VERSIONS = ("Penstock's version", "version of the kernels")
 # And these limits, which only refuse requests, or are in the parameters.
 MAX_LENGTH = "max_model_len"
 _LIMITS = (MAX_LENGTH, "option limit_", "option enable_logprob", "option max_logprobs")
+
+
 _SUM_BYTES = 8
-_MOST_BYTES = 16 << 20  # unpacked
-_LONG_ARRAY = b"\xdd"  # begins one of more than 65,535 elements
-_DAMAGED = "its receipt is damaged"
+MOST_BYTES = 16 << 20  # unpacked
+LONG_ARRAY = b"\xdd"  # begins one of more than 65,535 elements
+DAMAGED = "its receipt is damaged"
 
 
 class View(msgspec.Struct, array_like=True, frozen=True):
@@ -65,7 +68,7 @@ class ClaimedSample(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def ids(self) -> list[int]:
-        return _unpacked(self.token_ids)
+        return unpacked_ids(self.token_ids)
 
 
 class Receipt(msgspec.Struct, array_like=True, frozen=True):
@@ -83,7 +86,7 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def prompt_ids(self) -> list[int]:
-        return _unpacked(self.prompt)
+        return unpacked_ids(self.prompt)
 
     @property
     def sampling(self) -> SamplingParams:
@@ -95,40 +98,19 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
         return None if self.beams is None else _converted(self.beams, BeamSearchParams)
 
     def text(self) -> str:
-        packed = zlib.compress(msgspec.msgpack.encode(self), 9)
-        return PREFIX + base64.urlsafe_b64encode(_sum(packed) + packed).decode().rstrip("=")
+        return as_text(PREFIX, self)
 
     @classmethod
     def read(cls, text: str) -> "Receipt":
         """Raises `RequestError` for a text that is no whole receipt."""
-        body = text.strip().removeprefix(PREFIX)
-        if body == text.strip():
-            if other := re.match(r"pr(\d{1,9})_", body, re.ASCII):
-                raise RequestError(RECEIPT.refusal(other[1]))
-            raise RequestError(f"{_DAMAGED}: it doesn't begin with {PREFIX}")
-        try:
-            found = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
-            packed = found[_SUM_BYTES:]
-            if found[:_SUM_BYTES] != _sum(packed):
-                raise RequestError(f"{_DAMAGED}: its checksum is another")
-        except ValueError as error:
-            raise RequestError(f"{_DAMAGED}: {error}") from error
-        return cls.unpacked(packed, zlib.decompressobj())
+        return cls.unpacked(packed_in(PREFIX, text), zlib.decompressobj())
 
     @classmethod
     def unpacked(cls, packed: bytes, unpacker: "zlib._Decompress") -> "Receipt":
         """Raises `RequestError` unless a whole receipt was packed, in the one way in which it is written."""
-        try:
-            unpacked = unpacker.decompress(packed, _MOST_BYTES)
-            if not unpacker.eof or unpacker.unused_data or _bytes_beside_ids(unpacked) > MOST_BESIDE_IDS:
-                raise RequestError(f"{_DAMAGED}: it is too long")
-            receipt = msgspec.msgpack.decode(unpacked, type=cls)
-            if msgspec.msgpack.encode(receipt) != unpacked:
-                raise RequestError(f"{_DAMAGED}: it is written in another way")
-        except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
-            raise RequestError(f"{_DAMAGED}: {error}") from error
+        receipt = unpacked_as(cls, packed, unpacker, _bytes_beside_ids)
         if any(len(ids) % 4 for ids in (receipt.prompt, *(sample.token_ids for sample in receipt.samples))):
-            raise RequestError(f"{_DAMAGED}: its tokens are cut off")
+            raise RequestError(f"{DAMAGED}: its tokens are cut off")
         return receipt
 
 
@@ -173,7 +155,7 @@ class ReceiptDoor:
     """Begins the receipts that requests ask for, and checks whether this model can judge one."""
 
     def __init__(self, facts: "ModelFacts", config: EngineConfig, plan: MemoryPlan) -> None:
-        self._facts = facts
+        self.facts = facts
         self._config = config
         self._plan = plan
         self._shared: tuple[SamplingParams, SamplingParams, dict[str, Any]] | None = None  # by the last requests
@@ -183,11 +165,11 @@ class ReceiptDoor:
         Raises `RequestError` if it could not be read later."""
         beams = None if parsed.beams is None else msgspec.to_builtins(parsed.beams)
         receipt = Receipt(
-            facts=self._facts.of_model(),
+            facts=self.facts.of_model(),
             params=self._params_of(parsed.params, prompt.params, prompt.seed),
-            prompt=_planes(prompt.token_ids),
+            prompt=planes(prompt.token_ids),
             samples=[],
-            adapter=self._facts.of_adapter(prompt.params.lora_name),
+            adapter=self.facts.of_adapter(prompt.params.lora_name),
             is_chat=parsed.is_chat,
             tools=[{"type": "function", "function": function} for function in functions],
             end=end,
@@ -210,7 +192,7 @@ class ReceiptDoor:
 
     def check(self, receipt: Receipt, params: SamplingParams, ids: Sequence[int], media: list[bytes]) -> None:
         """Raise if this model can't judge what the receipt is of, or if it is of another prompt than the given one."""
-        if reason := unlike(receipt, self._facts.of_model(), self._facts.of_adapter(params.lora_name)):
+        if reason := unlike(receipt, self.facts.of_model(), self.facts.of_adapter(params.lora_name)):
             raise RequestError(reason)
         if self._plan.kernels.startswith(("torch", "triton")) and not self._config.deterministic:
             raise RequestError("these kernels' answers depend on their company unless deterministic=True")
@@ -247,7 +229,14 @@ def with_view(text: str, view: View) -> str:
     return SEPARATOR.join(replace(each, view=view).text() for each in receipts)
 
 
-def unlike(receipt: Receipt, facts: Mapping[str, str], adapter: str | None) -> str | None:
+class ReceiptOfModel(Protocol):
+    @property
+    def facts(self) -> dict[str, str]: ...
+    @property
+    def adapter(self) -> str | None: ...
+
+
+def unlike(receipt: ReceiptOfModel, facts: Mapping[str, str], adapter: str | None) -> str | None:
     """Why a model with these facts can't judge a receipt; None if it can."""
     if receipt.adapter != adapter:
         return f"its LoRA adapter is {_shown(receipt.adapter)}, and here that name has {_shown(adapter)}"
@@ -260,22 +249,6 @@ def unlike(receipt: Receipt, facts: Mapping[str, str], adapter: str | None) -> s
 
 def _shown(value: str | None) -> str:
     return "none" if not value else f"{value[:12]}…" if len(value) >= 32 else value
-
-
-def packed_ids(ids: Sequence[int]) -> bytes:
-    """Ids byte by byte: first all lowest bytes, at last all highest, which are mostly 0 and take no room compressed."""
-    return _planes(column(ids))
-
-
-def _planes(packed: bytes) -> bytes:
-    return b"".join([packed[place::4] for place in range(4)])
-
-
-def _unpacked(planes: bytes) -> list[int]:
-    packed, count = bytearray(len(planes)), len(planes) // 4
-    for place in range(4):
-        packed[place::4] = planes[place * count : (place + 1) * count]
-    return values(bytes(packed)).tolist()
 
 
 class _SampleParts(msgspec.Struct, array_like=True):
@@ -294,8 +267,8 @@ class _Parts(msgspec.Struct, array_like=True):
 def _bytes_beside_ids(unpacked: bytes) -> int:
     """Bytes of a receipt but those of its ids. No objects are made of them."""
     parts = msgspec.msgpack.decode(unpacked, type=_Parts)
-    if bytes(parts.samples)[:1] == _LONG_ARRAY:
-        raise RequestError(f"{_DAMAGED}: it has too many answers")
+    if bytes(parts.samples)[:1] == LONG_ARRAY:
+        raise RequestError(f"{DAMAGED}: it has too many answers")
     samples = msgspec.msgpack.decode(parts.samples, type=list[_SampleParts])
     return len(unpacked) - len(parts.prompt) - sum(len(sample.ids) for sample in samples)
 
@@ -304,7 +277,68 @@ def _converted(given: dict[str, Any], kind: type[_Params]) -> _Params:
     try:
         return msgspec.convert(given, kind, strict=False)
     except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"{_DAMAGED}: {error}") from error
+        raise RequestError(f"{DAMAGED}: {error}") from error
+
+
+# --- how receipts of all kinds are written ---------------------------------------------------------------------------
+
+
+def as_text(prefix: str, receipt: msgspec.Struct) -> str:
+    """Pack a receipt of any kind into one string."""
+    packed = zlib.compress(msgspec.msgpack.encode(receipt), 9)
+    return prefix + base64.urlsafe_b64encode(_sum(packed) + packed).decode().rstrip("=")
+
+
+def packed_in(prefix: str, text: str) -> bytes:
+    """Take the packed receipt out of its string; raises `RequestError` unless it is whole."""
+    body = text.strip().removeprefix(prefix)
+    if body == text.strip():
+        if other := re.match(rf"{prefix[:2]}(\d{{1,9}})_", body, re.ASCII):
+            raise RequestError(RECEIPT.refusal(other[1]))
+        raise RequestError(f"{DAMAGED}: it doesn't begin with {prefix}")
+    try:
+        found = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+    except ValueError as error:
+        raise RequestError(f"{DAMAGED}: {error}") from error
+    packed = found[_SUM_BYTES:]
+    if found[:_SUM_BYTES] != _sum(packed):
+        raise RequestError(f"{DAMAGED}: its checksum is another")
+    return packed
+
+
+def unpacked_as(
+    kind: type[_Packed], packed: bytes, unpacker: "zlib._Decompress", beside_ids: Callable[[bytes], int]
+) -> _Packed:
+    """Unpack a receipt of this kind. `beside_ids` counts its bytes but those of ids, without making objects of them.
+
+    Raises `RequestError` unless a whole receipt was packed, in the one way in which it is written.
+    """
+    try:
+        unpacked = unpacker.decompress(packed, MOST_BYTES)
+        if not unpacker.eof or unpacker.unused_data or beside_ids(unpacked) > MOST_BESIDE_IDS:
+            raise RequestError(f"{DAMAGED}: it is too long")
+        receipt = msgspec.msgpack.decode(unpacked, type=kind)
+        if msgspec.msgpack.encode(receipt) != unpacked:
+            raise RequestError(f"{DAMAGED}: it is written in another way")
+    except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
+        raise RequestError(f"{DAMAGED}: {error}") from error
+    return receipt
+
+
+def packed_ids(ids: Sequence[int]) -> bytes:
+    """Ids byte by byte: first all lowest bytes, at last all highest, which are mostly 0 and take no room compressed."""
+    return planes(column(ids))
+
+
+def planes(packed: bytes) -> bytes:
+    return b"".join([packed[place::4] for place in range(4)])
+
+
+def unpacked_ids(planes: bytes) -> list[int]:
+    packed, count = bytearray(len(planes)), len(planes) // 4
+    for place in range(4):
+        packed[place::4] = planes[place * count : (place + 1) * count]
+    return values(bytes(packed)).tolist()
 
 
 def _sum(packed: bytes) -> bytes:

@@ -108,7 +108,10 @@ class BatchLine:
     def answer_of_numbers(self, form: NumberForm[Any], outputs: Results, model: str, identity: LineIdentity) -> str:
         """The same of a request for numbers, of the results of its prompts."""
         json, names = LongJson(), ReplyNames(self.answer_ids + identity.digits, identity.created, model)
-        return self._line(200, b"".join(json.pieces(form.reply(outputs, names, json))), identity)
+        try:
+            return self._line(200, b"".join(json.pieces(form.answer(outputs, names, json))), identity)
+        except RequestError as error:  # its receipt is too long
+            return self._line(400, refusal(400, str(error)).body, identity)
 
     def _line(self, status: int, body: bytes, identity: LineIdentity) -> str:
         response = _Response(status, "req_" + identity.digits, msgspec.Raw(body))

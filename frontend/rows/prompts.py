@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 import msgspec
@@ -210,10 +210,10 @@ class UnusableLine(ValueError):
     """A description of a line that is no request."""
 
 
-def json_value(line: str, plain_text: str = _PLAIN_TEXT) -> Any:
+def json_value(line: str, plain_text: str = _PLAIN_TEXT, decoder: json.JSONDecoder | None = None) -> Any:
     """The line's value; raises `UnusableLine`, with this advice if the line seems to be plain text."""
     try:
-        value = _JSON.decode(line)
+        value = (decoder or _JSON).decode(line)
         if "\\u" in line:  # only an escape can be half of a pair
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -253,8 +253,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# Made once: `json.loads` would make one for each line.
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
+def decoder_of(parse_float: Callable[[str], Any]) -> json.JSONDecoder:
+    """A decoder to be made once: `json.loads` would make one for each line."""
+    return json.JSONDecoder(parse_constant=_refuse_constant, parse_float=parse_float, object_pairs_hook=_object)
+
+
+_JSON = decoder_of(_finite)
 
 
 def _is_unicode(text: str) -> bool:

@@ -50,29 +50,33 @@ def difference(body: Mapping[str, Any], answered: Answered) -> Difference | None
     kind = next(kind for kind in _KINDS if kind.fits(body))
     expected = kind.expected(answered)
     found = {name: body.get(name) for name in expected}
-    return _difference(expected, found, "")
+    return differing(expected, found, _is_same)
 
 
 def is_known(body: Mapping[str, Any]) -> bool:
     return any(kind.fits(body) for kind in _KINDS)
 
 
-def _difference(expected: Any, found: Any, path: str) -> Difference | None:
+def differing(expected: Any, found: Any, is_same: Callable[[Any, Any], bool], path: str = "") -> Difference | None:
+    """The first difference between values as JSON has them; `is_same` compares those that have no parts."""
     if isinstance(expected, dict) and isinstance(found, dict):
         names = [*expected, *(name for name in found if name not in expected)]
         pairs = ((f"{path}.{name}" if path else name, name) for name in names if name not in _SAYS_NOTHING)
-        each = (_difference(expected.get(name), found.get(name), place) for place, name in pairs)
+        each = (differing(expected.get(name), found.get(name), is_same, place) for place, name in pairs)
     elif isinstance(expected, list) and isinstance(found, list):
         places = zip(count(), expected, found)
-        each = (_difference(mine, theirs, f"{path}[{index}]") for index, mine, theirs in places)
+        each = (differing(mine, theirs, is_same, f"{path}[{index}]") for index, mine, theirs in places)
         if (first := next(filter(None, each), None)) is None and len(expected) != len(found):
             place = min(len(expected), len(found))
             return Difference(f"{path}[{place}]", _at(found, place), _at(expected, place))
         return first
     else:
-        is_same = type(expected) is type(found) and repr(expected) == repr(found)  # of numbers each bit
-        return None if is_same else Difference(path, found, expected)
+        return None if is_same(expected, found) else Difference(path, found, expected)
     return next(filter(None, each), None)
+
+
+def _is_same(expected: Any, found: Any) -> bool:
+    return type(expected) is type(found) and repr(expected) == repr(found)  # of numbers each bit
 
 
 def _at(items: list[Any], place: int) -> Any:

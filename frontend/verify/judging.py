@@ -15,11 +15,13 @@ from typing import Any
 
 from ...protocol.errors import RequestError
 from ...protocol.outputs import RequestOutput
+from ..pooling.receipt import NumbersReceipt
 from ..requests.receipt import VERSIONS, ClaimedPrompt, Receipt
 from ..requests.request import Request
 from ..session.session import Session
 from .bodies import Answered, difference
-from .lines import ClaimedBody, from_file, from_outputs, given_prompts, opened
+from .lines import OUTPUTS, ClaimedBody, from_file, from_outputs, given_prompts, opened
+from .numbers import NumbersJudge
 from .repeated import foreign_parameter, foreign_question, is_rendered
 from .verdict import Verdict
 
@@ -43,7 +45,7 @@ def judged(session: Session[Any], answers: Any, source: Source | None = None) ->
         with opened(answers) as file:
             yield from verdicts(session, from_file(file, os.fspath(answers)), prompts)
         return
-    several = [answers] if isinstance(answers, RequestOutput) else answers
+    several = [answers] if isinstance(answers, OUTPUTS) else answers
     if not isinstance(several, Iterable):
         raise RequestError(f"outputs must be RequestOutputs or a path, not {type(answers).__name__}.")
     yield from verdicts(session, from_outputs(several))
@@ -64,15 +66,20 @@ def verdicts(
     waiting: deque[ClaimedBody] = deque()
     done: queue.SimpleQueue[Request] = queue.SimpleQueue()
 
-    def receipts() -> Iterator[Receipt | ClaimedPrompt]:
+    numbers = NumbersJudge(session)
+
+    def receipts() -> Iterator[Any]:
         for body in bodies:
             waiting.append(body)
             given = prompts.get(body.name)
             for receipt in body.receipts:
-                yield ClaimedPrompt(given, receipt) if receipt.media and given is not None else receipt
+                if isinstance(receipt, NumbersReceipt):
+                    yield from numbers.prompts(receipt)
+                else:
+                    yield ClaimedPrompt(given, receipt) if receipt.media and given is not None else receipt
 
     window = session.window(receipts(), None, done.put, ordered=True)
-    outputs: list[RequestOutput] = []  # of the first body that waits
+    outputs: list[Any] = []  # of the first body that waits
     try:
         while not window.is_over:
             window.fill()
@@ -81,8 +88,12 @@ def verdicts(
             for _, output in window.ready():
                 yield from _unjudged(waiting)
                 outputs.append(output)
-                if len(outputs) == len(waiting[0].receipts):
-                    yield _verdict(session, waiting.popleft(), outputs)
+                if len(outputs) == waiting[0].num_prompts:
+                    body = waiting.popleft()
+                    if isinstance(receipt := body.receipts[0], NumbersReceipt):
+                        yield numbers.verdict(body.name, body.body, receipt, outputs)
+                    else:
+                        yield _verdict(session, body, outputs)
                     outputs = []
             if window.running:
                 window.finish(done.get())
@@ -98,12 +109,12 @@ def _unjudged(waiting: deque[ClaimedBody]) -> Iterator[Verdict]:
 
 
 def _verdict(session: Session[Any], claimed: ClaimedBody, outputs: list[RequestOutput]) -> Verdict:
-    for receipt, output in zip(claimed.receipts, outputs, strict=True):
+    for receipt, output in zip(claimed.of_texts, outputs, strict=True):
         if output.error_code != 200:
             return Verdict("not judged", claimed.name, output.error_msg)
         if (verdict := _of_tokens(session, claimed.name, receipt, output)) is not None:
             return verdict
-    answered = Answered(outputs, claimed.receipts, lambda: session.tokenizer)
+    answered = Answered(outputs, claimed.of_texts, lambda: session.tokenizer)
     try:
         found = difference(claimed.body, answered)
     except ValueError:  # another number of prompts or samples than the form has
@@ -117,7 +128,7 @@ def _verdict(session: Session[Any], claimed: ClaimedBody, outputs: list[RequestO
 
 def _of_request(session: Session[Any], claimed: ClaimedBody) -> Verdict | None:
     """What a body repeats of another request than its receipts have."""
-    for receipt in claimed.receipts:
+    for receipt in claimed.of_texts:
         if (found := foreign_parameter(claimed.body, receipt)) is not None:
             reason = f"{found.path}: the receipt has another"
             return Verdict("differs", claimed.name, reason, had=found.had, draws=found.expected)
@@ -138,8 +149,8 @@ def _of_tokens(session: Session[Any], name: str, receipt: Receipt, output: Reque
             pairs = enumerate(zip(ids, answer.token_ids))
             place = next((place for place, (had, draws) in pairs if had != draws), min(len(ids), len(answer.token_ids)))
             had, draws = (tokens[place] if place < len(tokens) else None for tokens in (ids, answer.token_ids))
-            texts = (None if token is None else decode(token) for token in (had, draws))
-            return Verdict("differs", name, _other_version(session, receipt), sample, place, had, draws, *texts)
+            first, second = (None if token is None else decode(token) for token in (had, draws))
+            return Verdict("differs", name, _other_version(session, receipt), sample, place, had, draws, first, second)
         if claimed.finish_reason != answer.finish_reason or claimed.stop_reason != answer.stop_reason:
             pair = claimed.finish_reason, answer.finish_reason
             return Verdict("differs", name, "the receipt's finish_reason", sample, None, *pair)

@@ -12,19 +12,29 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.options.speculation import JOURNAL
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.pooling.outputs import PoolingRequestOutput
 from ..jobs.formats.formats import answer_lines_of, lines_of
 from ..jobs.job_input import JobInput
+from ..pooling.decisions import Decision
+from ..pooling.receipt import PREFIX as NUMBERS
+from ..pooling.receipt import NumbersReceipt
 from ..requests.receipt import SEPARATOR, Receipt
 from ..rows.lines import Line
-from ..rows.prompts import UnusableLine, json_row, json_value
+from ..rows.prompts import UnusableLine, decoder_of, json_row, json_value
 from ..rows.rendering import Rendering
 from ..session.session import Session
 from .bodies import is_known
 from .kept import ReceiptsBeside, lines_of_journal, model_of_journal
+from .number_forms import FORMS
+from .written_numbers import WrittenNumber
 
 _NO_RECEIPT = "it has no receipt"
 
 _UNKNOWN = "it is neither the body of a chat, a completion or a response, nor an output"
+_UNKNOWN_NUMBERS = "it is neither a body of vectors, scores, classes or decisions, nor an output"
+_WRITTEN = decoder_of(WrittenNumber)
+OUTPUTS = (RequestOutput, PoolingRequestOutput, Decision)
+AnyReceipt = Receipt | NumbersReceipt
 
 
 class ClaimedBody(NamedTuple):
@@ -32,8 +42,17 @@ class ClaimedBody(NamedTuple):
 
     name: str
     body: Mapping[str, Any]
-    receipts: list[Receipt]
+    receipts: list[AnyReceipt]
     reason: str | None = None
+
+    @property
+    def of_texts(self) -> list[Receipt]:
+        """Its receipts, unless it has numbers."""
+        return [receipt for receipt in self.receipts if isinstance(receipt, Receipt)]
+
+    @property
+    def num_prompts(self) -> int:
+        return sum(len(receipt.prompts) if isinstance(receipt, NumbersReceipt) else 1 for receipt in self.receipts)
 
     @property
     def model(self) -> str | None:
@@ -78,9 +97,9 @@ def _from_journal(path: Path) -> Iterator[ClaimedBody]:
         yield body if error is None else body._replace(receipts=[], reason=str(error))
 
 
-def from_outputs(outputs: Iterable[RequestOutput]) -> Iterator[ClaimedBody]:
+def from_outputs(outputs: Iterable[Any]) -> Iterator[ClaimedBody]:
     for number, output in enumerate(outputs):
-        if not isinstance(output, RequestOutput):
+        if not isinstance(output, OUTPUTS):
             raise RequestError(f"outputs has {type(output).__name__} at {number}; it takes RequestOutput, or a path.")
         yield _of_body(str(number), output.to_dict())
 
@@ -89,7 +108,7 @@ class LedBodies(NamedTuple):
     """Bodies, and what the first one that has a receipt says about all of them."""
 
     model: str
-    receipt: Receipt
+    receipt: AnyReceipt
     bodies: Iterator[ClaimedBody]
 
     @classmethod
@@ -107,7 +126,7 @@ class LedBodies(NamedTuple):
                 raise ConfigError(f"{name} names no model. Give --model.")
             every = chain(before, bodies)
             return cls(model, body.receipts[0], every if given else map(partial(_only_of, model), every))
-        if _UNKNOWN in reasons:
+        if _UNKNOWN in reasons or _UNKNOWN_NUMBERS in reasons:
             raise ConfigError(f"{name} has receipts, but none in a form that is judged: {_UNKNOWN}.")
         first = f" (of the first: {before[0].reason})" if before else ""
         raise ConfigError(
@@ -138,7 +157,7 @@ def given_prompts(source: str | os.PathLike[str], session: Session[Any], names: 
 
 def _of_line(number: str, line: str, beside: ReceiptsBeside | None = None) -> ClaimedBody:
     try:
-        found = json_value(line)
+        found = json_value(line, decoder=_WRITTEN if f'"{NUMBERS}' in line else None)
     except UnusableLine as error:
         return ClaimedBody(number, {}, [], f"it {error}")
     if not isinstance(found, dict):
@@ -155,22 +174,30 @@ def _of_line(number: str, line: str, beside: ReceiptsBeside | None = None) -> Cl
     return _of_body(str(found["custom_id"]), body, partial(_kept, beside, found))
 
 
-def _of_body(name: str, body: Mapping[str, Any], kept: Callable[[], list[Receipt]] = list) -> ClaimedBody:
+def _of_body(name: str, body: Mapping[str, Any], kept: Callable[[], list[AnyReceipt]] = list) -> ClaimedBody:
     """`kept`: the receipts of a body that has none itself."""
     if body.get("error") or body.get("error_code", 200) != 200:
         return ClaimedBody(name, body, [], "it is an error, not an answer")
     text = body.get("receipt")
     try:
-        receipts = [Receipt.read(each) for each in text.split(SEPARATOR)] if isinstance(text, str) else kept()
+        receipts = _receipts(text) if isinstance(text, str) else kept()
     except RequestError as error:
         return ClaimedBody(name, body, [], str(error))
     if not receipts:
         return ClaimedBody(name, body, [], _NO_RECEIPT)
+    if isinstance(receipts[0], NumbersReceipt):
+        return ClaimedBody(name, body, receipts if any(form.fits(body) for form in FORMS) else [], _UNKNOWN_NUMBERS)
     if not is_known(body):
         return ClaimedBody(name, body, [], _UNKNOWN)
     return ClaimedBody(name, body, receipts)
 
 
-def _kept(beside: ReceiptsBeside | None, line: Mapping[str, Any]) -> list[Receipt]:
+def _receipts(text: str) -> list[AnyReceipt]:
+    if text.lstrip().startswith(NUMBERS[:2]):
+        return [NumbersReceipt.read(text)]
+    return [Receipt.read(each) for each in text.split(SEPARATOR)]
+
+
+def _kept(beside: ReceiptsBeside | None, line: Mapping[str, Any]) -> list[AnyReceipt]:
     receipt = None if beside is None else beside.of(line)
     return [] if receipt is None else [receipt]

@@ -83,11 +83,11 @@ def foreign_question(body: Mapping[str, Any], receipt: Receipt, tokenizer: "Toke
     if isinstance(prompt, list):
         return None if prompt == receipt.prompt_ids else ("prompt", prompt)
     texts = list(_texts(body))
-    whole = _without_spaces(tokenizer.decode(receipt.prompt_ids, skip_special_tokens=False)) if texts else ""
+    whole = without_spaces(tokenizer.decode(receipt.prompt_ids, skip_special_tokens=False)) if texts else ""
     for place, text in texts:
         # As the tokenizer has it, which may not know each character.
         ids = tokenizer.encode(text, add_special_tokens=False)
-        if _without_spaces(tokenizer.decode(ids, skip_special_tokens=False)) not in whole:
+        if without_spaces(tokenizer.decode(ids, skip_special_tokens=False)) not in whole:
             return place, text
     return None
 
@@ -102,7 +102,7 @@ def is_rendered(body: Mapping[str, Any], place: str, text: Any, render: Callable
         rendered = render(conversations.get(place, body.get("messages")))
     except RequestError:
         return False
-    return _without_spaces(text) in _without_spaces(rendered)
+    return without_spaces(text) in without_spaces(rendered)
 
 
 def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -121,5 +121,5 @@ def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield f"messages[{index}]", part["text"]
 
 
-def _without_spaces(text: str) -> str:
+def without_spaces(text: str) -> str:
     return "".join(text.split())

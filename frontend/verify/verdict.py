@@ -19,6 +19,7 @@ class Verdict(PlainOutput):
     draws: Any = None  # what this model draws or says instead; None: it ends
     had_text: str | None = None  # of a token
     draws_text: str | None = None
+    cosine: float | None = None  # of the angle between a vector and the one that this model computes
 
     @property
     def sentence(self) -> str:
@@ -33,7 +34,8 @@ class Verdict(PlainOutput):
         had, draws = _shown(self.had, self.had_text), _shown(self.draws, self.draws_text)
         if self.position is None and self.draws is None:  # what stands there is nothing that a model draws
             return f"differs at {where}{of_sample}: had {had}"
-        return f"differs at {where}{of_sample}: had {had}, this model draws {draws}"
+        far = "" if self.cosine is None else f" (cosine {self.cosine:.9f})"
+        return f"differs at {where}{of_sample}: had {had}, this model draws {draws}{far}"
 
 
 def _shown(value: Any, text: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ..fields.described import described, rules_of
 from ..fields.field_help import explain_fields
-from ..fields.rules import BOOLEAN, TEXT, NamedFields, Rule, at_least
+from ..fields.rules import BOOLEAN, TEXT, NamedFields, Rule, at_least, text
 from .sampling import TOKEN_IDS, SamplingParams
 
 _CUT = Rule(
@@ -16,7 +16,7 @@ _CUT = Rule(
     "must be a number of tokens, or -1 for as many as the model takes",
 )
 
-
+_SIDE = Rule(text, lambda value: value in ("left", "right"), "must be left or right")
 _MOST_LABELS = 1024
 _LABELS = Rule(
     TOKEN_IDS.convert,
@@ -38,6 +38,9 @@ class PoolingParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True)
     truncate_prompt_tokens: Annotated[
         int | None, described("cut longer texts after so many tokens; -1: where the model ends", _CUT)
     ] = None
+    truncation_side: Annotated[
+        str | None, described("where a longer text is cut: left keeps its end, right its beginning (default)", _SIDE)
+    ] = None
     use_activation: Annotated[bool | None, described("give probabilities of classes; False: their scores", BOOLEAN)] = (
         None
     )
@@ -45,6 +48,7 @@ class PoolingParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True)
         list[int] | None, described("of a model that writes text: log-probabilities of these next tokens", _LABELS)
     ] = None
     by_token: Annotated[bool, described("a vector for each token instead of one for the text", BOOLEAN)] = False
+    receipt: Annotated[bool, described("give a receipt, by which the numbers can be verified", BOOLEAN)] = False
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():

@@ -17,12 +17,12 @@ def is_encoder(config: Mapping[str, Any]) -> bool:
 
 
 def sees_both_sides(config: Mapping[str, Any]) -> bool:
-    """Whether tokens see those after them: in encoders, and in decoders that were trained on for it."""
+    """Return whether tokens see those after them: in encoders, and in decoders that were trained on for it."""
     return key_of_both_sides(config) is not None
 
 
 def key_of_both_sides(config: Mapping[str, Any]) -> str | None:
-    """The key that says that tokens see those after them."""
+    """Return the key that says that tokens see those after them."""
     for key, value in (("is_causal", False), ("use_bidirectional_attention", True)):
         if config.get(key) is value:
             return key

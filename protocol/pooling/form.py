@@ -36,11 +36,11 @@ class PoolingForm(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def reads_all(self) -> bool:
-        """Whether every row of a prompt counts, so that none may come from a cache."""
+        """Return whether every row of a prompt counts, so that none may come from a cache."""
         return self.by_token or self.modes != ["lasttoken"]
 
     def width(self, hidden_size: int) -> int:
-        """How many numbers a vector has."""
+        """Return how many numbers a vector has."""
         width = hidden_size * len(self.modes)
         for layer in self.head:
             width = layer.size or width

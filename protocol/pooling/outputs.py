@@ -53,3 +53,4 @@ class PoolingRequestOutput(PlainOutput, Generic[OutputT]):
     num_cached_tokens: int = 0
     error_code: int = 200
     error_msg: str | None = None
+    receipt: str | None = None  # if it was asked for

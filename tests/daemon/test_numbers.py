@@ -233,8 +233,12 @@ def test_coheres_formats_are_of_the_same_vectors(http, vectors):
     content = [{"content": [{"type": "text", "text": each}]} for each in TEXTS]
     same = http.post("/v2/embed", json={"model": "vectors", "inputs": content, "input_type": "search_query"})
     assert said(same)["embeddings"] == {"float": found["float"]}
-    assert said(http.post("/v2/embed", json={"model": "vectors", "texts": [LONG], "truncate": "END"}))
-    for wrong in ({"truncate": "NONE"}, {"truncate": "START"}, {"embedding_types": ["int8"]}, {"input_type": "qury"}):
+    end, start = (
+        said(http.post("/v2/embed", json={"model": "vectors", "texts": [f"three {LONG}"], "truncate": side}))
+        for side in ("END", "START")
+    )
+    assert end["embeddings"] != start["embeddings"]
+    for wrong in ({"truncate": "NONE"}, {"embedding_types": ["int8"]}, {"input_type": "qury"}):
         assert http.post("/v2/embed", json={"model": "vectors", "texts": [LONG]} | wrong).status_code == 400
 
 

@@ -53,7 +53,10 @@ def test_a_text_that_is_cut_keeps_the_tokens_that_end_it(tmp_path):
     door = PoolingDoor(find_pooled_model(tmp_path, "auto"), MemoryPlan("", "", 0, 0, 0, [], 100, 100, 100, "", ""))
     ids = tokenizer.encode("so many words of a text")
     cut = PoolingParams(truncate_prompt_tokens=5)
-    assert door.fitting(ids, cut, door.ending(tokenizer)) == [*ids[:4], 2]
+    assert door.fitting(ids, cut, door.affixes(tokenizer)) == [*ids[:4], 2]
+    left = PoolingParams(truncate_prompt_tokens=5, truncation_side="left")
+    assert door.fitting(ids, left, door.affixes(tokenizer)) == [1, *ids[-4:]] and ids[-1] == 2
+    assert door.fitting(ids, left) == ids[-5:]
     assert door.fitting(ids, cut) == ids[:5]
 
 

@@ -162,6 +162,7 @@ def _vectors(request: DaemonRequest, output: PoolingRequestOutput[PoolingOutput]
         prompt_token_ids=column(output.prompt_token_ids),
         error_code=output.error_code,
         error_msg=output.error_msg,
+        receipt=output.receipt,
     )
     if output.outputs is not None:
         delta.vectors, delta.shape = output.outputs.data.tobytes(), list(output.outputs.data.shape)

@@ -42,5 +42,5 @@ async def delete(call: Call, body: None) -> Reply:
 
 
 def ends(found: list[Any]) -> tuple[str, str] | tuple[None, None]:
-    """The first and the last id of a page."""
+    """Return the first and the last id of a page."""
     return (found[0].id, found[-1].id) if found else (None, None)

@@ -91,7 +91,7 @@ def _details(card: ServedName) -> ModelDetails:
 
 
 def _capabilities(card: ServedName) -> list[str]:
-    """What the model can do; of one that isn't loaded only that it completes texts."""
+    """Say what the model can do; of one that isn't loaded only that it completes texts."""
     if (session := card.session) is None:
         return ["completion"]
     if session.pooled is not None:

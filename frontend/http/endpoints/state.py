@@ -75,7 +75,7 @@ def _architecture(session: PrivateSession) -> Architecture:
 
 
 def _numbers(defaults: SamplingParams) -> dict[str, float]:
-    """The defaults that clients show next to their own fields."""
+    """Return the defaults that clients show next to their own fields."""
     return {name: getattr(defaults, name) for name in (*DRAW, *PENALTIES)}
 
 
@@ -156,7 +156,7 @@ def _last_errors(states: Mapping[str, ModelState]) -> dict[str, LastError] | Uns
 
 
 def _without_paths(reason: str) -> str:
-    """The reason on one line, without paths: no reply reveals where a model is stored."""
+    """Write the reason on one line, without paths: no reply reveals where a model is stored."""
     return " ".join(without_paths(reason).split())
 
 

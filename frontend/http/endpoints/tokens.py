@@ -64,7 +64,7 @@ def _tokens_of_conversation(call: Call, request: TokenizeRequest, model: LoadedM
 
 
 def count_of_prompt(call: Call, prompt: RenderedPrompt, model: LoadedModel) -> int:
-    """The length of a conversation's prompt, with the tokens of its media."""
+    """Return the length of a conversation's prompt, with the tokens of its media."""
     return len(_tokens_of_prompt(call, prompt, model, adds_special_tokens=False))
 
 

@@ -3,8 +3,9 @@
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
+from .numbers import Receipt
 from .responses import InputDetails, InputItem, OutputDetails, ResponsesUsage
 from .sampling import FreeForm
 
@@ -18,6 +19,7 @@ class DecisionRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         list[FreeForm],
         Meta(description="1 to 400, each a `predicate`, a `choice` of `choices` or a `score` of `levels`"),
     ]
+    receipt: Receipt = None
     user: Annotated[str | None, Meta(description="without effect")] = None
     safety_identifier: Annotated[str | None, Meta(description="without effect")] = None
     prompt_cache_key: Annotated[str | None, Meta(description="without effect")] = None
@@ -43,3 +45,4 @@ class DecisionReply(msgspec.Struct, kw_only=True):
     model: str
     answers: list[FreeForm]
     usage: DecisionUsage
+    receipt: str | UnsetType = UNSET

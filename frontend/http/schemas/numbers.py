@@ -15,6 +15,7 @@ _Cut = Annotated[
     Annotated[int, Meta(ge=-1)] | None,
     Meta(description="cut longer texts after so many tokens; -1: where the model ends"),
 ]
+Receipt = Annotated[bool | None, Meta(description="give the reply a receipt, by which it can be verified")]
 Encoding = Literal["float", "base64"]
 Numbers = Any  # a list of numbers, or base64 of float32 in little-endian order
 
@@ -27,6 +28,10 @@ class NumbersRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     request_id: Annotated[str | None, Meta(description="without effect")] = None
     priority: Annotated[Literal[0] | None, Meta(description="without effect")] = None
     truncate_prompt_tokens: _Cut = None
+    truncation_side: Annotated[
+        Literal["left", "right"] | None, Meta(description="where a longer text is cut; right keeps its beginning")
+    ] = None
+    receipt: Receipt = None
 
 
 class WordedRequest(NumbersRequest, kw_only=True):
@@ -47,20 +52,26 @@ class NumbersUsage(msgspec.Struct, kw_only=True):
     total_tokens: int
 
 
+class NumbersReply(msgspec.Struct, kw_only=True):
+    """The fields that replies with a list have, besides the list."""
+
+    id: str
+    created: int
+    model: str
+    usage: NumbersUsage
+    object: Literal["list"] = "list"
+    receipt: str | UnsetType = UNSET
+
+
 class Embedding(msgspec.Struct, kw_only=True):
     index: int
     embedding: Numbers
     object: Literal["embedding"] = "embedding"
 
 
-class EmbeddingList(msgspec.Struct, kw_only=True):
-    id: str
-    created: int
-    model: str
+class EmbeddingList(NumbersReply, kw_only=True):
     data: list[Embedding]
-    usage: NumbersUsage
     notice: str | UnsetType = UNSET  # about vectors that were cut
-    object: Literal["list"] = "list"
 
 
 class PoolingRequest(EmbeddingRequest, kw_only=True):
@@ -78,14 +89,9 @@ class Pooled(msgspec.Struct, kw_only=True):
     object: Literal["pooling"] = "pooling"
 
 
-class PooledList(msgspec.Struct, kw_only=True):
-    id: str
-    created: int
-    model: str
+class PooledList(NumbersReply, kw_only=True):
     data: list[Pooled]
-    usage: NumbersUsage
     notice: str | UnsetType = UNSET  # about vectors that were cut
-    object: Literal["list"] = "list"
 
 
 class ClassifyRequest(WordedRequest, kw_only=True):
@@ -100,13 +106,8 @@ class Classified(msgspec.Struct, kw_only=True):
     num_classes: int
 
 
-class ClassifiedList(msgspec.Struct, kw_only=True):
-    id: str
-    created: int
-    model: str
+class ClassifiedList(NumbersReply, kw_only=True):
     data: list[Classified]
-    usage: NumbersUsage
-    object: Literal["list"] = "list"
 
 
 Sides = str | list[str]
@@ -128,13 +129,8 @@ class Score(msgspec.Struct, kw_only=True):
     object: Literal["score"] = "score"
 
 
-class ScoreList(msgspec.Struct, kw_only=True):
-    id: str
-    created: int
-    model: str
+class ScoreList(NumbersReply, kw_only=True):
     data: list[Score]
-    usage: NumbersUsage
-    object: Literal["list"] = "list"
 
 
 class RerankText(msgspec.Struct, kw_only=True):
@@ -167,6 +163,7 @@ class RerankReply(msgspec.Struct, kw_only=True):
     results: list[Ranked]
     usage: NumbersUsage
     meta: FreeForm  # Cohere's count of the same tokens
+    receipt: str | UnsetType = UNSET
 
 
 class CohereEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -183,6 +180,7 @@ class CohereEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     max_tokens: Annotated[Count | None, Meta(description="cut longer texts after so many tokens")] = None
     output_dimension: Count | None = None
     priority: Annotated[int | None, Meta(description="without effect")] = None
+    receipt: Receipt = None
 
 
 class CohereEmbedReply(msgspec.Struct, kw_only=True):
@@ -192,3 +190,4 @@ class CohereEmbedReply(msgspec.Struct, kw_only=True):
     meta: FreeForm
     notice: str | UnsetType = UNSET  # about vectors that were cut
     response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
+    receipt: str | UnsetType = UNSET

@@ -82,7 +82,8 @@ class AttachedDoor:
     def _packed(self, ids: Sequence[int], pooled: PoolingParams | None) -> bytes:
         plan = self.attached.plan
         if pooled is not None and pooled.truncate_prompt_tokens is not None:
-            ids = ids[: plan.max_model_len]
+            most = plan.max_model_len
+            ids = ids[-most:] if pooled.truncation_side == "left" else ids[:most]
         elif pooled is not None and pooled.logprob_token_ids is None:
             require_fitting(ids, pooled, self._longest_pooled())
         return packed_prompt(ids, plan, int(pooled is None))

@@ -105,4 +105,5 @@ class AttachedPooledRequest(AttachedRequest):
             delta.num_cached_tokens,
             delta.error_code,
             delta.error_msg,
+            delta.receipt,
         )

@@ -69,18 +69,18 @@ def _text(given: dict[str, Any]) -> str:
 
 
 def _params(request: CohereEmbedRequest, pooled: PooledModel) -> PoolingParams:
-    if request.truncate == "START":
-        raise ApiError(400, "truncate: texts are cut at their end (END) or refused (NONE).", param="truncate")
     cut = None if request.truncate == "NONE" else request.max_tokens or -1
     return PoolingParams(
         dimensions=request.output_dimension,
         prompt_name=_prompt_name(request.input_type, pooled),
         truncate_prompt_tokens=cut,
+        truncation_side="left" if request.truncate == "START" else None,
+        receipt=request.receipt is True,
     )
 
 
 def _prompt_name(kind: str | None, pooled: PooledModel) -> str | None:
-    """The name of the model's words for such a text. Of Cohere's own kinds a model need not have any."""
+    """Name the model's words for such a text. Of Cohere's own kinds a model need not have any."""
     if kind is None:
         return None
     own = next((name for name in (kind, *_KINDS.get(kind, ())) if name in pooled.prompts), None)
@@ -88,13 +88,19 @@ def _prompt_name(kind: str | None, pooled: PooledModel) -> str | None:
 
 
 def _vectors(outputs: Results, kind: str) -> Iterator[Numbers]:
-    """A vector as numbers; of binary ones a bit says whether a number is above 0, and eight of them are one number."""
+    return (converted(data_of(output), kind) for output in outputs)
+
+
+def converted(data: Any, kind: str) -> Numbers:
+    """Write a vector in one of Cohere's formats; raises `ValueError` for one that isn't there.
+
+    Of binary ones a bit says whether a number is above 0, and eight of them are one number.
+    """
+    if kind in ("float", "base64"):
+        return encoded(data, kind)
+    if kind not in ("binary", "ubinary"):
+        raise ValueError(kind)
     import numpy
 
-    for output in outputs:
-        data = data_of(output)
-        if kind in ("float", "base64"):
-            yield encoded(data, kind)
-        else:
-            bits = numpy.packbits(data > 0).astype(int)
-            yield (bits if kind == "ubinary" else bits - 128).tolist()
+    bits = numpy.packbits(data > 0).astype(int)
+    return (bits if kind == "ubinary" else bits - 128).tolist()

@@ -9,6 +9,7 @@ from .....protocol.parameters.pooling import PoolingParams
 from ....pooling.calls import decision_plans
 from ....pooling.decide import DecisionPlan
 from ....pooling.decisions import Answer
+from ....pooling.receipt import NumbersView
 from ....session.session import Session
 from ...answers.errors import ApiError
 from ...answers.long_json import LongJson
@@ -43,12 +44,15 @@ class DecisionsForm(NumberForm[DecisionRequest]):
         if not isinstance(state, str):
             state = as_messages(list(conversation(state)))
         try:
-            [self.plan] = decision_plans(session, state, self.body.questions)
+            [self.plan] = decision_plans(session, state, self.body.questions, receipt=self.body.receipt is True)
         except RequestError:
             raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ApiError(400, f"These questions can't be rendered: {type(error).__name__}.") from error
         return zip(self.plan.prompts, self.plan.params, strict=True)
+
+    def view(self) -> NumbersView:
+        return self.plan.view()
 
     def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> DecisionReply:
         decision = self.plan.decision(outputs)
@@ -56,7 +60,7 @@ class DecisionsForm(NumberForm[DecisionRequest]):
         return DecisionReply(
             id=names.id,
             model=self.body.model or names.model,
-            answers=[_as_given(answer) for answer in decision.answers],
+            answers=[as_given(answer) for answer in decision.answers],
             usage=DecisionUsage(
                 input_tokens=num_tokens,
                 input_tokens_details=WrittenDetails(cached_tokens=num_cached),
@@ -65,7 +69,7 @@ class DecisionsForm(NumberForm[DecisionRequest]):
         )
 
 
-def _as_given(answer: Answer) -> dict[str, Any]:
+def as_given(answer: Answer) -> dict[str, Any]:
     """An answer in OpenAI's form, in which options of a choice have no label."""
     given = answer.to_dict()
     if answer.type == "choice":

@@ -135,7 +135,7 @@ class ClassifyForm(TextsForm[ClassifyRequest]):
 
 
 def given_params(request: Any) -> PoolingParams:
-    """The parameters that a request gives; null is the same as not given."""
+    """Take the parameters that a request gives; null is the same as not given."""
     names = PoolingParams.__struct_fields__
     given = {name: value for name in names if (value := getattr(request, name, None)) is not None}
     return PoolingParams(**given)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from .....protocol.parameters.pooling import PoolingParams
+from ....pooling.receipt import NumbersView, receipt_of
 from ....session.session import Session
 from ...answers.long_json import LongJson
 from ...endpoint import AnyReply, Call, Work
@@ -50,6 +51,20 @@ class NumberForm(ABC, Generic[RequestT]):
     def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> msgspec.Struct:
         """The body; long lists in it may be deferred."""
 
+    def view(self) -> NumbersView:
+        """How the body shows the numbers, for its receipt."""
+        return NumbersView()
+
+    def answer(self, outputs: Results, names: ReplyNames, json: LongJson) -> msgspec.Struct:
+        """The body, with the one receipt of all its prompts if it asks for that."""
+        receipt = receipt_of(outputs, self.view)
+        for output in outputs:
+            output.receipt = None
+        body = self.reply(outputs, names, json)
+        if receipt is not None:
+            body.receipt = receipt  # type: ignore[attr-defined]  # those that may ask for one have it
+        return body
+
     @property
     def takes_long(self) -> bool:
         """Whether making the prompts takes long even if the request is short."""
@@ -75,9 +90,11 @@ def endpoint(form: type[NumberForm[Any]]) -> Work:
             threads = getattr(model.threads, form.pool)
             prompts = await call.done(threads, asked.prompts, model.session, model.name, takes_long=asked.takes_long)
             outputs = await numbers_of(call, model, prompts, asked.label)
+            json, names = LongJson(), ReplyNames(call.active_request.id, int(time.time()), model.name)
+            has_receipts = bool(outputs) and outputs[0].receipt is not None
+            work = (asked.answer, outputs, names, json)
+            body = await call.done(model.threads.answers, *work, takes_long=has_receipts)
             notice = model.session.notice_of_cut(_length(request))
-        json, names = LongJson(), ReplyNames(call.active_request.id, int(time.time()), model.name)
-        body = asked.reply(outputs, names, json)
         if notice:
             body.notice = notice  # type: ignore[attr-defined]  # bodies with vectors have it
         return long_reply(json, body)

@@ -8,6 +8,7 @@ import msgspec
 
 from .....protocol.errors import ConfigError
 from .....protocol.parameters.pooling import PoolingParams
+from ....pooling.receipt import NumbersView
 from ....pooling.scores import Comparison, comparison, text_pairs
 from ....session.session import Session
 from ...answers.errors import ApiError
@@ -49,6 +50,9 @@ class _ComparedForm(NumberForm[RequestT]):
             raise ApiError(400, str(error), param="model") from None
         return self.compared.prompts()
 
+    def view(self) -> NumbersView:
+        return NumbersView(pairs=list(self.compared.pairs))
+
     def scores(self, outputs: Results) -> list[float]:
         return [0.0 if each.outputs is None else each.outputs.score for each in self.compared.scores(outputs)]
 
@@ -70,8 +74,12 @@ class RerankForm(_ComparedForm[RerankRequest]):
         if params.truncate_prompt_tokens is None and (self.body.truncation or most):
             params = msgspec.structs.replace(params, truncate_prompt_tokens=-1)
         if most is not None:
-            documents = _shortened(session.tokenizer, documents, most)
+            documents = shortened(session.tokenizer, documents, most)
         return self.compare(session, name, [(self.body.query, each) for each in documents], params)
+
+    def view(self) -> NumbersView:
+        body, pairs = self.body, list(self.compared.pairs)
+        return NumbersView(pairs=pairs, most_results=body.top_n or 0, document_tokens=body.max_tokens_per_doc or 0)
 
     def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> RerankReply:
         tokens, found = usage(outputs), self.scores(outputs)
@@ -94,8 +102,8 @@ class RerankForm(_ComparedForm[RerankRequest]):
         return [each if isinstance(each, str) else each.text for each in self.body.documents]
 
 
-def _shortened(tokenizer: Any, documents: Sequence[str], most: int) -> list[str]:
-    """The documents, each cut behind so many of its tokens."""
+def shortened(tokenizer: Any, documents: Sequence[str], most: int) -> list[str]:
+    """Cut each document behind so many of its tokens."""
     return [_cut(text, tokenizer.backend.encode(text, add_special_tokens=False).offsets, most) for text in documents]
 
 

@@ -29,7 +29,7 @@ _ENDPOINTS = {
 
 
 def pooled_model(session: Session[Any], name: str, task: Task | None = None) -> PooledModel:
-    """What the model gives; refuses a model that writes text, or gives something else than the task."""
+    """Return what the model gives; refuse a model that writes text, or gives something else than the task."""
     if (pooled := session.pooled) is None:
         raise ApiError(
             400,
@@ -61,14 +61,14 @@ def check_texts(count: int, most: int | None, field: str) -> None:
 
 
 def text_label(number: int, count: int) -> str:
-    """The name of one of several texts in a refusal; empty if there is no other."""
+    """Name one of several texts in a refusal; empty if there is no other."""
     return "" if count == 1 else f"Text {number}"
 
 
 async def numbers_of(
     call: Call, model: LoadedModel, prompts: Iterable[tuple[Any, PoolingParams]], label: Callable[[int], str]
 ) -> Results:
-    """The numbers of prompts, each with its own parameters; a refusal says which of several by its label."""
+    """Compute the numbers of prompts, each with its own parameters; a refusal says which of several by its label."""
     timer = call.server.metrics.timer(model.name)
     outputs = await model.numbers(
         prompts,
@@ -80,12 +80,12 @@ async def numbers_of(
         if output is not None and output.error_code != 200:
             check(labelled(output, label(number)))
     timer.end(["stop"] * len(outputs))
-    call.charge.grow(sum(output.outputs.data.nbytes for output in outputs))
+    call.charge.grow(sum(output.outputs.data.nbytes + len(output.receipt or "") for output in outputs))
     return outputs
 
 
 def labelled(output: Any, label: str) -> Any:
-    """A prompt's failure, with its label before a refusal."""
+    """Return a prompt's failure, with its label before a refusal."""
     if output.error_code == 400 and label:
         output.error_msg = f"{label}: {output.error_msg}"
     return output
