@@ -55,9 +55,9 @@ def batch_line(name: object, url: str, body: dict[str, Any]) -> str:
 
 
 def without_names(body: dict[str, Any]) -> dict[str, Any]:
-    """What neither depends on a request's own id nor on its time and place."""
+    """What depends neither on a request's own id nor on its time and place; a notice comes once for each model."""
     usage = {key: each for key, each in body.get("usage", {}).items() if not key.endswith("_details")}
-    return {key: each for key, each in body.items() if key not in ("id", "created")} | {"usage": usage}
+    return {key: each for key, each in body.items() if key not in ("id", "created", "notice")} | {"usage": usage}
 
 
 @for_each("name", LINES)
