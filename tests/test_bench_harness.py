@@ -16,7 +16,7 @@ from bench.models import SHAPES
 from bench.peers.gguf import bytes_read_a_token
 from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
-from gpu_figures.setting import Figure, Part, Setting
+from gpu_figures.setting import Figure, Setting
 from gpu_figures.work import Work, attention_operations
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
@@ -104,26 +104,22 @@ def test_the_shapes_have_the_weights_that_their_names_say():
     assert eight.kv_bytes() == 2 * 36 * 8 * 128 * 2
 
 
-def test_answers_read_their_contexts_once_a_token_and_a_prompt_s_tokens_see_those_before_them():
-    # Contexts of 4, 5 and 6 tokens, then of 3; the longer answer has three steps.
-    expected = (4 + 5 + 6 + 3) * SMALL.kv_bytes() + 3 * SMALL.weight_bytes("bf16")
-    assert SMALL.answering_bytes([(3, 3), (2, 1)]) == expected
+def test_a_prompt_s_tokens_see_those_before_them():
     assert attention_operations(4, 4, 3) == 4 * 4 * 4 * (1 + 2 + 3)
     products = 2 * SMALL.layer_weights * 3 + 2 * SMALL.head_weights
     assert SMALL.prompt_operations([3]) == products + 2 * attention_operations(4, 4, 3)
 
 
-def test_a_part_that_fails_says_why_and_the_others_go_on(tmp_path, monkeypatch, capsys):
-    def broken():
-        yield Figure("half", 1.0, "x")
+def test_a_section_that_fails_says_why_and_keeps_what_it_had_found(tmp_path):
+    def broken(setting: Setting):
+        yield setting.of_bandwidth("half", 2e-3, 1e6)
         raise RuntimeError("\nthe card is gone\nand more")
 
-    parts = [Part("broken", broken), Part("whole", lambda: iter([Figure("whole", 2.0, "x", 0.5, "all")]))]
-    monkeypatch.setattr(bench_gpu, "parts_of", lambda section, setting: iter(parts))
-    bench_gpu.run_section("limits", Setting("cpu", True, {}, tmp_path))
-    table = bench_gpu.Table(is_markdown=False)
-    for line in capsys.readouterr().out.splitlines():
-        table.take(json.loads(line.removeprefix(bench_gpu._MARK)))
-    assert table.known == {"half": 1.0, "whole": 2.0}
-    assert table.failures == {"broken": "RuntimeError: the card is gone"}
-    assert "50.0% of all" in capsys.readouterr().out
+    found = tmp_path / "found.jsonl"
+    setting = Setting("cpu", True, {"copy bandwidth": 1.0}, tmp_path)
+    assert not bench_gpu.measure(broken, setting, found)
+    assert bench_gpu.measure(lambda setting: iter([Figure("whole", 2.0, "x")]), setting, found)
+    assert bench_gpu.known(found) == {"half": pytest.approx(2000), "whole": 2.0}
+    figure, failure, _ = map(json.loads, found.read_text().splitlines())
+    assert figure["share"] == 0.5
+    assert failure == {"name": "broken", "failure": "RuntimeError: the card is gone"}

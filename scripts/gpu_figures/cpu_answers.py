@@ -15,7 +15,7 @@ from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
 FOLDER = _ROOT / "build" / "cpu_answers"
-_SOURCES = ("engine", "worker", "kernels", "frontend/pocket", "tests/builders", "tests/gpu", "scripts/bisect_gpu.py")
+_SOURCES = ("engine", "worker", "kernels", "frontend/pocket", "tests/builders", "tests/gpu")
 _MADE = {"__pycache__", "objects"}  # folders of what is compiled
 
 

@@ -1,34 +1,13 @@
-"""What the sections on single kernels share: where a version is found, and memory of keys and values to read.
-
-Knows no kernel in particular.
-"""
-
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any
+"""Memory of keys and values to read, and a step's rows in it, for tests of single kernels. Knows no kernel."""
 
 import torch
 from torch import Tensor
 
-from penstock.kernels import triton
-from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import DeviceRows
-from penstock.kernels.registry import OPS
 from penstock.worker.backends.torch.tensor_cache import DeviceKVCache
 from penstock.worker.kv.kv_cache import KVShape
 
 BLOCK_SIZE = 32
-
-
-def version(name: str) -> Callable[..., Any]:
-    """The Triton version of the operation of this name."""
-    if triton.is_interpreted():
-        import_module(f"{triton.__name__}.launch.interpreter").mend()
-    list(triton.modules())  # imported, they register their versions
-    for full_name, op in OPS.items():
-        if full_name.endswith(f".{name}") and "triton" in op.versions:
-            return op.versions["triton"]
-    raise LookupError(f"no operation {name} has a version in Triton")
 
 
 def filled_memory(num_tokens: int, num_heads: int, head_dim: int, kind: str, device: str) -> DeviceKVCache:
@@ -39,11 +18,6 @@ def filled_memory(num_tokens: int, num_heads: int, head_dim: int, kind: str, dev
     for scales in kv.parts[2:]:
         scales.uniform_(0.005, 0.01)
     return kv
-
-
-def layer_bytes(num_tokens: int, num_heads: int, head_dim: int, kind: str) -> float:
-    """Of their keys and values."""
-    return 2 * num_tokens * num_heads * KV_FORMATS[kind].bytes_per_token(head_dim)
 
 
 def steps_rows(contexts: list[int], queries: int, device: str) -> DeviceRows:

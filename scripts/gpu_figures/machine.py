@@ -1,7 +1,4 @@
-"""What this machine has, and what of the packages that the checks need is missing; its status is 1 if any is.
-
-python machine.py
-"""
+"""What this machine has, and what of the packages that the checks need is missing; its status is 1 if any is."""
 
 import importlib.metadata
 import os

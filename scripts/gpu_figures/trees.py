@@ -1,6 +1,7 @@
-"""Real trees on random weights, made on the card: decoding alone, prompts, many requests together, what options cost.
+"""Real trees on random weights: from a start to the first token, one sequence, prompts, and many requests together.
 
-Every round asks for prompts that are new, so that no prefix is found.
+Every round asks for prompts that are new, so that no prefix is found. The second start finds what the first one has
+compiled and tuned.
 """
 
 import random
@@ -8,132 +9,69 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from bench.models import SHAPES, write_config
 
 from penstock import LLM, SamplingParams
 
-from .setting import BANDWIDTH, MATRIX_RATE, Figure, Part, Setting
+from .setting import Figure, Setting
 from .work import Work
 
 Request = tuple[list[int], int]  # prompt, output tokens
 
-_FORMS = (("8b", "bf16"), ("8b", "int8"), ("8b", "wint8"), ("8b", "int4"), ("0.6b", "bf16"))
-_CONTEXT = 4096  # of the models
-_PRICES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("as it is", {}),
-    ("deterministic", {"deterministic": True}),
-    ("enforce_eager", {"enforce_eager": True}),
-)
-NUM_TOGETHER, NUM_FEW = 256, 64  # sequences
+_CONTEXT = 16_384  # of the models
+_TOGETHER = 256  # sequences
 
 
-def together(number: int) -> str:
-    """The figure's name, which other sections look up."""
-    return f"{number} sequences together"
+def little(setting: Setting) -> Iterator[Figure]:
+    """Of 0.6B: two starts, a step at batch 1, and the common test of 256 requests."""
+    for which in ("first", "second"):
+        start = time.perf_counter()
+        with opened(setting, "0.6b", max_num_seqs=_TOGETHER) as (llm, work):
+            ready = time.perf_counter() - start
+            next(iter(llm.stream([11, 12, 13], SamplingParams(max_tokens=4, ignore_eos=True))))
+            taken = time.perf_counter() - start
+            yield Figure(f"start to first token, {which}", taken, "s", None, f"ready after {ready:.1f} s")
+            if which == "second":
+                yield _step(llm, work, setting, "0.6b")
+                yield from _together(llm, setting)
 
 
-# --- one sequence, and prompts alone ----------------------------------------------------------------------------------
+def large(setting: Setting) -> Iterator[Figure]:
+    """Of 8B: a step at batch 1, and prompts of 2k and 8k."""
+    with opened(setting, "8b", max_num_seqs=16) as (llm, work):
+        yield _step(llm, work, setting, "8b")
+        for number, length in setting.sized(((8, 2048), (2, 8192)), ((3, 40),)):
+            chance = random.Random(length)
+            seconds = min(timed(llm, requests(chance, [(length, 1)] * number)) for _ in range(3))
+            rate, operations = number * length / seconds, work.prompt_operations([length] * number)
+            yield setting.of_matrix_rate(f"{number} prompts of {length:,}", rate, "tokens/s", operations / seconds)
 
 
-def decode(setting: Setting) -> Iterator[Part]:
-    for shape, form in _FORMS:
-        yield Part(f"decode alone, {shape} {form}", partial(_alone, setting, shape, form))
-
-
-def _alone(setting: Setting, shape: str, form: str) -> Iterator[Figure]:
-    quantization = None if form == "bf16" else form
-    with opened(setting, shape, quantization=quantization, max_num_seqs=16) as (llm, work):
-        seconds, context = step_seconds(llm, work, setting)
-        rate = (work.weight_bytes(form) + context * work.kv_bytes()) / seconds / 1e9
-        name = f"decode alone, {shape} {form}"
-        yield Figure(name, 1 / seconds, "tokens/s", setting.share(rate, BANDWIDTH), BANDWIDTH)
-        if form == "bf16":
-            setting.rates[shape] = seconds
-        elif shape in setting.rates:  # else the plain one failed, and nothing stands beside it
-            yield Figure(f"{name}, beside bf16", setting.rates[shape] / seconds, "x")
-        if (shape, form) == ("8b", "bf16"):
-            yield from _prompts(llm, work, setting)
-
-
-def step_seconds(llm: LLM, work: Work, setting: Setting) -> tuple[float, float]:
-    """Of one step at batch 1, and the mean context."""
+def _step(llm: LLM, work: Work, setting: Setting, shape: str) -> Figure:
+    """One step at batch 1, by the bytes that it reads."""
     length, answer = setting.sized((384, 256), (24, 8))
-    chance = random.Random(1)
-    timed(llm, requests(chance, work, [(length, answer)]))
-    taken = []
+    chance, taken = random.Random(1), []
+    timed(llm, requests(chance, [(length, answer)]))
     for _ in range(3):
-        whole, first = (timed(llm, requests(chance, work, [(length, count)])) for count in (answer, 1))
+        whole, first = (timed(llm, requests(chance, [(length, count)])) for count in (answer, 1))
         taken.append((whole - first) / (answer - 1))
-    return statistics.median(taken), length + answer / 2
+    read = work.weight_bytes("bf16") + (length + answer / 2) * work.kv_bytes()
+    return setting.of_bandwidth(f"a step of one sequence, {shape}", statistics.median(taken), read)
 
 
-def _prompts(llm: LLM, work: Work, setting: Setting) -> Iterator[Figure]:
-    number, length = setting.sized((8, 2048), (3, 40))
-    chance = random.Random(2)
-    seconds = min(timed(llm, requests(chance, work, [(length, 1)] * number)) for _ in range(4))
-    rate = work.prompt_operations([length] * number) / seconds / 1e12
-    share = setting.share(rate, MATRIX_RATE)
-    yield Figure(f"{number} prompts of {length:,}, 8b bf16", number * length / seconds, "tokens/s", share, MATRIX_RATE)
-
-
-# --- many together ----------------------------------------------------------------------------------------------------
-
-
-def throughput(setting: Setting) -> Iterator[Part]:
-    for kind in ("bf16", "int8"):
-        yield Part(f"{together(NUM_TOGETHER)}, {kind} KV", partial(_together, setting, kind))
-
-
-def _together(setting: Setting, kind: str) -> Iterator[Figure]:
-    name = together(NUM_TOGETHER) if kind == "bf16" else f"{together(NUM_TOGETHER)}, {kind} KV"
-    with opened(setting, "0.6b", kv_cache_dtype=kind, max_num_seqs=NUM_TOGETHER) as (llm, work):
-        yield _cold(name, llm, work, setting)
-        yield from _rounds(name, llm, work, setting, NUM_TOGETHER, kind)
-
-
-def _cold(name: str, llm: LLM, work: Work, setting: Setting) -> Figure:
-    """The first round after a start."""
-    lengths = mixed(setting.sized(NUM_TOGETHER, 6), *setting.sized((100, 1024), (8, 24)))
-    seconds = timed(llm, requests(random.Random(2), work, lengths))
-    return Figure(f"{name}, cold", sum(answer for _, answer in lengths) / seconds, "tokens/s")
-
-
-def price(setting: Setting) -> Iterator[Part]:
-    for option, given in _PRICES:
-        yield Part(f"{together(NUM_FEW)}, {option}", partial(_priced, setting, option, given))
-
-
-def _priced(setting: Setting, option: str, given: dict[str, Any]) -> Iterator[Figure]:
-    name = together(NUM_FEW) if not given else f"{together(NUM_FEW)}, {option}"
-    with opened(setting, "0.6b", max_num_seqs=NUM_FEW, **given) as (llm, work):
-        for figure in _rounds(name, llm, work, setting, NUM_FEW, "bf16"):
-            yield figure
-            if not given:
-                setting.rates["plain"] = figure.value
-            elif "plain" in setting.rates:  # else that tree failed
-                yield Figure(f"{name}: of the rate without", figure.value / setting.rates["plain"], "x")
-
-
-def _rounds(name: str, llm: LLM, work: Work, setting: Setting, number: int, kind: str) -> Iterator[Figure]:
-    """The better of two rounds, not the first after a start."""
-    number = min(number, setting.sized(number, 6))
-    lengths = mixed(number, *setting.sized((100, 1024), (8, 24)))
-    seconds = min(timed(llm, requests(random.Random(seed), work, lengths)) for seed in range(3, 5))
-    rate = sum(answer for _, answer in lengths) / seconds
-    least = work.answering_bytes(lengths, kind) / 1e9  # GB, so that least / bandwidth are seconds
-    yield Figure(name, rate, "tokens/s", setting.share(least / seconds, BANDWIDTH), BANDWIDTH)
-
-
-def mixed(number: int, shortest: int, longest: int) -> list[tuple[int, int]]:
-    """(prompt, answer) lengths, the same for every engine and round."""
+def _together(llm: LLM, setting: Setting) -> Iterator[Figure]:
     chance = random.Random(0)
-    return [(chance.randint(shortest, longest), chance.randint(shortest, longest)) for _ in range(number)]
-
-
-# --- the trees --------------------------------------------------------------------------------------------------------
+    shortest, longest = setting.sized((100, 1024), (8, 24))
+    lengths = [
+        (chance.randint(shortest, longest), chance.randint(shortest, longest))
+        for _ in range(setting.sized(_TOGETHER, 6))
+    ]
+    for which in ("cold", "warm"):
+        seconds = timed(llm, requests(chance, lengths))
+        rate = sum(answer for _, answer in lengths) / seconds
+        yield Figure(f"{_TOGETHER} sequences together, {which}", rate, "tokens/s")
 
 
 @contextmanager
@@ -150,8 +88,8 @@ def opened(setting: Setting, shape: str, **options: Any) -> Iterator[tuple[LLM, 
         yield llm, Work.of(SHAPES[shape])
 
 
-def requests(chance: random.Random, work: Work, lengths: list[tuple[int, int]]) -> list[Request]:
-    return [([chance.randrange(10, work.vocabulary) for _ in range(prompt)], answer) for prompt, answer in lengths]
+def requests(chance: random.Random, lengths: list[tuple[int, int]]) -> list[Request]:
+    return [([chance.randrange(10, 4000) for _ in range(prompt)], answer) for prompt, answer in lengths]
 
 
 def timed(llm: LLM, asked: list[Request]) -> float:

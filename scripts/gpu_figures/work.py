@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# Bytes of one weight, int4's float16 scale for each 64 of them counted in, and all that blocks have.
-WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64, "q4_k": 4.625 / 8, "q6_k": 6.5625 / 8}
+# Bytes of one weight, int4's float16 scale for each 64 of them counted in.
+WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64}
 # Bits of one key's or value's number, and bytes of the scale beside each head of it.
 _KV_BITS = {"bf16": (16, 0), "int8": (8, 2)}
 
@@ -58,13 +58,6 @@ class Work:
         """Of one token, all layers."""
         bits, scale = _KV_BITS[kind]
         return 2 * self.num_layers * self.num_kv_heads * (self.head_dim * bits / 8 + scale)
-
-    def answering_bytes(self, requests: Iterable[tuple[int, int]], kind: str = "bf16") -> float:
-        """(prompt, answer) lengths computed together: each answer token reads its context's keys and values, and the
-        weights are read as often as the longest answer has tokens."""
-        asked = list(requests)
-        contexts = sum(answer * prompt + answer * (answer + 1) / 2 for prompt, answer in asked)
-        return contexts * self.kv_bytes(kind) + max(answer for _, answer in asked) * self.weight_bytes("bf16")
 
     def prompt_operations(self, lengths: Iterable[int]) -> float:
         """Products of all tokens, causal attention, and the head of each last token."""

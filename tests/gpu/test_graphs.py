@@ -56,7 +56,7 @@ def test_after_a_warm_up_nothing_is_captured_while_requests_are_served(card, opt
         assert answers(llm) == eager[0]
         assert over_the_bound(llm) == eager[1]
         assert last_log().count("captured a step of") == before > 0
-        assert "captured steps in" in last_log()
+        assert "captured steps in" in last_log() and "tokens of prompts" in last_log()
 
 
 @pytest.mark.parametrize("sizes", [None, [2, 8, 20]], ids=["own sizes", "given sizes"])
