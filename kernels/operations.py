@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from .arrays import Array, DeviceArray
 from .experts import ExpertWeights, Routing
 from .lora import LoraConfig
-from .operands import Activation, HeadLayout, LatentLayout, PeerMemory, ProjectionNorm, Vector, WeightFormat
+from .operands import Activation, HeadLayout, LatentLayout, ProjectionNorm, Vector, WeightFormat
 from .states import DeltaHeads, LayerStates, StateActivation
 from .stored.parts import WeightPart
 
@@ -43,10 +43,6 @@ class Ranks(Protocol):
 
     @property
     def size(self) -> int: ...
-
-    @property
-    def peers(self) -> PeerMemory | None:
-        """Memory that the kernels of all ranks read and write, where there is any."""
 
     def all_reduce(self, x: DeviceArray) -> DeviceArray: ...
 

@@ -67,7 +67,6 @@ class DeviceRows:
     kv_slots: DeviceArray  # int64 [T]: block × block_size + offset where a token's key and value go; below 0: nowhere
     max_queries: int  # no row has more
     max_context: int  # no context is longer
-    are_answers: bool = False  # each has one query, and none reads what another one stores in this step
     prompts: PromptRows | None = None  # None: it is not known which rows are
     # int64 [T]: the end of the keys that each query sees, which never falls within a row; None: each sees itself last.
     seen_ends: DeviceArray | None = None

@@ -9,9 +9,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from ..protocol.adapter_messages import AdapterOrder
-from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, StepResult, Stop, WorkerInbox
+from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
 from ..protocol.processes.child import Child, run_child
 from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.processes.sockets import Inbox, Outbox
@@ -66,24 +67,25 @@ class Plans:
             self._waiting.append(message)
 
 
-class ResultSender:
+Result = TypeVar("Result")
+
+
+class ResultSender(Generic[Result]):
     """Sends step results to the engine, in order: at once on a CPU, from a thread that waits for each on a GPU.
 
     So the next plan is received, and its step launched, while the one before still runs.
     """
 
-    def __init__(
-        self, send: Callable[[StepResult], None], fail: Callable[[BaseException], None], in_thread: bool
-    ) -> None:
+    def __init__(self, send: Callable[[Result], None], fail: Callable[[BaseException], None], in_thread: bool) -> None:
         """`in_thread`: a thread waits for the steps and passes its errors to `fail`."""
         self._send = send
         self._fail = fail
-        self._launched: queue.SimpleQueue[Callable[[], StepResult]] | None = None
+        self._launched: queue.SimpleQueue[Callable[[], Result]] | None = None
         if in_thread:
             self._launched = queue.SimpleQueue()
             threading.Thread(target=self._run, name="results", daemon=True).start()
 
-    def take(self, finish: Callable[[], StepResult]) -> None:
+    def take(self, finish: Callable[[], Result]) -> None:
         """Take the result of a step that was launched after all steps taken before."""
         if self._launched is None:
             self._send(finish())
@@ -122,7 +124,8 @@ def main(child: Child) -> None:
         trace.reached("memory")
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
-        results = ResultSender(engine.send, child.fail, in_thread=start.is_asynchronous)
+        send: Callable[[Any], None] = engine.send if child.rank == 0 else _forget
+        results: ResultSender[Any] = ResultSender(send, child.fail, in_thread=start.is_asynchronous)
         # Imported and loaded objects live as long as the process: exempt them from garbage collection.
         gc.freeze()
         while True:
@@ -136,6 +139,9 @@ def main(child: Child) -> None:
             finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
                 results.take(_with_heartbeat(finish, heartbeat))
+            elif start.is_asynchronous:
+                # A rank whose device fails, or waits for another's in a collective, says so itself.
+                results.take(_with_heartbeat(start.device_end(), heartbeat))
             else:
                 heartbeat.end_step()
             plans.forget_masks(plan.step)
@@ -155,10 +161,14 @@ def _report_capture(child: Child, number: int, total: int) -> None:
         child.frontend.send(StartProgress("Capturing steps", number, total))
 
 
-def _with_heartbeat(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
+def _forget(result: object) -> None:
+    """The engine has rank 0's."""
+
+
+def _with_heartbeat(finish: Callable[[], Result], heartbeat: Heartbeat) -> Callable[[], Result]:
     """Wait for the result, then mark the step as ended."""
 
-    def finished() -> StepResult:
+    def finished() -> Result:
         result = finish()
         heartbeat.end_step()
         return result

@@ -109,15 +109,3 @@ def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     parts = (None if part is None else part[blocks] for part in (kv.keys, kv.values, kv.key_scales, kv.value_scales))
     keys, values = PagedKV(*parts).plain  # type: ignore[arg-type]  # [blocks, block_size, heads, head_dim]
     return keys.flatten(0, 1)[:context], values.flatten(0, 1)[:context]
-
-
-@op(tolerance=2e-2)
-def attention_answers(
-    heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
-) -> Tensor:
-    """[rows, heads, head_dim] of rows with one query each, whose keys and values are stored in their slots first.
-
-    No row reads what another one stores.
-    """
-    query = store_heads_paged.reference(heads, layout, rotation, kv, rows)
-    return attention_paged.reference(query, kv, rows, layout.scale, window, layout.sinks, layout.softcap)

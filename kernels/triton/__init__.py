@@ -4,7 +4,6 @@
   launch/      how kernels are tuned, switched, compiled and interpreted
   products/    rows times weights, in every number format
   sampling/    from logits to tokens
-  unproven/    what only a measurement on a card can justify, switched off
 
 Here are the kernels between these, what all of them share, and the two faces that layers call: `operations.py`, and
 `fused_operations.py` where rows may be few.

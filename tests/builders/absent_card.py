@@ -1,7 +1,8 @@
 """Count the kernels that a card compiles while it serves: requests, over the real scheduler and the real worker, on a
 Hopper that is not there. Kernels are launched by Triton's own launch path, as far as the compiler.
 
-    python absent_card.py FOLDER FORM…       prints, by form and trace, what was compiled after the warm-up
+    python absent_card.py FOLDER MOST FORM…  prints, by form and trace, what was compiled after the warm-up; and of so
+                                             many of the kernels that were launched, what they take of a multiprocessor
 
 Tensors lie on the CPU and a launch computes nothing, but what a card would have compiled for it is counted. For a
 process of its own, which plugs the card in before it imports any kernel. Knows no kernel by name. The warm-up is a
@@ -13,9 +14,10 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -35,6 +37,7 @@ from penstock.engine.admission.limits import DraftLimits
 from penstock.kernels import triton as kernels
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton.launch import tuning
+from penstock.kernels.triton.launch.compiled import resources
 from penstock.protocol.messages import Prompt
 
 TARGET = 90
@@ -48,10 +51,29 @@ DRIVER = SimpleNamespace(
 )
 
 
+class Launched(NamedTuple):
+    """What Triton's compiler is given for a launch."""
+
+    kernel: JITFunction
+    signature: dict[str, str]
+    constants: dict[Any, Any]
+    options: Any
+    attributes: dict[Any, Any]
+
+    def taken(self) -> dict[str, int]:
+        """Of a multiprocessor, by one program of the machine code."""
+        source = self.kernel.ASTSource(self.kernel, self.signature, self.constants, self.attributes)
+        found = resources(
+            triton.compile(source, target=DRIVER.get_current_target(), options=vars(self.options)), TARGET
+        )
+        return {**found._asdict(), "warps": self.options.num_warps, "programs": found.programs(self.options.num_warps)}
+
+
 @dataclass
 class Card:
     compiled: list[str] = field(default_factory=list)  # kernels, each with what it was compiled for
     num_launches: int = 0
+    launched: dict[str, Launched] = field(default_factory=dict)  # by kernel and what it was compiled for
     _caches: list[dict[str, Any]] = field(default_factory=list)  # Triton's, by kernel
 
     def plug_in(self) -> None:
@@ -80,11 +102,13 @@ class Card:
     def forget(self) -> None:
         """All that was compiled."""
         self.compiled.clear()
+        self.launched.clear()
         for kept in self._caches:
             kept.clear()
 
     def _compile(self, kernel: JITFunction, key: str, signature: dict[str, str], device: int, *rest: Any) -> Any:
         self.compiled.append(f"{kernel.__name__} {key}")
+        self.launched[self.compiled[-1]] = Launched(kernel, signature, *rest[:3])
 
         def run(*given: Any) -> None:
             self.num_launches += 1
@@ -152,7 +176,7 @@ def _request(chance: random.Random, number: int, length: int, answer: int, param
     return prompt(number + 1, tokens, seed=number, max_tokens=answer, ignore_eos=True, **params)
 
 
-def main(folder: Path, forms: list[str]) -> None:
+def main(folder: Path, most: int, forms: list[str]) -> None:
     card = Card()
     card.plug_in()
     for form in forms:
@@ -168,6 +192,8 @@ def main(folder: Path, forms: list[str]) -> None:
                 "compiled": list(card.compiled),
             }
             print(json.dumps([form, trace.__name__, found]), flush=True)
+        taken = {name: launched.taken() for name, launched in islice(card.launched.items(), most)}
+        print(json.dumps([form, "kernels", taken]), flush=True)
 
 
 def started(card: Card, folder: Path, form: str) -> Any:
@@ -186,7 +212,7 @@ def started(card: Card, folder: Path, form: str) -> Any:
     options = {"dtype": "bfloat16", **options}
     if types := options.pop("stored_as", None):
         files = as_gguf(files, folder / "in blocks", types)
-    backend = BackendOptions(deterministic=options.pop("deterministic", False), drafts=True)
+    backend = BackendOptions(deterministic=options.pop("deterministic", False), drafts=True, captured_tokens=BUDGET)
     model = load_model(files, options=backend, **options)
     if model.adapters is not None:
         model.adapters.load(0, adapter(folder / "adapter", files, rank=5))
@@ -245,4 +271,4 @@ def serve(runner: Any, trace: Trace) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.kernels.operands import PeerMemory
 from penstock.kernels.paged import PagedKV
 
 # How far, in the mean, a result in this format may lie from one that was computed in float32.
@@ -37,13 +36,6 @@ def with_tensors(value: Any, change: Callable[[Tensor], Tensor], device: torch.d
             object.__setattr__(made, name, with_tensors(part, change, device))
         return made
     return value
-
-
-def holds_addresses(value: Any) -> bool:
-    """Whether any part of it names memory by its address, which a copy elsewhere would name as well."""
-    if isinstance(value, PeerMemory):
-        return True
-    return isinstance(value, tuple | list) and any(map(holds_addresses, value))
 
 
 def copied_to(value: Any, device: str) -> Any:

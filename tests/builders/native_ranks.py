@@ -45,8 +45,6 @@ class Group:
 class ThreadRank:
     """The processes that share a model, as one of these threads sees them."""
 
-    peers = None
-
     def __init__(self, group: Group, rank: int) -> None:
         self.group, self.rank, self.size = group, rank, group.size
 

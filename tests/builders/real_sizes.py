@@ -167,9 +167,6 @@ def heads(sizes: Sizes) -> Iterator[Case]:
             projected = sizes.random(count * len(contexts), (queries + 2 * keys) * length)
             what = f"{kind}, {count} of {contexts[:4]}"
             yield Case("store_heads_paged", what, (projected, form, rotation, kv, rows), changed=(3,))
-            if count == 1 and kind in ("bf16", "fp16"):
-                rows.are_answers = True
-                yield Case("attention_answers", what, (projected, form, rotation, kv, rows, None), changed=(3,))
 
 
 def rows(sizes: Sizes) -> Iterator[Case]:

@@ -50,7 +50,6 @@ _FIELDS = {"indices": "logit_rows"}  # of the step, where a parameter has anothe
 class OneRank(NamedTuple):
     rank: int = 0
     size: int = 1
-    peers: None = None
 
 
 _ONE_RANK = OneRank()

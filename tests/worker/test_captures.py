@@ -25,13 +25,16 @@ from penstock.worker.backends.torch.device import TensorDevice
 from penstock.worker.backends.triton import graph_capture
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.graph_capture import GraphCapture
+from penstock.worker.backends.triton.graph_keys import _PROMPT_TOKENS as PROMPT_TOKENS
 from penstock.worker.backends.triton.graph_keys import (
     all_contexts,
     all_keys,
     all_sizes,
     fitting_context,
     fitting_drafted,
+    fitting_prompts,
     fitting_size,
+    prompt_context,
 )
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.runner import Runner
@@ -174,6 +177,47 @@ def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model
         model.forward_pass, model.sample, runner.table, runner.memory, Parallel()
     ).estimate_bytes() == 100 + 12 * (number - 1)
     assert not model.forward_pass._graphs and torch.is_tensor(runner.table.histories)
+
+
+# --- steps with prompts ---------------------------------------------------------------------------------------------
+
+
+def test_every_step_with_prompts_has_a_graph_up_to_as_many_tokens_as_are_captured():
+    for most, longest, most_tokens in product((1, 3, 4, 5, 40, 256), (300, 16_384), (0, 10, 16, 600, 8192)):
+        found = {key for key in all_keys(most, longest, (False,), most_tokens=most_tokens) if key.has_prompts}
+        needed = set()
+        for rows, tokens in product((1, 2, 4, 5, 17, most), (1, 16, 17, 65, 500, 4096, 4097, 8192)):
+            shape = fitting_prompts(min(rows, most), tokens, most, most_tokens)
+            assert (shape is None) == (tokens > max((size for size in PROMPT_TOKENS if size <= most_tokens), default=0))
+            if shape is not None:
+                assert min(rows, most) <= shape[0] <= most and tokens <= shape[1] <= max(16, 2 * tokens)
+                contexts = [context for context in (1024, 1025, longest) if context <= longest]
+                needed |= {(*shape, prompt_context(shape[0], context, longest)) for context in contexts}
+        assert needed <= {key[:3] for key in found}
+        assert not any(key.holds(other) for key in found for other in all_keys(most, longest, (False,)))
+
+
+# Prompts alone, one beside an answer and cut in two, and their rows' answers.
+WITH_PROMPTS = [
+    ENTERING,
+    plan(1, [(0, 1, []), (2, 12, [2]), (1, 1, [])], new=[new(2, range(7, 27))]),
+    plan(2, [(2, 8, [3]), (1, 1, [])]),
+    plan(3, [(1, 1, []), (2, 1, []), (0, 1, [])]),
+]
+
+
+def test_steps_with_prompts_are_replayed_and_answer_as_launched_ones(model, monkeypatch):
+    expected = answers(launched(model), WITH_PROMPTS)
+    model.forward_pass.forget()
+    monkeypatch.setattr(model.forward_pass, "most_tokens", 16)
+    runner, told = captured(model, monkeypatch, 1000)
+    assert told[-1] == (4, 4) and next(key for key in model.forward_pass._graphs if key.has_prompts).tokens == 16
+    replayed = []
+    for key, graph in model.forward_pass._graphs.items():
+        monkeypatch.setattr(graph, "replay", lambda key=key, replay=graph.replay: replayed.append(key) or replay())
+    assert answers(runner, WITH_PROMPTS) == expected
+    assert [(key.rows, key.num_tokens) for key in replayed] == [(3, 16), (3, 16), (3, 16), (3, 3)]
+    model.forward_pass.forget()
 
 
 # --- steps of plain rows ----------------------------------------------------------------------------------------------

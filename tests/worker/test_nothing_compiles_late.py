@@ -1,4 +1,6 @@
 """After a warm-up no kernel is compiled, whatever requests come: a compiler takes half a second of everybody's time.
+And what was launched compiles to machine code that spills nothing: a few kernels of one form, in the long run all of
+every form, with a table of what they take (`-s`).
 
 In a process of its own, on a card that is not there: what a launch makes Triton compile is decided before any card is
 asked. Another Triton's rules are tried with PYTHONPATH before its folder.
@@ -28,12 +30,21 @@ FORMS_TRIED = [form if form in QUICK else pytest.param(form, marks=pytest.mark.l
 @pytest.mark.parametrize("form", FORMS_TRIED)
 @pytest.mark.parametrize("switches", [(), pytest.param(OFF_UNASKED, marks=pytest.mark.long)])
 def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
-    command = [sys.executable, "-P", str(TESTS / "builders" / "absent_card.py"), str(tmp_path), form]
+    most = "3" if form in QUICK else "1000"
+    command = [sys.executable, "-P", str(TESTS / "builders" / "absent_card.py"), str(tmp_path), most, form]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path} | dict.fromkeys(switches, "1")
     told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=800)
     assert told.returncode == 0, told.stderr[-3000:]
     traces = {trace: found for _, trace, found in map(json.loads, told.stdout.splitlines())}
+    kernels = traces.pop("kernels")
+    assert len(kernels) >= 3
+    for name, taken in sorted(kernels.items()):
+        print(
+            "{registers:>4} registers {spilled:>3} spilled {shared:>6} shared {programs:>3} programs".format(**taken),
+            name,
+        )
+        assert not taken["spilled"] and taken["programs"], name
     assert traces["draining"]["steps"] > 80 and traces["mixed"]["steps"] > 120
     for trace, found in traces.items():
         assert found["launches"] > 8 * found["steps"]

@@ -45,6 +45,7 @@ class BackendOptions:
     portable: bool = False  # with the same bits on every kind of CPU
     captures_steps: bool = True  # and replays them, if the backend can
     captured_rows: tuple[int, ...] = ()  # numbers of rows; empty: the backend chooses
+    captured_tokens: int = 0  # of a step with prompts, at most; 0: none is captured
     drafts: bool = False  # steps may have drafts
 
 

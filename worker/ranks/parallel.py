@@ -6,7 +6,6 @@ exchange.
 
 from typing import Any
 
-from ...kernels.operands import PeerMemory
 from ...records import dataclass
 
 
@@ -16,11 +15,6 @@ class Parallel:
 
     rank: int = 0
     size: int = 1
-
-    @property
-    def peers(self) -> PeerMemory | None:
-        """Memory that the kernels of all ranks read and write, where there is any."""
-        return None
 
     def span(self, total: int) -> tuple[int, int]:
         """First and last + 1 of this rank's share of `total` things; the shares differ by one at most."""

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy
+
 from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
 from ...protocol.files.prefix_folder import FLUSH_SECONDS, prefix_folder
@@ -95,6 +97,7 @@ class Start:
                 portable=self.config.deterministic == "portable",
                 captures_steps=not self.config.enforce_eager,
                 captured_rows=tuple(self.config.graph_batch_sizes or ()),
+                captured_tokens=self.memory.size.max_num_batched_tokens,
                 drafts=self.config.drafts,
             ),
             num_threads=launch.threads_per_rank,
@@ -137,6 +140,11 @@ class Start:
     def is_asynchronous(self) -> bool:
         """Whether steps run in parallel with the host, which waits for them."""
         return self.device.is_asynchronous
+
+    def device_end(self) -> Callable[[], object]:
+        """A function that waits for all that the device has been given so far, and raises what has failed there."""
+        device = self.model.backend.device
+        return device.host_copy(device.zeros((1,), numpy.int64))
 
     def plan(self) -> MemoryPlan:
         """Make this rank's memory plan."""

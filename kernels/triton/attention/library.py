@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 
 import torch
 from torch import Tensor
@@ -47,8 +48,26 @@ def library(device: torch.device, dtype: torch.dtype, head_dim: int, block_size:
                 return attend
             _LOG.warning("attention by %s differs from the formula here; it is not used", name)
         except (AttributeError, ImportError, RuntimeError, TypeError, ValueError) as error:
-            _LOG.info("attention by %s is not used: %s", name, error)
+            _LOG.warning("attention by %s is not used: %s", name, error)
     return None
+
+
+def lack() -> str:
+    """Why no library attends to prompts here; "" if one may. Whether it is right is tried when it is first asked."""
+    if not LIBRARY_ATTENTION.is_on:
+        return f"{LIBRARY_ATTENTION.variable}=0 keeps libraries from attending to prompts."
+    if find_spec(_FLASH_ATTENTION_3):
+        return ""
+    if find_spec(_TORCH) and _takes_blocks(import_module(_TORCH).varlen_attn):
+        return ""
+    return (
+        f"torch {torch.__version__} has no attention that reads blocks of keys (varlen_attn with a block_table), and "
+        f"FlashAttention 3 is not installed, so prompts take Penstock's own kernel; either makes long ones faster."
+    )
+
+
+def _takes_blocks(varlen_attn: Callable[..., object]) -> bool:
+    return "block_table" in signature(varlen_attn).parameters
 
 
 def _libraries() -> Iterator[tuple[str, Attend]]:

@@ -22,6 +22,7 @@ from ..products.quantize_rows import quantize_rows
 from ..rows import block_of
 from .blocks import blocks_by_expert
 from .choice import MANY_PAIRS, TUNINGS, block_size
+from .grouped import grouped_experts, serves
 from .products import multiply
 
 _LARGEST_BLOCK = 1024
@@ -42,6 +43,8 @@ def _sum(outputs, experts, weights, total, first, num_experts, width, TOP_K: tl.
 
 @reference.experts_gpu.implement("triton")
 def experts(x: Tensor, routes: Routes, weights: ExpertWeights) -> Tensor:
+    if serves(x, routes, weights):
+        return grouped_experts(x.contiguous(), routes, weights, partial(_added_up, x, routes, weights))
     return _computed(x, routes, weights, block_size(routes.experts.numel(), weights.num_experts), is_tuned=True)
 
 
@@ -53,17 +56,22 @@ def experts_invariant(x: Tensor, routes: Routes, weights: ExpertWeights) -> Tens
 
 def _computed(x: Tensor, routes: Routes, weights: ExpertWeights, size: int, is_tuned: bool) -> Tensor:
     x, (tokens, top_k), (first, here) = x.contiguous(), routes.experts.shape, (weights.first, weights.num_experts)
-    total = torch.empty_like(x)
     if not tokens:
-        return total
+        return torch.empty_like(x)
     blocks = blocks_by_expert(routes.experts, first, here, size)
     inner = x.new_empty(tokens * top_k, weights.width)
     inner = _product(x, weights.gate_up, weights.gate_up_bias, blocks, inner, weights.activation, is_tuned)
     outputs = x.new_empty(tokens * top_k, x.shape[1])
     outputs = _product(inner, weights.down, weights.down_bias, blocks, outputs, None, is_tuned)
+    return _added_up(x, routes, weights, outputs)
+
+
+def _added_up(x: Tensor, routes: Routes, weights: ExpertWeights, outputs: Tensor) -> Tensor:
+    """Of each token, from its pairs' outputs."""
+    total, (tokens, top_k) = torch.empty_like(x), routes.experts.shape
     block = min(block_of(x.shape[1]), _LARGEST_BLOCK)
-    grid = (tokens, triton.cdiv(x.shape[1], block))
-    _sum[grid](outputs, *routes, total, first, here, x.shape[1], TOP_K=top_k, BLOCK=block)
+    grid, sizes = (tokens, triton.cdiv(x.shape[1], block)), (weights.first, weights.num_experts, x.shape[1])
+    _sum[grid](outputs, *routes, total, *sizes, TOP_K=top_k, BLOCK=block)
     return total
 
 

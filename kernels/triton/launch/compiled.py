@@ -39,6 +39,11 @@ class Resources(NamedTuple):
     spilled: int  # bytes of a thread that did not fit into them
     shared: int  # bytes of shared memory
 
+    def programs(self, num_warps: int) -> int:
+        """How many of so many warps a Hopper's multiprocessor has at a time."""
+        by_registers = 65_536 // (max(self.registers, 1) + -self.registers % 8) // (32 * num_warps)
+        return min(32, 64 // num_warps, by_registers, (228 << 10) // (self.shared + 1024))
+
 
 def all_examples(target: int) -> Iterator[Example]:
     """The examples of every file in this folder and below that has some for this target."""
@@ -53,8 +58,12 @@ def compiled(example: Example, target: int) -> Resources:
     # More would compile to a trap, and be refused only by the launch.
     if kernel.metadata.tmem_size > TENSOR_MEMORY:
         raise RuntimeError(f"{example.name} takes {kernel.metadata.tmem_size} columns of tensor memory.")
-    registers, spilled = _registers(kernel.asm["cubin"], target)
-    return Resources(registers, spilled, kernel.metadata.shared)
+    return resources(kernel, target)
+
+
+def resources(kernel: Any, target: int) -> Resources:
+    """Of a kernel that triton has compiled."""
+    return Resources(*_registers(kernel.asm["cubin"], target), kernel.metadata.shared)
 
 
 def code(example: Example, target: int) -> Any:

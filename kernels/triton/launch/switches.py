@@ -1,7 +1,7 @@
 """Switches for the faster paths on a GPU, each an environment variable: 0 takes the plain path, 1 the faster one.
 
 So where an answer is wrong on a GPU, one run for each row of this table finds the path to blame
-(`scripts/bisect_gpu.py` makes them). What no GPU has justified yet is off.
+(`scripts/check_gpu FOLDER switches` makes them). What no GPU has justified yet is off.
 """
 
 import os
@@ -25,6 +25,7 @@ class Switch:
 
 
 GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps of answers are captured once and replayed")
+PROMPT_GRAPHS = Switch("PENSTOCK_PROMPT_GRAPHS", True, "steps with prompts are captured, too")
 FUSED_PRODUCTS = Switch(
     "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows include the norm before them and the operation after them"
 )
@@ -37,9 +38,11 @@ DEQUANTIZED_PRODUCTS = Switch(
 KERNEL_TUNING = Switch(
     "PENSTOCK_KERNEL_TUNING", True, "the first start measures the fastest block sizes of each kernel"
 )
-# Of `unproven/`.
-STORING_ANSWERS = Switch("PENSTOCK_STORING_ANSWERS", False, "attention for answers also stores their keys and values")
+# What only a card can justify.
 PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", False, "several cards sum few rows in one another's memory")
-UNPROVEN = (STORING_ANSWERS, PEER_MEMORY)
+GROUPED_PRODUCTS = Switch(
+    "PENSTOCK_GROUPED_PRODUCTS", False, "experts' prompts in bfloat16 are multiplied by torch's grouped products"
+)
+UNPROVEN = (PEER_MEMORY, GROUPED_PRODUCTS)
 
-SWITCHES = (GRAPHS, FUSED_PRODUCTS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, KERNEL_TUNING, *UNPROVEN)
+SWITCHES = (GRAPHS, PROMPT_GRAPHS, FUSED_PRODUCTS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, KERNEL_TUNING, *UNPROVEN)

@@ -44,10 +44,9 @@ QUICK_PLACES = {
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.long)], ids=["some", "all"])
 @for_each("name", NAMES)
 def test_every_version_for_gpus_agrees_with_its_reference(name, is_whole):
-    """All examples, and what is unproven, only in the long run."""
+    """All examples only in the long run."""
     found, places = OPS[name], range(1000) if is_whole else QUICK_PLACES.get(name, range(1000))
-    is_unproven = ".unproven." in found.versions["triton"].__module__
-    for seed in range(3) if is_whole else range(0 if is_unproven else 1):
+    for seed in range(3 if is_whole else 1):
         # Made twice, because an operation may write into what it is given, which has to agree, too.
         examples = zip(EXAMPLES[name](seed), EXAMPLES[name](seed), strict=True)
         for arguments, again in (pair for place, pair in enumerate(examples) if place in places):
@@ -132,7 +131,7 @@ target, which, whole = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 lower, seen = vars(CUDABackend)["make_ttgir"], set()
 for example in all_examples(target):
     name = example.kernel.__name__
-    is_first = name not in seen and ".unproven." not in example.kernel.__module__
+    is_first = name not in seen
     seen.add(name)
     if which != "all" and not is_first:
         continue
@@ -191,5 +190,5 @@ def test_every_kernel_is_understood_by_the_compiler_and_the_largest_spill_nothin
 @pytest.mark.parametrize("which", ["first", "all"])
 @pytest.mark.parametrize("target", SHARED)
 def test_every_kernel_compiles_and_spills_nothing(target, which):
-    """In the first way that it is launched, but for what is unproven; or in all."""
+    """In the first way that it is launched, or in all."""
     assert assert_compiles(target, which)

@@ -24,7 +24,9 @@ from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
 from penstock.kernels.torch.packed.gpu_experts import GpuExperts, pack_experts
 from penstock.kernels.torch.packed.gpu_weights import unpacked
+from penstock.kernels.triton.experts import grouped
 from penstock.kernels.triton.experts.choice import TUNINGS
+from penstock.kernels.triton.launch.switches import Switch
 
 CPU = torch.device("cpu")
 HIDDEN, WIDTH, NUM_EXPERTS, TOP_K = 72, 40, 6, 3
@@ -179,3 +181,27 @@ def test_experts_in_unlike_formats_are_refused():
         packed([[part()], [part(group_size=64)]])
     with pytest.raises(ValueError, match="Expert 1 is stored as bf16, 128 inputs, those before it as int4"):
         packed([[part()], [draws(40, 128)]])
+
+
+@for_each("first, total, tokens", [(0, 6, 20), (2, 12, 33), (3, 40, 25)])
+@for_each("activation", [GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.5)])
+def test_torch_s_grouped_products_give_what_the_formula_does_and_ask_the_host_nothing(
+    monkeypatch, first, total, tokens, activation
+):
+    """Experts here and elsewhere, some that nobody chose, and the steps that they don't serve."""
+    monkeypatch.setattr(grouped, "GROUPED_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", True, ""))
+    monkeypatch.setattr(grouped, "_LEAST_PAIRS_OF_AN_EXPERT", 8)
+    generator = torch.Generator().manual_seed(0)
+    gate_up, down = (
+        pack_experts([[torch.randn(*shape, generator=generator) / 12] for _ in range(6)], 6, FORMS["bf16"], CPU)
+        for shape in ((2 * WIDTH, HIDDEN), (HIDDEN, WIDTH))
+    )
+    weights = ExpertWeights(gate_up, down, None, None, first, 6, WIDTH, activation)
+    x, chosen = torch.randn(tokens, HIDDEN, generator=generator).bfloat16(), routes(tokens, TOP_K, total, generator)
+    chosen = chosen._replace(experts=torch.where(chosen.experts == 4, 3, chosen.experts))
+    assert grouped.serves(x, chosen, weights)
+    found, expected = compute(x, chosen, weights), gpu_experts.experts_gpu.reference(x, chosen, weights)
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    assert not grouped.serves(x[:9], Routes(*(each[:9] for each in chosen)), weights)
+    assert not grouped.serves(x.half(), chosen, weights)
+    assert not grouped.serves(x, chosen, replace(weights, down_bias=torch.zeros(6, HIDDEN)))

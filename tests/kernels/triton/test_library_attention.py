@@ -116,6 +116,9 @@ def test_a_torch_whose_function_takes_no_blocks_is_not_used(monkeypatch: pytest.
     def older(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None) -> Tensor:
         raise AssertionError("it was called")
 
+    monkeypatch.setattr(library, "find_spec", lambda name: name == library._TORCH)
+    assert library.lack() == ""
     monkeypatch.setattr(varlen, "varlen_attn", older)
+    assert "has no attention that reads blocks" in library.lack()
     assert library._TORCH in dict(library._libraries())
     assert library.library(CPU, torch.bfloat16, 64, 16) is None

@@ -1,4 +1,4 @@
-"""Storing heads on a GPU,, interpreted, beyond the examples: rows to spare, windows, and very long answers."""
+"""Storing heads on a GPU, interpreted, beyond the examples: tokens to spare, and numbers that have no scale."""
 
 from builders import interpreted  # noqa: F401  isort: skip
 
@@ -6,21 +6,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders.cases import for_each
 from builders.operation_examples.attention import QUERY_DTYPES, Form, Requests, empty_memory
 
 from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import PagedKV, Rotation
-from penstock.kernels.reference.paged_attention import attention_answers, attention_paged, store_heads_paged
+from penstock.kernels.reference.paged_attention import store_heads_paged
 
 pytestmark = pytest.mark.long  # test_every_kernel.py looks at every kernel in every run
 
-attend_answers, attend, store_on_gpu = (
-    op.versions["triton"] for op in (attention_answers, attention_paged, store_heads_paged)
-)
-CLOSE = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2}
-# At the beginning of a block and of a split, in them, and at their ends; one that just began.
-CONTEXTS = [1, 2, 16, 17, 33, 256, 257, 300, 513, 530]
+store_on_gpu = store_heads_paged.versions["triton"]
 
 
 def projected(form: Form, positions: list[int], spare: int = 0) -> tuple[torch.Tensor, HeadLayout, Rotation]:
@@ -57,32 +51,3 @@ def test_a_token_without_a_slot_is_stored_nowhere_and_one_that_is_not_finite_has
     for scales, poisoned in ((found.key_scales, 3), (found.value_scales, 4)):
         is_poisoned = scales[requests.tables[0][0], 4:13, 0].isnan()
         assert is_poisoned.nonzero().flatten().tolist() == [poisoned]
-
-
-def assert_as_one_after_another(form: Form, contexts: list[int], spare: int = 0) -> None:
-    requests = Requests(form, contexts)
-    spans = [(number, context - 1, context) for number, context in enumerate(contexts)]
-    _, rows = requests.step(spans, spare_rows=spare, spare_tokens=spare)
-    # A spare row has a token, too, in a step of answers.
-    rows.query_starts = torch.arange(len(contexts) + spare + 1, dtype=torch.int32)
-    rows.are_answers = True
-    heads, layout, rotation = projected(form, [context - 1 for context in contexts], spare)
-    together, apart = (requests.memory([context - 1 for context in contexts]) for _ in range(2))
-    found = attend_answers(heads, layout, rotation, together, rows, form.window)
-    query = store_on_gpu(heads, layout, rotation, apart, rows)
-    expected = attend(query, apart, replace(rows, are_answers=False), form.head_dim**-0.5, form.window, form.sinks)
-    count, close = len(contexts), CLOSE[form.kind]
-    torch.testing.assert_close(found[:count].float(), expected[:count].float(), rtol=close, atol=close)
-    assert_same_memory(together, apart)
-
-
-@for_each("kind", CLOSE)
-@for_each("window", [None, 1, 2, 19, 300])
-def test_answers_of_all_lengths_see_their_newest_key_and_leave_it_in_its_place(kind, window):
-    for block_size, query_heads, head_dim in ((16, 6, 24), (32, 2, 64)):
-        form = Form(kind, query_heads, 2, head_dim, block_size, window, has_sinks=kind != "fp32")
-        assert_as_one_after_another(form, CONTEXTS, spare=3)
-
-
-def test_a_long_answer_alone_has_all_its_splits_added():
-    assert_as_one_after_another(Form("bf16", has_sinks=True), [9000])

@@ -9,11 +9,11 @@ from ....kernels.paged import KV_DTYPES
 from ....kernels.torch.arrays import torch_dtype
 from ....kernels.torch.operations import TorchOperations
 from ....kernels.triton import is_interpreted
+from ....kernels.triton.attention import library
 from ....kernels.triton.fused_operations import FusedOperations
-from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
+from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, PROMPT_GRAPHS
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
-from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ....records import dataclass
@@ -60,9 +60,11 @@ class TritonBackend(TensorBackend):
 
     @classmethod
     def create(cls, device: TensorDevice, dtype: DType, ranks: Parallel, options: BackendOptions) -> "TritonBackend":
-        form = _operations(options.deterministic)
+        is_fused = FUSED_PRODUCTS.is_on and not options.deterministic
+        form = FusedOperations if is_fused else TritonOperations
         ops = form(device.torch_device, torch_dtype(dtype), for_tensors(ranks), options.deterministic)
-        return cls(device, ops, WeightFormat.of(dtype), dtype, options=options)
+        missing = library.lack() if device.kind == "cuda" else ""
+        return cls(device, ops, WeightFormat.of(dtype), dtype, options=options, missing=missing)
 
     @property
     def captures_steps(self) -> bool:
@@ -90,7 +92,10 @@ class TritonBackend(TensorBackend):
 
     def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         options, captures_drafts = self.options, self.options.drafts and self.is_deterministic
-        return GraphedDecoder(decoder, self.device, self.captures_steps, options.captured_rows, captures_drafts)
+        most_tokens = options.captured_tokens if PROMPT_GRAPHS.is_on else 0
+        return GraphedDecoder(
+            decoder, self.device, self.captures_steps, options.captured_rows, captures_drafts, most_tokens
+        )
 
     def encoder_placement(self, placement: Placement) -> Placement:
         return replace(super().encoder_placement(placement), formats=LayerFormats(self.format))
@@ -129,9 +134,3 @@ class TritonBackend(TensorBackend):
         if not self.captures_steps or ranks.size > 1:
             return None
         return GraphedFastDecode(forward_pass, sample, memory, table, trace)
-
-
-def _operations(deterministic: bool) -> type[TritonOperations]:
-    if deterministic or not FUSED_PRODUCTS.is_on:
-        return TritonOperations
-    return UnprovenOperations if any(switch.is_on for switch in UNPROVEN) else FusedOperations

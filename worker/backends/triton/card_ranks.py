@@ -1,7 +1,7 @@
 """The ranks of GPUs, which communicate through NCCL on the loopback interface and find each other through a file.
 
 Sums are added in the order of the ranks, so that a row's bits don't depend on the number of rows, unless the options
-prefer speed: then NCCL chooses its own order, and kernels may do small all-reduces themselves (`peers`).
+prefer speed: then NCCL chooses its own order, and sums of few rows may be added in the cards' own memory (`sums`).
 """
 
 import os
@@ -13,10 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ....kernels.operands import PeerMemory
 from ....records import dataclass
 from ...ranks.parallel import Parallel
-from .peer_memory import peer_memory
+from .peer_sums import PeerSums, peer_sums
 
 _TIMEOUT = timedelta(minutes=10)
 
@@ -25,7 +24,7 @@ _TIMEOUT = timedelta(minutes=10)
 class CardRanks(Parallel):
     device: torch.device
     is_ordered: bool  # add in the order of the ranks, whatever that costs
-    peers: PeerMemory | None = None  # if cards see each other's memory
+    sums: PeerSums | None = None  # of few rows, if cards see each other's memory
 
     @classmethod
     def meet(
@@ -46,7 +45,7 @@ class CardRanks(Parallel):
             timeout=_TIMEOUT,
         )
         ranks = cls(rank, size, device=device, is_ordered=is_ordered)
-        return replace(ranks, peers=peer_memory(rank, device, ranks.exchange)) if sees_peers else ranks
+        return replace(ranks, sums=peer_sums(rank, device, ranks.exchange)) if sees_peers else ranks
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
         own = torch.tensor(numbers + [0], device=self.device)  # never empty: some callers only want to synchronize
@@ -55,6 +54,8 @@ class CardRanks(Parallel):
         return [each.tolist()[:-1] for each in found]
 
     def all_reduce(self, x: Tensor) -> Tensor:
+        if self.sums is not None and self.sums.holds(x):
+            return self.sums.all_reduce(x)
         if self.size == 2 or not self.is_ordered:  # a + b needs no order; the collective may add in place
             dist.all_reduce(x)
             return x

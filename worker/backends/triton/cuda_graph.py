@@ -31,6 +31,7 @@ class _CudaGraphCapture:
 
     def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
         """Capture `run`, which computes a tensor from tensors at fixed addresses; each replay rewrites the same tensor.
+        One of 16-bit floats must not lie in the pool.
 
         `run` is called once before, to get its compilation, tuning and lazy allocations done.
         """
@@ -43,7 +44,7 @@ class _CudaGraphCapture:
         # Other threads (loading an adapter, waiting for results) may continue meanwhile.
         with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode="thread_local"):
             held = run()
-        made = borrowed(held)
+        made = borrowed(held) if held.dtype in _NUMBERS else held
         del held
 
         def replay() -> Tensor:

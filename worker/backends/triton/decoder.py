@@ -1,9 +1,12 @@
-"""A decoder on a GPU: steps of answers are captured as graphs and replayed, others are launched kernel by kernel.
+"""A decoder on a GPU: steps are captured as graphs and replayed, and a few are launched kernel by kernel.
 
 A graph holds steps of up to so many rows, tokens of a row and tokens of context (`graph_keys.py`). A step uses the
 smallest graph that holds it, padded with empty rows and tokens. All graphs are captured before the first request
-(`graph_capture.py`); without a warm-up one is captured when it is first needed. Only one small tensor of counts changes
-from step to step: a graph's other inputs are at fixed addresses (slot table, KV memory, weights).
+(`graph_capture.py`); without a warm-up one of answers is captured when it is first needed. Only one small tensor of
+counts changes from step to step: a graph's other inputs are at fixed addresses (slot table, KV memory, weights).
+
+A graph of answers ends with the logits of all its tokens. One with prompts ends with the stream, since the places that
+are drawn differ from step to step: their logits and tokens are launched.
 """
 
 import logging
@@ -28,7 +31,15 @@ from ..torch.decoder import DeviceRopes
 from ..torch.device import torch_device
 from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, Places, StepColumns, inputs_of, packed
-from .graph_keys import GraphKey, all_keys, fitting_context, fitting_drafted, fitting_size
+from .graph_keys import (
+    GraphKey,
+    all_keys,
+    fitting_context,
+    fitting_drafted,
+    fitting_prompts,
+    fitting_size,
+    prompt_context,
+)
 
 if TYPE_CHECKING:  # its kernels import triton
     from ....kernels.triton.operations import TritonOperations
@@ -44,8 +55,8 @@ class Graph:
     columns: Tensor  # int32: the step's counts
     places: Places  # which belong to its logits
     adapted: DeviceLoraMapping | None  # which rows have an adapter, if any
-    hidden: Tensor  # the stream after the last layer
-    replay: Callable[[], Tensor]  # returns the logits of all tokens
+    hidden: Tensor  # the stream after the last layer; graphs share its memory
+    replay: Callable[[], Tensor]  # returns the logits of all tokens; with prompts the stream
     tables: object = None  # its rotary tables, kept alive when longer ones replace them
     logits: Tensor | None = None  # of the last replay
     choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # captured samplers of the logits
@@ -73,6 +84,7 @@ class GraphedDecoder:
     captures_steps: bool
     sizes: tuple[int, ...] = ()  # captured numbers of rows; empty: those of `fitting_size`
     captures_drafts: bool = False  # steps with drafts, too
+    most_tokens: int = 0  # of a captured step with prompts
     capture: Capture = field(default_factory=new_capture)
     # A step's logits are borrowed: a later capture in the step's pool may reuse their memory. So samplers, which read
     # them, have a separate pool.
@@ -80,6 +92,7 @@ class GraphedDecoder:
     _graphs: dict[GraphKey, Graph] = field(default_factory=dict)
     _serving: dict[GraphKey, Graph | None] | None = None  # once all are captured: the graph for each key, if any
     _memory: ModelMemory | None = None
+    _room: Tensor | None = None  # for the stream of any graph
     _last: LastReplay | None = None
 
     @property
@@ -102,21 +115,22 @@ class GraphedDecoder:
     def forward(self, batch: DeviceBatch) -> Tensor:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
         self._last = None
-        shape = self._shape_of(batch)
-        if shape is None or (graph := self._graph_for(shape, batch)) is None:
+        key = self._key_of(batch)
+        if key is None or (graph := self._graph_for(key, batch)) is None:
             return self._stream(batch.inputs(self.ops), batch)
         last = self._replay(graph, batch)
-        self._last = last._replace(rows=batch.logit_rows) if batch.draws_everywhere else last
+        if not key.has_prompts:
+            self._last = last._replace(rows=batch.logit_rows) if batch.draws_everywhere else last
         return graph.hidden[: batch.num_tokens]
 
     def replayed(self, batch: DeviceBatch) -> Tensor:
         """Replay a graph for a pure decode batch within `captured_end`; return its logits row by row."""
-        graph = self._graph_for(self._decode_shape(batch), batch)
+        graph = self._graph_for(self._decode_key(batch), batch)
         self._last = self._replay(cast(Graph, graph), batch)  # the largest one holds every such step
         return self._last.logits
 
     def _replay(self, graph: Graph, batch: DeviceBatch) -> LastReplay:
-        graph.columns.copy_(packed(batch.step_rows, *graph.key.shape), non_blocking=True)
+        graph.columns.copy_(_packed(batch.step_rows, graph.key), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
         graph.logits = graph.replay()
@@ -136,7 +150,9 @@ class GraphedDecoder:
     def keys(self, table: SlotTable) -> list[GraphKey]:
         """The keys of all graphs for steps of these slots. The first, the largest, holds every pure decode step."""
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
-        return all_keys(len(table.is_taken), table.max_model_len, adapted, self.sizes, self.captures_drafts)
+        most, longest = len(table.is_taken), table.max_model_len
+        most_tokens = 0 if table.media_tokens is not None else self.most_tokens  # whose kinds the host knows
+        return all_keys(most, longest, adapted, self.sizes, self.captures_drafts, most_tokens)
 
     def captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         """The graph for a key, captured on first use."""
@@ -156,7 +172,7 @@ class GraphedDecoder:
         for graph in self._graphs.values():
             graph.choices.clear()
         self._graphs.clear()
-        self._memory = self._last = self._serving = None
+        self._memory = self._last = self._serving = self._room = None
         self.capture, self.capture_choice = new_capture(), new_capture()  # a freed pool can't be reused
 
     def captured_end(self, table: SlotTable) -> int:
@@ -184,24 +200,35 @@ class GraphedDecoder:
             rotations = [Rotation(table.cos, table.sin, inputs.rotations, table.query_scales) for table in ropes.tables]
         batch.take(inputs, self.decoder.ropes.by_layer(rotations))
 
-    def _shape_of(self, batch: DeviceBatch) -> tuple[int, int] | None:
-        """The rows and tokens of a row of the graphs for steps like this one; None if they aren't captured."""
+    def _key_of(self, batch: DeviceBatch) -> GraphKey | None:
+        """The key of the graphs for steps like this one; None if they aren't captured."""
         if not self.captures_steps or batch.rotations_end > self.captured_end(batch.table):
             return None
         if batch.only_decodes:
-            return self._decode_shape(batch)
-        if not self.captures_drafts or not batch.draws_everywhere:
+            return self._decode_key(batch)
+        most = len(batch.table.is_taken)
+        if self.captures_drafts and batch.draws_everywhere:
+            shape = fitting_drafted(len(batch.step_rows), int(batch.step_rows.num_tokens.max()), most)
+            if shape is not None:
+                return self._key(shape, batch)
+        # Without a warm-up none is captured: it would be for its first step alone.
+        if self._serving is None or not batch.is_of_text:
             return None
-        most, tokens = len(batch.table.is_taken), int(batch.step_rows.num_tokens.max())
-        return fitting_drafted(len(batch.step_rows), tokens, most)
+        shape = fitting_prompts(len(batch.step_rows), batch.num_tokens, most, self.most_tokens)
+        if shape is None:
+            return None
+        key = self._key(shape, batch)
+        return key._replace(context=prompt_context(shape[0], key.context, batch.table.max_model_len), has_prompts=True)
 
-    def _decode_shape(self, batch: DeviceBatch) -> tuple[int, int]:
-        return fitting_size(batch.num_tokens, len(batch.table.is_taken), self.sizes), 1
+    def _decode_key(self, batch: DeviceBatch) -> GraphKey:
+        return self._key((fitting_size(batch.num_tokens, len(batch.table.is_taken), self.sizes), 1), batch)
 
-    def _graph_for(self, shape: tuple[int, int], batch: DeviceBatch) -> Graph | None:
-        """The smallest graph of at least this shape that holds the step; None if none does."""
+    def _key(self, shape: tuple[int, int], batch: DeviceBatch) -> GraphKey:
         context = fitting_context(max(batch.context_lengths), batch.table.max_model_len)
-        key = GraphKey(*shape, context, batch.adapters is not None)
+        return GraphKey(*shape, context, batch.adapters is not None)
+
+    def _graph_for(self, key: GraphKey, batch: DeviceBatch) -> Graph | None:
+        """The smallest graph that holds steps of this key; None if none does."""
         if self._serving is None or self._memory is not batch.memory:
             return self.captured(key, batch.table, batch.memory)
         if key not in self._serving:
@@ -209,24 +236,37 @@ class GraphedDecoder:
             self._serving[key] = self._graphs[min(holding)] if holding else None
         return self._serving[key]
 
+    def _room_for(self, size: int, device: torch.device) -> Tensor:
+        """For the stream of so many tokens; a larger one's is made first, if there is any."""
+        if self._room is None or len(self._room) < size:
+            self._room = torch.empty(size, self.decoder.hidden_size, dtype=self.ops.activations, device=device)
+        return self._room[:size]
+
     def _captured(self, key: GraphKey, table: SlotTable, memory: ModelMemory) -> Graph:
         start, size, placement = time.perf_counter(), key.num_tokens, self.decoder.placement
-        device, dtype = torch_device(table.device), self.ops.activations
+        device = torch_device(table.device)
         # Columns for no rows: a replay makes the inputs from their contents at that time.
         blank = DeviceBatch(table, StepRows.none(), memory)
-        packed_columns = packed(blank.step_rows, *key.shape).to(device)
-        columns, places = StepColumns.shaped(packed_columns, key.rows), Places.shaped(packed_columns, *key.shape)
-        hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
+        packed_columns = _packed(blank.step_rows, key).to(device)
+        columns = StepColumns.shaped(packed_columns, key.rows)
+        places = Places.shaped(packed_columns, key.rows, 1 if key.has_prompts else key.tokens)
+        hidden = self._room_for(size, device)
         adapted = None
         if key.has_adapters and placement.adapters is not None:
             adapted = DeviceLoraMapping.room(size, placement.adapters.config.max_adapters, device)
 
         def step() -> Tensor:
-            are_answers = key.tokens == 1
-            inputs = inputs_of(columns, blank.table, self.ops, size, key.tokens, key.context, adapted, are_answers)
+            inputs = inputs_of(columns, blank.table, self.ops, size, key.tokens, key.context, adapted)
             hidden.copy_(self._stream(inputs, blank))
+            if key.has_prompts:
+                return hidden
             return cast(Tensor, self.decoder.head(self.decoder.norm(Rows(hidden))))
 
         graph = Graph(key, packed_columns, places, adapted, hidden, self.capture(step), self.ropes.tables)
         _LOG.info("captured a step of %s, in %.2f s", key, time.perf_counter() - start)
         return graph
+
+
+def _packed(rows: StepRows, key: GraphKey) -> Tensor:
+    """A step's columns for a graph; one with prompts has no places."""
+    return packed(rows, key.rows, 1 if key.has_prompts else key.tokens)

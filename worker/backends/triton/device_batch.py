@@ -107,7 +107,6 @@ def inputs_of(
     max_queries: int,
     max_context: int,
     adapted: DeviceLoraMapping | None,
-    are_answers: bool,
     prompts: PromptRows | None = None,
     seen_ends: Tensor | None = None,
 ) -> Inputs:
@@ -122,8 +121,6 @@ def inputs_of(
         found.kv_slots,
         max_queries,
         max_context,
-        # The kernel for answers uses a token's position as its row in the rotary table.
-        are_answers and table.device_rotation_starts is None,
         prompts,
         seen_ends,
     )
@@ -177,6 +174,12 @@ class DeviceBatch:
         is_of_answer = rows.starts >= self.table.num_prompt[rows.slots]
         return bool((is_of_answer & (rows.num_drawn == rows.num_tokens)).all())
 
+    @property
+    def is_of_text(self) -> bool:
+        """Whether a step with prompts has no inputs but tokens and positions."""
+        has_pictures = self.placed is not None or self.seen_ends is not None or self.table.media_tokens is not None
+        return not has_pictures and self.rotations_by_axis is None
+
     @cached_property
     def rotations_by_axis(self) -> Ints | None:
         """[3, T], on the host: the tokens' rows in the rotary tables for time, height and width, if some have three."""
@@ -215,10 +218,8 @@ class DeviceBatch:
             parts = (self.adapters.tokens, self.adapters.blocks)
             adapted = DeviceLoraMapping(*(part.to(device, non_blocking=True) for part in parts))
         seen_ends = None if self.seen_ends is None else self.table.device.put(self.seen_ends)
-        prompts, are_answers = self._prompts(), self.only_decodes
-        return inputs_of(
-            columns, self.table, ops, self.num_tokens, most, longest, adapted, are_answers, prompts, seen_ends
-        )
+        prompts = self._prompts()
+        return inputs_of(columns, self.table, ops, self.num_tokens, most, longest, adapted, prompts, seen_ends)
 
     def _prompts(self) -> PromptRows:
         rows = self.step_rows

@@ -1,8 +1,8 @@
 """Captures every graph that steps may replay, before the first request, the largest first.
 
 The largest holds every pure decode step, and its memory was measured during warm-up. The others follow as long as the
-memory planned for graphs lasts, those of steps with drafts at the end. A step whose own graph is missing uses a larger
-one; a step with drafts that none holds is launched. All ranks capture the same graphs.
+memory planned for graphs lasts, those of steps with prompts and then with drafts at the end. A step whose own graph is
+missing uses a larger one; one with prompts or drafts that none holds is launched. All ranks capture the same graphs.
 """
 
 import logging
@@ -66,7 +66,7 @@ class GraphCapture:
             return 0
         taken, keys = MemoryMeter(torch_device(self.table.device)), decoder.keys(self.table)
         # The largest of each kind: later graphs fit into the memory that their kind's largest has taken.
-        largest = [next(of_kind) for _, of_kind in groupby(keys, lambda key: key.tokens > 1)]
+        largest = [next(of_kind) for _, of_kind in groupby(keys, lambda key: key.kind)]
         others = [key for key in keys if key not in largest]
         for key in largest:
             self._capture(decoder, key)
@@ -81,7 +81,7 @@ class GraphCapture:
     def _capture(self, decoder: GraphedDecoder, key: GraphKey) -> None:
         graph = decoder.captured(key, self.table, self.memory)
         graph.logits = graph.replay()  # of no rows; now samplers can find them
-        if self.ranks.rank == 0 and isinstance(self.sample, GraphedSampler):
+        if self.ranks.rank == 0 and isinstance(self.sample, GraphedSampler) and not key.has_prompts:
             self._capture_choices(self.sample, graph)
 
     def _capture_choices(self, sample: GraphedSampler, graph: Graph) -> None:

@@ -1,7 +1,8 @@
 """Which steps are captured: how many rows, tokens of a row and tokens of context a graph holds.
 
 Pure decode steps are captured for any number of rows. Steps whose rows have drafts are captured for a few rows of up to
-eight tokens each; larger ones are launched kernel by kernel.
+eight tokens each. Steps with prompts, which may answer other rows, are captured for a few sizes of all their tokens, up
+to so many that a card takes longer for them than the host for their launches.
 """
 
 from typing import NamedTuple
@@ -10,15 +11,19 @@ _SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
 _DRAFTED_ROWS = (8, 4, 2, 1)
 _DRAFTED_TOKENS = (8, 4, 2)  # of a row: its last token and its drafts
 MOST_PLACES = _DRAFTED_ROWS[0] * _DRAFTED_TOKENS[0]
+# Up to 128 tokens such steps have as many spare ones at most, beyond that half as many.
+_PROMPT_TOKENS = (4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 64, 32, 16)
+_PROMPT_ROWS = 4  # or as many as there may be
 
 
 class GraphKey(NamedTuple):
     """The steps that a graph can hold."""
 
     rows: int  # at most
-    tokens: int  # of a row, at most
+    tokens: int  # of a row, at most; of all rows, if there are prompts
     context: int  # the longest
     has_adapters: bool
+    has_prompts: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -26,25 +31,64 @@ class GraphKey(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        return self.rows * self.tokens
+        return self.tokens if self.has_prompts else self.rows * self.tokens
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """What its steps compute: prompts, or drafts, or neither."""
+        return self.has_prompts, not self.has_prompts and self.tokens > 1
 
     def holds(self, other: "GraphKey") -> bool:
-        return all(own >= needed for own, needed in zip(self, other, strict=True))
+        is_alike = self.has_prompts == other.has_prompts
+        return is_alike and all(own >= needed for own, needed in zip(self, other, strict=True))
 
     def __str__(self) -> str:
-        each = f" of {self.tokens} tokens" if self.tokens > 1 else ""
+        each = f", {self.tokens} tokens of prompts" if self.has_prompts else f" of {self.tokens} tokens"
+        each = each if self.tokens > 1 else ""
         return f"{self.rows} rows{each}, context up to {self.context}"
 
 
 def all_keys(
-    most: int, longest: int, adapted: tuple[bool, ...], sizes: tuple[int, ...] = (), with_drafts: bool = False
+    most: int,
+    longest: int,
+    adapted: tuple[bool, ...],
+    sizes: tuple[int, ...] = (),
+    with_drafts: bool = False,
+    most_tokens: int = 0,
 ) -> list[GraphKey]:
-    """All keys for up to `most` rows. The first, the largest, holds every pure decode step; those with drafts are the
-    last ones, again from the largest on."""
-    shapes = [(size, 1) for size in all_sizes(most, sizes)]
+    """All keys for up to `most` rows. The first, the largest, holds every pure decode step; those with prompts of up to
+    `most_tokens` follow, and then those with drafts, each again from the largest on."""
+    contexts = all_contexts(longest)
+    keys = [
+        GraphKey(size, 1, context, has) for size in all_sizes(most, sizes) for context in contexts for has in adapted
+    ]
+    keys += [key for has in adapted for key in _prompt_keys(most, longest, most_tokens, has)]
     if with_drafts:
-        shapes += [(rows, tokens) for rows in drafted_sizes(most) for tokens in _DRAFTED_TOKENS]
-    return [GraphKey(*shape, context, has) for shape in shapes for context in all_contexts(longest) for has in adapted]
+        shapes = [(rows, tokens) for rows in drafted_sizes(most) for tokens in _DRAFTED_TOKENS]
+        keys += [GraphKey(*shape, context, has) for shape in shapes for context in contexts for has in adapted]
+    return keys
+
+
+def _prompt_keys(most: int, longest: int, most_tokens: int, has_adapters: bool) -> list[GraphKey]:
+    keys = {
+        GraphKey(*shape, prompt_context(shape[0], context, longest), has_adapters, has_prompts=True)
+        for tokens in _PROMPT_TOKENS
+        for rows in (most, _PROMPT_ROWS)
+        for context in all_contexts(longest)
+        if (shape := fitting_prompts(min(rows, most, tokens), tokens, most, most_tokens)) is not None
+    }
+    return sorted(keys, key=lambda key: (key.tokens, key.rows, key.context), reverse=True)
+
+
+def fitting_prompts(rows: int, tokens: int, most: int, most_tokens: int) -> tuple[int, int] | None:
+    """The rows and all tokens of the graph for a step with prompts; None if such a step has none."""
+    fitting = [size for size in _PROMPT_TOKENS if tokens <= size <= most_tokens]
+    return (most if rows > _PROMPT_ROWS else min(most, _PROMPT_ROWS), min(fitting)) if fitting else None
+
+
+def prompt_context(rows: int, context: int, longest: int) -> int:
+    """The bound of a step's context: few rows are spared little by a shorter one."""
+    return fitting_context(context, longest) if rows > _PROMPT_ROWS else longest
 
 
 def fitting_drafted(rows: int, tokens: int, most: int) -> tuple[int, int] | None:
