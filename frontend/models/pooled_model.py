@@ -11,8 +11,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ...protocol.errors import ConfigError
+from ...protocol.errors import ConfigError, RequestError
 from ...protocol.fields.rules import shown
+from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.gguf.link import LINK_FILE
 from ...protocol.files.model_file import read_model_settings, read_model_text, values_of
 from ...protocol.pooling.encoders import architectures_of, is_encoder, sees_both_sides
@@ -48,6 +49,16 @@ class PooledModel:
     dimensions: tuple[int, ...] | None = None
     sources: Mapping[str, str] = field(default_factory=dict)  # the file that says so, by the field's name
     pairs: Pairs | None = None  # of a model whose one number is a score of two texts
+
+    def prompt(self, name: str | None) -> str | None:
+        """The words of this name, or else the default ones; raises if there are none by the name."""
+        if (name := name or self.default_prompt) is None:
+            return None
+        if name not in self.prompts:
+            known = ", ".join(sorted(self.prompts)) or "none"
+            hint = suggestion(name, self.prompts)
+            raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
+        return self.prompts[name]
 
     def notice_of_cut(self, dimensions: int) -> str:
         """What to say of vectors cut to this length, unless the files speak of it."""
@@ -204,7 +215,7 @@ def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledMode
     """sentence-transformers' rerankers that write text: a score of the logits of one token, or two."""
     said = read_model_settings(folder / path / "config.json")
     answers = [said[name] for name in ("true_token_id", "false_token_id") if said.get(name) is not None]
-    if not answers or said.get("true_token_id") is None:
+    if said.get("true_token_id") is None:
         raise ConfigError(f"{folder / path / 'config.json'} names no true_token_id, which makes the score.")
     own = read_model_settings(folder / _PROMPTS).get("activation_fn")
     pairs = _pairs(folder, _architecture(config))

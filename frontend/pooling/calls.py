@@ -150,9 +150,7 @@ class AsyncPoolingCalls:
 
 
 def embed_call(session: "Session[Any]", prompts: Any, params: Any, as_numpy: bool) -> "NumbersCall[Embeddings]":
-    require(session, "embed", "embed")
-    if (wanted := checked(params)).by_token:
-        raise RequestError("by_token: embed gives one vector for each text; use encode for one of each token.")
+    wanted = checked_for_one("embed", require(session, "embed", "embed"), params)
     if FLAG.checked("as_numpy", as_numpy, RequestError) and wanted.receipt:
         raise RequestError("receipt: an array has none; leave as_numpy out.")
     return NumbersCall([(prompts, wanted)], _stacked if as_numpy else _embedded)
@@ -166,7 +164,8 @@ def encode_call(session: "Session[Any]", prompts: Any, params: Any) -> NumbersCa
 
 def classify_call(session: "Session[Any]", prompts: Any, params: Any) -> "NumbersCall[Classes]":
     model = require(session, "classify", "classify")
-    return NumbersCall([(prompts, checked(params))], lambda results: classified(results, model))
+    wanted = checked_for_one("classify", model, params)
+    return NumbersCall([(prompts, wanted)], lambda results: classified(results, model))
 
 
 def score_call(session: "Session[Any]", queries: Any, documents: Any, params: Any) -> "NumbersCall[Scores]":
@@ -221,6 +220,17 @@ def checked(params: Any) -> PoolingParams:
     if params is not None and not isinstance(params, PoolingParams):
         raise RequestError(f"pooling_params must be PoolingParams, not {type(params).__name__}.")
     return params or PoolingParams()
+
+
+def checked_for_one(call: str, model: PooledModel, params: Any) -> PoolingParams:
+    """Check the parameters of a call that gives one row of numbers for each text."""
+    found = checked(params)
+    if found.by_token or model.form.by_token:
+        cause = "by_token=True wants" if found.by_token else "this model gives"
+        raise RequestError(
+            f"{call} gives one result for each text, and {cause} one for each token. Use encode, or /pooling over HTTP."
+        )
+    return found
 
 
 def _embedded(outputs: Results) -> list[PoolingRequestOutput[EmbeddingOutput]]:

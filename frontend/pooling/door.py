@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 
 from ...protocol.errors import RequestError
-from ...protocol.fields.rules import shown
-from ...protocol.fields.suggestion import suggestion
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Delta, Prompt
 from ...protocol.parameters.pooling import PoolingParams
@@ -142,13 +140,7 @@ def words_before(model: PooledModel, params: PoolingParams) -> str:
     """The words that stand before a text; raises if the model has none by the name."""
     if params.instruction is not None:
         return f"Instruct: {params.instruction}\nQuery:"
-    if (name := params.prompt_name or model.default_prompt) is None:
-        return ""
-    if name not in model.prompts:
-        known = ", ".join(sorted(model.prompts)) or "none"
-        hint = suggestion(name, model.prompts)
-        raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
-    return model.prompts[name]
+    return model.prompt(params.prompt_name) or ""
 
 
 def begin_receipt(request: PendingRequest, facts: "ModelFacts", params: PoolingParams, second_text: int) -> None:

@@ -174,8 +174,8 @@ class PairWriter:
         self._longest = longest
         self._cut = params.truncate_prompt_tokens
         self._instruction = params.instruction
-        if (name := params.prompt_name or model.default_prompt) is not None and self._instruction is None:
-            self._instruction = model.prompts.get(name)
+        if self._instruction is None:
+            self._instruction = model.prompt(params.prompt_name)
         if self._form == "tokenizer" and self._instruction is not None:
             raise RequestError("This model takes no instruction: it reads a query and a document alone.")
 

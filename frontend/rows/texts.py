@@ -29,7 +29,7 @@ _NAMES = ("id", "custom_id", "_id")
 _PARAMETERS = ("prompt_name", "instruction", "truncate_prompt_tokens")
 _JSON = (".jsonl", ".ndjson", ".json", ".parquet")
 _PACKED = (".gz", ".zst")
-_PLAIN_TEXT = ". To embed lines of text as they are, name the file .txt, or give --plain"
+_PLAIN_TEXT = ". To take lines of text as they are, name the file .txt, or give --plain"
 _URL = "/v1/embeddings"
 
 
@@ -72,8 +72,8 @@ def refuse_json(path: Path, lines: Iterable[Line]) -> None:
             return
         if is_object:
             raise ConfigError(
-                f"{path} begins with a JSON object, and by its name it is plain text. Name it .jsonl to embed the "
-                "texts in the objects, or give --plain to embed its lines as they are."
+                f"{path} begins with a JSON object, and by its name it is plain text. Name it .jsonl to take the "
+                "texts from the objects, or give --plain to take its lines as they are."
             )
 
 
@@ -83,6 +83,10 @@ class TextQuestion:
 
     prompt: Any
     params: PoolingParams
+
+    def own_parameters(self, common: PoolingParams) -> list[str]:
+        """The names of the parameters that the line has given, where all lines have these ones in common."""
+        return [name for name in _PARAMETERS if getattr(self.params, name) != getattr(common, name)]
 
     def prompts(self, session: "Session[Any]", name: str) -> Iterator[tuple[Any, PoolingParams]]:
         yield self.prompt, self.params

@@ -245,6 +245,8 @@ def _check_trees(config: EngineConfig) -> None:
         )
     if count > 1 and (name := next((each for each in ("trace", "record") if getattr(config, each)), None)):
         raise ConfigError(f"{name}=… writes down one tree, and data_parallel_size={count}. Leave one of them out.")
+    if config.kv_events_config is not None:
+        config.kv_events_config.check_trees(count)
     ranks = count * config.tensor_parallel_size
     if count > 1 and config.num_threads is not None and config.num_threads < ranks:
         raise ConfigError(

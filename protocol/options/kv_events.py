@@ -66,6 +66,17 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         moved = {name: _moved(name, each, rank) for name, each in addresses.items() if each is not None}
         return msgspec.structs.replace(self, rank=rank, **moved)
 
+    def check_trees(self, count: int) -> None:
+        """Raise if two sockets of this many trees would have one address."""
+        trees = [self.of_rank(rank) for rank in range(count)]
+        repeated = {tree.endpoint for tree in trees} & {tree.replay_endpoint for tree in trees}
+        if address := min(repeated, default=None):
+            raise ConfigError(
+                f"{NAME}: {address} is the endpoint of one tree and the replay_endpoint of another, since each tree's "
+                f"addresses follow those of the one before. With data_parallel_size={count} give ports that are at "
+                f"least {count} apart, or paths of other names."
+            )
+
 
 def _moved(name: str, address: str, rank: int) -> str:
     if not address.startswith("tcp://"):

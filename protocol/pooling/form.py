@@ -24,7 +24,11 @@ class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
     activation: str = ""
     folder: str = ""  # with its tensors, within the model's; empty: they are in the model's own
     epsilon: float | None = None  # of a norm that subtracts the mean; None: a product
-    difference: list[int] = []  # of a product's rows these alone: the first, less the second if there is one
+    difference: list[int] = []  # only these rows of the product: the first minus the second, if there is one
+
+    def width_after(self, width: int) -> int:
+        """How many numbers it makes of a row of this width."""
+        return 1 if self.difference else self.size or width
 
 
 class PoolingForm(msgspec.Struct, frozen=True, array_like=True):
@@ -43,7 +47,7 @@ class PoolingForm(msgspec.Struct, frozen=True, array_like=True):
         """Return how many numbers a vector has."""
         width = hidden_size * len(self.modes)
         for layer in self.head:
-            width = layer.size or width
+            width = layer.width_after(width)
         return width
 
 

@@ -187,6 +187,11 @@ def test_each_of_several_trees_has_addresses_and_a_rank_of_its_own(tmp_path):
     assert EngineConfig.from_options("m", kv_events_config=moved).kv_events_config == moved
     with pytest.raises(ConfigError, match="leaves no port"):
         as_kv_events({"endpoint": "tcp://*:65535"}).of_rank(1)
+    for one, other in (("tcp://*:5557", "tcp://*:5558"), ("tcp://*:7", "tcp://*:5"), ("ipc:///a/b", "ipc:///a/b.2")):
+        apart = {"endpoint": one, "replay_endpoint": other}
+        assert EngineConfig.from_options("m", kv_events_config=apart).kv_events_config is not None
+        with pytest.raises(ConfigError, match="data_parallel_size=3"):
+            EngineConfig.from_options("m", kv_events_config=apart, data_parallel_size=3)
 
 
 OFF = (False, None, {"enable_kv_cache_events": False}, {"publisher": "null"}, "false")

@@ -6,6 +6,7 @@ from builders.cases import for_each
 
 from penstock import PoolingParams
 from penstock.frontend.models.pooled_model import PooledModel
+from penstock.frontend.pooling.calls import checked_for_one
 from penstock.frontend.pooling.door import PoolingDoor
 from penstock.frontend.requests.prompts import ParsedPrompt
 from penstock.protocol.errors import LimitError, RequestError
@@ -67,6 +68,14 @@ def test_a_text_gets_the_words_that_belong_before_it_and_ids_get_none(said, para
 def test_a_prompt_that_the_model_hasnt_is_refused_with_those_that_it_has():
     asked = ParsedPrompt("a", None, PoolingParams().as_sampling(), pooled=PoolingParams(prompt_name="quer"))
     assert "its own are: passage, query. Did you mean query?" in door(prompts=PROMPTS).worded(asked).refusal
+
+
+@for_each(
+    "form, params", [(PoolingForm(["cls"]), PoolingParams(by_token=True)), (PoolingForm(["cls"], [], True), None)]
+)
+def test_a_call_of_one_result_refuses_those_of_each_token(form, params):
+    with pytest.raises(RequestError, match="classify gives one result for each text.*encode, or /pooling"):
+        checked_for_one("classify", PooledModel(form, "classify", labels=("a", "b")), params)
 
 
 def test_a_text_that_is_too_long_is_refused_unless_it_may_be_cut():

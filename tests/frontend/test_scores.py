@@ -35,6 +35,13 @@ def test_one_query_goes_with_each_document_and_many_go_one_by_one():
         text_pairs("a", [])
 
 
+def test_a_reranker_refuses_a_prompt_name_that_it_does_not_know(tmp_path):
+    encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
+    model = find_pooled_model(tmp_path, "auto")
+    with pytest.raises(RequestError, match="no prompt 'web'; its own are: none"):
+        comparison([("a", "b")], model, lambda: Tokenizer(tmp_path), 100, PoolingParams(prompt_name="web"))
+
+
 @for_each("kind", ["Bert", "XLMRoberta", "ModernBert"])
 def test_a_cross_encoders_pair_is_what_its_tokenizer_joins(kind, tmp_path):
     encoder(tmp_path, kind, "ForSequenceClassification", num_labels=1)
@@ -64,6 +71,7 @@ def test_a_rerankers_score_is_the_sigmoid_of_one_logit_less_another(tmp_path):
     reranker(tmp_path, true_token_id=7, false_token_id=9)
     found = find_pooled_model(tmp_path, "auto")
     assert (found.pairs, found.activation, found.is_guess) == ("template", "sigmoid", False)
+    assert found.form.width(64) == 1
     [one] = writer(tmp_path, instruction="say").prompts([("what", "that")])
     assert Tokenizer(tmp_path).decode(one.token_ids) == "say<q>what<d>that<a>"
     request = prompt(0, one.token_ids, max_tokens=1)

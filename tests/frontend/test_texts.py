@@ -2,7 +2,9 @@
 
 import io
 import json
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from penstock import PoolingParams, SamplingParams
+from penstock.frontend.commands.numbers import rerank
 from penstock.frontend.jobs.formats.vectors import Shape, VectorRow, vectors_of
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.rows.texts import TextOptions, is_plain, text_row
@@ -107,6 +110,19 @@ def test_a_vector_of_another_width_is_damage(name, end):
         vectors_of(Path(name), io.BytesIO(), Shape(4, 3)) as write,
     ):
         write(row)
+
+
+def documents(path: Path) -> Any:
+    return rerank._documents(Namespace(source=str(path), plain=False, field=None))
+
+
+def test_documents_to_rank_have_no_parameters_and_no_json_in_plain_text(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a", "instruction": "find"}\n{"text": "b", "id": 1}\n')
+    [document], [fault] = documents(path)
+    assert (document.number, document.text) == (2, "b") and "Line 1: instruction is for the query" in fault
+    with pytest.raises(ConfigError, match="begins with a JSON object.*--plain"):
+        documents(path.rename(tmp_path / "in.txt"))
 
 
 @for_each("source, output, sentence", [

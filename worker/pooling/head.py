@@ -1,6 +1,6 @@
 """The layers behind a pooled row, in float32: products, activations and norms of one row at a time (`pooling.py`).
 
-A row is multiplied by itself, without a library that would choose an order of sums by how many rows there are.
+Each row is multiplied on its own, without a library that would choose an order of sums by how many rows there are.
 """
 
 import math
@@ -48,7 +48,7 @@ def read_head(form: PoolingForm, hidden_size: int, model_folder: Path, own: Sour
     for layer in form.head:
         source = Checkpoint(model_folder / layer.folder) if layer.folder else own
         layers.append(_read(layer, width, source))
-        width = 1 if layer.difference else layer.size or width
+        width = layer.width_after(width)
     return layers
 
 

@@ -21,7 +21,7 @@ from ...console.printable import aligned, on_one_line
 from ...jobs.job_input import JobInput
 from ...rows.lines import Line, read_lines
 from ...rows.prompts import STANDARD_INPUT
-from ...rows.texts import TextOptions, check_text_columns, text_row
+from ...rows.texts import TextOptions, TextQuestion, check_text_columns, refuse_json, text_row
 from ..shared.loading import load
 from ..shared.model_options import (
     add_pooling_options,
@@ -96,12 +96,17 @@ def _documents(arguments: argparse.Namespace) -> tuple[list[_Document], list[str
     found: list[_Document] = []
     faults: list[str] = []
     for number, line in _lines(source, options):
+        if not (found or faults or options.is_certain) and options.is_plain:
+            refuse_json(Path(source), [line])
         row = text_row(number, line, options, SamplingParams())
-        if isinstance(row.prompt, str):
-            found.append(_Document(number, row.name, row.prompt))
+        if isinstance(row.prompt, Exception):
+            faults.append(str(row.prompt))
+        elif not isinstance(row.prompt, str):
+            faults.append(f"Line {number}: its text is token ids.")
+        elif isinstance(row.question, TextQuestion) and (own := row.question.own_parameters(params)):
+            faults.append(f"Line {number}: {own[0]} is for the query and all documents; give it as an option.")
         else:
-            why = str(row.prompt) if isinstance(row.prompt, Exception) else f"Line {number}: its text is token ids."
-            faults.append(why)
+            found.append(_Document(number, row.name, row.prompt))
     if not found and not faults:
         raise ConfigError(f"{source} is empty, so there is no document to score. Write one a line.")
     return found, faults
