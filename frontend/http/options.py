@@ -98,17 +98,20 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     def api_keys(self) -> list[bytes]:
         """The keys; empty if no file was given: then everyone who can connect may send requests."""
-        if self.api_key_file is None:
-            return []
-        try:
-            # Editors on Windows begin a file with a byte order mark.
-            lines = read_owner_file(os.path.expanduser(self.api_key_file)).decode("utf-8-sig").splitlines()
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(f"api_key_file={self.api_key_file!r} can't be read: {error}.") from error
-        keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-        if not keys:
-            raise ConfigError(f"api_key_file={self.api_key_file!r} holds no key; write one a line.")
-        return [key.encode() for key in keys]
+        return [] if self.api_key_file is None else [key.encode() for key in read_api_keys(self.api_key_file)]
+
+
+def read_api_keys(file: str) -> list[str]:
+    """The keys in a file, one a line; at least one."""
+    try:
+        # Editors on Windows begin a file with a byte order mark.
+        lines = read_owner_file(os.path.expanduser(file)).decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"api_key_file={file!r} can't be read: {error}.") from error
+    keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not keys:
+        raise ConfigError(f"api_key_file={file!r} holds no key; write one a line.")
+    return keys
 
 
 _RULES = rules_of(HttpOptions)

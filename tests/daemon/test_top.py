@@ -17,7 +17,7 @@ from builders.daemon import RunningDaemon, models
 from builders.shell import Person, python_path
 from builders.watching import wait_until
 
-from penstock.frontend.commands.daemon.top_figures import Look, figures_of, rows_of
+from penstock.frontend.commands.daemon.top_figures import HttpSource, Look, figures_of, rows_of
 from penstock.frontend.commands.daemon.top_table import MODELS, REQUESTS, sorted_by, table
 from penstock.frontend.http.metrics import Metrics
 from penstock.frontend.replicas.totals import NONE, total
@@ -145,6 +145,18 @@ def test_a_key_is_asked_for_where_one_is_needed(start, said, tmp_path, monkeypat
     assert said("top", "--once", "--interval", 0.1, "--socket", daemon.address)[0] == 0
 
 
+@for_each("ready", (b'{"models": []}', b"nonsense", b"[]"))
+def test_a_reply_of_another_form_hides_no_model(ready, monkeypatch):
+    replies = {
+        "/metrics": b'penstock_steps_total{model="a tree 7b"} 3\n',
+        "/ready": ready,
+        "/v1/requests": b'{"data": [{}]}',
+    }
+    monkeypatch.setattr(HttpSource, "_asked", lambda self, method, path, may_fail=False: replies[path])
+    look = HttpSource("http://127.0.0.1:9", None).look()
+    assert (look.states, look.requests) == ({"a tree 7b": "ready"}, None)
+
+
 def test_rates_are_differences_and_a_tree_that_began_again_has_none():
     text = 'penstock_steps_total{{model="a\\"b"}} {0}\npenstock_generated_tokens_total{{model="a\\"b"}} {1}\nnonsense\n'
     looks = [Look(at, {'a"b': "ready"}, figures_of(text.format(*counts)), None)
@@ -157,8 +169,11 @@ def test_rates_are_differences_and_a_tree_that_began_again_has_none():
         assert all(len(line) <= width for line in table(MODELS, rows, width))
     text = Metrics(Budget(1 << 20, 1 << 20)).text({"p": total([Stats(1, 0, 8, 4, 3, 9, 4, 9, 0), NONE])}, 0, {})
     trees = Look(0.0, {"p": "ready"}, figures_of(text), None)
-    assert [row[:2] for row in rows_of(None, trees)] == [
-        ("p", "ready"), ("p tree 0", "ready"), ("p tree 1", "restarting")
+    assert [row[:3] for row in rows_of(None, trees)] == [
+        ("p", None, "ready"), ("p", 0, "ready"), ("p", 1, "restarting")
+    ]  # fmt: skip
+    assert [line.split("  ")[0].rstrip() for line in table(MODELS, rows_of(None, trees), 200)] == [
+        "MODEL", "p", "p tree 0", "p tree 1"
     ]  # fmt: skip
     requests = [{"id": each, "seconds": age, "generated_tokens": 1, "state": "x\x1b", "prompt_tokens": 2, "model": "m",
                  "endpoint": "e"} for each, age in (("b", 1.0), ("a", 9.0))]  # fmt: skip

@@ -10,10 +10,8 @@ import os
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
-from ....protocol.errors import PenstockError
-from ....protocol.files.owner_file import read_owner_file
+from ...http.options import read_api_keys
 from ..shared.options import add_socket, socket_of
 from .top_figures import HttpSource, Look, SocketSource, Source, rows_of
 from .top_table import MODELS, REQUESTS, table
@@ -65,21 +63,10 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _source_of(arguments: argparse.Namespace) -> Source:
     key = os.environ.get(_KEY) or None
     if arguments.api_key_file is not None:
-        key = _first_key(Path(os.path.expanduser(arguments.api_key_file)))
+        key = read_api_keys(arguments.api_key_file)[0]
     if arguments.address is None:
         return SocketSource(socket_of(arguments), key)
     return HttpSource(arguments.address, key)
-
-
-def _first_key(file: Path) -> str:
-    try:
-        lines = read_owner_file(str(file)).decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PenstockError(f"--api-key-file {file} can't be read: {error}.") from error
-    for line in map(str.strip, lines):
-        if line and not line.startswith("#"):
-            return line
-    raise PenstockError(f"--api-key-file {file} holds no key; write one a line.")
 
 
 def _print(before: Look, now: Look, *, as_json: bool) -> None:

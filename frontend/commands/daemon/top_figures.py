@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from ....protocol.errors import PenstockError
 from ....protocol.fields.rules import shown
 from ....protocol.stats import Stats
@@ -22,12 +24,34 @@ from ...daemon.background import line_to, status_of
 from ...http.metrics import OF_THE_ENGINE
 
 Figures = dict[str, float]  # of one model, or one of its trees, by the names that `/metrics` has for them
+Whose = tuple[str, int | None]  # a model, and the number of one of its trees
 
 _ANSWER_SECONDS = 10.0
 _LONGEST_REPLY = 64 << 20
 _SAMPLE = re.compile(r'penstock_(?:replica_)?(\w+)\{model="((?:[^"\\]|\\.)*)"(?:,replica="(\d+)")?\} (\S+)')
-_TREE = " tree "  # between a model's name and the number of one of its trees
 _ESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
+
+
+class _Ready(msgspec.Struct):
+    """The part of a reply of `/ready` that is shown."""
+
+    models: dict[str, str]
+
+
+class _Request(msgspec.Struct):
+    id: str
+    state: str
+    model: str
+    endpoint: str
+    seconds: float
+    prompt_tokens: int
+    generated_tokens: int
+
+
+class _Requests(msgspec.Struct):
+    """The part of a reply of `/v1/requests` that is shown."""
+
+    data: list[_Request]
 
 
 class Look(NamedTuple):
@@ -35,14 +59,15 @@ class Look(NamedTuple):
 
     time: float  # seconds
     states: dict[str, str]  # of each model
-    figures: dict[str, Figures]  # of each loaded model, and of each of its trees (`of_tree`) where it has several
+    figures: dict[Whose, Figures]  # of each loaded model, and of each of its trees where it has several
     requests: list[dict[str, Any]] | None  # as `/v1/requests` describes them; None: nobody can tell
 
 
 class Row(NamedTuple):
-    """One model between two looks; None: not known, or nothing happened."""
+    """One model, or one of its trees, between two looks; None: not known, or nothing happened."""
 
     model: str
+    tree: int | None
     state: str
     out_per_second: float | None
     in_per_second: float | None
@@ -82,13 +107,15 @@ class HttpSource:
 
     def look(self) -> Look:
         figures = figures_of(self._asked("GET", "/metrics").decode(errors="replace"))
-        states = dict.fromkeys((name for name in figures if _TREE not in name), "ready")
-        with suppress(PenstockError, ValueError, KeyError):  # a server of another kind, or an older one
-            found = json.loads(self._asked("GET", "/ready", may_fail=True))["models"]
+        states = dict.fromkeys((model for model, tree in figures if tree is None), "ready")
+        with suppress(PenstockError, ValueError):  # a server of another kind, or an older one
+            found = msgspec.json.decode(self._asked("GET", "/ready", may_fail=True), type=_Ready).models
             states |= {name: "ready" if state == "ok" else state for name, state in found.items()}
         requests = None
-        with suppress(PenstockError, ValueError, KeyError):
-            requests = json.loads(self._asked("GET", "/v1/requests"))["data"]
+        with suppress(PenstockError, ValueError):
+            reply = self._asked("GET", "/v1/requests")
+            msgspec.json.decode(reply, type=_Requests)
+            requests = json.loads(reply)["data"]
         return Look(time.monotonic(), states, figures, requests)
 
     def stop(self, request_id: str) -> None:
@@ -122,20 +149,20 @@ class SocketSource:
         with closing(line_to(self._address)) as line:
             status = status_of(line)
         states = {model.name: model.state for model in status.models}
-        figures = {}
+        figures: dict[Whose, Figures] = {}
         for model in status.models:
             if model.stats is not None:
-                figures[model.name] = _figures_of_stats(model.stats)
+                figures[model.name, None] = _figures_of_stats(model.stats)
                 for number, each in enumerate(model.stats.replicas):
-                    figures[of_tree(model.name, number)] = _figures_of_stats(each)
+                    figures[model.name, number] = _figures_of_stats(each)
         requests = None
         if status.http:
             with suppress(PenstockError):
                 self._http = HttpSource(status.http, self._key)
                 served = self._http.look()
                 requests = served.requests
-                for name, own in served.figures.items():
-                    figures.setdefault(name, {}).update(own)
+                for whose, own in served.figures.items():
+                    figures.setdefault(whose, {}).update(own)
         return Look(time.monotonic(), states, figures, requests)
 
     def stop(self, request_id: str) -> None:
@@ -144,22 +171,18 @@ class SocketSource:
         self._http.stop(request_id)
 
 
-def of_tree(model: str, number: int | str) -> str:
-    return f"{model}{_TREE}{number}"
-
-
 def _figures_of_stats(stats: Stats) -> Figures:
     return {name: float(found(stats)) for name, _, _, found in OF_THE_ENGINE}
 
 
-def figures_of(text: str) -> dict[str, Figures]:
+def figures_of(text: str) -> dict[Whose, Figures]:
     """The figures of each model in a reply of `/metrics`, and of its trees."""
-    found: dict[str, Figures] = {}
+    found: dict[Whose, Figures] = {}
     for line in text.splitlines():
         if (sample := _SAMPLE.fullmatch(line)) is not None:
             model = re.sub(r'\\[\\"n]', lambda each: _ESCAPED[each[0]], sample[2])
-            whose = model if sample[3] is None else of_tree(model, sample[3])
             with suppress(ValueError):
+                whose = (model, None if sample[3] is None else int(sample[3]))
                 found.setdefault(whose, {})[sample[1]] = float(sample[4])
     return {whose: own for whose, own in found.items() if "steps_total" in own}
 
@@ -169,18 +192,20 @@ def rows_of(before: Look | None, now: Look) -> list[Row]:
     was, seconds = ({}, 0.0) if before is None else (before.figures, now.time - before.time)
     rows = []
     for name, state in now.states.items():
-        rows.append(_row(name, state, was.get(name), now.figures.get(name), seconds))
+        whose: Whose = (name, None)
+        rows.append(_row(whose, state, was.get(whose), now.figures.get(whose), seconds))
         for number in count():
-            if (figures := now.figures.get(tree := of_tree(name, number))) is None:
+            whose = (name, number)
+            if (figures := now.figures.get(whose)) is None:
                 break
             its_state = state if figures.get("kv_blocks") else "restarting"
-            rows.append(_row(tree, its_state, was.get(tree), figures, seconds))
+            rows.append(_row(whose, its_state, was.get(whose), figures, seconds))
     return rows
 
 
-def _row(model: str, state: str, before: Figures | None, now: Figures | None, seconds: float) -> Row:
+def _row(whose: Whose, state: str, before: Figures | None, now: Figures | None, seconds: float) -> Row:
     if now is None:
-        return Row(model, state, *[None] * 10)
+        return Row(*whose, state, *[None] * 10)
     was = before if before is not None and before.get("steps_total", 0) <= now.get("steps_total", 0) else None
 
     def grown(name: str) -> float | None:
@@ -199,7 +224,7 @@ def _row(model: str, state: str, before: Figures | None, now: Figures | None, se
         return share(f"{name}_sum", f"{name}_count", 1000)
 
     return Row(
-        model,
+        *whose,
         state,
         per_second("generated_tokens_total"),
         per_second("prompt_tokens_total"),

@@ -19,8 +19,7 @@ class Looks:
     """The newest two looks, made in a thread: a server that doesn't answer must not keep keys waiting."""
 
     def __init__(self, source: Source, interval: float) -> None:
-        self.before: Look | None = None
-        self.now: Look | None = None
+        self.newest: tuple[Look | None, Look | None] = (None, None)  # the earlier one and the later
         self.fault = ""
         self._source, self._interval = source, interval
         self._has_ended = threading.Event()
@@ -29,7 +28,7 @@ class Looks:
     def _run(self) -> None:
         while not self._has_ended.is_set():
             try:
-                self.before, self.now = self.now, self._source.look()
+                self.newest = (self.newest[1], self._source.look())
                 self.fault = ""
             except PenstockError as error:
                 self.fault = str(error)
@@ -74,7 +73,11 @@ class Screen:
         """Do what a key means; False to leave."""
         if self._asked is not None:
             asked, self._asked = self._asked, None
-            self._word = self._stopped(asked) if key in (ord("y"), ord("Y")) else "It goes on."
+            if key in (ord("y"), ord("Y")):
+                self._word = f"Stopping {asked} …"
+                threading.Thread(target=self._stop, args=(asked,), name="top-stop", daemon=True).start()
+            else:
+                self._word = "It goes on."
             return True
         match chr(key) if 0 <= key < 256 else key:
             case "q" | "Q":
@@ -96,20 +99,20 @@ class Screen:
                 self._asked = self._chosen
         return True
 
-    def _stopped(self, request_id: str) -> str:
+    def _stop(self, request_id: str) -> None:
+        """Runs in a thread, as a look does."""
         try:
             self._source.stop(request_id)
+            self._word = f"{request_id} was stopped."
         except PenstockError as error:
-            return str(error)
-        return f"{request_id} was stopped."
+            self._word = str(error)
 
-    def _requests(self) -> list[dict[str, Any]]:
-        now = self._looks.now
+    def _requests(self, now: Look | None) -> list[dict[str, Any]]:
         found = [] if now is None or now.requests is None else now.requests
         return sorted_by(found, self._requests_by, is_reversed=self._requests_reversed)
 
     def _choose(self, step: int) -> None:
-        ids = [str(each["id"]) for each in self._requests()]
+        ids = [str(each["id"]) for each in self._requests(self._looks.newest[1])]
         if not ids:
             self._chosen = None
         elif self._chosen not in ids:
@@ -131,7 +134,7 @@ class Screen:
 
     def _lines(self, width: int) -> list[tuple[str, int]]:
         plain, bold, dim = curses.A_NORMAL, curses.A_BOLD, curses.A_DIM
-        looks, now = self._looks, self._looks.now
+        looks, (before, now) = self._looks, self._looks.newest
         head = f"penstock top  {self._source.name}  {time.strftime('%H:%M:%S')}"
         lines = [(on_one_line(head)[:width], bold)]
         if looks.fault:
@@ -139,12 +142,12 @@ class Screen:
         if now is None:
             return lines if looks.fault else [*lines, ("Looking …", plain)]
         style = dim if looks.fault else plain
-        rows = sorted_by(rows_of(looks.before, now), self._models_by, is_reversed=self._models_reversed)
+        rows = sorted_by(rows_of(before, now), self._models_by, is_reversed=self._models_reversed)
         heading, *found = table(MODELS, rows, width, self._models_by)
         lines += [("", plain), (heading, bold), *((line, style) for line in found or ["no models"])]
         if now.requests is None:
             return [*lines, ("", plain), ("Requests can't be listed: they need HTTP, and its key."[:width], dim)]
-        requests = self._requests()
+        requests = self._requests(now)
         heading, *found = table(REQUESTS, requests, width, self._requests_by)
         lines += [("", plain), (heading, bold)]
         for each, line in zip(requests, found):

@@ -18,6 +18,10 @@ class Column(NamedTuple):
     is_text: bool = False
 
 
+def _name(row: Row) -> str:
+    return row.model if row.tree is None else f"{row.model} tree {row.tree}"
+
+
 def _number(name: str, form: str) -> Callable[[Row], str]:
     def value(row: Row) -> str:
         found = getattr(row, name)
@@ -32,7 +36,7 @@ def _figure(title: str, name: str, form: str) -> Column:
 
 # In the order in which they are given up where there is no room, the last one first.
 MODELS = (
-    Column("MODEL", lambda row: on_one_line(row.model), lambda row: row.model, is_text=True),
+    Column("MODEL", lambda row: on_one_line(_name(row)), lambda row: (row.model, row.tree or 0), is_text=True),
     Column("STATE", lambda row: row.state, lambda row: row.state, is_text=True),
     _figure("OUT/S", "out_per_second", "{:,.0f}"),
     _figure("ROWS", "running", "{}"),
