@@ -1,7 +1,7 @@
 """The HTTP door of a Serve application: reads each request whole, and has the fitting replica answer it.
 
 A request whose replica dies before any of its answer was sent is asked of another one, so it isn't lost; an answer
-that was being sent ends with the cause. The door knows nothing of models: the replica checks keys, hosts and bodies.
+that was being sent ends with the cause. The door knows nothing of models: it checks hosts and keys alone.
 """
 
 import asyncio
@@ -14,10 +14,13 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from ..frontend.http.answers.error_forms import error_form
-from ..frontend.http.answers.errors import ApiError
+from ..frontend.http.answers.errors import ApiError, as_api_error
 from ..frontend.http.answers.reply import send_error
 from ..frontend.http.options import HttpOptions
-from ..frontend.http.requests.body import Receive, Scope, Send
+from ..frontend.http.requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
+from ..frontend.http.requests.guard import Guard
+from ..frontend.requests.budget import Budget, Charge
+from ..protocol.errors import PenstockError
 from .routing import prefix_keys
 from .serving import Message, WholeRequest
 
@@ -32,44 +35,34 @@ class Door:
     """Serve makes one in each door's process."""
 
     def __init__(self, replicas: DeploymentHandle, http: Mapping[str, Any]) -> None:
+        options = HttpOptions(**http)
         self._replicas = replicas.options(stream=True)
-        self._options = HttpOptions(**http)
+        self._bodies, self._budget = BodyReader(options), Budget.of_machine()
+        self._guard = Guard(self._call, options)
 
     def __serve_build_asgi_app__(self) -> Any:
         async def call(scope: Scope, receive: Receive, send: Send) -> None:  # Serve takes methods for another protocol
-            await self._call(scope, receive, send)
+            await self._guard({**scope, "state": {}}, receive, send)
 
         return call
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        answer = _Answer(scope, send)
+        """Answer a request whose host and key the guard has admitted."""
+        answer, salt = _Answer(scope, send), scope["state"]["salt"] or ""
+        client = salt or str(scope.get("client"))
         try:
-            body = await self._body(receive)
-            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            keys = prefix_keys(body, authorization.decode("latin-1")) if scope["method"] == "POST" else []
-            request = WholeRequest({name: scope[name] for name in _SCOPE if name in scope}, body, keys)
-            await _until_disconnect(receive, self._answered(request, answer))
-        except ApiError as error:
-            await answer.fail(error)
-
-    async def _body(self, receive: Receive) -> bytes:
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self._options.body_timeout):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return b""
-                    body += message.get("body", b"")
-                    if len(body) > self._options.max_body_bytes:
-                        most = self._options.max_body_bytes
-                        raise ApiError(413, f"The body is longer than the {most:,} bytes that this server takes.")
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise ApiError(408, f"The body was not complete within {self._options.body_timeout:g} s.") from None
+            with Charge(self._budget, client) as charge:
+                body, keys = b"", []
+                if scope["method"] == "POST":
+                    needs_type = not scope["path"].startswith("/api/")  # Ollama takes JSON of any type
+                    body = bytes(await self._bodies.read(scope, receive, charge, needs_type=needs_type))
+                    keys = prefix_keys(body, salt)
+                request = WholeRequest({name: scope[name] for name in _SCOPE if name in scope}, body, keys)
+                await _until_disconnect(receive, self._answered(request, answer))
+        except ClientDisconnect:
+            pass
+        except (ApiError, PenstockError) as error:
+            await answer.fail(as_api_error(error))
 
     async def _answered(self, request: WholeRequest, answer: "_Answer") -> None:
         for death in range(1, _MOST_DEATHS + 1):
@@ -80,7 +73,7 @@ class Door:
             except BackPressureError:
                 raise ApiError(503, "All replicas have as many requests as they take.", retry_after=1) from None
             except DeploymentUnavailableError:
-                raise ApiError(503, "This model can't be used now; Serve's status says why.", retry_after=5) from None
+                raise ApiError(503, "This model can't be used now; `serve status` says why.", retry_after=5) from None
             except RayActorError as error:
                 if answer.has_begun:
                     raise ApiError(503, "The replica that was answering has died.", retry_after=1) from error

@@ -1,36 +1,51 @@
 """How many replicas of a model a cluster gets, and the cores and cards of each."""
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import ray
 
+from ..frontend.console import logs
 from ..protocol.errors import ConfigError
 from ..protocol.fields.rules import shown
 from ..protocol.options.config import EngineConfig
 
 
-class Replicas(NamedTuple):
-    number: int
-    num_cpus: float
+class Placement(NamedTuple):
+    num_replicas: int
+    num_cpus: float  # of each
     num_gpus: float
 
     @classmethod
-    def of(cls, config: EngineConfig, number: int | None, num_cpus: float | None) -> "Replicas":
-        """By default each node gets one, with all of its cores; several of a node share them."""
-        _check(number, num_cpus)
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]] if ray.is_initialized() else []
-        cores = [node["CPU"] for node in nodes if node.get("CPU")] or [float(len(os.sched_getaffinity(0)))]
+    def of(cls, config: EngineConfig, num_replicas: int | None, num_cpus: float | None) -> "Placement":
+        """By default each node gets one replica with all of its cores; several of a node share them.
+
+        Connects to the cluster that `serve.run` would take, if nobody has yet: its nodes decide.
+        """
+        _check(num_replicas, num_cpus)
+        if not ray.is_initialized():
+            ray.init(namespace="serve")
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        cores = [node["CPU"] for node in nodes if node.get("CPU")] or [1.0]
         if num_cpus is None:
-            of_a_node = 1 if number is None else math.ceil(number / len(cores))
+            of_a_node = 1 if num_replicas is None else math.ceil(num_replicas / len(cores))
             num_cpus = max(1, int(min(cores) // of_a_node))
-        if number is None:
-            number = max(1, sum(int(each // num_cpus) for each in cores))
-        has_cards = any(node.get("GPU", 0) for node in nodes)
-        needs_cards = config.device == "cuda" or (config.device == "auto" and has_cards)
-        return cls(number, float(num_cpus), float(config.tensor_parallel_size if needs_cards else 0))
+        if num_replicas is None:
+            num_replicas = max(1, sum(int(each // num_cpus) for each in cores))
+        cards = max((node.get("GPU", 0.0) for node in nodes), default=0.0)
+        needs_cards = config.device == "cuda" or (config.device == "auto" and cards > 0)
+        found = cls(num_replicas, float(num_cpus), float(config.tensor_parallel_size if needs_cards else 0))
+        if found.num_cpus > max(cores) or found.num_gpus > cards:
+            logs.say(
+                f"No node of the cluster has what a replica is to get ({found}), at most {max(cores):g} cores and "
+                f"{cards:g} GPUs, so replicas wait until one comes. num_cpus and tensor_parallel_size say what.",
+                quiet=False,
+            )
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.num_cpus:g} cores" + (f" and {self.num_gpus:g} GPUs" if self.num_gpus else "")
 
     @property
     def bundle(self) -> dict[str, float]:
@@ -45,9 +60,9 @@ class Replicas(NamedTuple):
         return ray.remote(kind).options(num_cpus=self.num_cpus, num_gpus=self.num_gpus, max_restarts=-1, **options)
 
 
-def _check(number: Any, num_cpus: Any) -> None:
-    if number is not None and (type(number) is not int or number < 1):
-        raise ConfigError(f"num_replicas={shown(number)}: must be a whole number, 1 or more.")
+def _check(num_replicas: Any, num_cpus: Any) -> None:
+    if num_replicas is not None and (type(num_replicas) is not int or num_replicas < 1):
+        raise ConfigError(f"num_replicas={shown(num_replicas)}: must be a whole number, 1 or more.")
     is_number = isinstance(num_cpus, int | float) and not isinstance(num_cpus, bool)
     if num_cpus is not None and not (is_number and 0 < num_cpus < math.inf):
         raise ConfigError(f"num_cpus={shown(num_cpus)}: must be a number of cores above 0.")

@@ -6,7 +6,9 @@ A replica holds a process tree as every other program does, so Ray needs nothing
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
+
+import msgspec
 
 from ..frontend.http.options import HttpOptions
 from ..frontend.models.model_names import name_of
@@ -20,16 +22,16 @@ except ImportError as error:
 
 from .dataset import Generate
 from .door import Door
-from .placement import Replicas
+from .placement import Placement
 from .serving import Replica
 
 __all__ = ["Generate", "app", "deployment"]
 
-# Serve's own limit is 5 requests a replica; the application behind it has limits of its own, and says them to clients.
-_MOST_REQUESTS = HttpOptions().max_requests + HttpOptions().max_queue
 _POLICY = "penstock.cluster.serving:replicas_wanted"
 _ROUTER = {"request_router_class": "penstock.cluster.routing:PrefixRouter", "request_routing_stats_period_s": 1.0}
 _HEALTH_SECONDS = 5.0
+# Arguments whose values are texts, also those that look like numbers.
+_TEXTS = {"name"} | {name for name, kind in get_type_hints(EngineConfig).items() if kind in (str, str | None)}
 # So that a lost node isn't the door of everybody. Serve prefers one on the node that a request came to.
 _NUM_DOORS = 2
 
@@ -56,24 +58,26 @@ def deployment(
         raise ConfigError("num_replicas and autoscaling exclude one another: give either.")
     config = EngineConfig.from_options(model, **options)
     settled = dict(http or {})
-    HttpOptions(**settled)
+    limits = HttpOptions(**settled)
     most = (autoscaling or {}).get("max_replicas", 1 if num_replicas is None else num_replicas)
-    replicas = Replicas.of(config, most, num_cpus)
+    placement = Placement.of(config, most, num_cpus)
     names = [name or config.served_model_name or name_of(config.model)]
     scale: dict[str, Any] = {"num_replicas": most}
     if autoscaling is not None:
         scale = {"autoscaling_config": {"policy": {"policy_function": _POLICY}, **autoscaling}}
     common: dict[str, Any] = {
-        "max_ongoing_requests": _MOST_REQUESTS,
+        # Serve's own limit is 5; the application behind it has limits of its own, and says them to clients.
+        "max_ongoing_requests": limits.max_requests + limits.max_queue,
+        "max_queued_requests": limits.max_requests + limits.max_queue,
         "graceful_shutdown_timeout_s": drain,
         "health_check_period_s": _HEALTH_SECONDS,
     }
     placed = {
-        "placement_group_bundles": [replicas.bundle],
+        "placement_group_bundles": [placement.bundle],
         "placement_group_strategy": "STRICT_PACK",  # a tree's ranks are on one machine
-        "ray_actor_options": {"num_cpus": replicas.num_cpus, "num_gpus": replicas.num_gpus},
+        "ray_actor_options": {"num_cpus": placement.num_cpus, "num_gpus": placement.num_gpus},
     }
-    arguments = (model, names, settled, replicas.options(options))
+    arguments = (model, names, settled, placement.options(options))
     if most == 1:
         only = serve.deployment(serve.ingress()(Replica), name=names[0], **common, **placed, **scale)
         return only.bind(*arguments)
@@ -90,16 +94,17 @@ def deployment(
 
 def app(arguments: dict[str, Any]) -> serve.Application:
     """The builder for `serve run` and Serve's YAML: its arguments are those of `deployment`, also as text."""
-    given = {name: _value(text) for name, text in arguments.items()}
+    given = {name: _value(name, text) for name, text in arguments.items()}
     if not isinstance(given.get("model"), str):
         raise ConfigError("A model is needed: serve run penstock.cluster.ray:app model=NAME.")
     return deployment(**given)
 
 
-def _value(text: Any) -> Any:
-    """A value of the command line, where everything is text."""
-    if not isinstance(text, str):
+def _value(name: str, text: Any) -> Any:
+    """A value of the command line, where everything is text: of options that aren't texts themselves, JSON."""
+    if not isinstance(text, str) or name in _TEXTS:
         return text
-    import yaml
-
-    return yaml.safe_load(text)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -8,7 +8,7 @@ remembers where it has just sent some.
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,8 +16,8 @@ from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, Reque
 
 _PIECE = 256  # characters of a key's part of the text, about two KV blocks
 _MOST_KEYS = 256  # of a request: what lies behind 64,000 characters is with whoever has those
-_MOST_KNOWN = 1 << 14  # of a replica: a megabyte of keys in all that tell of it
-_MOST_TOLD = 1 << 11
+_MOST_KNOWN = 1 << 14  # of a replica: a megabyte of keys in all that know of it
+_MOST_REPORTED = 1 << 11
 # How many more requests than the idlest the replica with the longest prefix may have.
 _MOST_AHEAD = 8
 # What stands before a prompt's text and decides about its blocks, too.
@@ -54,16 +54,17 @@ class KnownPrefixes:
     def __init__(self) -> None:
         self._keys: OrderedDict[int, None] = OrderedDict()
 
-    def add(self, keys: Iterable[int]) -> None:
-        for key in keys:
+    def add(self, keys: Sequence[int]) -> None:
+        """The beginning of a prompt is the last to go: without it, what follows is never found."""
+        for key in reversed(keys):
             self._keys[key] = None
             self._keys.move_to_end(key)
         while len(self._keys) > _MOST_KNOWN:
             self._keys.popitem(last=False)
 
-    def told(self) -> list[int]:
-        """The newest of them: few enough to be told every second."""
-        return list(self._keys)[-_MOST_TOLD:]
+    def newest(self) -> list[int]:
+        """Few enough to be reported every second, oldest first."""
+        return list(self._keys)[-_MOST_REPORTED:]
 
     def length(self, keys: list[int]) -> int:
         """How many of these keys, one prefix after another, it knows."""
@@ -83,7 +84,8 @@ class PrefixRouter(FIFOMixin, RequestRouter):  # type: ignore[misc]
         super().update_replicas(replicas)
         self._known = {replica.replica_id: self._known.get(replica.replica_id, KnownPrefixes()) for replica in replicas}
         for replica in replicas:
-            self._known[replica.replica_id].add(replica.routing_stats.get("prefixes", ()))
+            # Of what it has reported, the newest come last.
+            self._known[replica.replica_id].add(replica.routing_stats.get("prefixes", ())[::-1])
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None

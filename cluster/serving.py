@@ -67,7 +67,7 @@ class Replica:
         """Answer a request that a door has read; yields what the application sends."""
         self._prefixes.add(request.keys)
         arriving = [{"type": "http.request", "body": request.body, "more_body": False}]
-        sent: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)  # the reader's pace is the application's
+        sent: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)  # the reader's pace is the application's
 
         async def receive() -> Message:
             if arriving:
@@ -75,19 +75,19 @@ class Replica:
             await asyncio.Event().wait()  # a client that leaves ends this whole call
             raise AssertionError("unreachable")
 
-        async def call() -> None:
-            try:
-                await self._application(request.scope, receive, sent.put)
-            finally:
-                await sent.put(None)
-
-        running = asyncio.ensure_future(call())
+        running = asyncio.ensure_future(self._application(request.scope, receive, sent.put))
         try:
-            while (message := await sent.get()) is not None:
-                yield message
+            while not (running.done() and sent.empty()):
+                arrival = asyncio.ensure_future(sent.get())
+                await asyncio.wait((arrival, running), return_when=asyncio.FIRST_COMPLETED)
+                if arrival.done():
+                    yield arrival.result()
+                else:  # a message that comes at this moment stays in the queue
+                    arrival.cancel()
             await running
         finally:
             running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     # --- what Serve asks ----------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Replica:
         return {"rows": stats.running + stats.waiting, "most_rows": most, "kv_usage": stats.kv_usage}
 
     def record_routing_stats(self) -> dict[str, Any]:
-        return {"prefixes": self._prefixes.told()}
+        return {"prefixes": self._prefixes.newest()}
 
     async def __del__(self) -> None:
         with suppress(AttributeError, PenstockError):  # no model: its constructor has failed
@@ -116,10 +116,8 @@ def replicas_wanted(context: "AutoscalingContext") -> tuple[int, dict[str, Any]]
     told = context.aggregated_metrics or {}
     rows, most, kv = (told.get(name, {}).values() for name in ("rows", "most_rows", "kv_usage"))
     queued = context.total_queued_requests or 0.0
-    wanted = 0.0
+    wanted = 0.0 if told else context.target_num_replicas  # nothing is known yet
     if most_rows := max(most, default=0.0):
         wanted = (sum(rows) + queued) / (most_rows * _ROWS_IN_USE)
     wanted = max(wanted, sum(kv) / _KV_IN_USE)
-    if not told:
-        wanted = context.total_num_requests
     return math.ceil(wanted), {}

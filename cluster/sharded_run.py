@@ -22,7 +22,7 @@ from ..frontend.jobs.job_input import InputLine
 from ..frontend.jobs.records import Answered, Pattern, Progressed, Record, unpacked
 from ..protocol.errors import ConfigError, EngineDeadError, PenstockError
 from ..protocol.options.config import EngineConfig
-from .placement import Replicas
+from .placement import Placement
 from .shards import SHARDS_AT_ONCE, Shard, ShardWorker
 
 # Rows of a shard: enough that a tree's rows are full most of the time, few enough that a lost node costs little.
@@ -38,13 +38,13 @@ class ShardedRun:
         job: Job,
         model: str,
         options: Mapping[str, Any],
-        replicas: Replicas,
+        placement: Placement,
         on_answer: Callable[[Answered], None],
     ) -> None:
         self._job, self._on_answer = job, on_answer
-        arguments = model, replicas.options(options), job.options, job.input_digest, job.commit_seconds
-        make = replicas.actor(ShardWorker, max_concurrency=SHARDS_AT_ONCE + 1)
-        self._workers = [make.remote(*arguments) for _ in range(replicas.number)]
+        arguments = model, placement.options(options), job.options, job.input_digest, job.commit_seconds
+        make = placement.actor(ShardWorker, max_concurrency=SHARDS_AT_ONCE + 1)
+        self._workers = [make.remote(*arguments) for _ in range(placement.num_replicas)]
         self._facts: JobFacts | None = None  # of all models, as they must be the same
         self._rows: Iterator[InputLine] = iter(())
         self._lost_rows: deque[list[InputLine]] = deque()
@@ -197,6 +197,6 @@ def answer_on_ray(
             f"--ray {address}: there is no Ray cluster ({error}). `ray start --head` starts one."
         ) from error
     try:
-        ShardedRun(job, model, options, Replicas.of(config, num_replicas, num_cpus), on_answer).run()
+        ShardedRun(job, model, options, Placement.of(config, num_replicas, num_cpus), on_answer).run()
     finally:
         ray.shutdown()
