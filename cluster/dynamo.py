@@ -27,7 +27,7 @@ from ..frontend.models.model_files import find_model
 from ..frontend.models.model_names import name_of
 from ..protocol.errors import ConfigError, EngineDeadError, PenstockError, RequestError
 from ..protocol.options.config import EngineConfig as TreeConfig
-from ..protocol.options.kv_events import KvEventsConfig
+from ..protocol.options.kv_events import KvEventsConfig, as_kv_events
 from ..protocol.outputs import CompletionOutput
 from ..protocol.parameters.guided import GuidedDecodingParams
 from ..protocol.parameters.sampling import SamplingParams
@@ -103,9 +103,11 @@ class Engine(LLMEngine):  # type: ignore[misc]  # Dynamo's class has no types he
         config = TreeConfig.from_options(self._model, **options)
         if config.enable_prefix_caching:
             self._folder = tempfile.TemporaryDirectory(prefix="penstock-dynamo-")
-            own = KvEventsConfig(endpoint=f"ipc://{self._folder.name}/kv-events")
-            # Its router finds prompts by their tokens.
-            self._events = options["kv_events_config"] = replace(config.kv_events_config or own, token_ids=True)
+            own = {"endpoint": f"ipc://{self._folder.name}/kv-events"}
+            given = as_kv_events(own) if config.kv_events_config is None else config.kv_events_config
+            if given is not None:
+                # Its router finds prompts by their tokens.
+                self._events = options["kv_events_config"] = replace(given, token_ids=True)
         self._llm = AsyncLLM(self._model, **options)
         session, stats = await self._llm.ready_session(), await self._llm.stats()
         self._defaults = await self._llm.get_default_sampling_params()

@@ -6,6 +6,7 @@ number -1. A thread owns both sockets, so nothing that readers do or leave undon
 """
 
 import errno
+import logging
 import os
 import socket
 import stat
@@ -17,6 +18,8 @@ import zmq
 
 from ..protocol.errors import ConfigError
 from ..protocol.options.kv_events import NAME, KvEventsConfig
+
+_log = logging.getLogger(__name__)
 
 _NUMBER_BYTES = 8
 _END = (-1).to_bytes(_NUMBER_BYTES, signed=True)
@@ -97,6 +100,8 @@ class EventSocket:
                     return
                 if self._replay is not None and self._replay in ready:
                     self._repeat(self._replay)
+        except Exception:
+            _log.exception("KV events are no longer published")
         finally:
             for each in filter(None, (self._input, self._published, self._replay)):
                 each.close()
@@ -129,5 +134,7 @@ def _require_free(address: str) -> None:
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
     with socket.socket(socket.AF_UNIX) as listener, suppress(ConnectionRefusedError):
-        listener.connect(path)
+        listener.setblocking(False)
+        with suppress(BlockingIOError):  # it listens and accepts nobody
+            listener.connect(path)
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

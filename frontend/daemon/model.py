@@ -16,6 +16,7 @@ from ...protocol.memory_plan import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.stats import Stats
 from ..console import logs
+from ..replicas.replica import restart_pause
 from ..session.engine_transport import EngineTransport
 from ..session.private import PrivateSession
 from ..session.threads import in_own_thread
@@ -23,7 +24,6 @@ from .settings import ModelSettings
 from .survivors import Survivors
 
 SHUTTING_DOWN = "The daemon is shutting down."
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 # Requests that outlive a tree wait for a new one through so many deaths of the model, one soon after another.
 _MOST_DEATHS_IN_A_ROW = 4
 # Statistics are left out if the engine doesn't answer within this time.
@@ -210,10 +210,7 @@ class DaemonModel:
             self._died(client, client.error)
 
     def _pause(self) -> float:
-        """Seconds before the next start: 0 after the first death, then doubled up to a bound."""
-        if self._deaths_in_a_row < 2:
-            return 0.0
-        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._deaths_in_a_row - 2))
+        return restart_pause(self._deaths_in_a_row)
 
     def _died(self, client: EngineTransport, error: PenstockError) -> None:
         if self.session is None or self.session.transport is not client:

@@ -80,8 +80,9 @@ class NumberRow:
 
     def answered(self, model: str, identity: "LineIdentity") -> Answered:
         """The record of its answer, if none of its prompts has failed."""
-        outputs, spent = self._in_order(), self.summary()
-        num_prompt, num_cached = len(spent.prompt_token_ids), spent.num_cached_tokens
+        outputs = self._in_order()
+        num_prompt = sum(len(output.prompt_token_ids) for output in outputs)
+        num_cached = sum(output.num_cached_tokens for output in outputs)
         for output in outputs:
             output.num_cached_tokens = 0  # it depends on what ran before
         if (batch := self.row.batch) is not None and batch.numbers is not None:
@@ -112,7 +113,10 @@ def check_texts_model(session: Session[Any], params: PoolingParams) -> None:
     model = require(session, "embed", "embed")
     name, width = session.tree_config.model, _own_width(session)
     if model.form.by_token or params.by_token:
-        raise ConfigError(f"embed writes one vector for each text, and {name} is to give one for each token.")
+        raise ConfigError(
+            f"embed writes one vector for each text, and {name} is to give one for each token. Use LLM.encode, or "
+            "/pooling over HTTP."
+        )
     if params.dimensions is not None and params.dimensions > width > 0:
         raise ConfigError(f"dimensions={params.dimensions:,}, and the vectors of {name} have {width:,} numbers.")
     words_before(model, params)

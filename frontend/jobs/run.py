@@ -1,7 +1,7 @@
 """One run of a job with one model: submits the rows that are left, and keeps each answer as it completes.
 
-Rows are submitted in the order of their prefixes (`rows/order.py`), a window of them at a time. A row that the model
-has died of twice is computed alone at the end; if the model dies again, the row has failed.
+Rows are submitted in the order of their prefixes (`rows/order.py`), a window of them at a time. A row in
+flight at two deaths is computed alone at the end; if the model dies again, the row has failed.
 """
 
 import hashlib
@@ -305,7 +305,7 @@ class JobRun:
     def _died(self, window: Window[Any], error: EngineDeadError) -> None:
         """Remember the rows that were being computed. The engine takes them in their order."""
         most = self.session.tree_config.step_limits(self.session.plan.device if self.session.plan else "cpu")[0]
-        positions = sorted(position for position in self._in_flight)[:most]
+        positions = sorted(self._in_flight)[:most]
         rows = dict.fromkeys(self._in_flight[position][0].row for position in positions)
         self.job.append(Died(list(rows), str(error)))
         self.job.journal.commit()

@@ -22,6 +22,9 @@ from ...records import dataclass
 from .sentence_modules import MODULES, Modules, read_modules
 
 Task = Literal["embed", "classify"]
+GIVEN: dict[Task, str] = {"embed": "vectors", "classify": "classes"}  # what models of each task give
+# Names under which models keep the words that stand before a text to be found.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 # How two texts stand in one prompt that gives a score: as the tokenizer joins a pair, by the chat template's roles
 # "query" and "document", or in the words that Qwen3-Reranker was published with.
 Pairs = Literal["tokenizer", "template", "qwen3"]

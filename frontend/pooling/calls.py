@@ -13,7 +13,7 @@ from ...protocol.fields.rules import FLAG
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.pooling.outputs import ClassificationOutput, EmbeddingOutput, PoolingOutput, PoolingRequestOutput
 from ..call_arguments import named_arguments
-from ..models.pooled_model import PooledModel, Task
+from ..models.pooled_model import GIVEN, PooledModel, Task
 from ..session.threads import in_own_thread
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class NumbersCall(Generic[Found]):
 
 
 class PoolingCalls:
-    """Those of `LLM`."""
+    """The pooling calls of `LLM`."""
 
     _session: "Session[Any]"
     generate: Callable[[Any, Any, bool], Any]
@@ -96,7 +96,7 @@ class PoolingCalls:
 
 
 class AsyncPoolingCalls:
-    """The same calls of `AsyncLLM`."""
+    """The pooling calls of `AsyncLLM`."""
 
     ready: Callable[[], Any]
     generate: Callable[[Any, Any], Any]
@@ -179,7 +179,7 @@ def score_call(session: "Session[Any]", queries: Any, documents: Any, params: An
 
 def decide_call(session: "Session[Any]", given: Any, questions: Any, receipt: Any) -> "NumbersCall[list[Decision]]":
     plans = decision_plans(session, given, questions, receipt=FLAG.checked("receipt", receipt, RequestError))
-    prompts = [each for plan in plans for each in plan.prompts]
+    prompts = (each for plan in plans for each in plan.prompts)
 
     def decided(results: Results) -> "list[Decision]":
         rest = iter(results)
@@ -211,8 +211,9 @@ def require(session: "Session[Any]", call: str, task: Task | None) -> PooledMode
             "open this one with runner='pooling'."
         )
     if task is not None and model.task != task:
-        given = "classes" if model.task == "classify" else "vectors"
-        raise ConfigError(f"{call} doesn't suit {name}, which gives {given}; `encode` gives them as they are.")
+        raise ConfigError(
+            f"{call} doesn't suit {name}, which gives {GIVEN[model.task]}; `encode` gives them as they are."
+        )
     return model
 
 

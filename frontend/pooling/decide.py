@@ -38,8 +38,8 @@ class LabelTree:
     def nodes(self) -> dict[Tokens, list[int]]:
         found: dict[Tokens, dict[int, None]] = {}
         for spelled in (each for label in self.spellings for each in label):
-            for place, token in enumerate(spelled):
-                found.setdefault(spelled[:place], {})[token] = None
+            for index, token in enumerate(spelled):
+                found.setdefault(spelled[:index], {})[token] = None
         return {beginning: list(tokens) for beginning, tokens in sorted(found.items(), key=lambda node: len(node[0]))}
 
     def logprobs(self, values: Sequence[Sequence[float]]) -> list[float]:
@@ -53,7 +53,7 @@ class LabelTree:
 
 
 def _along(spelled: Tokens, known: Mapping[tuple[Tokens, int], float]) -> float:
-    return sum(known[spelled[:place], token] for place, token in enumerate(spelled))
+    return sum(known[spelled[:index], token] for index, token in enumerate(spelled))
 
 
 def _total(logprobs: Sequence[float]) -> float:
@@ -142,7 +142,10 @@ class Decider:
         text = self._session.render(_with_question(state), template_options=options)
         before, mark, behind = text.rpartition(_MARK)
         if not mark or _MARK in before:
-            raise RequestError("The chat template doesn't write the question as it is, so nothing can be decided.")
+            raise RequestError(
+                "The chat template doesn't write the question as it is, so nothing can be decided. Load the model with "
+                "another one (chat_template)."
+            )
         return before, behind + without_thought(text, self._thoughts)
 
     def _ids(self, before: str, own: Sequence[str]) -> tuple[list[int], list[list[int]]]:

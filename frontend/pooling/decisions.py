@@ -40,7 +40,7 @@ class Question:
 class OptionProbability(PlainOutput):
     value: str | bool | int
     probability: float
-    label: str | None = None  # of a level
+    label: str | None = None  # set for score levels
 
 
 @dataclass(slots=True)

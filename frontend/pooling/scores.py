@@ -13,7 +13,7 @@ import msgspec
 from ...protocol.errors import ConfigError, LimitError, RequestError
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput, ScoringOutput
-from ..models.pooled_model import PooledModel
+from ..models.pooled_model import DOCUMENT_PROMPTS, PooledModel
 from ..requests.plain_types import well_formed
 from ..requests.prompts import TextPair
 from .receipt import NumbersView, receipt_of
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 Results = Sequence[PoolingRequestOutput[PoolingOutput]]
 Scores = list[PoolingRequestOutput[ScoringOutput]]
 
-# Names under which models keep the words that stand before a text to be found.
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 # As Qwen3-Reranker was published: https://huggingface.co/Qwen/Qwen3-Reranker-0.6B
 _QWEN3_TASK = "Given a web search query, retrieve relevant passages that answer the query"
 _QWEN3_BEGIN = (
@@ -131,7 +129,7 @@ def _worded(model: PooledModel, params: PoolingParams) -> tuple[PoolingParams, P
     query = params
     if params.instruction is None and params.prompt_name is None and "query" in names:
         query = msgspec.structs.replace(params, prompt_name="query")
-    of_documents = next((name for name in _DOCUMENT_PROMPTS if name in names), None)
+    of_documents = next((name for name in DOCUMENT_PROMPTS if name in names), None)
     return query, msgspec.structs.replace(params, instruction=None, prompt_name=of_documents)
 
 
@@ -197,12 +195,12 @@ class PairWriter:
         found = self._tokenizer.backend.encode(well_formed(query), well_formed(document))
         ids, types, texts = found.ids, found.type_ids, found.sequence_ids
         if self._cut is not None and (surplus := len(ids) - self._most) > 0:
-            own = [place for place, text in enumerate(texts) if text == 1]
+            own = [index for index, text in enumerate(texts) if text == 1]
             if len(own) <= surplus:
                 raise self._no_room(query)
             dropped = set(own[-surplus:])
-            kept = [place for place in range(len(ids)) if place not in dropped]
-            ids, types = [ids[place] for place in kept], [types[place] for place in kept]
+            kept = [index for index in range(len(ids)) if index not in dropped]
+            ids, types = [ids[index] for index in kept], [types[index] for index in kept]
         return TextPair(ids, types.index(1) if 1 in types else 0)
 
     def _written(self, query: str, document: str) -> TextPair:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 # idlest tree has other work, which it would delay.
 _REUSE = 2
 _MOST_KEYS = 1 << 18  # of all trees together; a key takes about 250 bytes
-# What an answer is expected to be long, until answers have ended; and how many of the last ones count.
+# The expected length of an answer, until answers have ended; and how many of the last ones count.
 _FIRST_LENGTH, _COUNTED_ANSWERS = 128.0, 64
 
 

@@ -64,6 +64,13 @@ def starter(files: ModelFiles, shown: tuple[str, ...]) -> Start:
     return start
 
 
+def restart_pause(deaths_in_a_row: int) -> float:
+    """Seconds before the next start: 0 after the first death, then doubled up to a bound."""
+    if deaths_in_a_row < 2:
+        return 0.0
+    return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(deaths_in_a_row - 2, 10))
+
+
 class Replica:
     def __init__(self, number: int, share: Share, start: Start, choice: Choice) -> None:
         self.number = number
@@ -100,10 +107,7 @@ class Replica:
 
     @property
     def pause(self) -> float:
-        """Seconds before the next start: 0 after the first death, then doubled up to a bound."""
-        if self.deaths_in_a_row < 2:
-            return 0.0
-        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(self.deaths_in_a_row - 2, 10))
+        return restart_pause(self.deaths_in_a_row)
 
     def hold_to(self, plan: MemoryPlan) -> None:
         """Let its next lives take requests of the length that all trees take."""

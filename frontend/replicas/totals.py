@@ -15,7 +15,7 @@ from ...protocol.stats import Stats
 NONE = Stats(0, 0, 0, 0, 0, 0, 0, 0, 0)  # of a tree that is being started again
 
 
-# What is no sum: options, which all trees have alike, and names.
+# Fields that aren't summed: options, which all trees have alike, and names.
 _OPTIONS = ("block_size", "shares_prefixes", "max_loras")
 _NAMES = ("running_loras", "waiting_loras")
 _OWN = ("query", "replicas")

@@ -136,8 +136,13 @@ def _row(prompt: Any, pooling: PoolingParams, params: SamplingParams, name: str 
     return Row(prompt, params, name, question=TextQuestion(prompt, pooling))
 
 
+def _is_prompt(value: Any) -> bool:
+    """Whether it is one text, or one list of token ids."""
+    return isinstance(value, str) or (isinstance(value, list) and all(type(each) is int for each in value))
+
+
 def _prompt(value: Any) -> Any:
-    if isinstance(value, str) or (isinstance(value, list) and all(type(each) is int for each in value)):
+    if _is_prompt(value):
         return value
     raise UnusableLine("is neither a text, a list of token ids nor an object")
 
@@ -156,7 +161,7 @@ def _parts(value: dict[str, Any], params: PoolingParams) -> tuple[Any, PoolingPa
         raise RequestError(f"A line has one text, as {', '.join(_TEXT)}; this one has {found}.")
     own = {key: value[key] for key in _PARAMETERS if value.get(key) is not None}
     prompt = value[given[0]]
-    if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(type(each) is int for each in prompt)):
+    if not _is_prompt(prompt):
         raise RequestError(f"{given[0]} must be one text, or one list of token ids.")
     return prompt, msgspec.structs.replace(params, **own) if own else params
 

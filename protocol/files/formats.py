@@ -12,7 +12,6 @@ from typing import NamedTuple
 class KeptFormat(NamedTuple):
     what: str
     version: int
-    is_made_anew: bool  # otherwise another one is refused
 
     def refusal(self, found: object) -> str:
         """Why one of another format isn't read."""
@@ -24,13 +23,13 @@ class KeptFormat(NamedTuple):
         )
 
 
-JOURNAL = KeptFormat("The journal of this job", 1, is_made_anew=False)
-RECEIPT = KeptFormat("This receipt", 1, is_made_anew=False)
-STORED_FILE = KeptFormat("A file of the daemon's clients", 1, is_made_anew=False)
-BATCH = KeptFormat("A batch of the daemon's clients", 1, is_made_anew=False)
-RECORDING = KeptFormat("This recording", 1, is_made_anew=False)
-PACKED_WEIGHTS = KeptFormat("Packed weights", 3, is_made_anew=True)
-TRANSLATED_GGUF = KeptFormat("A translated GGUF file", 3, is_made_anew=True)
-PREFIXES = KeptFormat("Kept prefixes", 1, is_made_anew=True)
+JOURNAL = KeptFormat("The journal of this job", 1)
+RECEIPT = KeptFormat("This receipt", 1)
+STORED_FILE = KeptFormat("A file of the daemon's clients", 1)
+BATCH = KeptFormat("A batch of the daemon's clients", 1)
+RECORDING = KeptFormat("This recording", 1)
+PACKED_WEIGHTS = KeptFormat("Packed weights", 3)
+TRANSLATED_GGUF = KeptFormat("A translated GGUF file", 3)
+PREFIXES = KeptFormat("Kept prefixes", 1)
 
 FORMATS = (JOURNAL, RECEIPT, STORED_FILE, BATCH, RECORDING, PACKED_WEIGHTS, TRANSLATED_GGUF, PREFIXES)

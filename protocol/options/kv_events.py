@@ -38,7 +38,10 @@ def _address(value: Any) -> str:
 
 
 _ADDRESS = Rule(
-    _address, lambda value: True, "must be an address such as tcp://127.0.0.1:5557 or ipc:///path/to/socket"
+    _address,
+    lambda value: True,
+    "must be an address such as tcp://127.0.0.1:5557 or ipc:///path/to/socket, a path of at most "
+    f"{_SOCKET_PATH_BYTES} bytes",
 )
 _PUBLISHER = Rule(text, _PUBLISHERS.__contains__, "must be zmq or null", _PUBLISHERS)
 _TOPIC = Rule(text, lambda value: len(value.encode()) <= 1024, "must be text of at most 1,024 bytes")
@@ -92,7 +95,7 @@ _RULES = rules_of(KvEventsConfig)
 
 def as_kv_events(value: Any) -> KvEventsConfig | None:
     """Convert a caller's value; None: nothing is published. Raises ConfigError for a wrong key, and ValueError or
-    TypeError for what is no value at all."""
+    TypeError for a value of another type."""
     if isinstance(value, KvEventsConfig):
         return value
     given = _as_mapping(value)

@@ -114,9 +114,11 @@ class _Table:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self._flush()
-        self._writer.close()
+        try:
+            if error is None:
+                self._flush()
+        finally:
+            self._writer.close()
 
     def write(self, row: VectorRow) -> None:
         self._rows.append(row)

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .....protocol.parameters.pooling import PoolingParams
-from ....models.pooled_model import PooledModel
+from ....models.pooled_model import DOCUMENT_PROMPTS, PooledModel
 from ....session.session import Session
 from ...answers.errors import ApiError
 from ...answers.long_json import LongJson
 from ...schemas.numbers import CohereEmbedReply, CohereEmbedRequest, Numbers
 from .embeddings import data_of, encoded
 from .form import NumberForm, ReplyNames
-from .results import Results, num_tokens, pooled_model
+from .results import API_VERSION, Results, num_tokens, pooled_model
 
 # Cohere's kinds of input, and the names under which models keep the words for them.
 _KINDS = {
     "search_query": ("query",),
-    "search_document": ("document", "passage", "corpus"),
+    "search_document": DOCUMENT_PROMPTS,
     "classification": ("Classification",),
     "clustering": ("Clustering",),
 }
@@ -44,7 +44,7 @@ class CohereEmbedForm(NumberForm[CohereEmbedRequest]):
             id=names.id,
             embeddings={kind: json.defer(_vectors(outputs, kind)) for kind in self._kinds()},
             texts=_texts(self.body),
-            meta={"api_version": {"version": "2"}, "billed_units": {"input_tokens": num_tokens(outputs)}},
+            meta={"api_version": API_VERSION, "billed_units": {"input_tokens": num_tokens(outputs)}},
         )
 
     def _kinds(self) -> list[str]:

@@ -25,9 +25,8 @@ from ...schemas.numbers import (
 )
 from .embeddings import given_params, usage
 from .form import NumberForm, ReplyNames, RequestT
-from .results import Results, pooled_model
+from .results import API_VERSION, Results, pooled_model
 
-_API_VERSION = {"version": "2"}
 _NOTHING = Comparison([], lambda results: [])
 
 
@@ -83,8 +82,8 @@ class RerankForm(_ComparedForm[RerankRequest]):
 
     def reply(self, outputs: Results, names: ReplyNames, json: LongJson) -> RerankReply:
         tokens, found = usage(outputs), self.scores(outputs)
-        order = sorted(range(len(found)), key=lambda place: -found[place])[: self.body.top_n]
-        results = [Ranked(index=place, relevance_score=found[place]) for place in order]
+        order = sorted(range(len(found)), key=lambda index: -found[index])[: self.body.top_n]
+        results = [Ranked(index=index, relevance_score=found[index]) for index in order]
         if self.body.return_documents:
             texts = self._texts()
             for each in results:
@@ -95,7 +94,7 @@ class RerankForm(_ComparedForm[RerankRequest]):
             model=self.body.model or names.model,
             results=results,
             usage=tokens,
-            meta={"api_version": _API_VERSION, "billed_units": billed, "tokens": {"input_tokens": tokens.total_tokens}},
+            meta={"api_version": API_VERSION, "billed_units": billed, "tokens": {"input_tokens": tokens.total_tokens}},
         )
 
     def _texts(self) -> list[str]:

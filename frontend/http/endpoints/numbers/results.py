@@ -10,7 +10,7 @@ import msgspec
 
 from .....protocol.parameters.pooling import PoolingParams
 from .....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
-from ....models.pooled_model import PooledModel, Task
+from ....models.pooled_model import GIVEN, PooledModel, Task
 from ....session.session import Session
 from ...answers.errors import ApiError, check
 from ...answers.long_json import PIECE_BYTES, LongJson
@@ -21,7 +21,7 @@ from ...requests.parameters import salted
 
 Results = list[PoolingRequestOutput[PoolingOutput]]
 
-_GIVES = {"embed": "vectors", "classify": "classes"}
+API_VERSION = {"version": "2"}  # of Cohere's API, in the replies of its endpoints
 _ENDPOINTS = {
     "embed": "/v1/embeddings or /v1/rerank",
     "classify": "/v1/classify, or /v1/rerank if it has one class",
@@ -41,7 +41,7 @@ def pooled_model(session: Session[Any], name: str, task: Task | None = None) -> 
     if task is not None and pooled.task != task:
         raise ApiError(
             400,
-            f"{name} gives {_GIVES[pooled.task]} and no {_GIVES[task]}; use {_ENDPOINTS[pooled.task]}.",
+            f"{name} gives {GIVEN[pooled.task]} and no {GIVEN[task]}; use {_ENDPOINTS[pooled.task]}.",
             param="model",
         )
     return pooled
