@@ -79,7 +79,7 @@ def _rows(model: LocalModel, survey: ModelSurvey, device: Device) -> Iterator[tu
 
 def _rows_of_numbers(folder: Path, pooled: PooledModel) -> Iterator[tuple[str, str]]:
     if pooled.longest is not None:
-        yield "max tokens", f"{pooled.longest:,} of a text (sentence_bert_config.json)"
+        yield "max tokens", f"{pooled.longest:,} of a text ({pooled.sources['longest']})"
     config = read_model_settings(folder / "config.json")
     size = config.get("hidden_size")
     hidden = size if type(size) is int else 0

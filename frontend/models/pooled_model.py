@@ -31,6 +31,7 @@ Pairs = Literal["tokenizer", "template", "qwen3"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 _QWEN3_ANSWERS = [9693, 2152]  # "yes" and "no" in the vocabulary of Qwen3-Reranker, whose files don't name them
 _PROMPTS, _CARD = "config_sentence_transformers.json", "README.md"
+_NO_LIMIT = 1 << 40
 _HEADER = "the header of the GGUF file"
 _CUT = re.compile(r"matryoshka|\bMRL\b", re.IGNORECASE)
 _ROLE = {role: re.compile(f"""["']{role}["']""") for role in ("query", "document")}
@@ -164,14 +165,15 @@ def _classifier(folder: Path, architecture: str, config: Mapping[str, Any]) -> P
         names = {str(number): f"LABEL_{number}" for number in range(2)}
     labels = tuple(str(names[key]) for key in sorted(names, key=int))
     by_token = architecture.endswith("ForTokenClassification")
+    longest, source = _longest(folder)
     return PooledModel(
         _form_of_classifier(architecture, config, len(labels), by_token),
         "classify",
         labels=labels,
         activation=_activation(config, len(labels)),
         pairs=_pairs(folder, architecture) if len(labels) == 1 and not by_token else None,
-        longest=_longest(folder),
-        sources=dict.fromkeys(("form", "labels", "activation"), "config.json"),
+        longest=longest,
+        sources=dict.fromkeys(("form", "labels", "activation"), "config.json") | {"longest": source},
     )
 
 
@@ -225,8 +227,10 @@ def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledMode
     if pairs == "tokenizer" and _architecture(config).startswith("Qwen3"):
         pairs = "qwen3"
     activation = _of_function(own) if isinstance(own, str) else "sigmoid"
-    sources = {"form": f"{path}/config.json", "activation": _PROMPTS if isinstance(own, str) else ""}
-    return replace(_reranker(config, answers, pairs, activation), longest=_longest(folder), sources=sources)
+    longest, file = _longest(folder)
+    own_source = _PROMPTS if isinstance(own, str) else ""
+    sources = {"form": f"{path}/config.json", "activation": own_source, "longest": file}
+    return replace(_reranker(config, answers, pairs, activation), longest=longest, sources=sources)
 
 
 def _of_modules(folder: Path, modules: Modules, config: Mapping[str, Any]) -> PooledModel:
@@ -239,15 +243,17 @@ def _of_modules(folder: Path, modules: Modules, config: Mapping[str, Any]) -> Po
             f"{folder / _PROMPTS}: default_prompt_name is {shown(default)}, and prompts has no text of that name."
         )
     dimensions, source = _dimensions(folder, config)
+    longest, file = _longest(folder)
+    names = {"form": modules.pooling, "normalizes": MODULES, "prompts": _PROMPTS, "dimensions": source, "longest": file}
     return PooledModel(
         PoolingForm(modules.modes, modules.head),
         "embed",
         modules.normalizes,
         known,
         default,
-        longest=_longest(folder),
+        longest=longest,
         dimensions=dimensions,
-        sources={"form": modules.pooling, "normalizes": MODULES, "prompts": _PROMPTS, "dimensions": source},
+        sources=names,
     )
 
 
@@ -264,6 +270,16 @@ def _dimensions(folder: Path, config: Mapping[str, Any]) -> tuple[tuple[int, ...
     return None, ""
 
 
-def _longest(folder: Path) -> int | None:
-    longest = read_model_settings(folder / "sentence_bert_config.json").get("max_seq_length")
-    return longest if type(longest) is int and longest > 0 else None
+def _longest(folder: Path) -> tuple[int | None, str]:
+    """The most tokens of a text that sentence-transformers takes, and the file that says so.
+
+    Its releases since 6 leave the number to the tokenizer, which has a huge one where there is none.
+    """
+    names = {"sentence_bert_config.json": "max_seq_length", "tokenizer_config.json": "model_max_length"}
+    for file, key in names.items():
+        if file == "tokenizer_config.json" and not (folder / MODULES).is_file():
+            break  # a model of transformers, whose positions are its limit
+        longest = read_model_settings(folder / file).get(key)
+        if type(longest) is int and 0 < longest < _NO_LIMIT:
+            return longest, file
+    return None, ""

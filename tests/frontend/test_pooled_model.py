@@ -141,3 +141,24 @@ def test_show_and_models_say_what_a_model_gives(tmp_path, capsys):
     assert "runs here yes" in shown and "gives 3 classes" in shown and "answers end at" not in shown
     assert cli.main(["models", str(folder)]) == 0
     assert "3 classes" in capsys.readouterr().out.splitlines()[1]
+
+
+@for_each(
+    "names, longest",
+    [
+        ({"sentence_bert_config.json": {"max_seq_length": 32}, "tokenizer_config.json": {"model_max_length": 64}}, 32),
+        ({"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": 64}}, 64),
+        ({"tokenizer_config.json": {"model_max_length": 10**30}}, None),
+        ({"tokenizer_config.json": {"model_max_length": 1e30}}, None),
+        ({"tokenizer_config.json": {}}, None),
+    ],
+)
+def test_the_longest_text_is_that_of_either_release_of_sentence_transformers(tmp_path, names, longest):
+    written(tmp_path / "config.json", {"architectures": ["BertModel"], "hidden_size": 8})
+    written(tmp_path / "modules.json", listed(TRANSFORMER, POOLING))
+    written(tmp_path / "1_Pooling" / "config.json", MEAN)
+    for name, said in names.items():
+        written(tmp_path / name, said)
+    found = find_pooled_model(tmp_path, "auto")
+    assert found.longest == longest
+    assert longest is None or found.sources["longest"] == next(name for name, said in names.items() if said)

@@ -1,16 +1,21 @@
 """A GGUF file's chat templates, special tokens and text ends become the tokenizer's, and damaged ones are refused."""
 
+import json
 import random
 
 import pytest
+import tokenizers
 from builders.cases import for_each
 from builders.gguf_tokenizers import from_bert, from_sentencepiece, from_tokenizer_json, read, with_templates
 from builders.sentencepiece_models import AS_LLAMA, CONTROL, NORMAL, USER_DEFINED, trained
 from builders.tokenizer_kinds import CHAT_TEMPLATES, write_tokenizer
+from tokenizers import pre_tokenizers, processors
 
 from penstock.frontend.text.gguf import end_token_ids, tokenizer_files
 from penstock.frontend.text.gguf import write_tokenizer as write_from_gguf
-from penstock.protocol.errors import RequestError
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError, RequestError
+from penstock.worker.convert.gguf.vocabulary import vocabulary_metadata
 
 MESSAGES = [{"role": "user", "content": "Hello"}]
 TOOL = {"type": "function", "function": {"name": "f", "description": "Does it", "parameters": {"type": "object"}}}
@@ -247,3 +252,45 @@ def damage(draw, metadata):
         del metadata[key]
     else:
         metadata[key] = draw.choice(JUNK)
+
+
+AROUND = ["<begin>", "<end>", "<other>", "<third>", "ab", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+
+
+def _template(single):
+    special = [(token, AROUND.index(token)) for token in AROUND[:4]]
+    return processors.TemplateProcessing(single=single, pair=f"{single} $B", special_tokens=special)
+
+
+@for_each(
+    "processor, settings, refusal",
+    [
+        (None, {}, None),
+        (_template("<begin> $A <end>"), {}, None),
+        (_template("$A <other>"), {}, None),  # as Qwen3-Embedding
+        (_template("<other> $A <third>"), {}, None),
+        (processors.RobertaProcessing(("<third>", 3), ("<other>", 2)), {}, None),
+        (processors.Sequence([processors.ByteLevel(), _template("$A <other>")]), {}, None),
+        (None, {"add_bos_token": True}, None),
+        (_template("<other> <begin> $A"), {}, "puts 2 tokens before a text"),
+        (_template("$A <end> <other>"), {}, "puts 2 tokens behind a text"),
+        (_template("$A <other>"), {"chat_template": "{{ eos_token }}"}, "is not eos_token, which its chat template"),
+    ],
+)
+def test_a_converted_tokenizer_puts_the_same_tokens_around_a_text(tmp_path, processor, settings, refusal):
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE({text: n for n, text in enumerate(AROUND)}, [("a", "b")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.add_special_tokens(AROUND[:4])
+    if processor is not None:
+        backend.post_processor = processor
+    backend.save(str(tmp_path / "tokenizer.json"))
+    named = {"bos_token": "<begin>", "eos_token": "<end>"} | settings
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    if refusal is not None:
+        with pytest.raises(ConfigError, match=refusal):
+            vocabulary_metadata(tmp_path, tmp_path, len(AROUND))
+        return
+    (made := tmp_path / "made").mkdir()
+    tokens = write_from_gguf(vocabulary_metadata(tmp_path, tmp_path, len(AROUND)), made)
+    assert Tokenizer(made).encode("abba") == Tokenizer(tmp_path).encode("abba")
+    assert 1 in end_token_ids(tokens), "the model's own end stays one"

@@ -38,7 +38,8 @@ def vocabulary_metadata(folder: Path, model_folder: Path, size: int) -> dict[str
         found = _of_bytes(tokenizer) if is_of_bytes else _of_sentencepiece(tokenizer, tokens)
         text: dict[str, Value] = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds}
         settings = read_model_settings(folder / "tokenizer_config.json")
-        return {**found, **text, **_special(tokenizer, settings, model_folder), **_templates(folder, settings)}
+        templates = _templates(folder, settings)
+        return {**found, **text, **_special(tokenizer, settings, model_folder, str(templates)), **templates}
 
 
 def _kinds(node: Any) -> Iterator[str]:
@@ -117,7 +118,9 @@ def _begins_with_space(tokenizer: dict[str, Any]) -> bool:
 # --- special tokens and templates ------------------------------------------------------------------------------------
 
 
-def _special(tokenizer: dict[str, Any], settings: dict[str, Any], model_folder: Path) -> dict[str, Value]:
+def _special(
+    tokenizer: dict[str, Any], settings: dict[str, Any], model_folder: Path, templates: str
+) -> dict[str, Value]:
     ids = dict(tokenizer["model"]["vocab"])
     ids |= {added["content"]: added["id"] for added in tokenizer.get("added_tokens") or []}
     config = read_model_settings(model_folder / "config.json")
@@ -126,28 +129,53 @@ def _special(tokenizer: dict[str, Any], settings: dict[str, Any], model_folder: 
         number = ids.get(_content(settings.get(f"{name}_token")), config.get(f"{name}_token_id"))
         if type(number) is int:
             found[f"tokenizer.ggml.{key}_token_id"] = number
+    before, after = _around(tokenizer)
+    bos = ids.get(_content(settings.get("bos_token")))
+    if settings.get("add_bos_token") and bos is not None and before[:1] != [bos]:  # some leave it to their class
+        before = [bos, *before]
+    named_end = found.get("tokenizer.ggml.eos_token_id")
+    for role, side, added in (("bos", "before", before), ("eos", "behind", after)):
+        found |= _added(role, side, added, found, templates)
     ends = read_model_settings(model_folder / "generation_config.json").get("eos_token_id")
-    others = [end for end in ends if end != found.get("tokenizer.ggml.eos_token_id")] if isinstance(ends, list) else []
-    found |= {f"tokenizer.ggml.{name}_token_id": int(end) for name, end in zip(("eot", "eom"), others)}
-    first, last = _around(tokenizer.get("post_processor"))
-    by_id = {key: found.get(f"tokenizer.ggml.{key}_token_id", -1) for key in ("bos", "eos")}
-    found["tokenizer.ggml.add_bos_token"] = ids.get(first) == by_id["bos"]
-    found["tokenizer.ggml.add_eos_token"] = ids.get(last) == by_id["eos"]
-    return found
+    ends = [named_end, *(ends if isinstance(ends, list) else [])]
+    others = dict.fromkeys(end for end in ends if type(end) is int and end != found.get("tokenizer.ggml.eos_token_id"))
+    return found | {f"tokenizer.ggml.{name}_token_id": end for name, end in zip(("eot", "eom"), others)}
+
+
+def _added(role: str, side: str, added: list[int], found: dict[str, Value], templates: str) -> dict[str, Value]:
+    """The token that stands on one side of every text. GGUF knows one, under the name of the begin or end token."""
+    if len(added) > 1:
+        raise inexpressible(f"its tokenizer puts {len(added)} tokens {side} a text, and GGUF has room for one")
+    key = f"tokenizer.ggml.{role}_token_id"
+    if added and found.get(key, added[0]) != added[0] and f"{role}_token" in templates:
+        raise inexpressible(
+            f"its tokenizer puts a token {side} a text that is not {role}_token, which its chat template writes"
+        )
+    flag: dict[str, Value] = {f"tokenizer.ggml.add_{role}_token": bool(added)}
+    return flag | ({key: added[0]} if added else {})
 
 
 def _content(token: Any) -> str:
     return str(token.get("content")) if isinstance(token, dict) else str(token)
 
 
-def _around(node: dict[str, Any] | None) -> tuple[str, str]:
-    """The tokens added before and after a text; empty if none."""
-    for each in (node or {}).get("processors") or [node or {}]:
+def _around(tokenizer: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """The tokens that the post-processor adds before and after a text."""
+    node = tokenizer.get("post_processor") or {}
+    before: list[int] = []
+    after: list[int] = []
+    for each in node.get("processors") or [node]:
         if each.get("type") == "TemplateProcessing":
-            parts = each["single"]
-            ends = [str(part.get("SpecialToken", {}).get("id", "")) for part in (parts[0], parts[-1])]
-            return ends[0], ends[1]
-    return "", ""
+            side = before
+            for part in each["single"]:
+                if "Sequence" in part:
+                    side = after
+                else:
+                    name = part["SpecialToken"]["id"]
+                    side += each["special_tokens"][name]["ids"]
+        elif each.get("type") in ("BertProcessing", "RobertaProcessing"):
+            before, after = [each["cls"][1], *before], [*after, each["sep"][1]]
+    return before, after
 
 
 def _templates(folder: Path, settings: dict[str, Any]) -> dict[str, Value]:
