@@ -7,6 +7,7 @@ import argparse
 from ...protocol.conversion import DEFAULT_GROUP_SIZE, GGUF_KINDS
 from ...protocol.errors import ConfigError
 from ...protocol.files.sizes import exact_size
+from ..console import logs
 from ..models.conversion import checked_kind, convert_model, is_gguf_name
 from .shared.termination import orderly_termination
 
@@ -61,6 +62,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             quiet=arguments.quiet,
         )
     print(f"{made.path}: {exact_size(made.after)} of weights, {exact_size(made.before)} before")
+    if made.notice:
+        logs.say(f"penstock: {made.notice}", quiet=False)
     return 0
 
 

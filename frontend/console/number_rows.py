@@ -21,7 +21,7 @@ def number_rows(model: PooledModel, width: int, hidden_size: int = 0) -> list[tu
     if form.head:
         rows.append(("layers", _head(model, hidden_size)))
     if model.task == "embed":
-        rows.append(("length", "1" + _from(model, "normalizes") if model.normalizes else "as the model gives it"))
+        rows.append(("norm", "1" + _from(model, "normalizes") if model.normalizes else "any: vectors are not scaled"))
         rows += _prompts(model)
         rows.append(("dimensions", _dimensions(model, width)))
     else:

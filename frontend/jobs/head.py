@@ -72,7 +72,7 @@ def differences(earlier: Mapping[str, str], now: Mapping[str, str]) -> list[str]
     """A phrase for each fact of this run that was another one before."""
     names = [*now, *(name for name in earlier if name not in now)]
     return [
-        f"{name} was {_shown(earlier.get(name))} and is {_shown(now.get(name))}"
+        f"{name} changed from {_shown(earlier.get(name))} to {_shown(now.get(name))}"
         for name in names
         if (earlier.get(name) or "") != (now.get(name) or "")
     ]
@@ -82,8 +82,8 @@ class ChangedFactsError(ConfigError):
     def __init__(self, phrases: list[str]) -> None:
         self.phrases = phrases
         super().__init__(
-            f"This job was begun otherwise: {'; '.join(phrases)}. Its other answers would not be those of an "
-            "uninterrupted run. Run it as it was begun, give another output, or accept the change with --accept-change "
+            f"This job began with other settings: {'; '.join(phrases)}. Its other answers would not be those of an "
+            "uninterrupted run. Run it as at first, give another output, or accept the change with --accept-change "
             "(accept_change=True)."
         )
 

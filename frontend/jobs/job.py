@@ -223,7 +223,7 @@ class Job:
         return phrases
 
     def _require_width(self, width: int) -> None:
-        """Refuse an accepted change after which vectors have another number of numbers; 0 if that isn't known."""
+        """Refuse an accepted change after which vectors have another length; 0 if that isn't known."""
         if width and (earlier := self.files.vector_width()) not in (0, width):
             raise ConfigError(
                 f"The vectors in {self.files.journal} have {earlier:,} numbers, and those of this run {width:,}, so "

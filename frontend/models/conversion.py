@@ -35,7 +35,7 @@ from ...protocol.processes.process import ChildProcess, inherited_path, start_pr
 from ..console.standard_error import StandardError
 from .gguf.translated import is_translated
 from .model_files import find_model
-from .pooled_model import find_pooled_model
+from .pooled_model import PooledModel, find_pooled_model
 
 _MODULE = "penstock.worker.convert"
 _SECONDS_TO_END = 10
@@ -48,6 +48,7 @@ class ConvertedModel:
     path: Path
     before: int  # bytes of the original's weights
     after: int  # bytes of the converted weights
+    notice: str = ""  # what the copy doesn't have
 
 
 def convert_model(
@@ -101,7 +102,18 @@ def convert_model(
     )
     with closing(_messages(conversion)) as messages:
         made = _shown(messages, quiet)
-    return ConvertedModel(target, made.before, made.after)
+    return ConvertedModel(target, made.before, made.after, _notice(pooled) if is_gguf else "")
+
+
+def _notice(pooled: PooledModel | None) -> str:
+    if pooled is None or not pooled.prompts:
+        return ""
+    names = ", ".join(sorted(pooled.prompts))
+    usual = f" {pooled.default_prompt} stood before every text." if pooled.default_prompt else ""
+    return (
+        f"GGUF files have no prompts: this model's own ({names}) are not in the copy.{usual} Write their words before "
+        "the texts, or give instruction."
+    )
 
 
 def is_gguf_name(out: str | os.PathLike[str]) -> bool:

@@ -359,7 +359,7 @@ def test_a_finished_job_is_compared_with_the_daemons_model_as_with_any(daemon, t
     with monkeypatch.context() as earlier:
         earlier.setattr(job, "facts_of_model", lambda session: {**facts_of_model(session), "weights": "others"})
         assert cli.main(words) == 0
-    assert cli.main(words) == 1 and "begun otherwise: weights was others and is " in capsys.readouterr().err
+    assert cli.main(words) == 1 and "other settings: weights changed from others to " in capsys.readouterr().err
     assert cli.main([*words, "--accept-change"]) == 0 == cli.main(words)
 
 

@@ -133,4 +133,4 @@ def test_commands_embed_a_file_and_rank_its_lines(numbers_daemon, vectors, tmp_p
         status, told = run(*command, "--model", "pocket")
         assert status == 1 and "writes text" in told
     status, told = run("embed", "in.jsonl", "--output", out, "--model", "vectors")
-    assert status == 1 and 'pooling options was {"dimensions": 8} and is {}' in told
+    assert status == 1 and 'pooling options changed from {"dimensions": 8} to {}' in told

@@ -128,21 +128,23 @@ def test_another_input_model_or_setting_is_refused_with_the_difference_and_accep
     before = made(out)
     refused = batch(source, out, "--temperature", 0.5)
     assert (
-        refused.returncode == 1 and "sampling options was {" in refused.stderr and "--accept-change" in refused.stderr
+        refused.returncode == 1
+        and "sampling options changed from {" in refused.stderr
+        and "--accept-change" in refused.stderr
     )
     for words, environment, sentence in (
-        (("--quantization", "int8"), {}, 'option quantization was none and is "int8"'),
-        (("--kv-cache-dtype", "int8"), {}, "option kv_cache_dtype was auto and is int8"),
-        (("--dtype", "float16"), {}, "option dtype was auto and is float16"),
-        ((), {"PENSTOCK_CPU_VARIANT": "none"}, "PENSTOCK_CPU_VARIANT was unset and is none"),
+        (("--quantization", "int8"), {}, 'option quantization changed from none to "int8"'),
+        (("--kv-cache-dtype", "int8"), {}, "option kv_cache_dtype changed from auto to int8"),
+        (("--dtype", "float16"), {}, "option dtype changed from auto to float16"),
+        ((), {"PENSTOCK_CPU_VARIANT": "none"}, "PENSTOCK_CPU_VARIANT changed from unset to none"),
     ):
         refused = batch(source, out, *words, **environment)
         assert refused.returncode == 1 and sentence in refused.stderr and made(out) == before, refused.stderr
     assert batch(source, out, "--dtype", "float16", "--accept-change").returncode == 3
-    assert "option dtype was float16 and is auto" in batch(source, out).stderr
+    assert "option dtype changed from float16 to auto" in batch(source, out).stderr
     assert batch(source, out, "--accept-change").returncode == batch(source, out).returncode == 3
     source.write_text("\n".join(LINES).replace("prompt 7", "prompt 700"))
-    assert "begun otherwise: input was " in batch(source, out).stderr and made(out) == before
+    assert "other settings: input changed from " in batch(source, out).stderr and made(out) == before
     assert batch(source, out, "--accept-change").returncode == 3
     pairs = zip(before[0].splitlines(), made(out)[0].splitlines(), strict=True)
     assert sum(earlier != now for earlier, now in pairs) == 1

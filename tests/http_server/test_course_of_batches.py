@@ -160,7 +160,7 @@ def test_a_batch_whose_answers_are_all_there_is_compared_with_the_model_as_any_j
     found.restart()
     batch = found.until(batch_id, "failed")
     [fault] = batch.errors.data
-    assert fault.code == "model_changed" and "weights was " in fault.message and "is others" in fault.message
+    assert fault.code == "model_changed" and "weights changed from " in fault.message and "to others" in fault.message
     assert len(found.lines(batch.output_file_id)) == 3
 
 

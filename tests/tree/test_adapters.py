@@ -78,7 +78,7 @@ def test_a_jobs_head_knows_an_adapter_by_its_weights(roomy, adapters):
     [phrase] = differences(*facts)
     assert phrase.startswith("adapter third was ")
     [phrase] = differences(facts[0], facts_of_model(roomy._session))
-    assert phrase.startswith("adapter third was ") and phrase.endswith(" and is none")
+    assert phrase.startswith("adapter third changed from ") and phrase.endswith(" to none")
 
 
 def test_loading_goes_on_beside_running_requests_and_holds_up_nobody_but_those_that_name_it(

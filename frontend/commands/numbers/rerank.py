@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", help="what is looked for")
     parser.add_argument("source", metavar="FILE", help="file of documents, one a line; -: standard input")
     parser.add_argument("--model", metavar="MODEL", required=True, help="bundled name, folder, or hub id")
-    parser.add_argument("--top-n", metavar="N", type=int, help="print the best N alone")
+    parser.add_argument("--top-n", metavar="N", type=int, help="print only the best N")
     parser.add_argument("--field", metavar="NAME", help="key of the text in each line of JSON")
     parser.add_argument("--plain", action="store_true", help="take each line as it is, whatever the file's name")
     parser.add_argument("--json", action="store_true", help="print a line of JSON for each document")
