@@ -1,6 +1,6 @@
 """After a warm-up no kernel is compiled, whatever requests come: a compiler takes half a second of everybody's time.
-And what was launched compiles to machine code that spills nothing: a few kernels of one form, in the long run all of
-every form, with a table of what they take (`-s`).
+And what was launched compiles to machine code, which in its default form spills nothing: a few kernels of one form, in
+the long run all of every form, with a table of what they take (`-s`).
 
 In a process of its own, on a card that is not there: what a launch makes Triton compile is decided before any card is
 asked. Another Triton's rules are tried with PYTHONPATH before its folder.
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from builders.absent_card import FORMS
 
-from penstock.kernels.triton.launch.switches import SWITCHES
+from penstock.kernels.triton.launch.switches import KERNEL_TUNING, SWITCHES
 
 TESTS = Path(__file__).parents[1]
 QUICK = ("bf16",)
@@ -34,6 +34,7 @@ def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
     command = [sys.executable, "-P", str(TESTS / "builders" / "absent_card.py"), str(tmp_path), most, form]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path} | dict.fromkeys(switches, "1")
+    environment |= {KERNEL_TUNING.variable: "0"} if switches else {}  # every kernel in its default form
     told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=800)
     assert told.returncode == 0, told.stderr[-3000:]
     traces = {trace: found for _, trace, found in map(json.loads, told.stdout.splitlines())}
@@ -44,7 +45,8 @@ def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
             "{registers:>4} registers {spilled:>3} spilled {shared:>6} shared {programs:>3} programs".format(**taken),
             name,
         )
-        assert not taken["spilled"] and taken["programs"], name
+        # A choice that is tried may spill or have no room: no card would find it the fastest.
+        assert not switches or (taken["programs"] and not taken["spilled"]), name
     assert traces["draining"]["steps"] > 80 and traces["mixed"]["steps"] > 120
     for trace, found in traces.items():
         assert found["launches"] > 8 * found["steps"]
