@@ -110,7 +110,8 @@ LINES = [
     line("wrong", messages=QUESTION, max_tokens="5"),
     line("text", "/v1/completions", prompt=[5, 6], logprobs=1, prompt_logprobs=0),
     line("file", messages=QUESTION, chat_template=__file__),  # a line opens none
-    line("elsewhere", "/v1/embeddings", input="x"),
+    line("elsewhere", "/v1/images", input="x"),
+    line("numbers", "/v1/embeddings", input="x"),
     line("got", method="GET", messages=QUESTION),
 ]
 
@@ -146,7 +147,7 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
     batch = {name: record for name, record in found.items() if "custom_id" in record}
     assert all(record["error"] is None and record["id"].startswith("batch_req_") for record in batch.values())
     status = {name: record["response"]["status_code"] for name, record in batch.items()}
-    refused = {"elsewhere": 404, "got": 405, "unknown": 400, "wrong": 400, "file": 400}
+    refused = {"elsewhere": 404, "numbers": 400, "got": 405, "unknown": 400, "wrong": 400, "file": 400}
     assert status == {"called": 200, "one": 200, "text": 200, **refused}
     body = {name: record["response"]["body"] for name, record in batch.items()}
     one, text, called = body["one"], body["text"], body["called"]["choices"][0]["message"]

@@ -55,7 +55,7 @@ def test_what_unfinished_answers_have_said_counts_among_the_tokens_until_it_is_d
 def test_each_record_of_an_unfinished_answer_has_what_was_said_since_the_last():
     state, row = JobState(), SimpleNamespace(row=3)
     run = SimpleNamespace(
-        job=SimpleNamespace(state=state, _append=state.take), _in_flight={0: (row, None)}, _refused=set()
+        job=SimpleNamespace(state=state, append=state.take), _in_flight={0: (row, None)}, _refused=set()
     )
     for count in (0, 1, 3, 3, 4):
         said = [Said(column(range(sample, sample + count))) for sample in range(2)]

@@ -38,6 +38,7 @@ def test_options_fields_and_the_names_of_the_package_are_written_out_under_the_s
 WRITTEN = {
     list[str]: str | Iterable[str],
     list[int]: int | Sequence[int],
+    list[int | list[int]]: int | Sequence[int] | Sequence[Sequence[int]],
     list[list[int]]: Iterable[Sequence[int] | int],
     dict[int, float]: Mapping[int, float] | Mapping[str, float],
     dict[str, typing.Any]: Mapping[str, typing.Any],
