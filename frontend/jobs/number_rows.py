@@ -10,7 +10,7 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
-from ..pooling.calls import require
+from ..pooling.calls import labelled_error, require
 from ..pooling.door import words_before
 from ..requests.prompts import ParsedPrompt, parse_prompt
 from ..rows.prompts import Question, Row
@@ -68,10 +68,8 @@ class NumberRow:
         """The first of its prompts that has failed, in the form of an answer that failed."""
         for number, output in enumerate(self._in_order()):
             if output.error_code != 200:
-                is_of_one = self.refusal is None and output.error_code == 400
-                label = self.question.label(number) if is_of_one else ""
-                message = f"{label}: {output.error_msg}" if label else output.error_msg
-                return _as_answer([output], error_code=output.error_code, error_msg=message)
+                label = self.question.label(number) if self.refusal is None else ""
+                return _as_answer([output], output.error_code, labelled_error(output, label))
         return None
 
     def summary(self) -> RequestOutput:

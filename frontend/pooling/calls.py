@@ -234,6 +234,12 @@ def checked_for_one(call: str, model: PooledModel, params: Any) -> PoolingParams
     return found
 
 
+def labelled_error(output: Any, label: str) -> str | None:
+    """Return why a prompt has failed, with its label if it has one and was refused."""
+    message: str | None = output.error_msg
+    return f"{label}: {message}" if label and output.error_code == 400 else message
+
+
 def _embedded(outputs: Results) -> list[PoolingRequestOutput[EmbeddingOutput]]:
     return [_as(output, lambda data: EmbeddingOutput(data.tolist())) for output in outputs]
 

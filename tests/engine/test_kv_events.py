@@ -174,6 +174,14 @@ def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tm
         config = as_kv_events(taken)
         with pytest.raises(ConfigError, match=f"endpoint {config.endpoint} can't be opened"):
             EventPublisher(KvEvents([], SIZE, has_token_ids=False), config)
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(f"{tmp_path}/busy")
+        busy.listen(0)
+        waiting.connect(f"{tmp_path}/busy")  # now no other can
+        with pytest.raises(ConfigError, match="Address already in use"):
+            EventPublisher(
+                KvEvents([], SIZE, has_token_ids=False), as_kv_events({"endpoint": f"ipc://{tmp_path}/busy"})
+            )
     assert precious.read_text() == "mine"
     assert opened.reader.repeated(bytes(8)) == []
     assert stat.S_ISSOCK(Path(opened.config.replay_endpoint.removeprefix("ipc://")).stat().st_mode)

@@ -84,15 +84,15 @@ def endpoint(form: type[NumberForm[Any]]) -> Work:
     """The work of an endpoint whose requests have this form."""
 
     async def work(call: Call, request: Any) -> AnyReply:
-        asked = form(request)
-        asked.check_texts(call.server.options.max_texts)
+        wanted = form(request)
+        wanted.check_texts(call.server.options.max_texts)
         async with call.model(request.model) as model:
             threads = getattr(model.threads, form.pool)
-            prompts = await call.done(threads, asked.prompts, model.session, model.name, takes_long=asked.takes_long)
-            outputs = await numbers_of(call, model, prompts, asked.label)
+            prompts = await call.done(threads, wanted.prompts, model.session, model.name, takes_long=wanted.takes_long)
+            outputs = await numbers_of(call, model, prompts, wanted.label)
             json, names = LongJson(), ReplyNames(call.active_request.id, int(time.time()), model.name)
             has_receipts = bool(outputs) and outputs[0].receipt is not None
-            work = (asked.answer, outputs, names, json)
+            work = (wanted.answer, outputs, names, json)
             body = await call.done(model.threads.answers, *work, takes_long=has_receipts)
             notice = model.session.notice_of_cut(_length(request))
         if notice:

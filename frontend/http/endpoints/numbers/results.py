@@ -11,6 +11,7 @@ import msgspec
 from .....protocol.parameters.pooling import PoolingParams
 from .....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ....models.pooled_model import GIVEN, PooledModel, Task
+from ....pooling.calls import labelled_error
 from ....session.session import Session
 from ...answers.errors import ApiError, check
 from ...answers.long_json import PIECE_BYTES, LongJson
@@ -78,17 +79,11 @@ async def numbers_of(
     )
     for number, output in enumerate(outputs):
         if output is not None and output.error_code != 200:
-            check(labelled(output, label(number)))
+            output.error_msg = labelled_error(output, label(number))
+            check(output)
     timer.end(["stop"] * len(outputs))
     call.charge.grow(sum(output.outputs.data.nbytes + len(output.receipt or "") for output in outputs))
     return outputs
-
-
-def labelled(output: Any, label: str) -> Any:
-    """Return a prompt's failure, with its label before a refusal."""
-    if output.error_code == 400 and label:
-        output.error_msg = f"{label}: {output.error_msg}"
-    return output
 
 
 def num_tokens(outputs: Sequence[PoolingRequestOutput[Any]]) -> int:
