@@ -112,7 +112,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.usefixtures("trees")
 def test_every_argument_of_the_package_acts_or_is_said_to_be_idle_or_refused(said, tmp_path):
-    embedder, classifier = named("Qwen3Model", tmp_path), named("Qwen3ForTokenClassification", tmp_path)
+    embedder, classifier = named("Qwen3Model", tmp_path), named("Qwen3ForSequenceClassification", tmp_path)
     with LLM("pocket", quiet=True) as llm, embedder, classifier:
         walk(penstock, rows_of_penstock(llm) | rows_of_pooling(embedder, classifier, llm), said)
     own = {name for name, _ in methods(penstock, "LLM")} - {"LLM.generate_iter"}
