@@ -89,13 +89,19 @@ OPERATIONS = (
         )
         for path in ("/v1/rerank", "/v2/rerank", "/rerank")
     ),
-    Operation(
-        "/v1/score", "POST", endpoint(ScoreForm), "Score how well texts fit others",
-        given.ScoreRequest, given.ScoreList, answer_ids="score-",
+    *(
+        Operation(
+            path, "POST", endpoint(ScoreForm), "Score how well texts fit others",
+            given.ScoreRequest, given.ScoreList, answer_ids="score-",
+        )
+        for path in ("/v1/score", "/score")
     ),
-    Operation(
-        "/v1/classify", "POST", endpoint(ClassifyForm), "Compute the probabilities of classes of texts",
-        given.ClassifyRequest, given.ClassifiedList, answer_ids="classify-",
+    *(
+        Operation(
+            path, "POST", endpoint(ClassifyForm), "Compute the probabilities of classes of texts",
+            given.ClassifyRequest, given.ClassifiedList, answer_ids="classify-",
+        )
+        for path in ("/v1/classify", "/classify")
     ),
     Operation(
         "/pooling", "POST", endpoint(PoolingForm), "Compute a model's numbers for texts, or for each of their tokens",

@@ -4,6 +4,7 @@ The questions' prompts are one rendered conversation with another question each.
 prompt for each of its beginnings; its probability is the product along them.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import RequestError
+from ...protocol.fields.rules import shown
 from ...protocol.parameters.pooling import PoolingParams
 from ..parsing.marks import ThoughtMarks
 from ..parsing.parser_choice import Parsing, Parsings
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
 Tokens = tuple[int, ...]
-_MARK = "PENSTOCK-QUESTION"
 _END_CHARACTERS = 64
 
 
@@ -139,9 +140,10 @@ class Decider:
     def _rendered(self, state: Any) -> tuple[str, str]:
         """Render the prompt's text before a question, and the text behind it, up to where the answer begins."""
         options = {"enable_thinking": False} if "enable_thinking" in self._template else None
-        text = self._session.render(_with_question(state), template_options=options)
-        before, mark, behind = text.rpartition(_MARK)
-        if not mark or _MARK in before:
+        mark = _mark(state)
+        text = self._session.render(_with_question(state, mark), template_options=options)
+        before, found, behind = text.rpartition(mark)
+        if not found or mark in before:
             raise RequestError(
                 "The chat template doesn't write the question as it is, so nothing can be decided. Load the model with "
                 "another one (chat_template)."
@@ -186,19 +188,27 @@ def without_thought(prompt: str, thoughts: ThoughtMarks | None) -> str:
     return closing if Parsing(thoughts, None).is_thinking(end) else f"{thoughts.opening}\n{closing}"
 
 
-def _with_question(state: Any) -> list[dict[str, Any]]:
+def _mark(state: Any) -> str:
+    """Make a mark that the input doesn't hold, since it has the input's own digest."""
+    digest = hashlib.blake2b(repr(state).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return f"PENSTOCK-QUESTION-{digest}"
+
+
+def _with_question(state: Any, mark: str) -> list[dict[str, Any]]:
     """Add the mark of a question at its end: in the last message if that is the user's."""
     messages = [{"role": "user", "content": state}] if isinstance(state, str) else [dict(each) for each in state]
     if any(_has_media(each.get("content")) for each in messages):
         raise RequestError("Questions are decided about texts; leave pictures and videos out of the input.")
     last = messages[-1]
     if last.get("role") != "user":
-        return [*messages, {"role": "user", "content": _MARK}]
+        return [*messages, {"role": "user", "content": mark}]
     content = last.get("content")
+    if not isinstance(content, str | list | tuple):
+        raise RequestError(f"The last message's content must be text, not {shown(content)}.")
     if isinstance(content, list | tuple):
-        added: Any = [*content, {"type": "text", "text": f"\n\n{_MARK}"}]
+        added: Any = [*content, {"type": "text", "text": f"\n\n{mark}"}]
     else:
-        added = f"{content}\n\n{_MARK}"
+        added = f"{content}\n\n{mark}"
     return [*messages[:-1], {**last, "content": added}]
 
 

@@ -27,6 +27,7 @@ from penstock.frontend.http.answers.logprobs import (
     prompt_logprobs,
 )
 from penstock.frontend.http.answers.long_json import PIECE_BYTES, LongJson
+from penstock.frontend.http.operations import OPERATIONS
 from penstock.frontend.http.requests.decoding import Outline, check_levels, decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
@@ -217,3 +218,26 @@ def test_those_of_a_completion_are_columns_and_those_of_its_prompt_come_first():
     of_prompt = json.loads(b"".join(body.pieces(Body("a", prompt_logprobs(packed(1), body), None))))["first"]
     assert of_prompt[0] is None and list(of_prompt[1]) == ["0", "1", "2", "3"]
     assert of_prompt[2]["4"] == {"logprob": -2.5, "rank": 1, "decoded_token": "<4>"}
+
+
+REQUIRED = {
+    "model": "m",
+    "messages": [],
+    "max_tokens": 1,
+    "prompt": "a",
+    "input": "a",
+    "query": "a",
+    "documents": ["a"],
+}
+
+
+def test_a_name_that_is_no_utf_8_is_a_fault_of_the_body_on_every_path():
+    for kind in {row.body for row in OPERATIONS if row.body and not row.is_upload}:
+        given = {
+            each.name: REQUIRED.get(each.encode_name, "a") for each in msgspec.structs.fields(kind) if each.required
+        }
+        for name in (rb"\ud800", b"\xff"):
+            body = b'{"' + name + b'": 1, ' + msgspec.json.encode(given)[1:].replace(b"}", b', "user": null}')
+            with pytest.raises(ApiError) as raised:
+                decoded(body.replace(b", ,", b","), kind)
+            assert raised.value.status == 400, (kind, raised.value)

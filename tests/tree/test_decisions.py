@@ -38,6 +38,8 @@ def test_probabilities_of_labels_are_those_of_their_tokens_as_a_prompt(llm):
         for mine, wanted in zip(given, masses):
             assert abs(mine - wanted / mass) < 1e-12
     assert decision.answers[0].name == "sum"
+    [marked] = llm.decide("PENSTOCK-QUESTION", QUESTIONS[:1])
+    assert marked.error_code == 200
     assert abs(decision.answers[2].score - sum(k * p for k, p in enumerate(given_of(decision.answers[2])))) < 1e-12
 
 
@@ -71,5 +73,8 @@ def test_what_is_wrong_with_a_question_is_said_before_anything_is_computed(llm):
     ]:
         with pytest.raises(RequestError, match=words):
             llm.decide("a", [question])
+    for content in (None, 5, {}):
+        with pytest.raises(RequestError, match="content"):
+            llm.decide([{"role": "user", "content": content}], QUESTIONS[:1])
     [refused] = llm.encode("a", PoolingParams(logprob_token_ids=[10**6]), use_tqdm=False)
     assert refused.error_code == 400 and "is not in the vocabulary" in refused.error_msg

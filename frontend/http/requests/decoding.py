@@ -127,7 +127,11 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
         sentence = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
         raise ApiError(400, sentence) from None
     if isinstance(request, OpenBody):
-        request.note_unread(_set_fields(body, request.open_parts.keys()))
+        try:
+            request.note_unread(_set_fields(body, request.open_parts.keys()))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # of a name, which the struct's decoder skips
+            sentence = _not_unicode(body) or _half_a_pair(body) or f"The body is not JSON that can be read: {error}."
+            raise ApiError(400, sentence) from None
     return _shallow(request)
 
 

@@ -32,8 +32,6 @@ _OTHERS = {
     "/v1/embed": "/v2/embed",
     "/reranking": _RERANK,
     "/v1/reranking": _RERANK,
-    "/score": "/v1/score",
-    "/classify": "/v1/classify",
     "/v1/pooling": "/pooling",
     "/v1/assistants": _KEPT,
     "/v1/threads": _KEPT,

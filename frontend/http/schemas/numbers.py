@@ -16,6 +16,7 @@ _Cut = Annotated[
     Meta(description="cut longer texts after so many tokens; -1: where the model ends"),
 ]
 Receipt = Annotated[bool | None, Meta(description="give the reply a receipt, by which it can be verified")]
+_NoValue = Annotated[None, Meta(description="only null: there is nothing to choose here")]
 Encoding = Literal["float", "base64"]
 Numbers = Any  # a list of numbers, or base64 of float32 in little-endian order
 
@@ -32,6 +33,9 @@ class NumbersRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["left", "right"] | None, Meta(description="where a longer text is cut; right keeps its beginning")
     ] = None
     receipt: Receipt = None
+    mm_processor_kwargs: _NoValue = None
+    cache_salt: _NoValue = None
+    lora_name: _NoValue = None
 
 
 class WordedRequest(NumbersRequest, kw_only=True):
@@ -145,6 +149,8 @@ class RerankRequest(WordedRequest, kw_only=True):
     top_n: Annotated[Count | None, Meta(description="how many results to return, the best ones")] = None
     return_documents: Annotated[bool | None, Meta(description="add the texts to the results")] = None
     max_tokens_per_doc: Annotated[Count | None, Meta(description="cut longer documents after so many tokens")] = None
+    max_chunks_per_doc: _NoValue = None
+    rank_fields: _NoValue = None
     truncation: Annotated[bool | None, Meta(description="false: refuse texts that are too long")] = None
     use_activation: bool | None = None
 
