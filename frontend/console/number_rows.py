@@ -23,11 +23,20 @@ def number_rows(model: PooledModel, width: int, hidden_size: int = 0) -> list[tu
     if model.task == "embed":
         rows.append(("norm", "1" + _from(model, "normalizes") if model.normalizes else "any: vectors are not scaled"))
         rows += _prompts(model)
+        if model.cut is not None:
+            rows.append(
+                (
+                    "cut to",
+                    f"{model.cut:,} numbers, unless a request says otherwise (config_sentence_transformers.json)",
+                )
+            )
+        if model.similarity != "cosine":
+            rows.append(("scores", f"by {model.similarity} (config_sentence_transformers.json)"))
         rows.append(("dimensions", _dimensions(model, width)))
     else:
         if len(model.labels) > 1:
             rows.append(("classes", _named(model.labels) + _from(model, "labels")))
-        rows.append(("scores", _ENDS[model.activation] + _from(model, "activation")))
+        rows.append(("scores", _ENDS.get(model.activation, f"through {model.activation}") + _from(model, "activation")))
     if model.pairs is not None:
         rows.append(("pairs", _PAIRS[model.pairs]))
     if model.modules:
@@ -65,7 +74,11 @@ def _head(model: PooledModel, hidden_size: int) -> str:
                 return "the logit of its first class less that of its second"
             tokens = " and ".join(f"{token:,}" for token in layer.difference)
             return f"the logits of the tokens {tokens}"
-        words = f"{layer.size:,}" if layer.size else "norm" if layer.epsilon is not None else "as many"
+        if layer.is_unit_length:
+            found.append("length 1")
+            continue
+        last = found[-1] if found and layer.epsilon is None else "norm"
+        words = f"{layer.size:,}" if layer.size else last
         named = ", ".join(filter(None, (layer.activation.lower(), layer.folder)))
         found.append(words + (f" ({named})" if named else ""))
     return " → ".join(found)

@@ -122,7 +122,8 @@ def check_texts_model(session: Session[Any], params: PoolingParams) -> None:
 
 def width_of(session: Session[Any], params: PoolingParams) -> int:
     """How many numbers a vector has."""
-    return params.dimensions or _own_width(session)
+    own, cut = _own_width(session), None if session.pooled is None else session.pooled.cut
+    return params.dimensions or (own if cut is None else min(own, cut))
 
 
 def _own_width(session: Session[Any]) -> int:

@@ -20,6 +20,7 @@ from ...protocol.pooling.encoders import architectures_of, is_encoder, sees_both
 from ...protocol.pooling.form import HeadLayer, PoolingForm
 from ...records import dataclass
 from .sentence_modules import MODULES, Modules, read_modules
+from .sentence_settings import SETTINGS, Similarity, activation_of, read_sentence_settings
 
 Task = Literal["embed", "classify"]
 GIVEN: dict[Task, str] = {"embed": "vectors", "classify": "classes"}  # what models of each task give
@@ -30,10 +31,11 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 Pairs = Literal["tokenizer", "template", "qwen3"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 _QWEN3_ANSWERS = [9693, 2152]  # "yes" and "no" in the vocabulary of Qwen3-Reranker, whose files don't name them
-_PROMPTS, _CARD = "config_sentence_transformers.json", "README.md"
+_CARD = "README.md"
 _NO_LIMIT = 1 << 40
 _HEADER = "the header of the GGUF file"
 _CUT = re.compile(r"matryoshka|\bMRL\b", re.IGNORECASE)
+_LINK = re.compile(r"\[[^\[\]\n]*\]\([^()\s]*\)|https?://\S+")
 _ROLE = {role: re.compile(f"""["']{role}["']""") for role in ("query", "document")}
 
 
@@ -45,12 +47,15 @@ class PooledModel:
     prompts: Mapping[str, str] = field(default_factory=dict)  # that may stand before a text, by name
     default_prompt: str | None = None  # the name of the one that does
     labels: tuple[str, ...] = ()  # of classes
-    activation: str = ""  # of scores: "softmax", "sigmoid", or none
+    activation: str = ""  # of classes: "softmax", "sigmoid", another of `ACTIVATIONS`, or none
+    of_score: str | None = None  # the activation of `score`, if it is another
     longest: int | None = None  # tokens of a text
     is_guess: bool = False  # the files don't say how rows are pooled
     modules: tuple[str, ...] = ()  # sentence-transformers' kinds of them
     # Lengths that vectors may be cut to, as the files say; empty: any length. None: they don't speak of it.
     dimensions: tuple[int, ...] | None = None
+    cut: int | None = None  # numbers of a vector, if fewer than the layers make
+    similarity: Similarity = "cosine"
     sources: Mapping[str, str] = field(default_factory=dict)  # the file that says so, by the field's name
     pairs: Pairs | None = None  # of a model whose one number is a score of two texts
 
@@ -63,6 +68,10 @@ class PooledModel:
             hint = suggestion(name, self.prompts)
             raise RequestError(f"The model has no prompt {shown(name)}; its own are: {known}.{hint}")
         return self.prompts[name]
+
+    @property
+    def score_activation(self) -> str:
+        return self.activation if self.of_score is None else self.of_score
 
     def notice_of_cut(self, dimensions: int) -> str:
         """What to say of vectors cut to this length, unless the files speak of it."""
@@ -165,15 +174,20 @@ def _classifier(folder: Path, architecture: str, config: Mapping[str, Any]) -> P
         names = {str(number): f"LABEL_{number}" for number in range(2)}
     labels = tuple(str(names[key]) for key in sorted(names, key=int))
     by_token = architecture.endswith("ForTokenClassification")
-    longest, source = _longest(folder)
+    longest, of_longest = _longest(folder)
+    activation, of_score, source = _activations(folder, config, len(labels))
+    settings = read_sentence_settings(folder)
     return PooledModel(
         _form_of_classifier(architecture, config, len(labels), by_token),
         "classify",
         labels=labels,
-        activation=_activation(config, len(labels)),
+        activation=activation,
+        of_score=of_score,
+        prompts=settings.prompts,
+        default_prompt=settings.default_prompt,
         pairs=_pairs(folder, architecture) if len(labels) == 1 and not by_token else None,
         longest=longest,
-        sources=dict.fromkeys(("form", "labels", "activation"), "config.json") | {"longest": source},
+        sources={"form": "config.json", "labels": "config.json", "activation": source, "longest": of_longest},
     )
 
 
@@ -200,20 +214,24 @@ def _form_of_classifier(architecture: str, config: Mapping[str, Any], num_labels
     return PoolingForm(["cls"], layers)
 
 
-def _activation(config: Mapping[str, Any], num_labels: int) -> str:
+def _activations(folder: Path, config: Mapping[str, Any], num_labels: int) -> tuple[str, str, str]:
+    """Of classes and of scores, and the file that names them."""
     said = config.get("sentence_transformers")
-    own = said.get("activation_fn") if isinstance(said, dict) else None
-    if isinstance(own, str):
-        return _of_function(own)
+    older = {
+        "sentence_transformers.activation_fn": said.get("activation_fn") if isinstance(said, dict) else None,
+        "sbert_ce_default_activation_function": config.get("sbert_ce_default_activation_function"),
+    }
+    if (own := read_sentence_settings(folder).activation) is not None:
+        return own, own, SETTINGS
+    for name, function in older.items():
+        if function is not None:
+            own = activation_of(function, f"{folder / 'config.json'}: {name}")
+            return own, own, "config.json"
     kind = config.get("problem_type")
-    if kind == "regression":
-        return ""
-    return "sigmoid" if num_labels == 1 or kind == "multi_label_classification" else "softmax"
-
-
-def _of_function(name: str) -> str:
-    """The activation that a class of torch computes."""
-    return {"Sigmoid": "sigmoid", "Softmax": "softmax"}.get(name.rsplit(".", 1)[-1], "")
+    of_one = num_labels == 1 or kind == "multi_label_classification"
+    found = "" if kind == "regression" else "sigmoid" if of_one else "softmax"
+    # A score of sentence-transformers goes through a sigmoid whatever the one label was trained for.
+    return found, "sigmoid" if num_labels == 1 else found, "config.json"
 
 
 def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledModel:
@@ -222,35 +240,34 @@ def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledMode
     answers = [said[name] for name in ("true_token_id", "false_token_id") if said.get(name) is not None]
     if said.get("true_token_id") is None:
         raise ConfigError(f"{folder / path / 'config.json'} names no true_token_id, which makes the score.")
-    own = read_model_settings(folder / _PROMPTS).get("activation_fn")
+    settings = read_sentence_settings(folder)
     pairs = _pairs(folder, _architecture(config))
     if pairs == "tokenizer" and _architecture(config).startswith("Qwen3"):
         pairs = "qwen3"
-    activation = _of_function(own) if isinstance(own, str) else "sigmoid"
-    longest, file = _longest(folder)
-    own_source = _PROMPTS if isinstance(own, str) else ""
-    sources = {"form": f"{path}/config.json", "activation": own_source, "longest": file}
-    return replace(_reranker(config, answers, pairs, activation), longest=longest, sources=sources)
+    activation, source = ("sigmoid", "") if settings.activation is None else (settings.activation, SETTINGS)
+    longest, of_longest = _longest(folder)
+    return replace(
+        _reranker(config, answers, pairs, activation),
+        longest=longest,
+        prompts=settings.prompts,
+        default_prompt=settings.default_prompt,
+        sources={"form": f"{path}/config.json", "activation": source, "longest": of_longest},
+    )
 
 
 def _of_modules(folder: Path, modules: Modules, config: Mapping[str, Any]) -> PooledModel:
-    said = read_model_settings(folder / _PROMPTS)
-    prompts, default = said.get("prompts"), said.get("default_prompt_name")
-    texts = prompts.items() if isinstance(prompts, dict) else ()
-    known = {name: text for name, text in texts if isinstance(text, str)}
-    if default is not None and default not in known:
-        raise ConfigError(
-            f"{folder / _PROMPTS}: default_prompt_name is {shown(default)}, and prompts has no text of that name."
-        )
+    said = read_sentence_settings(folder)
     dimensions, source = _dimensions(folder, config)
     longest, file = _longest(folder)
-    names = {"form": modules.pooling, "normalizes": MODULES, "prompts": _PROMPTS, "dimensions": source, "longest": file}
+    names = {"form": modules.pooling, "normalizes": MODULES, "prompts": SETTINGS, "dimensions": source, "longest": file}
     return PooledModel(
         PoolingForm(modules.modes, modules.head),
         "embed",
         modules.normalizes,
-        known,
-        default,
+        said.prompts,
+        said.default_prompt,
+        cut=said.cut,
+        similarity=said.similarity,
         longest=longest,
         dimensions=dimensions,
         sources=names,
@@ -265,7 +282,8 @@ def _dimensions(folder: Path, config: Mapping[str, Any]) -> tuple[tuple[int, ...
     if config.get("is_matryoshka") is True:
         return (), "config.json"
     with suppress(OSError, ConfigError):
-        if _CUT.search(read_model_text(folder / _CARD)):
+        # A link is about something else: every card that sentence-transformers writes has one to its blog.
+        if _CUT.search(_LINK.sub("", read_model_text(folder / _CARD))):
             return (), _CARD
     return None, ""
 

@@ -3,7 +3,7 @@
 A model's files may come from a stranger: whatever they hold that isn't understood is refused in a sentence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ _CONFIG = "config.json"  # of a module
 _WITHOUT_NUMBERS = ("Transformer", "Dropout")  # they add nothing to what the model's rows become
 _MOST = 64
 _LARGEST = 1 << 20
+_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm's, which files of a LayerNorm don't name
+_OWN_NAMES = {"mean_sqrt_len_tokens": "mean_sqrt_len"}  # of a mode, where it has another one here
 
 
 class Modules(NamedTuple):
@@ -58,21 +60,21 @@ def _with(found: Modules, folder: Path, kind: str, path: str) -> Modules:
     found = found._replace(kinds=(*found.kinds, kind))
     if kind in _WITHOUT_NUMBERS:
         return found
-    if found.normalizes:
-        raise ConfigError(f"{folder / MODULES} has {shown(kind)} behind Normalize, which isn't supported.")
-    if kind == "Pooling" and not (found.modes or found.head):
+    if found.normalizes and kind in _LAYERS:
+        found = found._replace(head=[*found.head, HeadLayer(is_unit_length=True)], normalizes=False)
+    if kind == "Pooling" and not (found.modes or found.head or found.normalizes):
         return found._replace(modes=_modes(_within(folder, path)), pooling=f"{path}/{_CONFIG}")
-    if kind == "Dense" and found.modes:
-        return found._replace(head=[*found.head, _dense(_within(folder, path), path)])
+    if kind in _LAYERS and found.modes:
+        return found._replace(head=[*found.head, _LAYERS[kind](_within(folder, path), path)])
     if kind == "Normalize":
         return found._replace(normalizes=True)
     if kind == "LogitScore":
         return found._replace(scores=str(_within(folder, path).relative_to(folder)))
-    if kind in ("Pooling", "Dense"):
-        raise ConfigError(f"{folder / MODULES}: one Pooling must come before all Dense modules.")
+    if kind == "Pooling" or kind in _LAYERS:
+        raise ConfigError(f"{folder / MODULES}: one Pooling must come before all Dense and LayerNorm modules.")
     raise ConfigError(
         f"{folder / MODULES} has a module {shown(kind)}, which isn't supported; Transformer, Pooling, Dense, "
-        "Normalize and LogitScore are."
+        "LayerNorm, Normalize and LogitScore are."
     )
 
 
@@ -88,22 +90,27 @@ def _within(folder: Path, path: str) -> Path:
 
 
 def _modes(folder: Path) -> list[str]:
-    config = read_model_settings(folder / _CONFIG)
+    if not isinstance(config := read_model_json(folder / _CONFIG), dict):
+        raise ConfigError(f"{folder / _CONFIG} must be an object, not {shown(config)}.")
     said = config.get("pooling_mode")  # newer files have one key for what older ones have one key each
-    names = [said] if isinstance(said, str) else said
-    if names is None:
+    names = [_OWN_NAMES.get(each, each) if isinstance(each, str) else each for each in _listed(said)]
+    if said is None:
         suffixes = {"cls": "_token", "lasttoken": ""}
         keys = {mode: f"pooling_mode_{mode}{suffixes.get(mode, '_tokens')}" for mode in MODES}
         for key in keys.values():
             if type(value := config.get(key, False)) is not bool:
                 raise ConfigError(f"{folder / _CONFIG}: {key} must be true or false, not {shown(value)}.")
-        names = [mode for mode, key in keys.items() if config.get(key)]
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name in MODES for name in names):
+        names = [mode for mode, key in keys.items() if config.get(key)] or ["mean"]
+    if not 0 < len(names) <= _MOST or not all(isinstance(name, str) and name in MODES for name in names):
         given = f" ({shown(said)})" if said else ""
         raise ConfigError(f"{folder / _CONFIG} names no pooling that is supported{given}; {', '.join(MODES)} are.")
     if config.get("include_prompt") is False:
         raise ConfigError(f"{folder / _CONFIG}: include_prompt=false leaves prompts out, which isn't supported.")
-    return [mode for mode in MODES if mode in names]
+    return names
+
+
+def _listed(said: Any) -> list[Any]:
+    return said if isinstance(said, list) else [said]
 
 
 def _dense(folder: Path, path: str) -> HeadLayer:
@@ -111,10 +118,27 @@ def _dense(folder: Path, path: str) -> HeadLayer:
     size = config.get("out_features")
     if type(size) is not int or not 0 < size <= _LARGEST:
         raise ConfigError(f"{folder / _CONFIG}: out_features must be a number, and is {shown(size)}.")
+    if config.get("use_residual"):
+        raise ConfigError(f"{folder / _CONFIG}: use_residual adds a layer's input to its output; it isn't supported.")
     activation = str(config.get("activation_function") or "").rpartition(".")[2]
     if isinstance(own := config.get("tensor"), str) and (folder.parent / LINK_FILE).is_file():  # of a GGUF file
         return HeadLayer(f"{own}.weight", size, f"{own}.bias", activation)
+    _require_weights(folder)
+    # sentence-transformers' own default
+    activation = activation if "activation_function" in config else "Tanh"
+    return HeadLayer("linear.weight", size, "linear.bias", activation, folder=path)
+
+
+def _layer_norm(folder: Path, path: str) -> HeadLayer:
+    _require_weights(folder)
+    return HeadLayer("norm.weight", 0, "norm.bias", folder=path, epsilon=_NORM_EPSILON)
+
+
+def _require_weights(folder: Path) -> None:
     if not any(folder.glob("*.safetensors")):
         there = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != _CONFIG)) or "nothing else"
         raise ConfigError(f"{folder} holds {there}, and weights are read from *.safetensors alone. Convert them.")
-    return HeadLayer("linear.weight", size, "linear.bias", activation, folder=path)
+
+
+# Modules that are layers behind the pooled row.
+_LAYERS: dict[str, Callable[[Path, str], HeadLayer]] = {"Dense": _dense, "LayerNorm": _layer_norm}

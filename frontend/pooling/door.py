@@ -10,6 +10,7 @@ from ...protocol.errors import RequestError
 from ...protocol.memory_plan import MemoryPlan
 from ...protocol.messages import Delta, Prompt
 from ...protocol.parameters.pooling import PoolingParams
+from ...protocol.pooling.activations import ACTIVATIONS
 from ...protocol.pooling.form import Vectors, WantedVectors
 from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ...protocol.wire import column
@@ -124,7 +125,7 @@ class PoolingDoor:
         """Return what a request gets: [width], or [tokens, width]; float32."""
         rows = numpy.frombuffer(vectors.values, numpy.float32).reshape(-1, vectors.width)
         if self.model.task == "classify":
-            rows = rows if params.use_activation is False else _activated(rows, self.model.activation)
+            rows = rows if params.use_activation is False else activated(rows, self.model.activation)
         else:
             rows = self._shortened(rows, params)
         return rows if params.by_token or self.model.form.by_token else rows[0]
@@ -133,6 +134,9 @@ class PoolingDoor:
         normalizes = self.model.normalizes if params.normalize is None else params.normalize
         if params.dimensions is not None:
             rows = rows[:, : params.dimensions]
+        elif (own := self.model.cut) is not None:  # sentence-transformers cuts what its modules have made
+            rows = _normalized(rows)[:, :own] if self.model.normalizes and params.normalize is None else rows[:, :own]
+            normalizes = params.normalize is True
         return _normalized(rows) if normalizes else rows
 
 
@@ -162,12 +166,7 @@ def _normalized(rows: numpy.ndarray) -> numpy.ndarray:
     return scaled
 
 
-def _activated(rows: numpy.ndarray, activation: str) -> numpy.ndarray:
-    wide = rows.astype(numpy.float64)
-    if activation == "sigmoid":
-        wide = 1 / (1 + numpy.exp(-wide))
-    elif activation == "softmax":
-        powers = numpy.exp(wide - wide.max(1, keepdims=True))
-        wide = powers / powers.sum(1, keepdims=True)
-    found: numpy.ndarray = wide.astype(numpy.float32)
+def activated(rows: numpy.ndarray, activation: str) -> numpy.ndarray:
+    """What a classifier's numbers become: [rows, classes]."""
+    found: numpy.ndarray = ACTIVATIONS[activation](rows.astype(numpy.float64)).astype(numpy.float32)
     return found

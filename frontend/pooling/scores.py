@@ -91,9 +91,13 @@ def comparison(
     if model.pairs is None:
         raise ConfigError(f"score takes a model with one label, and this one has {len(model.labels)}: use classify.")
     writer = PairWriter(model, tokenizer(), longest, params)
-    own = msgspec.structs.replace(params, instruction=None, prompt_name=None)
+    # Its number comes as it is, since a score's activation may be another than that of classes.
+    own = msgspec.structs.replace(params, instruction=None, prompt_name=None, use_activation=False)
+    activation = "" if params.use_activation is False else model.score_activation
     groups: list[tuple[Iterable[Any], PoolingParams]] = [(writer.prompts(pairs), own)]
-    return Comparison(groups, lambda results: [_score_of(each) for each in results], num_documents=len(pairs))
+    return Comparison(
+        groups, lambda results: [_score_of(each, activation) for each in results], num_documents=len(pairs)
+    )
 
 
 def cosine(first: "numpy.ndarray", second: "numpy.ndarray") -> float:
@@ -105,6 +109,16 @@ def cosine(first: "numpy.ndarray", second: "numpy.ndarray") -> float:
     return float((a * b).sum()) / length if length > 0 else 0.0
 
 
+_Similarity = Callable[["numpy.ndarray", "numpy.ndarray"], float]
+# As sentence-transformers compares two vectors, by its names: the higher, the more alike.
+SIMILARITIES: dict[str, _Similarity] = {
+    "cosine": cosine,
+    "dot": lambda a, b: float((a.astype(float) * b.astype(float)).sum()),
+    "euclidean": lambda a, b: -float(((a.astype(float) - b.astype(float)) ** 2).sum() ** 0.5),
+    "manhattan": lambda a, b: -float(abs(a.astype(float) - b.astype(float)).sum()),
+}
+
+
 # --- by vectors ------------------------------------------------------------------------------------------------------
 
 
@@ -112,13 +126,14 @@ def _of_vectors(pairs: Sequence[tuple[str, str]], model: PooledModel, params: Po
     """Each different text is computed once, a query with the model's words for queries before it."""
     queries, documents = (list(dict.fromkeys(pair[side] for pair in pairs)) for side in (0, 1))
     of_query, of_document = _worded(model, params)
+    similarity = SIMILARITIES[model.similarity]
 
     left = {query: place for place, query in enumerate(queries)}
     right = {document: place for place, document in enumerate(documents, start=len(queries))}
     places = [(left[query], right[document]) for query, document in pairs]
 
     def scores(results: Results) -> Scores:
-        return [_cosine_of(results[first], results[second]) for first, second in places]
+        return [_compared(results[first], results[second], similarity) for first, second in places]
 
     return Comparison([(queries, of_query), (documents, of_document)], scores, places, len(queries), len(documents))
 
@@ -133,13 +148,13 @@ def _worded(model: PooledModel, params: PoolingParams) -> tuple[PoolingParams, P
     return query, msgspec.structs.replace(params, instruction=None, prompt_name=of_documents)
 
 
-def _cosine_of(
-    query: PoolingRequestOutput[PoolingOutput], document: PoolingRequestOutput[PoolingOutput]
+def _compared(
+    query: PoolingRequestOutput[PoolingOutput], document: PoolingRequestOutput[PoolingOutput], similarity: _Similarity
 ) -> PoolingRequestOutput[ScoringOutput]:
     failed = next((each for each in (query, document) if each.outputs is None), None)
     score = None
     if query.outputs is not None and document.outputs is not None:
-        score = ScoringOutput(cosine(query.outputs.data, document.outputs.data))
+        score = ScoringOutput(similarity(query.outputs.data, document.outputs.data))
     return PoolingRequestOutput(
         document.request_id,
         score,
@@ -153,10 +168,12 @@ def _cosine_of(
     )
 
 
-def _score_of(result: PoolingRequestOutput[PoolingOutput]) -> PoolingRequestOutput[ScoringOutput]:
+def _score_of(result: PoolingRequestOutput[PoolingOutput], activation: str) -> PoolingRequestOutput[ScoringOutput]:
+    from .door import activated  # numpy, which few front ends need
+
     scored: PoolingRequestOutput[Any] = result
     if result.outputs is not None:
-        scored.outputs = ScoringOutput(float(result.outputs.data[0]))
+        scored.outputs = ScoringOutput(float(activated(result.outputs.data, activation)[0]))
     return scored
 
 
@@ -173,9 +190,12 @@ class PairWriter:
         self._cut = params.truncate_prompt_tokens
         self._instruction = params.instruction
         if self._instruction is None:
-            self._instruction = model.prompt(params.prompt_name)
+            self._instruction = model.prompt(params.prompt_name) or None
+        self._words = ""
         if self._form == "tokenizer" and self._instruction is not None:
-            raise RequestError("This model takes no instruction: it reads a query and a document alone.")
+            if params.instruction is not None:
+                raise RequestError("This model takes no instruction: it reads a query and a document alone.")
+            self._words = self._instruction
 
     def prompts(self, pairs: Iterable[tuple[str, str]]) -> Iterator[TextPair | RequestError]:
         """One prompt for each pair; a pair that can't be written is refused alone."""
@@ -192,7 +212,7 @@ class PairWriter:
 
     def _joined(self, query: str, document: str) -> TextPair:
         """Join both texts as the tokenizer does, with its special tokens and types."""
-        found = self._tokenizer.backend.encode(well_formed(query), well_formed(document))
+        found = self._tokenizer.backend.encode(well_formed(self._words + query), well_formed(document))
         ids, types, texts = found.ids, found.type_ids, found.sequence_ids
         if self._cut is not None and (surplus := len(ids) - self._most) > 0:
             own = [index for index, text in enumerate(texts) if text == 1]

@@ -134,7 +134,8 @@ class Door:
             indices = [
                 index
                 for index, prompt in enumerate(prompts)
-                if prompt.token_ids is None and prompt.text and len(prompt.text) <= limit
+                if prompt.token_ids is None and prompt.text is not None and len(prompt.text) <= limit
+                and (prompt.text or self.pooling is not None)
                 and prompt.is_chat is is_chat
             ]  # fmt: skip
             if indices:
@@ -146,6 +147,8 @@ class Door:
     def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
         """Tokenize texts; a text that the tokenizer can't handle is refused alone."""
         try:
+            if adds and self.pooling is not None:
+                return self.tokenizer.encode_as_is(texts)
             return self.tokenizer.encode_batch(texts, add_special_tokens=adds)
         except RequestError as error:
             if len(texts) == 1:

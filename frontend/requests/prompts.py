@@ -317,7 +317,7 @@ def require_fitting(ids: Sequence[int], params: PoolingParams, longest: int) -> 
     if params.truncate_prompt_tokens is None and len(ids) > longest:
         raise LimitError(
             f"The text has {len(ids):,} tokens, and the model takes {longest:,}. Shorten it, or cut it with "
-            "truncate_prompt_tokens=-1."
+            "truncate_prompt_tokens=-1 (in a shell --truncate-prompt-tokens -1)."
         )
 
 

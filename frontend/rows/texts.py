@@ -170,7 +170,7 @@ def _check_names(names: Iterable[str]) -> None:
     known = (*_TEXT, *_PARAMETERS)
     if unknown := sorted(set(names) - set(known)):
         raise RequestError(
-            f"{shown(unknown[0])} is no part of a line; it has {', '.join(_TEXT[:3])} and id."
+            f"{shown(unknown[0])} is no part of a line; it has {', '.join((*known, *_NAMES))}."
             f"{suggestion(unknown[0], known)} --field NAME takes the text from NAME, and ignores all else."
         )
 

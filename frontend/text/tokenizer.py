@@ -22,7 +22,7 @@ from ..requests.plain_types import well_formed
 from .chat_templates import read_chat_template
 from .end_tokens import listed
 from .incremental import Decoding, panics_as
-from .tokenizer_files import add_missing_tokens, named_tokens, read_backend, read_settings
+from .tokenizer_files import add_missing_tokens, lower_case_first, named_tokens, read_backend, read_settings
 from .vocabulary import SEGMENTER_FILE
 
 
@@ -43,6 +43,8 @@ class Tokenizer:
 
                 attach_segmenter(self.backend, folder, settings)
             add_missing_tokens(self.backend, settings)
+            if read_model_settings(model_folder / "sentence_bert_config.json").get("do_lower_case") is True:
+                lower_case_first(self.backend)
             self.special_tokens = named_tokens(settings)
             self.chat_template = read_chat_template(folder, settings)
         with panics_as(ConfigError, f"{folder / 'tokenizer.json'} can't be used"):
@@ -136,6 +138,17 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Encode many texts at once, on as many threads as the process may use."""
+        found = self._encodings(texts, add_special_tokens)
+        if not add_special_tokens or (bos := self.bos_token_id) is None:
+            return found
+        return [self._with_one_bos(ids, bos) for ids in found]
+
+    def encode_as_is(self, texts: Sequence[str]) -> list[list[int]]:
+        """Encode texts with the special tokens that belong around each, even one that begins with their text."""
+        found = self._encodings(texts, True)
+        return [[self.bos_token_id, *ids] for ids in found] if self._prepends_bos else found  # type: ignore[list-item]
+
+    def _encodings(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         _check_texts(texts)
         _check_flag("add_special_tokens", add_special_tokens)
         with panics_as(RequestError, "The text can't be tokenized"):
@@ -144,9 +157,7 @@ class Tokenizer:
             except TypeError:
                 texts = [well_formed(text) for text in texts]
                 encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
-        if not add_special_tokens or (bos := self.bos_token_id) is None:
-            return [encoding.ids for encoding in encodings]
-        return [self._with_one_bos(encoding.ids, bos) for encoding in encodings]
+        return [encoding.ids for encoding in encodings]
 
     def _with_one_bos(self, ids: list[int], bos: int) -> list[int]:
         """Don't add a second BOS to a text that begins with one, like a rendered chat template."""

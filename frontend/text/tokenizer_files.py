@@ -77,6 +77,14 @@ def named_tokens(settings: dict[str, Any]) -> dict[str, str]:
     return {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
 
 
+def lower_case_first(backend: tokenizers.Tokenizer) -> None:
+    """Lower a text's case before all else that the tokenizer makes of it."""
+    normalizers: Any = tokenizers.normalizers
+    own = backend.normalizer
+    lowered: Any = normalizers.Lowercase()
+    backend.normalizer = lowered if own is None else normalizers.Sequence([lowered, own])
+
+
 def add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
     """Add tokens that only the settings have, in transformers' order: by id, then special ones.
 

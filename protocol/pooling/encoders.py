@@ -23,8 +23,8 @@ def sees_both_sides(config: Mapping[str, Any]) -> bool:
 
 def key_of_both_sides(config: Mapping[str, Any]) -> str | None:
     """Return the key that says that tokens see those after them."""
-    for key, value in (("is_causal", False), ("use_bidirectional_attention", True)):
-        if config.get(key) is value:
-            return key
+    pairs = (("is_causal", False), ("use_bidirectional_attention", True))
+    if said := [key for key, value in pairs if config.get(key) is value]:  # both are read, as a config may have both
+        return said[0]
     named = any("Bidirectional" in name for name in architectures_of(config))
     return "architectures" if named or is_encoder(config) else None

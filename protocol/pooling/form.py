@@ -25,6 +25,7 @@ class HeadLayer(msgspec.Struct, frozen=True, array_like=True):
     folder: str = ""  # with its tensors, within the model's; empty: they are in the model's own
     epsilon: float | None = None  # of a norm that subtracts the mean; None: a product
     difference: list[int] = []  # only these rows of the product: the first minus the second, if there is one
+    is_unit_length: bool = False  # no weight: the row is brought to length 1
 
     def width_after(self, width: int) -> int:
         """How many numbers it makes of a row of this width."""

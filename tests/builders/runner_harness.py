@@ -70,6 +70,7 @@ def slotted_runner(
         num_slots, max_model_len, counts, block_size, model.vocab_size, model.backend.device,
         shifts_rotations=model.shifts_rotations, media_tokens=model.config.media_tokens, groups=groups,
         rows_of_type=model.rows_of_type,
+        padding_token=model.padding_token,
     )  # fmt: skip
     ranks, trace = Parallel(), Trace(None, "test")
     fast, cells = model.fast_decode(memory, table, ranks, trace), model.second_tiers(memory, [num_cells] * len(groups))

@@ -52,14 +52,15 @@ MEAN = {"pooling_mode_mean_tokens": True}
         (listed(TRANSFORMER, ("nowhere", "Pooling")), MEAN, None, r"nowhere/config\.json is missing"),
         (listed(TRANSFORMER, DENSE), MEAN, {"out_features": 8}, "one Pooling must come before all Dense"),
         (listed(TRANSFORMER, NORM), MEAN, None, "names no Pooling, and its Normalize needs one"),
-        (listed(TRANSFORMER, POOLING, NORM, DENSE), MEAN, {"out_features": 8}, "'Dense' behind Normalize"),
-        (listed(TRANSFORMER, POOLING), {}, None, "names no pooling that is supported; cls, max"),
-        (listed(TRANSFORMER, POOLING), [1], None, "names no pooling that is supported"),
+        (listed(TRANSFORMER, NORM, POOLING), MEAN, None, "one Pooling must come before all Dense"),
+        (listed(TRANSFORMER, POOLING), {"pooling_mode": []}, None, "names no pooling that is supported; cls, max"),
+        (listed(TRANSFORMER, POOLING), [1], None, "must be an object"),
         (listed(TRANSFORMER, POOLING), {"pooling_mode": 7}, None, r"supported \(7\)"),
         (listed(TRANSFORMER, POOLING), {"pooling_mode": ["mean", {}]}, None, "names no pooling"),
         (listed(TRANSFORMER, POOLING), {"pooling_mode_cls_token": "false"}, None, "must be true or false, not 'false'"),
         (listed(TRANSFORMER, POOLING), MEAN | {"include_prompt": False}, None, "include_prompt=false"),
         (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": "8"}, "out_features must be a number, and is '8'"),
+        (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8, "use_residual": True}, "use_residual adds"),
         (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8}, r"holds nothing else, and weights are read"),
     ],
 )
@@ -69,6 +70,94 @@ def test_modules_that_cannot_be_meant_are_refused_in_a_sentence(folder, modules,
     written(folder / "2_Dense" / "config.json", dense or {})
     with pytest.raises(ConfigError, match=says):
         find_pooled_model(folder, "auto")
+
+
+@for_each(
+    "pooling, modes",
+    [
+        ({}, ["mean"]),
+        ({"pooling_mode_mean_tokens": False}, ["mean"]),
+        ({"pooling_mode": ["mean", "cls", "mean"]}, ["mean", "cls", "mean"]),
+        ({"pooling_mode": "mean_sqrt_len_tokens"}, ["mean_sqrt_len"]),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ["cls", "mean"]),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, ["mean_sqrt_len"]),
+    ],
+)
+def test_rows_are_pooled_in_the_order_of_the_file(folder, pooling, modes):
+    written(folder / "modules.json", listed(TRANSFORMER, POOLING))
+    written(folder / "1_Pooling" / "config.json", pooling)
+    assert find_pooled_model(folder, "auto").form.modes == modes
+
+
+def test_layers_behind_the_pooled_row_come_in_the_order_of_the_modules(tmp_path):
+    import torch
+    from builders.runner_harness import engine_of, prompt
+    from builders.tiny_model import write_safetensors
+
+    from penstock.protocol.pooling.form import WantedVectors
+
+    folder = embedding_model(tmp_path / "m", pooling_mode_mean_tokens=True)
+    dense, norm = torch.nn.Linear(64, 24), torch.nn.LayerNorm(24)
+    torch.nn.init.normal_(norm.weight)
+    for name, layer, path in (("linear", dense, "2_Dense"), ("norm", norm, "3_LayerNorm")):
+        config = {"out_features": 24, "activation_function": "torch.nn.modules.activation.Mish"}
+        written(folder / path / "config.json", config)
+        tensors = {f"{name}.{part}": each.detach().numpy() for part, each in layer.named_parameters()}
+        write_safetensors(folder / path / "model.safetensors", tensors, "float32")
+
+    def vector(*modules: tuple[str, str]) -> Any:
+        written(folder / "modules.json", listed(TRANSFORMER, POOLING, *modules))
+        request = prompt(0, [5, 6, 7], max_tokens=1)
+        request.pooled = WantedVectors(reads_all=True)
+        model = load_model(folder, pooling=find_pooled_model(folder, "auto").form)
+        return torch.frombuffer(bytearray(engine_of(model).run(request)[0].vectors), dtype=torch.float32)
+
+    row = torch.nn.functional.normalize(vector(), dim=0)
+    wanted = norm(torch.nn.functional.mish(dense(row)))
+    assert (vector(NORM, DENSE, ("3_LayerNorm", "LayerNorm")) - wanted).abs().max() < 1e-5
+
+
+POINTWISE = (
+    "Identity Tanh Sigmoid ReLU ReLU6 LeakyReLU GELU SiLU Mish ELU CELU SELU LogSigmoid Softplus Softsign Softshrink "
+    "Hardshrink Tanhshrink Hardtanh Hardsigmoid Hardswish"
+)
+
+
+def test_activations_are_those_of_torch():
+    import torch
+
+    from penstock.protocol.pooling.activations import ACTIVATIONS
+
+    x = torch.linspace(-9, 9, 601)
+    for name in POINTWISE.split():
+        found = ACTIVATIONS[name](x.numpy())
+        assert (torch.tensor(found) - getattr(torch.nn, name)()(x)).abs().max() < 2e-6, name
+
+
+@for_each(
+    "settings, config, of_score, of_classes",
+    [
+        ({}, {}, "sigmoid", "sigmoid"),
+        ({}, {"problem_type": "regression"}, "sigmoid", ""),
+        ({"activation_fn": "torch.nn.modules.linear.Identity"}, {}, "", ""),
+        ({"activation_fn": "torch.nn.modules.activation.Tanh"}, {}, "Tanh", "Tanh"),
+        ({}, {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "", ""),
+        ({}, {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.ReLU"}}, "ReLU", "ReLU"),
+        ({"activation_fn": "theirs.Tanh"}, {}, None, None),
+        ({"activation_fn": 7}, {}, None, None),
+        ({}, {"sbert_ce_default_activation_function": "torch.nn.Unheard"}, None, None),
+    ],
+)
+def test_a_score_goes_through_the_activation_that_the_files_name(tmp_path, settings, config, of_score, of_classes):
+    folder = classifier(tmp_path / "c", "ForSequenceClassification", 1, **config)
+    written(folder / "config_sentence_transformers.json", settings)
+    if of_score is None:
+        with pytest.raises(ConfigError, match="must be a class of torch.nn that is known here"):
+            find_pooled_model(folder, "auto")
+    else:
+        found = find_pooled_model(folder, "auto")
+        assert (found.score_activation, found.activation) == (of_score, of_classes)
+        assert dict(number_rows(found, 1))["scores"]
 
 
 def test_a_dense_layer_of_another_shape_is_refused_with_both(tmp_path):
@@ -103,6 +192,9 @@ def test_each_fact_is_said_with_its_file_and_a_guess_as_one(tmp_path):
 
 def test_lengths_that_files_do_not_speak_of_get_a_notice(tmp_path):
     folder = embedding_model(tmp_path / "m", pooling_mode_lasttoken=True)
+    assert "no file of this model says" in find_pooled_model(folder, "auto").notice_of_cut(8)
+    link = "- [Introduction to Matryoshka Embedding Models](https://huggingface.co/blog/matryoshka): vectors to cut"
+    (folder / "README.md").write_text(link)
     assert "no file of this model says" in find_pooled_model(folder, "auto").notice_of_cut(8)
     (folder / "README.md").write_text("It was trained with Matryoshka losses.")
     assert find_pooled_model(folder, "auto").notice_of_cut(8) == ""

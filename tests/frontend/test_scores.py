@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from penstock import PoolingParams, Tokenizer
 from penstock.frontend.models.pooled_model import find_pooled_model
-from penstock.frontend.pooling.door import PoolingDoor, _activated
-from penstock.frontend.pooling.scores import PairWriter, comparison, cosine, text_pairs
+from penstock.frontend.pooling.door import PoolingDoor, activated
+from penstock.frontend.pooling.scores import SIMILARITIES, PairWriter, comparison, cosine, text_pairs
 from penstock.protocol.errors import ConfigError, LimitError, RequestError
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.pooling.form import WantedVectors
@@ -53,6 +53,24 @@ def test_a_cross_encoders_pair_is_what_its_tokenizer_joins(kind, tmp_path):
     assert cut.token_ids == theirs("what is it", "a lot of words", truncation="only_second", max_length=12)["input_ids"]
 
 
+def test_a_cross_encoders_own_prompt_stands_before_the_query(tmp_path):
+    encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
+    (tmp_path / "config_sentence_transformers.json").write_text(
+        json.dumps({"prompts": {"q": "find: "}, "default_prompt_name": "q"})
+    )
+    [one] = writer(tmp_path).prompts([("what is it", "a lot of words")])
+    assert one.token_ids == AutoTokenizer.from_pretrained(tmp_path)("find: what is it", "a lot of words")["input_ids"]
+
+
+def test_a_text_is_lowered_and_keeps_the_special_tokens_around_it(tmp_path):
+    encoder(tmp_path, "Bert")
+    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    tokenizer, theirs = Tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    texts = ["some WORDS", theirs.bos_token + "a", ""]
+    assert tokenizer.encode_as_is(texts) == [theirs(text)["input_ids"] for text in map(str.lower, texts)]
+    assert tokenizer.encode(theirs.bos_token + "a") == theirs("a")["input_ids"]
+
+
 def test_a_text_that_is_cut_keeps_the_tokens_that_end_it(tmp_path):
     encoder(tmp_path, "Bert")
     tokenizer = Tokenizer(tmp_path)
@@ -81,7 +99,7 @@ def test_a_rerankers_score_is_the_sigmoid_of_one_logit_less_another(tmp_path):
     with torch.no_grad():
         logits = reference(torch.tensor([one.token_ids])).logits[0, -1]
     wanted = torch.sigmoid(logits[7] - logits[9]).item()
-    score = _activated(numpy.frombuffer(values, numpy.float32).reshape(1, 1), found.activation)
+    score = activated(numpy.frombuffer(values, numpy.float32).reshape(1, 1), found.activation)
     assert abs(score[0, 0] - wanted) < 1e-5
 
 
@@ -123,6 +141,18 @@ def test_vectors_are_compared_by_their_cosine_with_the_models_own_words_before_a
     assert [each.error_code for each in scores] == [200, 400, 200]
     assert scores[0].outputs.score == scores[2].outputs.score == cosine(*map(numpy.array, ([2, 0], [1, 1])))
     assert abs(scores[0].outputs.score - 0.5**0.5) < 1e-9
+
+
+@for_each("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_vectors_are_compared_as_sentence_transformers_does(name, tmp_path):
+    folder = embedding_model(tmp_path / "model", pooling_mode_mean_tokens=True)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": name}))
+    similarity = SIMILARITIES[find_pooled_model(folder, "auto").similarity]
+    a, b = torch.tensor([2.0, 0, 1]), torch.tensor([1.0, 1, -3])
+    distance = {"euclidean": 2, "manhattan": 1}
+    wanted = -torch.dist(a, b, distance[name]) if name in distance else a @ b
+    wanted = wanted / (a.norm() * b.norm()) if name == "cosine" else wanted
+    assert abs(similarity(a.numpy(), b.numpy()) - wanted.item()) < 1e-5
 
 
 def test_a_classifier_of_several_classes_scores_nothing(tmp_path):

@@ -42,6 +42,7 @@ class BackendOptions:
     """Options for computing a model."""
 
     deterministic: bool = False  # None and False: only if it costs nothing; native kernels always are
+    pooled: bool = False  # vectors are kept and compared, so torch computes them deterministically in any case
     portable: bool = False  # with the same bits on every kind of CPU
     captures_steps: bool = True  # and replays them, if the backend can
     captured_rows: tuple[int, ...] = ()  # numbers of rows; empty: the backend chooses

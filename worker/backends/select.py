@@ -102,7 +102,7 @@ def _torch_backend(
     from .torch.backend import TorchBackend
     from .torch.device import tensor_device
 
-    return TorchBackend.create(tensor_device(device), dtype, ranks, options.deterministic, missing)
+    return TorchBackend.create(tensor_device(device), dtype, ranks, options.deterministic or options.pooled, missing)
 
 
 def require_torch(missing: str) -> None:

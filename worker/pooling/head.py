@@ -12,34 +12,12 @@ import numpy
 
 from ...kernels.arrays import Array
 from ...protocol.errors import ConfigError
+from ...protocol.pooling.activations import ACTIVATIONS, known_activations
 from ...protocol.pooling.form import HeadLayer, PoolingForm
 from ..weights.files.checkpoint import Checkpoint
 from ..weights.weights import Source
 
 Layer = Callable[[Array], Array]
-_erf = numpy.frompyfunc(math.erf, 1, 1)
-
-
-def _gelu(x: Array) -> Array:
-    erf: Array = numpy.asarray(_erf(x / math.sqrt(2)), numpy.float32)
-    return 0.5 * x * (1 + erf)
-
-
-# By the names that configs and sentence-transformers' modules give, after the last dot.
-_ACTIVATIONS: dict[str, Layer] = {
-    "": lambda x: x,
-    "Identity": lambda x: x,
-    "Tanh": numpy.tanh,
-    "tanh": numpy.tanh,
-    "ReLU": lambda x: numpy.maximum(x, 0),
-    "relu": lambda x: numpy.maximum(x, 0),
-    "GELU": _gelu,
-    "GELUActivation": _gelu,
-    "gelu": _gelu,
-    "Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)),
-    "SiLU": lambda x: x / (1 + numpy.exp(-x)),
-    "silu": lambda x: x / (1 + numpy.exp(-x)),
-}
 
 
 def read_head(form: PoolingForm, hidden_size: int, model_folder: Path, own: Source) -> list[Layer]:
@@ -53,10 +31,13 @@ def read_head(form: PoolingForm, hidden_size: int, model_folder: Path, own: Sour
 
 
 def _read(layer: HeadLayer, width: int, source: Source) -> Layer:
-    if layer.activation not in _ACTIVATIONS:
-        known = ", ".join(sorted({name for name in _ACTIVATIONS if name}))
-        raise ConfigError(f"The activation {layer.activation!r} behind the model is not supported; {known} are.")
-    activation = _ACTIVATIONS[layer.activation]
+    if layer.is_unit_length:
+        return _of_unit_length
+    if layer.activation not in ACTIVATIONS:
+        raise ConfigError(
+            f"The activation {layer.activation!r} behind the model is not supported; {known_activations()} are."
+        )
+    activation = ACTIVATIONS[layer.activation]
     if not layer.weight:
         return activation
     is_norm = layer.epsilon is not None
@@ -93,3 +74,8 @@ def _normed(x: Array, weight: Array, bias: Array | None, epsilon: float) -> Arra
     wide -= wide.mean()
     normed = (wide / math.sqrt(float((wide * wide).mean()) + epsilon)).astype(numpy.float32) * weight
     return normed if bias is None else normed + bias
+
+
+def _of_unit_length(x: Array) -> Array:
+    wide = x.astype(numpy.float64)
+    return (wide / max(math.sqrt(float((wide * wide).sum())), 1e-12)).astype(numpy.float32)

@@ -74,7 +74,9 @@ def load_model(
     ranks = ranks or Parallel()
     check_split(config, ranks.size, expert_parallel)
     number = resolve_dtype(dtype, config)
-    backend = select_backend(config, device or HostDevice(), number, ranks, options or BackendOptions())
+    backend = select_backend(
+        config, device or HostDevice(), number, ranks, replace(options or BackendOptions(), pooled=pooling is not None)
+    )
     if num_threads is not None:
         backend.use_threads(num_threads)
     formats = _layer_formats(config, backend, quantization or _converted_with(model_folder, backend), lm_head_fp32)

@@ -101,6 +101,11 @@ class Model:
         form = self.config.text_embedding
         return 0 if form is None or form.num_types < 2 else form.num_positions
 
+    @property
+    def padding_token(self) -> int | None:
+        """The token that takes none of the learned positions, if there is one."""
+        return None if self.config.text_embedding is None else self.config.text_embedding.padding_token
+
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the requested one, or the model's own."""
         own = self.kv_default or WeightFormat.of(self.dtype).kind

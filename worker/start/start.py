@@ -166,6 +166,7 @@ class Start:
             media_tokens=self.model.config.media_tokens,
             groups=self.groups,
             rows_of_type=self.model.rows_of_type,
+            padding_token=self.model.padding_token,
         )
         memory, cells = self._allocated(allocate)
         media = media_plan(self.model.config.vision, self.model.backend.activations.itemsize, self.config)

@@ -144,6 +144,15 @@ def token_kinds(table: SlotTable, token_ids: DeviceArray, is_prompt: numpy.ndarr
     return table.device.cast(is_media, numpy.int32)
 
 
+def _learned_shifts(table: SlotTable, rows: StepRows) -> Ints:
+    """[T] int64: from the tokens' positions to their rows in the table of learned ones, where texts hold padding."""
+    shifts = [
+        table.learned_shifts[slot][start:end] if slot in table.learned_shifts else numpy.zeros(end - start, numpy.int64)
+        for slot, start, end in zip(rows.slots.tolist(), rows.starts.tolist(), rows.ends.tolist(), strict=True)
+    ]
+    return numpy.concatenate(shifts)
+
+
 def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, positions: Ints) -> Ints | None:
     """The tokens' rows in the rotary tables, [T], or [3, T] if some have three; None if all equal the positions."""
     starts = table.rotation_starts[rows.slots]
@@ -153,10 +162,15 @@ def shifted_rotations(table: SlotTable, rows: StepRows, row_of_token: Ints, posi
         if (of_prompt := table.prompt_rotations.get(slot)) is not None and rows.starts[row] < of_prompt.shape[1]
     ]
     if not in_prompts:
-        is_second = positions >= table.second_texts[rows.slots][row_of_token]
+        own = positions
+        if table.learned_shifts:
+            positions = positions + _learned_shifts(table, rows)
+        is_second = own >= table.second_texts[rows.slots][row_of_token]
         if is_second.any():
             of_pairs: Ints = positions + table.rows_of_type * is_second
             return of_pairs
+        if table.learned_shifts:
+            return positions
         return positions + starts[row_of_token] if starts.any() else None
     by_axis = numpy.tile(positions + starts[row_of_token], (3, 1))
     firsts = numpy.cumsum(rows.num_tokens) - rows.num_tokens

@@ -38,9 +38,11 @@ class SlotTable:
         groups: Sequence[LayerGroup] = (ONE_GROUP,),
         media_tokens: Sequence[int] = (),
         rows_of_type: int = 0,
+        padding_token: int | None = None,
     ) -> None:
         """`num_blocks`: by group. `shifts_rotations`: rows in the rotary tables may differ from positions.
-        `rows_of_type`: of each type of text in a table of learned positions, if a text may have a second part."""
+        `rows_of_type`: of each type of text in a table of learned positions, if a text may have a second part.
+        `padding_token`: takes none of the learned positions."""
         self.max_model_len = max_model_len
         self.block_size = block_size
         self.vocab_size = vocab_size
@@ -57,6 +59,9 @@ class SlotTable:
         self.rotation_starts = numpy.zeros(num_slots, numpy.int64)
         self.rows_of_type = rows_of_type
         self.second_texts = numpy.full(num_slots, _NEVER)  # the position from which on its text has the second type
+        self.padding_token = padding_token
+        # From each token's position to its row of learned positions, of prompts that hold padding: [num_prompt].
+        self.learned_shifts: dict[int, Ints] = {}
         # The same on the device, if it isn't 0 for all.
         self.device_rotation_starts: DeviceArray | None = None
         if shifts_rotations:
@@ -135,6 +140,8 @@ class SlotTable:
             self.begun = None
         for slot in slots.tolist() if self.prompt_rotations else ():
             self.prompt_rotations.pop(slot, None)
+        for slot in slots.tolist() if self.learned_shifts else ():
+            self.learned_shifts.pop(slot, None)
 
     def _enter(self, new: NewSlot) -> None:
         tokens = numpy.frombuffer(new.token_ids, numpy.int32)
@@ -159,6 +166,10 @@ class SlotTable:
         self.second_texts[new.slot] = new.pooled.second_text if has_second else _NEVER  # type: ignore[union-attr]
         self.first_draft[new.slot] = len(tokens) - new.num_claimed if new.num_claimed else _NEVER
         self.adapters[new.slot] = new.adapter
+        if (is_padding := tokens == self.padding_token).any():
+            self.learned_shifts[new.slot] = numpy.where(
+                is_padding, -1 - numpy.arange(len(tokens)), -is_padding.cumsum()
+            )
         is_shifted = self._rotate(new)
         self._empty_tables(new.slot)
         self.histories[new.slot, : len(tokens)] = self.device.put(tokens.copy())

@@ -15,12 +15,13 @@ def _no_rope(config: dict[str, Any], windows: Windows) -> tuple[bool, ...]:
 
 
 def _of_bert(config: dict[str, Any]) -> TextEmbedding:
-    return TextEmbedding(config["max_position_embeddings"], 0, config["type_vocab_size"])
+    return TextEmbedding(config["max_position_embeddings"], num_types=config["type_vocab_size"])
 
 
 def _of_roberta(config: dict[str, Any]) -> TextEmbedding:
     # Its positions are counted from behind the padding's own.
-    return TextEmbedding(config["max_position_embeddings"], config["pad_token_id"] + 1, config["type_vocab_size"])
+    padding = config["pad_token_id"]
+    return TextEmbedding(config["max_position_embeddings"], padding + 1, padding, config["type_vocab_size"])
 
 
 BERT = Family(
