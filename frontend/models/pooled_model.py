@@ -20,7 +20,7 @@ from ...protocol.pooling.encoders import architectures_of, is_encoder, sees_both
 from ...protocol.pooling.form import HeadLayer, PoolingForm
 from ...records import dataclass
 from .sentence_modules import MODULES, Modules, read_modules
-from .sentence_settings import SETTINGS, Similarity, activation_of, read_sentence_settings
+from .sentence_settings import SETTINGS, Similarity, activation_of, read_longest, read_sentence_settings
 
 Task = Literal["embed", "classify"]
 GIVEN: dict[Task, str] = {"embed": "vectors", "classify": "classes"}  # what models of each task give
@@ -32,7 +32,6 @@ Pairs = Literal["tokenizer", "template", "qwen3"]
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 _QWEN3_ANSWERS = [9693, 2152]  # "yes" and "no" in the vocabulary of Qwen3-Reranker, whose files don't name them
 _CARD = "README.md"
-_NO_LIMIT = 1 << 40
 _HEADER = "the header of the GGUF file"
 _CUT = re.compile(r"matryoshka|\bMRL\b", re.IGNORECASE)
 _LINK = re.compile(r"\[[^\[\]\n]*\]\([^()\s]*\)|https?://\S+")
@@ -174,7 +173,7 @@ def _classifier(folder: Path, architecture: str, config: Mapping[str, Any]) -> P
         names = {str(number): f"LABEL_{number}" for number in range(2)}
     labels = tuple(str(names[key]) for key in sorted(names, key=int))
     by_token = architecture.endswith("ForTokenClassification")
-    longest, of_longest = _longest(folder)
+    longest, of_longest = read_longest(folder)
     activation, of_score, source = _activations(folder, config, len(labels))
     settings = read_sentence_settings(folder)
     return PooledModel(
@@ -245,7 +244,7 @@ def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledMode
     if pairs == "tokenizer" and _architecture(config).startswith("Qwen3"):
         pairs = "qwen3"
     activation, source = ("sigmoid", "") if settings.activation is None else (settings.activation, SETTINGS)
-    longest, of_longest = _longest(folder)
+    longest, of_longest = read_longest(folder)
     return replace(
         _reranker(config, answers, pairs, activation),
         longest=longest,
@@ -258,7 +257,7 @@ def _of_logits(folder: Path, path: str, config: Mapping[str, Any]) -> PooledMode
 def _of_modules(folder: Path, modules: Modules, config: Mapping[str, Any]) -> PooledModel:
     said = read_sentence_settings(folder)
     dimensions, source = _dimensions(folder, config)
-    longest, file = _longest(folder)
+    longest, file = read_longest(folder)
     names = {"form": modules.pooling, "normalizes": MODULES, "prompts": SETTINGS, "dimensions": source, "longest": file}
     return PooledModel(
         PoolingForm(modules.modes, modules.head),
@@ -285,19 +284,4 @@ def _dimensions(folder: Path, config: Mapping[str, Any]) -> tuple[tuple[int, ...
         # A link is about something else: every card that sentence-transformers writes has one to its blog.
         if _CUT.search(_LINK.sub("", read_model_text(folder / _CARD))):
             return (), _CARD
-    return None, ""
-
-
-def _longest(folder: Path) -> tuple[int | None, str]:
-    """The most tokens of a text that sentence-transformers takes, and the file that says so.
-
-    Its releases since 6 leave the number to the tokenizer, which has a huge one where there is none.
-    """
-    names = {"sentence_bert_config.json": "max_seq_length", "tokenizer_config.json": "model_max_length"}
-    for file, key in names.items():
-        if file == "tokenizer_config.json" and not (folder / MODULES).is_file():
-            break  # a model of transformers, whose positions are its limit
-        longest = read_model_settings(folder / file).get(key)
-        if type(longest) is int and 0 < longest < _NO_LIMIT:
-            return longest, file
     return None, ""

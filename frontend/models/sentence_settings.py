@@ -11,10 +11,12 @@ from typing import Any, Literal, NamedTuple
 from ...protocol.errors import ConfigError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_settings
+from .sentence_modules import MODULES
 
 SETTINGS = "config_sentence_transformers.json"
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 _SIMILARITIES: tuple[Similarity, ...] = ("cosine", "dot", "euclidean", "manhattan")
+_NO_LIMIT = 1 << 40
 # torch's classes whose names here are those of `PooledModel.activation`.
 _NAMES = {"Identity": "", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 
@@ -57,3 +59,18 @@ def activation_of(function: Any, where: str) -> str:
         raise ConfigError(f"{where} must be a class of torch.nn that is known here, not {shown(function)}; "
                           f"known are {known_activations()}.")  # fmt: skip
     return _NAMES.get(name, name)
+
+
+def read_longest(folder: Path) -> tuple[int | None, str]:
+    """The most tokens of a text that sentence-transformers takes, and the file that says so.
+
+    Its releases since 6 leave the number to the tokenizer, which has a huge one where there is none.
+    """
+    names = {"sentence_bert_config.json": "max_seq_length", "tokenizer_config.json": "model_max_length"}
+    for file, key in names.items():
+        if file == "tokenizer_config.json" and not (folder / MODULES).is_file():
+            break  # a model of transformers, whose positions are its limit
+        longest = read_model_settings(folder / file).get(key)
+        if type(longest) is int and 0 < longest < _NO_LIMIT:
+            return longest, file
+    return None, ""

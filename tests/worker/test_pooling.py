@@ -216,6 +216,16 @@ def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):
         assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
 
 
+def test_norms_of_modernbert_may_have_biases(tmp_path):
+    reference = encoder(tmp_path, "ModernBert", norm_bias=True, attention_bias=True, mlp_bias=True)
+    form = PoolingForm(["mean"])
+    [one] = asked(form, [50])
+    with torch.no_grad():
+        wanted = reference(torch.tensor([values(one.token_ids).tolist()])).last_hidden_state[0].mean(0).numpy()
+    vector = whole_texts(load_model(tmp_path, pooling=form)).run(one)[0].vectors
+    assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
+
+
 def test_padding_within_a_text_takes_no_position(tmp_path):
     reference = encoder(tmp_path, "XLMRoberta")
     form = PoolingForm(["cls", "mean"])

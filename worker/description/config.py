@@ -188,6 +188,8 @@ def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[Mod
     """Read the config as the family's; also return the keys that ask for something the family lacks."""
     given = under_read_names(given, family.name)
     config = ReadKeys(family.defaults | given)
+    if "norm_bias" in family.defaults and config["norm_bias"]:
+        family = replace(family, norm=family.norm._replace(has_bias=True))
     described = _described(config, family, origin)
     idle = {
         EXPERTS: family.mixture is not None and described.experts is None,

@@ -101,6 +101,7 @@ MODERNBERT = Family(
         "global_attn_every_n_layers": 3,
         "attention_bias": False,
         "mlp_bias": False,
+        "norm_bias": False,
         "tie_word_embeddings": True,
     },
 )

@@ -59,7 +59,6 @@ FAMILY_KEYS: dict[str, FamilyKeys] = {
     "roberta": _ENCODER,
     "modernbert": FamilyKeys(
         harmless="deterministic_flash_attn sparse_prediction decoder_bias",
-        fixed={"norm_bias": (False,)},
         other_names={"norm_eps": "rms_norm_eps", "global_rope_theta": "rope_theta"},
     ),
     "cohere": FamilyKeys(fixed=_COHERE, other_names=_LAYER_NORM),

@@ -78,6 +78,8 @@ def check_biases(origin: Origin, names: Iterable[str], config: ModelConfig) -> N
     for tensor, found in layers_with.items():
         kinds = mixing if tensor.startswith(_OF_MIXERS) else sparse
         alike = {layer for layer in range(config.num_layers) if kinds[layer] == kinds[min(found)]}
+        if config.norm_places.skips_first and tensor == f"{config.norm_places.before_attention}.bias":
+            alike.discard(0)
         if missing := alike - found:
             raise ConfigError(
                 f"{origin.model} holds model.layers.{min(found)}.{tensor}, and for layer {min(missing)} no such "
