@@ -67,7 +67,8 @@ def _pooling(model: PooledModel) -> str:
 
 def _head(model: PooledModel, hidden_size: int) -> str:
     """The layers behind the pooled row: what each gives."""
-    found = [f"{hidden_size * len(model.form.modes):,}"] if hidden_size else []
+    width = hidden_size * len(model.form.modes)
+    found = [f"{width:,}"] if width else []
     for layer in model.form.head:
         if layer.difference:
             if layer.size == len(layer.difference):
@@ -77,8 +78,8 @@ def _head(model: PooledModel, hidden_size: int) -> str:
         if layer.is_unit_length:
             found.append("length 1")
             continue
-        last = found[-1] if found and layer.epsilon is None else "norm"
-        words = f"{layer.size:,}" if layer.size else last
+        width = layer.width_after(width)
+        words = "norm" if layer.epsilon is not None else f"{width:,}" if width else "as many"
         named = ", ".join(filter(None, (layer.activation.lower(), layer.folder)))
         found.append(words + (f" ({named})" if named else ""))
     return " → ".join(found)

@@ -73,10 +73,16 @@ def _require_config(folder: Path) -> None:
         require_regular(folder / "config.json")
     except FileNotFoundError:
         raise ModelNotFoundError(
-            foreign_model(folder)
-            or f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json "
-            "and the *.safetensors files, or a GGUF file."
+            foreign_model(folder) or f"{folder} has no config.json, so it is not a model's folder. {_advice(folder)}"
         ) from None
+
+
+def _advice(folder: Path) -> str:
+    """What to do about a folder without a config."""
+    of_module = next((path.parent.name for path in sorted(folder.glob("[0-9]*_Transformer/config.json"))), None)
+    if of_module is not None and (folder / "modules.json").is_file():
+        return f"sentence-transformers' older files have it in {of_module}: copy what is in there next to modules.json."
+    return "Give the folder that holds config.json and the *.safetensors files, or a GGUF file."
 
 
 def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = None) -> Path:

@@ -11,8 +11,10 @@ from builders.pooled_models import classifier, embedding_model, reranker
 from penstock.frontend import cli
 from penstock.frontend.console.number_rows import number_rows
 from penstock.frontend.models.digests import digest_of_files, tokenizer_files, weight_files
-from penstock.frontend.models.pooled_model import find_pooled_model
-from penstock.protocol.errors import ConfigError
+from penstock.frontend.models.model_files import find_model
+from penstock.frontend.models.pooled_model import PooledModel, find_pooled_model
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.pooling.form import HeadLayer, PoolingForm
 from penstock.worker.start.load import load_model
 
 
@@ -186,6 +188,8 @@ def test_each_fact_is_said_with_its_file_and_a_guess_as_one(tmp_path):
     assert guessed["pooling"] == "lasttoken: a guess, usual for decoders; no file of this one says it"
     rows = dict(number_rows(find_pooled_model(classifier(tmp_path / "c", "ForSequenceClassification", 3), "auto"), 3))
     assert (rows["gives"], rows["classes"]) == ("3 classes", "class 0, class 1, class 2 (config.json)")
+    head = PoolingForm(["cls"], [HeadLayer("a", activation="tanh"), HeadLayer("b", 3)])
+    assert dict(number_rows(PooledModel(head, "classify"), 3, 64))["layers"] == "64 → 64 (tanh) → 3"
     ranks = dict(number_rows(find_pooled_model(reranker(tmp_path / "r", true_token_id=5), "auto"), 1))
     assert ranks["gives"] == "scores of two texts" and ranks["pairs"].startswith("by the roles")
 
@@ -254,3 +258,11 @@ def test_the_longest_text_is_that_of_either_release_of_sentence_transformers(tmp
     found = find_pooled_model(tmp_path, "auto")
     assert found.longest == longest
     assert longest is None or found.sources["longest"] == next(name for name, said in names.items() if said)
+
+
+def test_a_transformer_in_a_folder_of_its_own_is_named(tmp_path):
+    folder = embedding_model(tmp_path / "m", pooling_mode_mean_tokens=True)
+    (folder / "0_Transformer").mkdir()
+    (folder / "config.json").rename(folder / "0_Transformer" / "config.json")
+    with pytest.raises(ModelNotFoundError, match="have it in 0_Transformer: copy what is in"):
+        find_model(folder)
