@@ -91,6 +91,7 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
         """Complete prompts; results are in the order of the prompts. Cancelling aborts what runs."""
         await self.ready()
+        self._session.require_text("generate", sampling_params)
         tell, done = _news()
         batch = as_batch(prompts)
         # An iterable may have any prompts.

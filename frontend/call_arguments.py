@@ -58,6 +58,26 @@ _ELSEWHERE = {
 }
 
 
+_VECTOR_CALLS = "the call says what it gives: embed, classify or score; for a row of each token use encode"
+_CUTTING = "texts are cut with PoolingParams(truncate_prompt_tokens=…)"
+_WORDS = "write the words before each text, or give PoolingParams(instruction=…) or PoolingParams(prompt_name=…)"
+_ARRAYS = "embed has as_numpy=True; with encode each result's outputs.data is an array"
+# Arguments of vLLM's and sentence-transformers' calls that give numbers, and what to use instead.
+_OF_NUMBERS = {
+    **dict.fromkeys(("pooling_task", "task"), f"{_VECTOR_CALLS} with PoolingParams(by_token=True)"),
+    **dict.fromkeys(("output_value", "convert_to_multi_vectors"), "use encode with PoolingParams(by_token=True)"),
+    **dict.fromkeys(("tokenization_kwargs", "truncation_size", "max_length"), _CUTTING),
+    **dict.fromkeys(("prompt", "prompt_template"), _WORDS),
+    **dict.fromkeys(("as_numpy", "convert_to_numpy", "convert_to_tensor"), _ARRAYS),
+    **dict.fromkeys(("batch_size", "num_workers", "device", "pool", "chunk_size"), "the engine batches by itself"),
+    "normalize_embeddings": "use PoolingParams(normalize=…)",
+    "truncate_dim": "use PoolingParams(dimensions=…)",
+    "show_progress_bar": "use use_tqdm",
+    "lora_request": 'a prompt names its adapter: {"prompt": "…", "lora_name": "…"}',
+    **dict.fromkeys(("activation_fn", "apply_softmax"), "use PoolingParams(use_activation=…)"),
+}
+
+
 class HelpfulNames:
     """Explains, on reading another engine's attribute or a misspelt one, what to use instead."""
 
@@ -73,6 +93,8 @@ class HelpfulNames:
 
 def _refusal(owner: str, call: str, names: list[str], name: str) -> str:
     refusal = f"{owner}.{call}() has no argument {name!r}."
+    if "pooling_params" in names and name in _OF_NUMBERS:
+        return f"{refusal[:-1]}: {_OF_NUMBERS[name]}."
     if (kind := _params_of(names)) is not None:
         field = name if name in kind.__struct_fields__ else None
         # Another engine's name for a field, or a misspelling unlike any of the call's own.

@@ -241,6 +241,7 @@ class LLM(HelpfulNames, PoolingCalls):
         self.close()
 
     def _call(self, prompts: Iterable[Any], params: Params, use_tqdm: bool, ordered: bool) -> "_Call":
+        self._session.require_text("generate", params)
         shows_progress = FLAG.checked("use_tqdm", use_tqdm, RequestError)
         ordered = FLAG.checked("ordered", ordered, RequestError)
         done: queue.SimpleQueue[Request] = queue.SimpleQueue()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...protocol.errors import ClosedError, ConfigError
 from ...protocol.options.config import hindrance_of_drafts
 from ..rows.prompts import check_columns
-from ..rows.texts import TextOptions, check_text_columns, refuse_json
+from ..rows.texts import TextOptions, check_text_columns, refuse_array, refuse_json
 from ..session.session import Session
 from .checked_records import checked
 from .formats.formats import require_format
@@ -107,6 +107,8 @@ class Job:
             self.num_rows, self.num_empty = survey.num_rows, survey.num_empty
             if texts is not None and texts.is_plain and not texts.is_certain:
                 refuse_json(self.input.path, (line.line for line in self.input.lines()))
+            elif texts is not None and not texts.is_plain:
+                refuse_array(self.input.path, (line.line for line in self.input.lines()))
             self.state = JobState.of(record for _, record in checked(self.files.journal, self.journal.records()))
             settings = facts_of_settings(
                 input=survey.digest,

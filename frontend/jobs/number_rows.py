@@ -10,7 +10,8 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.parameters.sampling import SamplingParams
-from ..pooling.calls import labelled_error, require
+from ..pooling.call_checks import require
+from ..pooling.calls import labelled_error
 from ..pooling.door import words_before
 from ..requests.prompts import ParsedPrompt, parse_prompt
 from ..rows.prompts import Question, Row

@@ -84,9 +84,14 @@ class PooledModel:
 
 def find_pooled_model(folder: Path, runner: str) -> PooledModel | None:
     """What the model gives; None if it writes text, or `runner` says that it is to."""
-    if runner == "generate":
-        return None
     config = read_model_settings(folder / "config.json")
+    if runner == "generate":
+        if is_encoder(config):
+            raise ConfigError(
+                f"runner='generate': {folder} is an encoder ({_architecture(config)}), which gives numbers and writes "
+                "no text. Leave runner out, or give a model that writes."
+            )
+        return None
     modules = read_modules(folder)
     if (found := _found(folder, modules, config, runner)) is None:
         return None

@@ -13,8 +13,9 @@ from ...protocol.fields.rules import FLAG
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.pooling.outputs import ClassificationOutput, EmbeddingOutput, PoolingOutput, PoolingRequestOutput
 from ..call_arguments import named_arguments
-from ..models.pooled_model import GIVEN, PooledModel, Task
+from ..models.pooled_model import PooledModel
 from ..session.threads import in_own_thread
+from .call_checks import checked, checked_for_one, listed, refuse_pairs, require, width_of
 
 if TYPE_CHECKING:
     import numpy
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Results = list[PoolingRequestOutput[PoolingOutput]]
 Classes = list[PoolingRequestOutput[ClassificationOutput]]
+GivenParams = PoolingParams | Sequence[PoolingParams] | None  # of a sequence each prompt has one
 Found = TypeVar("Found")
 
 
@@ -47,7 +49,7 @@ class PoolingCalls:
 
     @named_arguments
     def embed(
-        self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True, as_numpy: bool = False
+        self, prompts: Any, pooling_params: GivenParams = None, use_tqdm: bool = True, as_numpy: bool = False
     ) -> "Embeddings":
         """Embed texts or lists of token ids: `.outputs.embedding` of each is its vector.
 
@@ -56,7 +58,7 @@ class PoolingCalls:
         return self._computed(embed_call(self._session, prompts, pooling_params, as_numpy), use_tqdm)
 
     @named_arguments
-    def encode(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Results:
+    def encode(self, prompts: Any, pooling_params: GivenParams = None, use_tqdm: bool = True) -> Results:
         """Give the model's numbers for each prompt as an array, `.outputs.data`; with `by_token` a row a token.
 
         A model that writes text gives the log-probabilities of the next tokens in `logprob_token_ids`.
@@ -64,13 +66,13 @@ class PoolingCalls:
         return self._computed(encode_call(self._session, prompts, pooling_params), use_tqdm)
 
     @named_arguments
-    def classify(self, prompts: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True) -> Classes:
+    def classify(self, prompts: Any, pooling_params: GivenParams = None, use_tqdm: bool = True) -> Classes:
         """Classify prompts: `.outputs.probs` has each class's probability, `.label` the likeliest one's name."""
         return self._computed(classify_call(self._session, prompts, pooling_params), use_tqdm)
 
     @named_arguments
     def score(
-        self, queries: Any, documents: Any, pooling_params: PoolingParams | None = None, use_tqdm: bool = True
+        self, queries: Any, documents: Any, pooling_params: GivenParams = None, use_tqdm: bool = True
     ) -> "Scores":
         """Score documents for one query, or each for its own: `.outputs.score`, the higher the better a text fits.
 
@@ -106,24 +108,22 @@ class AsyncPoolingCalls:
         raise NotImplementedError  # it is `AsyncLLM`'s
 
     @named_arguments
-    async def embed(
-        self, prompts: Any, pooling_params: PoolingParams | None = None, as_numpy: bool = False
-    ) -> "Embeddings":
+    async def embed(self, prompts: Any, pooling_params: GivenParams = None, as_numpy: bool = False) -> "Embeddings":
         """Embed texts or lists of token ids, as `LLM.embed` does."""
         return await self._computed(lambda: embed_call(self._session, prompts, pooling_params, as_numpy))
 
     @named_arguments
-    async def encode(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Results:
+    async def encode(self, prompts: Any, pooling_params: GivenParams = None) -> Results:
         """Give the model's numbers for each prompt, as `LLM.encode` does."""
         return await self._computed(lambda: encode_call(self._session, prompts, pooling_params))
 
     @named_arguments
-    async def classify(self, prompts: Any, pooling_params: PoolingParams | None = None) -> Classes:
+    async def classify(self, prompts: Any, pooling_params: GivenParams = None) -> Classes:
         """Classify prompts, as `LLM.classify` does."""
         return await self._computed(lambda: classify_call(self._session, prompts, pooling_params))
 
     @named_arguments
-    async def score(self, queries: Any, documents: Any, pooling_params: PoolingParams | None = None) -> "Scores":
+    async def score(self, queries: Any, documents: Any, pooling_params: GivenParams = None) -> "Scores":
         """Score documents for one query, or each for its own, as `LLM.score` does."""
         return await self._computed(lambda: score_call(self._session, queries, documents, pooling_params))
 
@@ -150,28 +150,32 @@ class AsyncPoolingCalls:
 
 
 def embed_call(session: "Session[Any]", prompts: Any, params: Any, as_numpy: bool) -> "NumbersCall[Embeddings]":
-    wanted = checked_for_one("embed", require(session, "embed", "embed"), params)
-    if FLAG.checked("as_numpy", as_numpy, RequestError) and wanted.receipt:
+    wanted = checked_for_one("embed", require(session, "embed", "embed"), params, width_of(session))
+    if FLAG.checked("as_numpy", as_numpy, RequestError) and any(each.receipt for each in listed(wanted)):
         raise RequestError("receipt: an array has none; leave as_numpy out.")
     return NumbersCall([(prompts, wanted)], _stacked if as_numpy else _embedded)
 
 
 def encode_call(session: "Session[Any]", prompts: Any, params: Any) -> NumbersCall[Results]:
-    if (wanted := checked(params)).logprob_token_ids is None:
+    wanted = checked(params, width_of(session))
+    if any(each.logprob_token_ids is None for each in listed(wanted)):
         require(session, "encode", None)
     return NumbersCall([(prompts, wanted)], lambda results: results)
 
 
 def classify_call(session: "Session[Any]", prompts: Any, params: Any) -> "NumbersCall[Classes]":
     model = require(session, "classify", "classify")
-    wanted = checked_for_one("classify", model, params)
+    refuse_pairs(prompts)
+    wanted = checked_for_one("classify", model, params, width_of(session))
     return NumbersCall([(prompts, wanted)], lambda results: classified(results, model))
 
 
 def score_call(session: "Session[Any]", queries: Any, documents: Any, params: Any) -> "NumbersCall[Scores]":
     from .scores import comparison, text_pairs  # few programs need it
 
-    wanted, model = checked(params), require(session, "score", None)
+    model = require(session, "score", None)
+    if not isinstance(wanted := checked(params, width_of(session)), PoolingParams):
+        raise RequestError("pooling_params: score takes one PoolingParams for all pairs, not a list.")
     pairs = text_pairs(queries, documents)
     compared = comparison(pairs, model, lambda: session.tokenizer, session.longest_pooled, wanted)
     return NumbersCall(compared.groups, compared.scores)
@@ -202,38 +206,6 @@ def decision_plans(
     return [decider.plan(each, parsed) for each in inputs]
 
 
-def require(session: "Session[Any]", call: str, task: Task | None) -> PooledModel:
-    """Return what the model gives; raise if that isn't what the call is for."""
-    name = session.tree_config.model
-    if (model := session.pooled) is None:
-        raise ConfigError(
-            f"{call} takes a model that gives numbers, and {name} writes text. Use an embedding or reranking model, or "
-            "open this one with runner='pooling'."
-        )
-    if task is not None and model.task != task:
-        raise ConfigError(
-            f"{call} doesn't suit {name}, which gives {GIVEN[model.task]}; `encode` gives them as they are."
-        )
-    return model
-
-
-def checked(params: Any) -> PoolingParams:
-    if params is not None and not isinstance(params, PoolingParams):
-        raise RequestError(f"pooling_params must be PoolingParams, not {type(params).__name__}.")
-    return params or PoolingParams()
-
-
-def checked_for_one(call: str, model: PooledModel, params: Any) -> PoolingParams:
-    """Check the parameters of a call that gives one row of numbers for each text."""
-    found = checked(params)
-    if found.by_token or model.form.by_token:
-        cause = "by_token=True wants" if found.by_token else "this model gives"
-        raise RequestError(
-            f"{call} gives one result for each text, and {cause} one for each token. Use encode, or /pooling over HTTP."
-        )
-    return found
-
-
 def labelled_error(output: Any, label: str) -> str | None:
     """Return why a prompt has failed, with its label if it has one and was refused."""
     message: str | None = output.error_msg
@@ -246,8 +218,8 @@ def _embedded(outputs: Results) -> list[PoolingRequestOutput[EmbeddingOutput]]:
 
 def classified(outputs: Results, model: PooledModel) -> Classes:
     def of(data: Any) -> ClassificationOutput:
-        has_names = len(model.labels) == len(data)
-        return ClassificationOutput(data.tolist(), model.labels[int(data.argmax())] if has_names else None)
+        labels = list(model.labels) if len(model.labels) == len(data) else []
+        return ClassificationOutput(data.tolist(), labels[int(data.argmax())] if labels else None, labels)
 
     return [_as(output, of) for output in outputs]
 

@@ -18,6 +18,7 @@ from ..models.pooled_model import PooledModel
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt, require_fitting
 from ..requests.request import Notify
+from .call_checks import too_many_dimensions
 from .receipt import NumbersReceiptDraft, begun
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class PoolingDoor:
             raise RequestError("logprob_token_ids: this model gives numbers, and no next token. Leave it out.")
         most, width = self.longest, self.width
         if params.dimensions is not None and params.dimensions > width > 0:
-            raise RequestError(f"dimensions={params.dimensions:,}, and the model's vectors have {width:,} numbers.")
+            raise RequestError(too_many_dimensions(params.dimensions, width))
         if params.truncate_prompt_tokens is not None and params.truncate_prompt_tokens > 0:
             most = min(most, params.truncate_prompt_tokens)
         require_fitting(ids, params, most)

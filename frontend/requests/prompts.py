@@ -43,6 +43,8 @@ NO_TEXT = (
     "This model gives numbers and writes no text: use embed, classify or score (over HTTP /v1/embeddings and its "
     "neighbours)."
 )
+# The parameter that lets a text be cut.
+CUTTING = "truncate_prompt_tokens=-1 (in a shell --truncate-prompt-tokens -1)"
 NO_NUMBERS = "This model writes text and gives no vectors: open it with runner='pooling', or use a model for that."
 NO_SIGHT = "This model sees no pictures and no videos: a prompt for it is text."
 
@@ -316,8 +318,7 @@ def require_fitting(ids: Sequence[int], params: PoolingParams, longest: int) -> 
     """Raise if a text for a model that gives numbers is too long, and may not be cut."""
     if params.truncate_prompt_tokens is None and len(ids) > longest:
         raise LimitError(
-            f"The text has {len(ids):,} tokens, and the model takes {longest:,}. Shorten it, or cut it with "
-            "truncate_prompt_tokens=-1 (in a shell --truncate-prompt-tokens -1)."
+            f"The text has {len(ids):,} tokens, and the model takes {longest:,}. Shorten it, or cut it with {CUTTING}."
         )
 
 

@@ -77,6 +77,23 @@ def refuse_json(path: Path, lines: Iterable[Line]) -> None:
             )
 
 
+def refuse_array(path: Path, lines: Iterable[Line]) -> None:
+    """Refuse a file of JSON that is one array of texts."""
+    first = next((line for line in lines if not isinstance(line, str) or line.strip()), None)
+    if not isinstance(first, str) or not first.lstrip().startswith("["):
+        return
+    try:
+        value = json_value(first)
+        is_array = isinstance(value, list) and any(isinstance(each, str | list | dict) for each in value)
+    except UnusableLine:
+        is_array = first.strip() == "["  # which goes on in the next line
+    if is_array:
+        raise ConfigError(
+            f'{path} is one JSON array, and a line is one text. Write one text a line, such as "…" or '
+            '{"text": "…"}; jq -c ".[]" does that.'
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TextQuestion:
     """One text, and what is computed of it."""

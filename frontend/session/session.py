@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from ...protocol.errors import AdapterError, LimitError, ModelNotFoundError, PenstockError, RequestError
+from ...protocol.errors import AdapterError, ConfigError, LimitError, ModelNotFoundError, PenstockError, RequestError
 from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.header import is_gguf
 from ...protocol.memory_plan import MemoryPlan
@@ -107,6 +107,17 @@ class Session(ABC, Generic[RequestT]):
     ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
         """One prompt for each conversation, as `window` takes them."""
 
+    def require_text(self, call: str, params: Any = None) -> None:
+        """Raise if the model writes no text; with `PoolingParams` a call asks for what it gives."""
+        given = params if isinstance(params, list | tuple) else [params]
+        if any(isinstance(each, PoolingParams) for each in given) or (pooled := self.pooled) is None:
+            return
+        calls = "embed, encode or score" if pooled.task == "embed" else "classify, encode or score"
+        raise ConfigError(
+            f"{call} takes a model that writes text, and {self.tree_config.model} gives numbers. Use {calls}, or "
+            "another model."
+        )
+
     def render_call(
         self,
         messages: Any,
@@ -116,6 +127,7 @@ class Session(ABC, Generic[RequestT]):
     ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
         """One prompt for each conversation of a call. An error in a single conversation is raised; one in a list is
         refused alone."""
+        self.require_text("chat")
         conversations = as_conversations(messages)
         prompts = self.render_batch(conversations, chat_template, tools, template_options)
         if conversations is messages:
@@ -192,6 +204,7 @@ class Session(ABC, Generic[RequestT]):
         template_options: Mapping[str, Any] | None = None,
     ) -> "Stream[RequestT]":
         """Stream the answer to one prompt or conversation; `notify` is called for each piece."""
+        self.require_text("stream", params)
         self.transport.check()
         if is_several(prompt):
             raise RequestError(

@@ -43,8 +43,12 @@ class Computed:
         return {"prompt_tokens": self.num_tokens, "total_tokens": self.num_tokens}
 
     def label(self, probs: numpy.ndarray) -> str | None:
+        labels = self.labels(probs)
+        return labels[int(probs.argmax())] if labels else None
+
+    def labels(self, probs: numpy.ndarray) -> list[str]:
         labels = () if self.model is None else self.model.labels
-        return labels[int(probs.argmax())] if len(labels) == len(probs) else None
+        return list(labels) if len(labels) == len(probs) else []
 
 
 class Form(NamedTuple):
@@ -98,7 +102,8 @@ def _classes(body: Mapping[str, Any], computed: Computed) -> dict[str, Any]:
         {"index": index, "label": computed.label(array), "probs": array.tolist(), "num_classes": len(array)}
         for index, array in enumerate(computed.arrays)
     ]
-    return {"data": data, "usage": computed.usage}
+    named = {"labels": computed.labels(computed.arrays[0])} if "labels" in body else {}  # older ones have none
+    return {"data": data, **named, "usage": computed.usage}
 
 
 def _scores(body: Mapping[str, Any], computed: Computed) -> dict[str, Any]:
@@ -176,7 +181,7 @@ def _output(body: Mapping[str, Any], computed: Computed) -> dict[str, Any]:
         [score] = computed.scores
         outputs = {"score": score}
     elif "probs" in body["outputs"]:
-        outputs = {"probs": array.tolist(), "label": computed.label(array)}
+        outputs = {"probs": array.tolist(), "label": computed.label(array), "labels": computed.labels(array)}
     else:
         [name] = [name for name in ("embedding", "data") if name in body["outputs"]]
         outputs = {name: array.tolist()}

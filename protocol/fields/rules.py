@@ -178,7 +178,8 @@ class NamedFields(msgspec.Struct, metaclass=_Made):
     """Base class whose unknown fields raise an error that suggests the likely name, whether the struct is created, read
     or changed. Decoders raise their own errors (`decoding_fault.py`).
 
-    A struct of keyword fields may have an `_order`, which names the fields of positional values.
+    A struct of keyword fields may have an `_order`, which names the fields of positional values, and `_elsewhere`: what
+    to write instead of other engines' fields.
     """
 
     if not TYPE_CHECKING:
@@ -209,4 +210,6 @@ def _by_name(
 
 
 def _no_field(kind: type[msgspec.Struct], name: str) -> str:
+    if elsewhere := getattr(kind, "_elsewhere", {}).get(name):
+        return f"{kind.__name__} has no field {name!r}: {elsewhere}."
     return f"{kind.__name__} has no field {name!r}.{suggestion(name, kind.__struct_fields__)}"

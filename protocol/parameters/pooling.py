@@ -3,7 +3,7 @@
 Names are vLLM's, and sentence-transformers' for prompts.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from ..fields.described import described, rules_of
 from ..fields.field_help import explain_fields
@@ -49,6 +49,15 @@ class PoolingParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True)
     ] = None
     by_token: Annotated[bool, described("a vector for each token instead of one for the text", BOOLEAN)] = False
     receipt: Annotated[bool, described("give a receipt, by which the numbers can be verified", BOOLEAN)] = False
+
+    # Other engines' fields.
+    _elsewhere: ClassVar[dict[str, str]] = {
+        "prompt": "write the words before each text, or give instruction or prompt_name",
+        "activation": "use_activation=False gives scores",
+        "normalize_embeddings": "it is normalize",
+        "truncate_dim": "it is dimensions",
+        "task": "the call says it; by_token=True gives a row for each token",
+    }
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():

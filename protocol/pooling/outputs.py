@@ -26,6 +26,7 @@ class EmbeddingOutput(PlainOutput):
 class ClassificationOutput(PlainOutput):
     probs: list[float] = field(default_factory=list)
     label: str | None = None  # the likeliest class
+    labels: list[str] = field(default_factory=list)  # the classes' names, in the order of `probs`
 
     @property
     def num_classes(self) -> int:

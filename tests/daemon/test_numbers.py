@@ -19,7 +19,7 @@ from builders.numbers import LONG, TEXTS, said
 from builders.watching import stop, stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
-from penstock.protocol.errors import ConfigError
+from penstock.protocol.errors import ConfigError, RequestError
 
 ollama = Later("ollama")
 openai = Later("openai")
@@ -76,6 +76,24 @@ def test_an_attached_scripts_text_that_fails_fails_alone(daemon, vectors):
         pocket.embed(TEXTS)
 
 
+def test_what_no_prompt_could_get_raises_and_each_prompt_may_have_parameters_of_its_own(daemon, vectors):
+    rows = vectors.embed(TEXTS[:2], [PoolingParams(dimensions=size) for size in (8, 16)], use_tqdm=False)
+    assert [len(each.outputs.embedding) for each in rows] == [8, 16]
+    with pytest.raises(RequestError, match="dimensions=65, and the model's vectors have 64"):
+        vectors.embed(TEXTS, PoolingParams(dimensions=65))
+    with pytest.raises(RequestError, match="2 .*3|3 .*2"):
+        vectors.embed(TEXTS, [PoolingParams(), PoolingParams()])
+    for call in (vectors.generate, vectors.chat, vectors.generate_iter, lambda text: next(vectors.stream(text))):
+        given = [{"role": "user", "content": "a"}] if call == vectors.chat else "a"
+        with pytest.raises(ConfigError, match="takes a model that writes text.*embed, encode or score"):
+            call(given)
+    with daemon.attach("kinds") as kinds:
+        with pytest.raises(RequestError, match="classes of two texts"):
+            kinds.classify([("a", "b")])
+        [found] = kinds.classify(TEXTS[:1], use_tqdm=False)
+    assert found.outputs.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
 def test_an_attached_asyncllm_gets_the_same(daemon, vectors):
     async def embedded() -> Any:
         async with AsyncLLM("vectors", connect=str(daemon.address), quiet=True) as llm:
@@ -125,7 +143,9 @@ def test_a_models_numbers_for_texts_and_for_their_tokens(http, vectors):
 
 
 def test_classes_have_names_and_probabilities(http):
-    found = said(http.post("/v1/classify", json={"model": "kinds", "input": TEXTS}))["data"]
+    whole = said(http.post("/v1/classify", json={"model": "kinds", "input": TEXTS}))
+    found = whole["data"]
+    assert whole["labels"] == ["LABEL_0", "LABEL_1", "LABEL_2"]
     assert all(each["label"] == f"LABEL_{numpy.argmax(each['probs'])}" for each in found)
     scores = data(http.post("/v1/classify", json={"model": "kinds", "input": TEXTS, "use_activation": False}), "probs")
     powers = numpy.exp(scores)
@@ -251,7 +271,7 @@ def test_ollamas_client_gets_vectors(http, vectors):
         wanted[0].tolist()
     )
     assert len(client.embed(model="vectors", input=LONG).embeddings) == 1  # cut
-    with pytest.raises(ollama.ResponseError, match="truncate"):
+    with pytest.raises(ollama.ResponseError, match="cut it with truncate=true"):
         client.embed(model="vectors", input=LONG, truncate=False)
     assert client.show("vectors").capabilities == ["embedding"]
 
@@ -276,6 +296,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no texts": ("/v1/embeddings", {"model": "vectors", "input": []}, "at least one"),
     "an empty text among others": ("/v1/embeddings", {"model": "vectors", "input": ["a", ""]}, "^Text 1: .*empty"),
     "a text that is too long": ("/v1/embeddings", {"model": "vectors", "input": LONG}, "truncate_prompt_tokens=-1"),
+    "Cohere's, too": ("/v2/embed", {"model": "vectors", "texts": [LONG], "truncate": "NONE"}, "with truncate=END"),
     "more numbers than there are": ("/v1/embeddings", {"model": "vectors", "input": "a", "dimensions": 65}, "have 64"),
     "an unknown prompt": ("/v1/embeddings", {"model": "vectors", "input": "a", "prompt_name": "qery"}, "mean query"),
     "an unknown field": ("/v1/embeddings", {"model": "vectors", "input": "a", "dimension": 8}, "mean dimensions"),

@@ -6,7 +6,7 @@ from builders.cases import for_each
 
 from penstock import PoolingParams
 from penstock.frontend.models.pooled_model import PooledModel
-from penstock.frontend.pooling.calls import checked_for_one
+from penstock.frontend.pooling.call_checks import checked_for_one
 from penstock.frontend.pooling.door import PoolingDoor
 from penstock.frontend.requests.prompts import ParsedPrompt
 from penstock.protocol.errors import LimitError, RequestError

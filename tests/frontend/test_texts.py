@@ -3,6 +3,7 @@
 import io
 import json
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_documents_to_rank_have_no_parameters_and_no_json_in_plain_text(tmp_path
     assert (document.number, document.text) == (2, "b") and "Line 1: instruction is for the query" in fault
     with pytest.raises(ConfigError, match="begins with a JSON object.*--plain"):
         documents(path.rename(tmp_path / "in.txt"))
+
+
+@for_each("source, is_refused", [
+    ('["a", "b"]', True), ('\n[\n  "a",\n  "b"\n]', True), ('[["a"]]', True), ('[{"text": "a"}]', True),
+    ("[1, 2, 3]", False), ('"a"', False), ("[]", False), ('{"text": "[1]"}', False),
+])  # fmt: skip
+def test_an_array_of_texts_is_refused_before_anything_is_made_of_it(tmp_path, source, is_refused):
+    path = tmp_path / "in.json"
+    path.write_text(source)
+    for begin in (
+        lambda: Job(path, tmp_path / "out.npy", JobOptions.of_texts(TextOptions.of(path, CUT), "m")).close(),
+        lambda: documents(path),
+    ):
+        with pytest.raises(ConfigError, match="Write one text a line") if is_refused else nullcontext():
+            begin()
 
 
 @for_each("source, output, sentence", [

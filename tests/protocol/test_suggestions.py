@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
-from penstock import BeamSearchParams, GuidedDecodingParams, RequestError, SamplingParams
+from penstock import LLM, AsyncLLM, BeamSearchParams, GuidedDecodingParams, PoolingParams, RequestError, SamplingParams
 from penstock.frontend import cli
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.requests import decoding
@@ -207,6 +207,21 @@ def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(surface,
         getattr(object.__new__(surface), call)([], **{name: 3})  # without a model, which it never reaches
     said = sentence.format(surface=surface.__name__)
     assert str(refused.value) == f"{surface.__name__}.{call}() has no argument '{name}'. {said}".strip()
+
+
+@for_each("call, name, words", [
+    *((call, "pooling_task", "embed, classify or score") for call in ("embed", "encode", "classify")),
+    ("embed", "tokenization_kwargs", "PoolingParams(truncate_prompt_tokens=…)"),
+    ("encode", "normalize_embeddings", "PoolingParams(normalize=…)"),
+    ("classify", "as_numpy", "outputs.data is an array"), ("embed", "prompt", "PoolingParams(instruction=…)"),
+])  # fmt: skip
+def test_an_argument_of_another_engines_call_names_what_to_use_here(call, name, words):
+    for surface in (LLM, AsyncLLM):
+        with pytest.raises(TypeError, match="has no argument") as refused:
+            getattr(object.__new__(surface), call)([], **{name: 3})
+        assert words in str(refused.value) and "Did you mean" not in str(refused.value)
+    with pytest.raises(TypeError, match="'prompt': .*instruction"):
+        PoolingParams(prompt="query: ")
 
 
 @for_each("value", ["32k", " 32K "])

@@ -21,7 +21,7 @@ from ...console.printable import aligned, on_one_line
 from ...jobs.job_input import JobInput
 from ...rows.lines import Line, read_lines
 from ...rows.prompts import STANDARD_INPUT
-from ...rows.texts import TextOptions, TextQuestion, check_text_columns, refuse_json, text_row
+from ...rows.texts import TextOptions, TextQuestion, check_text_columns, refuse_array, refuse_json, text_row
 from ..shared.loading import load
 from ..shared.model_options import (
     add_pooling_options,
@@ -98,6 +98,8 @@ def _documents(arguments: argparse.Namespace) -> tuple[list[_Document], list[str
     for number, line in _lines(source, options):
         if not (found or faults or options.is_certain) and options.is_plain:
             refuse_json(Path(source), [line])
+        elif not (found or faults or options.is_plain):
+            refuse_array(Path(source), [line])
         row = text_row(number, line, options, SamplingParams())
         if isinstance(row.prompt, Exception):
             faults.append(str(row.prompt))

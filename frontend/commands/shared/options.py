@@ -24,7 +24,7 @@ from ...console.command_line import RareHelp
 # The fields that `--help` shows; `--help-all` shows the others, too.
 _USUAL = {
     *("temperature", "top_p", "max_tokens", "stop", "guided_json", "receipt"),
-    *("dimensions", "prompt_name", "instruction", "truncate_prompt_tokens"),
+    *("dimensions", "normalize", "prompt_name", "instruction", "truncate_prompt_tokens"),
     *("quantization", "max_model_len", "kv_cache_memory", "num_threads", "tensor_parallel_size", "data_parallel_size"),
     *("seed", "connect", "quiet"),
     *("http", "api_key_file", "allowed_hosts", "tls_certificate", "tls_key"),

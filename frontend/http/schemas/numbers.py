@@ -112,6 +112,7 @@ class Classified(msgspec.Struct, kw_only=True):
 
 class ClassifiedList(NumbersReply, kw_only=True):
     data: list[Classified]
+    labels: list[str]  # the classes' names, in the order of `probs`
 
 
 Sides = str | list[str]

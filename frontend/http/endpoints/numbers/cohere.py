@@ -27,6 +27,7 @@ _UNKNOWN_RANGE = ("int8", "uint8")
 @dataclass(slots=True)
 class CohereEmbedForm(NumberForm[CohereEmbedRequest]):
     texts_field: ClassVar[str] = "texts"
+    cutting: ClassVar[str] = "truncate=END"
 
     @property
     def num_texts(self) -> int:

@@ -130,6 +130,7 @@ class ClassifyForm(TextsForm[ClassifyRequest]):
                 Classified(index=index, label=each.label, probs=each.probs, num_classes=each.num_classes)
                 for index, each in enumerate(found)
             ],
+            labels=list(found[0].labels) if found else [],
             usage=tokens,
         )
 

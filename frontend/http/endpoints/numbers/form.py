@@ -16,7 +16,7 @@ from ....pooling.receipt import NumbersView, receipt_of
 from ....session.session import Session
 from ...answers.long_json import LongJson
 from ...endpoint import AnyReply, Call, Work
-from .results import Results, check_texts, long_reply, numbers_of, text_label
+from .results import OWN_CUTTING, Results, check_texts, long_reply, numbers_of, text_label
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
@@ -36,6 +36,7 @@ class NumberForm(ABC, Generic[RequestT]):
     body: RequestT
 
     texts_field: ClassVar[str] = "input"  # of the texts
+    cutting: ClassVar[str] = OWN_CUTTING  # the field by which texts may be cut
     pool: ClassVar[Literal["texts", "templates"]] = "texts"  # threads in which prompts are made if that takes long
 
     @property
@@ -89,7 +90,7 @@ def endpoint(form: type[NumberForm[Any]]) -> Work:
         async with call.model(request.model) as model:
             threads = getattr(model.threads, form.pool)
             prompts = await call.done(threads, wanted.prompts, model.session, model.name, takes_long=wanted.takes_long)
-            outputs = await numbers_of(call, model, prompts, wanted.label)
+            outputs = await numbers_of(call, model, prompts, wanted.label, form.cutting)
             json, names = LongJson(), ReplyNames(call.active_request.id, int(time.time()), model.name)
             has_receipts = bool(outputs) and outputs[0].receipt is not None
             work = (wanted.answer, outputs, names, json)

@@ -55,7 +55,7 @@ async def embeddings(call: Call, request: OllamaOldEmbedRequest) -> Reply:
 
 async def _numbers(call: Call, model: LoadedModel, texts: list[str], params: PoolingParams) -> Results:
     prompts = ((text, params) for text in texts)
-    return await numbers_of(call, model, prompts, lambda number: text_label(number, len(texts)))
+    return await numbers_of(call, model, prompts, lambda number: text_label(number, len(texts)), "truncate=true")
 
 
 def _params(dimensions: int | None, truncate: bool | None) -> PoolingParams:

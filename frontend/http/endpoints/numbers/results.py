@@ -12,6 +12,7 @@ from .....protocol.parameters.pooling import PoolingParams
 from .....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ....models.pooled_model import GIVEN, PooledModel, Task
 from ....pooling.calls import labelled_error
+from ....requests.prompts import CUTTING
 from ....session.session import Session
 from ...answers.errors import ApiError, check
 from ...answers.long_json import PIECE_BYTES, LongJson
@@ -20,6 +21,7 @@ from ...endpoint import AnyReply, Call
 from ...loaded_model import LoadedModel
 from ...requests.parameters import salted
 
+OWN_CUTTING = "truncate_prompt_tokens=-1"  # the field of most bodies that lets a text be cut
 Results = list[PoolingRequestOutput[PoolingOutput]]
 
 API_VERSION = {"version": "2"}  # of Cohere's API, in the replies of its endpoints
@@ -67,9 +69,16 @@ def text_label(number: int, count: int) -> str:
 
 
 async def numbers_of(
-    call: Call, model: LoadedModel, prompts: Iterable[tuple[Any, PoolingParams]], label: Callable[[int], str]
+    call: Call,
+    model: LoadedModel,
+    prompts: Iterable[tuple[Any, PoolingParams]],
+    label: Callable[[int], str],
+    cutting: str = OWN_CUTTING,
 ) -> Results:
-    """Compute the numbers of prompts, each with its own parameters; a refusal says which of several by its label."""
+    """Compute the numbers of prompts, each with its own parameters; a refusal says which of several by its label.
+
+    `cutting` is what the request would say to have its texts cut.
+    """
     timer = call.server.metrics.timer(model.name)
     outputs = await model.numbers(
         prompts,
@@ -79,7 +88,7 @@ async def numbers_of(
     )
     for number, output in enumerate(outputs):
         if output is not None and output.error_code != 200:
-            output.error_msg = labelled_error(output, label(number))
+            output.error_msg = (labelled_error(output, label(number)) or "").replace(CUTTING, cutting)
             check(output)
     timer.end(["stop"] * len(outputs))
     call.charge.grow(sum(output.outputs.data.nbytes + len(output.receipt or "") for output in outputs))
