@@ -272,6 +272,7 @@ def rows_of_penstock(llm: LLM) -> Rows:
         "Tokenizer.from_pretrained": (lambda **given: len(Tokenizer.from_pretrained(**given)), {"path_or_id": FOLDER}),
         "Tokenizer.encode": (tokenizer.encode, {"text": "a"}),
         "Tokenizer.encode_batch": (tokenizer.encode_batch, {"texts": ["a"]}),
+        "Tokenizer.encode_as_is": (tokenizer.encode_as_is, {"texts": ["a"]}),
         "Tokenizer.decode": (tokenizer.decode, {"ids": [1, 60]}),
         "Tokenizer.decode_token": (tokenizer.decode_token, {"token_id": 60}),
         "Tokenizer.token_to_id": (tokenizer.token_to_id, {"token": "a"}),
