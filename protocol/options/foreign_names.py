@@ -71,7 +71,14 @@ ACCEPTED: dict[str, str] = {name: reason for reason, names in _IDLE for name in 
 
 _NO_CODE = "code from a checkpoint is never run; supported families need none"
 _NO_CLASSES = "a caller's classes can't replace parts of the engine; parsers and processors have entry points"
-_FROM_FILES = "it comes from the model's own files; PoolingParams changes what a request may change"
+_FROM_FILES = (
+    "a model's files say what it gives; runner='pooling' takes vectors from one that writes text, and PoolingParams "
+    "has the rest"
+)
+_OVERRIDES = (
+    "the model is computed as its config.json says, and a Qwen3-Reranker is known without it; change a copy of "
+    "config.json"
+)
 _ONE_MACHINE = "a tree runs on one machine; put replicas behind a router of yours"
 _WEIGHTS_STAY = "weights cannot be exchanged while a tree runs; make a new LLM"
 _NO_SPLIT = "a split of prefill and decode is not supported yet"
@@ -109,7 +116,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "download_dir": ((None,), "downloads are kept where HF_HOME says"),
     "convert": ((None, "auto", "none"), _FROM_FILES),
     **dict.fromkeys(("override_pooler_config", "pooler_config"), ((None,), _FROM_FILES)),
-    **dict.fromkeys(("hf_overrides", "override_attention_dtype", "rope_theta"), ((None, {}), _CHANGED_MODEL)),
+    "hf_overrides": ((None, {}), _OVERRIDES),
+    **dict.fromkeys(("override_attention_dtype", "rope_theta"), ((None, {}), _CHANGED_MODEL)),
     "plas_attention_config": ((None,), _CHANGED_MODEL),
     "disable_sliding_window": ((None, False), _CHANGED_MODEL),
     "ips": ((None, [], "0.0.0.0", "127.0.0.1"), _ONE_MACHINE),

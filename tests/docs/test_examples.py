@@ -27,6 +27,7 @@ SHOWS: dict[str, str] = {
     "beam_search.py": r"-0\.\d+ 'Rome'\n( +-\d+\.\d+ ['\"].*['\"]\n){3}",
     "chat.py": r"Tokyo\n> What is my name\?\n.*Ada",
     "completion.py": r"str 42 stop\nlist 42 stop\ndict 42 stop\ndict 42 stop",
+    "decide.py": r"capital: Rome \['\d\.\d\d', '\d\.\d\d'\]\nthe sky is blue: 0\.\d\d\nshare .*e-",
     "errors.py": r"ConfigError: block_size.*\nRequestError: temperature.*\n200 length None\n(400 error \w.*\n){4}",
     "guided_json.py": r"\{'name': '.*', 'age': \d+, 'colour': '(red|green|blue)'\}\n\['age', 'colour', 'name'\]",
     "guided_shapes.py": r"regex: \d{4}-\d\d-\d\d\nchoice: (yes|no|perhaps)\ngrammar: [\d+]+=\d+\nfree: ",
