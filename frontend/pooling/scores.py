@@ -91,9 +91,10 @@ def comparison(
     if model.pairs is None:
         raise ConfigError(f"score takes a model with one label, and this one has {len(model.labels)}: use classify.")
     writer = PairWriter(model, tokenizer(), longest, params)
-    # Its number comes as it is, since a score's activation may be another than that of classes.
-    own = msgspec.structs.replace(params, instruction=None, prompt_name=None, use_activation=False)
-    activation = "" if params.use_activation is False else model.score_activation
+    own = msgspec.structs.replace(params, instruction=None, prompt_name=None)
+    # The door applies the activation of classes, which is none where that of scores is another.
+    is_applied = params.use_activation is False or model.score_activation == model.activation
+    activation = "" if is_applied else model.score_activation
     groups: list[tuple[Iterable[Any], PoolingParams]] = [(writer.prompts(pairs), own)]
     return Comparison(
         groups, lambda results: [_score_of(each, activation) for each in results], num_documents=len(pairs)
