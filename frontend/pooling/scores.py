@@ -92,13 +92,17 @@ def comparison(
         raise ConfigError(f"score takes a model with one label, and this one has {len(model.labels)}: use classify.")
     writer = PairWriter(model, tokenizer(), longest, params)
     own = msgspec.structs.replace(params, instruction=None, prompt_name=None)
-    # The door applies the activation of classes, which is none where that of scores is another.
-    is_applied = params.use_activation is False or model.score_activation == model.activation
-    activation = "" if is_applied else model.score_activation
+    activation = further_activation(model, params.use_activation)
     groups: list[tuple[Iterable[Any], PoolingParams]] = [(writer.prompts(pairs), own)]
     return Comparison(
         groups, lambda results: [_score_of(each, activation) for each in results], num_documents=len(pairs)
     )
+
+
+def further_activation(model: PooledModel, use_activation: bool | None) -> str:
+    """What a score goes through behind the door, which applies the activation of classes: none if that of scores is
+    another."""
+    return "" if use_activation is False or model.score_activation == model.activation else model.score_activation
 
 
 def cosine(first: "numpy.ndarray", second: "numpy.ndarray") -> float:

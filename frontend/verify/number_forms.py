@@ -16,8 +16,9 @@ from ..http.endpoints.numbers.decisions import as_given
 from ..models.pooled_model import PooledModel
 from ..pooling.decide import LabelTree, answers_of
 from ..pooling.decisions import Option, Question
+from ..pooling.door import activated
 from ..pooling.receipt import NumbersReceipt
-from ..pooling.scores import cosine
+from ..pooling.scores import SIMILARITIES, further_activation
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class Computed:
     @cached_property
     def scores(self) -> list[float]:
         if pairs := self.receipt.view.pairs:
-            return [cosine(self.arrays[first], self.arrays[second]) for first, second in pairs]
-        return [float(array[0]) for array in self.arrays]
+            similarity = SIMILARITIES["cosine" if self.model is None else self.model.similarity]
+            return [similarity(self.arrays[first], self.arrays[second]) for first, second in pairs]
+        if self.model is None:
+            return [float(array[0]) for array in self.arrays]
+        params = [self.receipt.params[prompt.params] for prompt in self.receipt.prompts]
+        further = [further_activation(self.model, each.get("use_activation")) for each in params]
+        return [float(activated(array, name)[0]) for array, name in zip(self.arrays, further, strict=True)]
 
     @cached_property
     def num_tokens(self) -> int:
