@@ -152,6 +152,7 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
     ) -> AsyncIterator[RequestOutput]:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         await self.ready()
+        self._session.require_text("stream", sampling_params)
         tell, arrived = _news()
         arguments = (prompt, sampling_params, tell, tools, chat_template_kwargs)
         opens = self._session.sees and may_have_media(prompt)

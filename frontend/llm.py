@@ -116,6 +116,7 @@ class LLM(HelpfulNames, PoolingCalls):
         tools: Sequence[Any] | None = None,
     ) -> Generator[RequestOutput, None, None]:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
+        self._session.require_text("stream", sampling_params)
         arrived: queue.SimpleQueue[Request] = queue.SimpleQueue()
         stream = self._session.stream(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
         return self._streamed(stream, arrived)

@@ -204,7 +204,6 @@ class Session(ABC, Generic[RequestT]):
         template_options: Mapping[str, Any] | None = None,
     ) -> "Stream[RequestT]":
         """Stream the answer to one prompt or conversation; `notify` is called for each piece."""
-        self.require_text("stream", params)
         self.transport.check()
         if is_several(prompt):
             raise RequestError(
