@@ -76,7 +76,7 @@ def test_a_jobs_head_knows_an_adapter_by_its_weights(roomy, adapters):
         facts.append(facts_of_model(roomy._session))
         roomy.unload_lora("third")
     [phrase] = differences(*facts)
-    assert phrase.startswith("adapter third was ")
+    assert phrase.startswith("adapter third changed from ")
     [phrase] = differences(facts[0], facts_of_model(roomy._session))
     assert phrase.startswith("adapter third changed from ") and phrase.endswith(" to none")
 
