@@ -17,10 +17,10 @@ from builders.watching import is_running
 
 from penstock import ConfigError, EngineDeadError, OutOfMemoryError, SamplingParams
 from penstock.frontend.console import logs
-from penstock.frontend.daemon import model as daemon_model
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 from penstock.frontend.daemon.model import DaemonModel
 from penstock.frontend.models.model_files import BUNDLED
+from penstock.frontend.replicas import replica
 from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
 
 PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)
@@ -209,7 +209,7 @@ def session():
 
 @for_each("ends_by, life, pauses", [("unloading", 0.0, True), ("unloading", 1e6, False), ("death", 1e6, False)])
 def test_deaths_before_a_long_life_are_not_in_a_row_with_those_after_it(monkeypatch, ends_by, life, pauses):
-    monkeypatch.setattr(daemon_model, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(replica, "_FIRST_PAUSE", 0.001)
     deaths = iter([True] * 4)
 
     async def opened(model):
