@@ -39,7 +39,7 @@ def vocabulary_metadata(folder: Path, model_folder: Path, size: int) -> dict[str
         text: dict[str, Value] = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": kinds}
         settings = read_model_settings(folder / "tokenizer_config.json")
         templates = _templates(folder, settings)
-        return {**found, **text, **_special(tokenizer, settings, model_folder, str(templates)), **templates}
+        return {**found, **text, **_special(tokenizer, settings, model_folder, str(templates or "")), **templates}
 
 
 def _kinds(node: Any) -> Iterator[str]:
@@ -145,6 +145,8 @@ def _special(
 def _added(role: str, side: str, added: list[int], found: dict[str, Value], templates: str) -> dict[str, Value]:
     """The token that stands on one side of every text. GGUF knows one, under the name of the begin or end token."""
     if len(added) > 1:
+        if templates:  # which write these tokens themselves; only a bare text lacks them
+            return {f"tokenizer.ggml.add_{role}_token": False}
         raise inexpressible(f"its tokenizer puts {len(added)} tokens {side} a text, and GGUF has room for one")
     key = f"tokenizer.ggml.{role}_token_id"
     if added and found.get(key, added[0]) != added[0] and f"{role}_token" in templates:
