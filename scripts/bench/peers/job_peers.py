@@ -82,7 +82,13 @@ def measured(way: Way, python: str, source: Path, model: str) -> dict[str, Any]:
     seconds = seconds_of(whole)
     killed_at_half(cut, seconds / 2)
     left = lines_left(way, outputs[1])
-    again = seconds_of(cut)
+    try:
+        again = seconds_of(cut)
+    except SystemExit as error:  # of another engine, which is told in its row
+        if way is OURS:
+            raise
+        print(error, flush=True)
+        return {"seconds": seconds, "lines": len(answers(outputs[0])), "left": left}
     first, second = (answers(output) for output in outputs)
     differing = sum(first[name] != second.get(name) for name in first)
     return {"seconds": seconds, "lines": len(first), "left": left, "second start": again, "differing": differing}
@@ -137,6 +143,11 @@ def row(name: str, found: dict[str, Any]) -> str:
     own = found[name]
     ours = found.get(OURS.name, own)
     ratio = own["seconds"] / ours["seconds"]
+    if "second start" not in own:
+        return (
+            f"{name}: {own['lines'] / own['seconds']:.2f} lines/s (Penstock {ratio:.2f} x); {own['left']:,} of "
+            f"{own['lines']:,} left by the kill, and the second start fails"
+        )
     return (
         f"{name}: {own['lines'] / own['seconds']:.2f} lines/s (Penstock {ratio:.2f} x); {own['left']:,} of "
         f"{own['lines']:,} left by the kill, {own['second start']:.1f} s for the second start after "
