@@ -1,4 +1,4 @@
 """The doors by which engines that run many machines reach Penstock: each file is for one of them, and needs its extra.
 
-Nothing else imports this room, so nobody pays for what they don't use.
+`penstock batch --ray` imports its file when it runs, and nothing else does, so nobody pays for what they don't use.
 """

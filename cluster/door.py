@@ -4,7 +4,6 @@ A request whose replica dies before any of its answer was sent is asked of anoth
 that was being sent ends with the cause. The door knows nothing of models: it checks hosts and keys alone.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,12 +15,13 @@ from ray.serve.handle import DeploymentHandle
 from ..frontend.http.answers.error_forms import error_form
 from ..frontend.http.answers.errors import ApiError, as_api_error
 from ..frontend.http.answers.reply import send_error
+from ..frontend.http.endpoint import while_there
 from ..frontend.http.options import HttpOptions
 from ..frontend.http.requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
 from ..frontend.http.requests.guard import Guard
 from ..frontend.requests.budget import Budget, Charge
 from ..protocol.errors import PenstockError
-from .routing import prefix_keys
+from .routing import text_keys
 from .serving import Message, WholeRequest
 
 # A request that was being answered at so many deaths may be their cause.
@@ -56,9 +56,9 @@ class Door:
                 if scope["method"] == "POST":
                     needs_type = not scope["path"].startswith("/api/")  # Ollama takes JSON of any type
                     body = bytes(await self._bodies.read(scope, receive, charge, needs_type=needs_type))
-                    keys = prefix_keys(body, salt)
+                    keys = text_keys(body, salt)
                 request = WholeRequest({name: scope[name] for name in _SCOPE if name in scope}, body, keys)
-                await _until_disconnect(receive, self._answered(request, answer))
+                await while_there(receive, self._answered(request, answer))
         except ClientDisconnect:
             pass
         except (ApiError, PenstockError) as error:
@@ -91,7 +91,7 @@ class Door:
 
 
 class _Answer:
-    """What has been sent to the client, and how an error is told from then on."""
+    """The answer on its way to a client, which is sent an error in the form that fits what it has got so far."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.has_begun = False
@@ -118,21 +118,3 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": event, "more_body": False})
         else:  # half of a document: the connection's end is the only sign left
             raise error
-
-
-async def _until_disconnect(receive: Receive, work: Any) -> None:
-    """Run to the end, or until the client has gone."""
-
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            await working
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)

@@ -25,7 +25,7 @@ _SALTS = ("model", "cache_salt", "tools")
 _TEXTS = ("system", "instructions", "messages", "prompt", "input")
 
 
-def prefix_keys(body: bytes, salt: str = "") -> list[int]:
+def text_keys(body: bytes, salt: str = "") -> list[int]:
     """The keys of a request's prefixes, the shortest first; none if it has no prompt of that length."""
     try:
         fields = msgspec.json.decode(body)

@@ -40,7 +40,6 @@ class Replica:
     """Serve makes one in each of its replicas' processes."""
 
     async def __init__(self, model: str, names: list[str], http: Mapping[str, Any], options: Mapping[str, Any]) -> None:  # type: ignore[misc]
-        self._names, self._http = names, http
         self._prefixes = KnownPrefixes()
         self._llm = AsyncLLM(model, connect="never", **options)
         try:
@@ -48,15 +47,18 @@ class Replica:
         except BaseException:
             await self._llm.close()
             raise
-        self._application = self.__serve_build_asgi_app__()
+        self._application = self._assembled(names, http)
 
     def __serve_build_asgi_app__(self) -> Any:
+        return self._application
+
+    def _assembled(self, names: list[str], http: Mapping[str, Any]) -> Any:
         from ..frontend.http.application import application
         from ..frontend.http.one_model import OneModel
         from ..frontend.http.options import HttpOptions
         from ..frontend.requests.budget import Budget
 
-        server = application(OneModel(self._llm, *self._names), HttpOptions(**self._http), Budget.of_machine())
+        server = application(OneModel(self._llm, *names), HttpOptions(**http), Budget.of_machine())
 
         async def call(scope: "Scope", receive: "Receive", send: "Send") -> None:
             await server({**scope, "state": {}}, receive, send)

@@ -52,7 +52,7 @@ class ShardedRun:
         self._running: dict[Any, RunningShard] = {}  # by the generator of its records
         self._loading: dict[Any, Any] = {}  # worker by the reference to its facts
         self._num_losses = 0
-        self._began = time.monotonic()
+        self._began = self._committed = time.monotonic()
 
     def run(self) -> None:
         try:
@@ -66,7 +66,7 @@ class ShardedRun:
             for worker in self._workers:
                 with suppress(Exception):
                     ray.kill(worker)
-        self._job.journal.commit()
+        self._commit()
         self._job.check_complete()
 
     @property
@@ -74,16 +74,20 @@ class ShardedRun:
         return bool(self._lost_rows) or self._job.state.num_done < self._job.num_rows
 
     def _take(self) -> None:
-        """Take what has come; commit once a second even if nothing has."""
+        """Take what has come, and commit now and then, also if nothing has."""
         ready, _ = ray.wait([*self._running, *self._loading], num_returns=1, timeout=self._job.commit_seconds)
         for reference in ready:
             if reference in self._loading:
                 self._loaded(self._loading.pop(reference), reference)
             else:
                 self._heard(reference, self._running[reference])
+        if self._facts is not None and time.monotonic() >= self._committed + self._job.commit_seconds:
+            self._commit()
+
+    def _commit(self) -> None:
+        self._committed = time.monotonic()
         running = sum(len(shard.lines) for shard in self._running.values())
-        if self._facts is not None:
-            self._job.append(Progressed(time.monotonic() - self._began, running, 0))
+        self._job.append(Progressed(self._committed - self._began, running, 0))
         self._job.journal.commit()
 
     def _loaded(self, worker: Any, reference: Any) -> None:

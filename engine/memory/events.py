@@ -83,7 +83,7 @@ class KvEvents:
 
     @property
     def may_expire(self) -> bool:
-        """Whether blocks are no longer found after some time (`prefix_cache_ttl`)."""
+        """True if blocks expire after some time (`prefix_cache_ttl`)."""
         return any(group.time_to_live is not None for group in self._groups)
 
     def drop_expired(self) -> None:
@@ -143,7 +143,7 @@ def _append(event: BlockStored, next_block: BlockStored) -> None:
 
 
 def _extra_keys(sequence: Sequence, index: int, block_size: int) -> list[Any] | None:
-    """What else the block's hash depends on, in vLLM's order: its adapter, its media with their offsets, the salt."""
+    """The further parts of a block's hash, in vLLM's order: its adapter, its media with their offsets, the salt."""
     request = sequence.request
     params, start = request.prompt.params, index * block_size
     keys: list[Any] = [] if params.lora_name is None else [params.lora_name]

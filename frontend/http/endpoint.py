@@ -167,7 +167,7 @@ class Endpoint:
             body = await self._server.bodies.read(scope, receive, charge, needs_type=needs_type)
         call = self._call(scope, charge, len(body))
         with self._server.active_requests.one(call.active_request) if self._answer_ids else nullcontext():
-            await while_there(receive, self._answer(call, body, sender), call.active_request)
+            await while_there(receive, self._answer(call, body, sender), call.active_request.stopped())
 
     def _call(self, scope: Scope, charge: Charge, num_bytes: int) -> Call:
         salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
@@ -257,9 +257,9 @@ class _ReplySender:
             log.error("a reply broke off: %s", error)  # the connection ends, too: nothing else can tell the client
 
 
-async def while_there(receive: Receive, work: Coroutine[Any, Any, None], request: ActiveRequest) -> None:
-    """Do the work, but cancel it if the client disconnects or stops the request."""
-    tasks = [asyncio.ensure_future(each) for each in (work, _left(receive), request.stopped())]
+async def while_there(receive: Receive, work: Coroutine[Any, Any, None], *ends: Coroutine[Any, Any, None]) -> None:
+    """Do the work, but cancel it if the client disconnects or one of `ends` comes."""
+    tasks = [asyncio.ensure_future(each) for each in (work, _left(receive), *ends)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await next(task for task in tasks if task.done())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray")
 
-from penstock.cluster.routing import KnownPrefixes, PrefixRouter, prefix_keys
+from penstock.cluster.routing import KnownPrefixes, PrefixRouter, text_keys
 
 TEXTS = st.text(min_size=0, max_size=900)
 
@@ -24,7 +24,7 @@ def chat(*texts: str, **fields: Any) -> bytes:
 @settings(max_examples=40)
 @given(TEXTS, TEXTS, TEXTS)
 def test_requests_share_as_many_keys_as_their_texts_share_pieces(common: str, one: str, other: str) -> None:
-    first, second = (prefix_keys(json.dumps({"prompt": common + rest}).encode()) for rest in (one, other))
+    first, second = (text_keys(json.dumps({"prompt": common + rest}).encode()) for rest in (one, other))
     shared = sum(1 for a, b in zip(first, second) if a == b)
     assert shared >= len(common) // 256
     assert [a == b for a, b in zip(first, second)] == [
@@ -40,7 +40,7 @@ def test_what_decides_about_blocks_before_the_text_decides_about_keys() -> None:
         chat(text, cache_salt="s"),
         chat(text, tools=[{"type": "function"}]),
     ]
-    keys = [prefix_keys(body, salt) for body in bodies for salt in ("", "Bearer key")]
+    keys = [text_keys(body, salt) for body in bodies for salt in ("", "Bearer key")]
     assert len({tuple(each) for each in keys}) == len(keys)
     assert len({key for each in keys for key in each}) == sum(map(len, keys))
 
@@ -52,8 +52,8 @@ def test_what_decides_about_blocks_before_the_text_decides_about_keys() -> None:
     )
 )
 def test_a_body_of_any_kind_has_keys_or_none(body: bytes) -> None:
-    assert isinstance(prefix_keys(body), list)
-    assert prefix_keys(b'{"messages": ' + body + b"}") is not None
+    assert isinstance(text_keys(body), list)
+    assert text_keys(b'{"messages": ' + body + b"}") is not None
 
 
 class Router(PrefixRouter):  # without what Serve's own class needs of a cluster
@@ -69,7 +69,7 @@ class Router(PrefixRouter):  # without what Serve's own class needs of a cluster
 def test_the_longest_known_prefix_wins_unless_its_replica_has_far_more_to_do() -> None:
     loads = {"a": 0, "b": 3, "c": 0}
     router, replicas = Router(loads), [SimpleNamespace(replica_id=name) for name in loads]
-    long, short = prefix_keys(chat("x" * 2000)), prefix_keys(chat("x" * 600))
+    long, short = text_keys(chat("x" * 2000)), text_keys(chat("x" * 600))
     router._known["a"].add(short)
     router._known["b"].add(long)
 

@@ -1,4 +1,4 @@
-"""What `penstock top` shows, and where it comes from: a daemon's socket, or the HTTP address of any server.
+"""The figures of `penstock top`, and where they come from: a daemon's socket, or the HTTP address of any server.
 
 Counters are read twice, and the difference is what happened between. Requests come over HTTP only, where each user
 sees and stops their own.
@@ -55,7 +55,7 @@ class _Requests(msgspec.Struct):
 
 
 class Look(NamedTuple):
-    """What there is at one moment."""
+    """The models and requests at one moment."""
 
     time: float  # seconds
     states: dict[str, str]  # of each model

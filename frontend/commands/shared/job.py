@@ -1,4 +1,4 @@
-"""What the commands that run a job share: options, the run with its progress and its end, status and export."""
+"""Options, run, status and export of the commands that run a job."""
 
 import argparse
 import json
