@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from ..frontend.jobs.head import differences
 from ..frontend.jobs.job import Job, JobFacts
@@ -27,6 +27,7 @@ from .shards import SHARDS_AT_ONCE, Shard, ShardWorker
 
 # Rows of a shard: enough that a tree's rows are full most of the time, few enough that a lost node costs little.
 _SHARD_ROWS = 256
+_PAUSE_SECONDS = 1.0  # before a lost worker is asked again
 _MOST_LOSSES = 3  # of each worker's shards, one after another, without any answer between them
 
 
@@ -51,6 +52,7 @@ class ShardedRun:
         self._idle: list[Any] = []  # workers, one for each shard that they could take
         self._running: dict[Any, RunningShard] = {}  # by the generator of its records
         self._loading: dict[Any, Any] = {}  # worker by the reference to its facts
+        self._lost_workers: dict[Any, float] = {}  # and when to ask each again
         self._num_losses = 0
         self._began = self._committed = time.monotonic()
 
@@ -58,7 +60,7 @@ class ShardedRun:
         try:
             for worker in self._workers:
                 self._loading[worker.facts.remote()] = worker
-            while self._running or self._loading:
+            while self._running or self._loading or self._lost_workers:
                 if self._facts is not None and not self._running and not self._is_left:
                     break  # what still loads isn't needed
                 self._take()
@@ -75,7 +77,14 @@ class ShardedRun:
 
     def _take(self) -> None:
         """Take what has come, and commit now and then, also if nothing has."""
-        ready, _ = ray.wait([*self._running, *self._loading], num_returns=1, timeout=self._job.commit_seconds)
+        for worker in [each for each, due in self._lost_workers.items() if due <= time.monotonic()]:
+            del self._lost_workers[worker]
+            self._loading[worker.facts.remote()] = worker
+        waited = [*self._running, *self._loading]
+        if not waited:
+            time.sleep(_PAUSE_SECONDS / 10)
+            return
+        ready, _ = ray.wait(waited, num_returns=1, timeout=min(self._job.commit_seconds, _PAUSE_SECONDS))
         for reference in ready:
             if reference in self._loading:
                 self._loaded(self._loading.pop(reference), reference)
@@ -97,8 +106,9 @@ class ShardedRun:
         except RayTaskError as error:
             raise _cause(error) from error
         except RayActorError as error:
-            self._count_loss(error)
-            self._loading[worker.facts.remote()] = worker  # Ray starts it again, elsewhere if its node is gone
+            if not isinstance(error, ActorUnavailableError):  # as it is for as long as Ray doesn't know of its end
+                self._count_loss(error)
+            self._ask_later(worker)
             return
         if self._facts is None:
             self._facts = facts
@@ -111,6 +121,11 @@ class ShardedRun:
             )
         self._idle += [worker] * SHARDS_AT_ONCE
         self._give()
+
+    def _ask_later(self, worker: Any) -> None:
+        """Ask a lost worker for its facts in a while: Ray starts it again, elsewhere if its node is gone."""
+        if worker not in self._lost_workers and worker not in self._loading.values():
+            self._lost_workers[worker] = time.monotonic() + _PAUSE_SECONDS
 
     def _give(self) -> None:
         """Give idle workers what is left: lost rows first."""
@@ -143,8 +158,7 @@ class ShardedRun:
         except RayActorError as error:
             self._lose(shard, error)
             self._idle = [worker for worker in self._idle if worker is not shard.worker]
-            if shard.worker not in self._loading.values():
-                self._loading[shard.worker.facts.remote()] = shard.worker
+            self._ask_later(shard.worker)
         del self._running[answers]
         self._give()
 
