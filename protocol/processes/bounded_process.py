@@ -98,7 +98,7 @@ class BoundedProcess:
         except TimeoutError:
             process.send(signal.SIGKILL)
             self._release()
-            raise JobDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
+            raise JobDiedError(f"takes more than {self.bounds.wall_seconds:g} s{_inherited()}") from None
         except OSError:
             answer = None
         except BaseException:  # Ctrl-C, say: a late answer would be taken for the next job's
