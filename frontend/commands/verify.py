@@ -16,7 +16,7 @@ from typing import Any
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
 from ..console.printable import on_one_line
-from ..requests.receipt import ReceiptOfModel
+from ..receipts.receipt import ReceiptOfModel
 from ..session.session import Session
 from ..verify.judging import seeing_prompts, verdicts
 from ..verify.lines import LedBodies, from_file, opened

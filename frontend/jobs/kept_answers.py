@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..requests.receipt import PREFIX, Receipt
+from ..receipts.receipt import PREFIX, Receipt
 from ..rows.texts import EMBED
 from .checked_records import read_records
 from .journal import JournalFrame, record_at

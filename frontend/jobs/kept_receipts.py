@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from ...protocol.errors import RequestError
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.wire import values
-from ..requests.receipt import ClaimedSample, Receipt, View, packed_ids
+from ..receipts.receipt import ClaimedSample, Receipt, View
+from ..receipts.written import packed_ids
 from .records import Answered, JobState, Pattern, Record
 
 # Bytes of a prompt in a pattern: zlib looks back over 32 KiB, in which the rest of the pattern needs room, too.

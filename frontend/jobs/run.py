@@ -21,10 +21,10 @@ from ...protocol.errors import EngineDeadError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...protocol.wire import column
 from ..console import logs
+from ..receipts.receipt import PLAIN, Receipt, ReceiptDraft
 from ..replay.answers import keys_of_line
 from ..requests.continuation import Continuation, since
 from ..requests.prompts import ParsedPrompt, parse_checked
-from ..requests.receipt import PLAIN, Receipt, ReceiptDraft
 from ..requests.request import Request
 from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit

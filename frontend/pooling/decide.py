@@ -16,10 +16,10 @@ from ...protocol.fields.rules import shown
 from ...protocol.parameters.pooling import PoolingParams
 from ..parsing.marks import ThoughtMarks
 from ..parsing.parser_choice import Parsing, Parsings
+from ..receipts.numbers import DecidedOption, DecidedQuestion, NumbersView, check_size, receipt_of
 from ..requests.prompts import is_conversation
 from ..text.chat_templates import chat_templates
 from .decisions import Answer, Decision, Question, answer_of
-from .receipt import DecidedOption, DecidedQuestion, NumbersView, check_size, receipt_of
 
 if TYPE_CHECKING:
     from ..session.session import Session

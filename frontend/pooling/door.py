@@ -15,11 +15,11 @@ from ...protocol.pooling.form import Vectors, WantedVectors
 from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from ...protocol.wire import column
 from ..models.pooled_model import PooledModel
+from ..receipts.numbers import NumbersReceiptDraft, begun
 from ..requests.pending_request import PendingRequest
 from ..requests.prompts import ParsedPrompt, require_fitting
 from ..requests.request import Notify
 from .call_checks import too_many_dimensions
-from .receipt import NumbersReceiptDraft, begun
 
 if TYPE_CHECKING:
     from ..models.facts import ModelFacts

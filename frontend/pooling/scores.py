@@ -14,9 +14,9 @@ from ...protocol.errors import ConfigError, LimitError, RequestError
 from ...protocol.parameters.pooling import PoolingParams
 from ...protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput, ScoringOutput
 from ..models.pooled_model import DOCUMENT_PROMPTS, PooledModel
+from ..receipts.numbers import NumbersView, receipt_of
 from ..requests.plain_types import well_formed
 from ..requests.prompts import TextPair
-from .receipt import NumbersView, receipt_of
 
 if TYPE_CHECKING:
     import numpy

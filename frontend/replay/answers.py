@@ -16,8 +16,8 @@ import msgspec
 
 from ...protocol.errors import RequestError
 from ...protocol.wire import column, values
+from ..receipts.receipt import SEPARATOR, Receipt
 from ..requests.prompts import CHARACTERS_PER_TOKEN
-from ..requests.receipt import SEPARATOR, Receipt
 from ..rows.lines import LONGEST_LINE
 
 # What a sample has said: its token ids, or the pieces of its text if their tokens aren't known.

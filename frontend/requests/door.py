@@ -22,13 +22,14 @@ from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.wire import column, values
 from ..media.door import MediaDoor
 from ..parsing import Parsing, Parsings, PiecewiseReader, ThoughtTokens, Tools
+from ..receipts.door import ReceiptDoor
+from ..receipts.receipt import Receipt
 from ..structured import CallGuides
 from ..text.template_input import too_long
 from .continuation import go_on
 from .door_checks import require_in_vocabulary
 from .pending_request import PendingRequest
 from .prompts import NO_NUMBERS, NO_SIGHT, NO_TEXT, Params, ParsedPrompt, packed_prompt, parse_prompts
-from .receipt import Receipt, ReceiptDoor
 from .request import EarlierAnswers, Notify, counted_seed
 from .settled_params import Known, ParamsSettler, SettledParams, most_characters
 from .tool_schemas import argument_schemas, arguments_schema, described_functions

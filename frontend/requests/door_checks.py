@@ -13,8 +13,6 @@ from ...protocol.parameters.sampling import MAX_LOGPROBS, MAX_TOKEN_IDS, Samplin
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
 _WORD_IDS = 32  # the same for one in token ids
-MOST_BESIDE_IDS = 1 << 20  # bytes of a receipt but its token ids, so that a few don't become millions of objects
-_OF_ANSWER = 1 << 16  # of these for how a body shows an answer, and how each sample ends
 
 
 def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
@@ -148,14 +146,3 @@ def _width(number: int, plan: MemoryPlan) -> int:
 def _are_many(number: int) -> bool:
     """Whether so many log-probabilities of each token must be counted."""
     return not 0 <= number <= MAX_LOGPROBS
-
-
-def check_receipt(num_bytes: int, params: SamplingParams) -> None:
-    """Refuse a request whose receipt could be too long to be read. `num_bytes`: what it has before the answer, but the
-    prompt's ids."""
-    ending = max((len(each.encode(errors="surrogatepass")) for each in params.stop or ()), default=0)
-    if (most := num_bytes + params.n * ending + _OF_ANSWER) > MOST_BESIDE_IDS:
-        raise RequestError(
-            f"A receipt has at most {MOST_BESIDE_IDS:,} bytes besides token ids, and with this request's parameters "
-            f"and tools it could have {most:,}. Give shorter ones; each line of a job has a receipt, shown or not."
-        )

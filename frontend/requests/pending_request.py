@@ -17,9 +17,9 @@ from ...protocol.messages import Delta, Logprobs, Prompt, Said, request_and_samp
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
 from ...protocol.wire import float_values, values
 from ..parsing import PiecewiseReader
+from ..receipts.receipt import ReceiptDraft
 from .budget import BudgetError, Charge
 from .prompts import ParsedPrompt
-from .receipt import ReceiptDraft
 from .request import Notify, Request
 from .sample_progress import STARTED_AGAIN, SampleProgress, begin_again
 

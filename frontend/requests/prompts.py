@@ -24,8 +24,8 @@ from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.wire import column
 from ..media.sources.encoded_media import EncodedMedium
 from ..media.sources.parts import has_media, media_of_prompt, sources_of_prompt
+from ..receipts.receipt import ClaimedPrompt, Receipt
 from .continuation import Continuation
-from .receipt import ClaimedPrompt, Receipt
 
 if TYPE_CHECKING:
     from ..media.placeholders import Expanded

@@ -15,8 +15,8 @@ from ...protocol.messages import Said
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.early_stop import CYCLE_GUARD
 from ...protocol.parameters.sampling import SamplingParams
+from ..receipts.receipt import ReceiptDraft
 from .prompts import ParsedPrompt
-from .receipt import ReceiptDraft
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from ..http.answers.long_json import LongJson
 from ..http.endpoints.numbers.form import NumberForm, ReplyNames
 from ..http.endpoints.numbers.results import Results
 from ..http.requests.decoding import converted
-from ..requests.receipt import PLAIN, View
+from ..receipts.receipt import PLAIN, View
 from .line_forms import LINE_FORMS, AnswerContext, LineForm, LineKind
 
 KEYS = {"custom_id", "method", "url", "body"}

@@ -45,8 +45,8 @@ from ..http.schemas.numbers import (
 from ..http.schemas.responses import Response, ResponsesRequest
 from ..http.schemas.sampling import PromptDetails, Usage
 from ..media.sources.parts import take_media
+from ..receipts.receipt import PLAIN, View, with_view
 from ..requests.prompts import Conversation
-from ..requests.receipt import PLAIN, View, with_view
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 

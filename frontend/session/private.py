@@ -31,6 +31,7 @@ from ..models.generation_config import default_params
 from ..models.model_files import find_model
 from ..models.pooled_model import PooledModel, find_pooled_model
 from ..parsing import Parsings, settled
+from ..receipts.door import ReceiptDoor
 from ..requests.conversation_checks import check_conversation, check_template_options
 from ..requests.door import Door
 from ..requests.pending_request import PendingRequest
@@ -41,7 +42,6 @@ from ..requests.prompts import (
     RenderedPrompt,
     may_have_media,
 )
-from ..requests.receipt import ReceiptDoor
 from ..requests.tool_schemas import check_tools, tool_schema
 from ..text import end_tokens
 from ..text.chat_templates import chat_templates, special_tokens

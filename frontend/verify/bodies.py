@@ -20,7 +20,7 @@ from ..http.endpoints.chat import choice_of
 from ..http.requests.tool_choice import CallParser
 from ..http.schemas.chat import ChatCompletion
 from ..http.schemas.completions import Completion, CompletionChoice
-from ..requests.receipt import Receipt
+from ..receipts.receipt import Receipt
 from ..rows.line_forms import ObjectPositions, usage_of
 from ..rows.prompts import Row
 from ..rows.records import record_of

@@ -15,8 +15,8 @@ from typing import Any
 
 from ...protocol.errors import RequestError
 from ...protocol.outputs import RequestOutput
-from ..pooling.receipt import NumbersReceipt
-from ..requests.receipt import VERSIONS, ClaimedPrompt, Receipt
+from ..receipts.numbers import NumbersReceipt
+from ..receipts.receipt import VERSIONS, ClaimedPrompt, Receipt
 from ..requests.request import Request
 from ..session.session import Session
 from .bodies import Answered, difference

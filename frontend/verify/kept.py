@@ -15,7 +15,7 @@ from ...protocol.options.speculation import JOURNAL
 from ..jobs.checked_records import read_records
 from ..jobs.kept_answers import KeptAnswer, KeptAnswers
 from ..jobs.records import Head
-from ..requests.receipt import Receipt
+from ..receipts.receipt import Receipt
 
 
 class _Label(msgspec.Struct):

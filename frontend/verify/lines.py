@@ -16,9 +16,9 @@ from ...protocol.pooling.outputs import PoolingRequestOutput
 from ..jobs.formats.formats import answer_lines_of, lines_of
 from ..jobs.job_input import JobInput
 from ..pooling.decisions import Decision
-from ..pooling.receipt import PREFIX as NUMBERS
-from ..pooling.receipt import NumbersReceipt
-from ..requests.receipt import SEPARATOR, Receipt
+from ..receipts.numbers import PREFIX as NUMBERS
+from ..receipts.numbers import NumbersReceipt
+from ..receipts.receipt import SEPARATOR, Receipt
 from ..rows.lines import Line
 from ..rows.prompts import UnusableLine, decoder_of, json_row, json_value
 from ..rows.rendering import Rendering

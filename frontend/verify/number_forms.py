@@ -17,8 +17,8 @@ from ..models.pooled_model import PooledModel
 from ..pooling.decide import LabelTree, answers_of
 from ..pooling.decisions import Option, Question
 from ..pooling.door import activated
-from ..pooling.receipt import NumbersReceipt
 from ..pooling.scores import SIMILARITIES, further_activation
+from ..receipts.numbers import NumbersReceipt
 
 
 @dataclass(frozen=True)

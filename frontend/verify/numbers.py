@@ -11,13 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy
+from msgspec.structs import replace
 
 from ...protocol.errors import RequestError
 from ..http.endpoints.numbers.rerank import shortened
 from ..models.pooled_model import PooledModel
-from ..pooling.receipt import NumbersReceipt, digest_of
 from ..pooling.scores import cosine
-from ..requests.receipt import VERSIONS, unlike
+from ..receipts.numbers import NumbersReceipt, digest_of
+from ..receipts.receipt import VERSIONS, unlike
+from ..requests.prompts import ParsedPrompt
 from .bodies import Difference, differing
 from .number_forms import FORMS, Computed, Form
 from .repeated import without_spaces
@@ -43,7 +45,7 @@ class NumbersJudge:
         try:
             if self._here is not None and receipt.lora_name == self._here.lora_name:
                 _check(receipt, self._here)
-            return receipt.parsed_prompts()
+            return _parsed_prompts(receipt)
         except RequestError as error:
             return [error] * len(receipt.prompts)
 
@@ -62,6 +64,16 @@ class NumbersJudge:
     @cached_property
     def _model(self) -> PooledModel | None:
         return self._session.pooled
+
+
+def _parsed_prompts(receipt: NumbersReceipt) -> list[ParsedPrompt]:
+    """The prompts as they were computed, to be computed again."""
+    pooling = receipt.pooling
+    sampling = [replace(each.as_sampling(), lora_name=receipt.lora_name) for each in pooling]
+    return [
+        ParsedPrompt(None, each.ids, sampling[each.params], pooled=pooling[each.params], second_text=each.second_text)
+        for each in receipt.prompts
+    ]
 
 
 def _check(receipt: NumbersReceipt, here: NumbersReceipt) -> None:

@@ -13,7 +13,7 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..http.answers.errors import ApiError
 from ..http.requests.request_parts import response_parts
 from ..http.schemas.responses import ResponsesRequest
-from ..requests.receipt import MAX_LENGTH, Receipt, View
+from ..receipts.receipt import MAX_LENGTH, Receipt, View
 from ..requests.tool_schemas import described_functions
 from .bodies import Difference
 

@@ -14,8 +14,8 @@ from builders.numbers import LONG, TEXTS, said
 from msgspec.structs import replace
 
 from penstock import LLM, PoolingParams
-from penstock.frontend.pooling.receipt import NumbersReceipt
-from penstock.frontend.requests.receipt import packed_ids
+from penstock.frontend.receipts.numbers import NumbersReceipt
+from penstock.frontend.receipts.written import packed_ids
 
 QUESTIONS: list[Any] = [
     {"type": "predicate", "instructions": "The sum is four.", "name": "sum"},

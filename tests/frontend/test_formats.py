@@ -15,7 +15,7 @@ from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.schemas.files import BatchObject
 from penstock.frontend.jobs.journal import Journal, frame, read_journal
 from penstock.frontend.models.gguf import translated
-from penstock.frontend.requests.receipt import Receipt
+from penstock.frontend.receipts.receipt import Receipt
 from penstock.protocol.errors import PenstockError
 from penstock.protocol.files.formats import FORMATS
 from penstock.protocol.messages import StepResult

@@ -17,7 +17,9 @@ from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.kept_answers import KeptAnswer, KeptAnswers
 from penstock.frontend.jobs.kept_receipts import ReceiptKeeper
 from penstock.frontend.jobs.records import Answered, Forgotten, Head, JobState, Pattern, packed, unpacked
-from penstock.frontend.requests.receipt import PLAIN, ClaimedSample, Receipt, ReceiptDoor, View, packed_ids
+from penstock.frontend.receipts.door import ReceiptDoor
+from penstock.frontend.receipts.receipt import PLAIN, ClaimedSample, Receipt, View
+from penstock.frontend.receipts.written import packed_ids
 from penstock.frontend.verify.lines import from_file
 from penstock.protocol.errors import RequestError
 from penstock.protocol.parameters.sampling import SamplingParams

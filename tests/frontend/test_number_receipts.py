@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from penstock.frontend.pooling.receipt import ClaimedNumbers, NumbersReceipt, NumbersView, digest_of, joined
-from penstock.frontend.requests.receipt import packed_ids
+from penstock.frontend.receipts.numbers import ClaimedNumbers, NumbersReceipt, NumbersView, digest_of, joined
+from penstock.frontend.receipts.written import packed_ids
 from penstock.frontend.rows.prompts import UnusableLine, decoder_of, json_value
 from penstock.frontend.verify.lines import from_file
 from penstock.frontend.verify.number_forms import FORMS, Computed

@@ -11,8 +11,10 @@ import msgspec
 from builders.cases import for_each
 
 from penstock.frontend.commands.verify import options_of
+from penstock.frontend.receipts.door import params_of
+from penstock.frontend.receipts.receipt import PREFIX, ClaimedSample, Receipt, View
+from penstock.frontend.receipts.written import _sum, packed_ids
 from penstock.frontend.requests.prompts import of_receipt
-from penstock.frontend.requests.receipt import PREFIX, ClaimedSample, Receipt, View, _sum, packed_ids, params_of
 from penstock.frontend.verify.lines import LedBodies, from_file
 from penstock.frontend.verify.repeated import foreign_parameter, foreign_question
 from penstock.protocol.options.config import EngineConfig

@@ -18,12 +18,13 @@ from penstock.frontend.jobs.formats.formats import sink_of
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal import Journal, read_journal
 from penstock.frontend.jobs.records import Answered, Head, packed, unpacked
+from penstock.frontend.receipts.receipt import ClaimedSample, Receipt
+from penstock.frontend.receipts.written import packed_ids
 from penstock.frontend.replay import answers, earlier_run
 from penstock.frontend.replay.answers import EarlierAnswer
 from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.replay.index import AnswerIndex
 from penstock.frontend.requests.prompts import Conversation, ParsedPrompt, RenderedPrompt, parse_prompt
-from penstock.frontend.requests.receipt import ClaimedSample, Receipt, packed_ids
 from penstock.frontend.rows import lines as lines_of_files
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError

@@ -24,9 +24,10 @@ from builders.mixed_requests import HELLO, OPTIONS, PERSON, REQUESTS, SEARCHES, 
 
 from penstock import LLM, RequestOutput, SamplingParams
 from penstock.frontend.models.model_files import find_model
+from penstock.frontend.receipts.receipt import Receipt
+from penstock.frontend.receipts.written import packed_ids
 from penstock.frontend.requests import door
 from penstock.frontend.requests.continuation import Continuation, packed_logprobs
-from penstock.frontend.requests.receipt import Receipt, packed_ids
 from penstock.frontend.verify.verdict import Verdict
 from penstock.protocol.messages import Said
 from penstock.protocol.wire import column

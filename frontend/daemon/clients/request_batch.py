@@ -17,8 +17,8 @@ from ....protocol.parameters.pooling import PoolingParams
 from ....protocol.parameters.sampling import SamplingParams
 from ....protocol.wire import values
 from ...media.sources.encoded_media import unpacked_media
+from ...receipts.receipt import Receipt
 from ...requests.prompts import ParsedPrompt, of_receipt, parse_prompt
-from ...requests.receipt import Receipt
 from ...session.private import PrivateSession
 from .rendering import rendered
 

@@ -16,9 +16,9 @@ from msgspec import UNSET, UnsetType
 from ....protocol.messages import Logprobs, request_and_sample
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.parameters.sampling import SamplingParams
+from ...receipts.receipt import PLAIN, SEPARATOR, View, with_view
 from ...requests.pending_request import PackedOutput
 from ...requests.prompts import RenderedPrompt
-from ...requests.receipt import PLAIN, SEPARATOR, View, with_view
 from ..endpoint import Call
 from ..loaded_model import LoadedModel
 from ..options import HttpOptions

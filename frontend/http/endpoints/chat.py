@@ -10,7 +10,7 @@ from msgspec import UNSET
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
-from ...requests.receipt import View
+from ...receipts.receipt import View
 from ...requests.request import guarded
 from ..answers.answering import PreparedRequest, answered
 from ..answers.generation import Generation, check_asked, pieces

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from ...requests.receipt import View
+from ...receipts.receipt import View
 from ..answers.answering import PreparedRequest, answered, generation_of
 from ..answers.errors import ApiError
 from ..answers.generation import parsed_answers

@@ -13,7 +13,7 @@ from ....protocol.outputs import CompletionOutput, FunctionCall, ToolCall
 from ....protocol.parameters.guided import GuidedDecodingParams
 from ...parsing import AnswerReader, CallForm, CallMarks
 from ...parsing.calls.json_call import BareJsonCall
-from ...requests.receipt import View
+from ...receipts.receipt import View
 from ...requests.tool_schemas import DEFINITIONS, arguments_schema
 from ..answers.errors import ApiError
 from ..schemas.chat import AllowedTools

@@ -9,7 +9,7 @@ from .....protocol.parameters.pooling import PoolingParams
 from ....pooling.calls import decision_plans
 from ....pooling.decide import DecisionPlan
 from ....pooling.decisions import Answer
-from ....pooling.receipt import NumbersView
+from ....receipts.numbers import NumbersView
 from ....session.session import Session
 from ...answers.errors import ApiError
 from ...answers.long_json import LongJson

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from .....protocol.parameters.pooling import PoolingParams
-from ....pooling.receipt import NumbersView, receipt_of
+from ....receipts.numbers import NumbersView, receipt_of
 from ....session.session import Session
 from ...answers.long_json import LongJson
 from ...endpoint import AnyReply, Call, Work

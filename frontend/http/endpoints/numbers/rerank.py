@@ -8,8 +8,8 @@ import msgspec
 
 from .....protocol.errors import ConfigError
 from .....protocol.parameters.pooling import PoolingParams
-from ....pooling.receipt import NumbersView
 from ....pooling.scores import Comparison, comparison, text_pairs
+from ....receipts.numbers import NumbersView
 from ....session.session import Session
 from ...answers.errors import ApiError
 from ...answers.long_json import LongJson

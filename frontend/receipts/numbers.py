@@ -1,6 +1,6 @@
 """A receipt of vectors, scores, classes or decisions: what was computed, of which prompts, with which model.
 
-It has what a receipt of a text has (`requests/receipt.py`), but instead of tokens a digest of the bits of each prompt's
+It has what a receipt of a text has (`receipt.py`), but instead of tokens a digest of the bits of each prompt's
 numbers. One receipt covers all prompts of a body. Whoever has the model computes the prompts again and compares.
 """
 
@@ -17,8 +17,7 @@ from ...protocol.errors import RequestError
 from ...protocol.files.formats import RECEIPT
 from ...protocol.messages import Prompt
 from ...protocol.parameters.pooling import PoolingParams
-from ..requests.prompts import ParsedPrompt
-from ..requests.receipt import DAMAGED, LONG_ARRAY, as_text, packed_in, planes, unpacked_as, unpacked_ids
+from .written import DAMAGED, LONG_ARRAY, MOST_BESIDE_IDS, as_text, packed_in, planes, unpacked_as, unpacked_ids
 
 if TYPE_CHECKING:
     from ..models.facts import ModelFacts
@@ -104,17 +103,6 @@ class NumbersReceipt(msgspec.Struct, array_like=True, frozen=True):
         except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"{DAMAGED}: {error}") from error
 
-    def parsed_prompts(self) -> list[ParsedPrompt]:
-        """The prompts as they were computed, to be computed again."""
-        pooling = self.pooling
-        sampling = [replace(each.as_sampling(), lora_name=self.lora_name) for each in pooling]
-        return [
-            ParsedPrompt(
-                None, each.ids, sampling[each.params], pooled=pooling[each.params], second_text=each.second_text
-            )
-            for each in self.prompts
-        ]
-
 
 class _Parts(msgspec.Struct, array_like=True):
     facts: msgspec.Raw
@@ -157,8 +145,6 @@ def begun(facts: "ModelFacts", prompt: Prompt, params: PoolingParams, second_tex
 
 def check_size(num_bytes: int, id_bytes: int) -> None:
     """Refuse what could not be read again."""
-    from ..requests.door_checks import MOST_BESIDE_IDS
-
     if num_bytes > _MOST_BYTES or num_bytes - id_bytes > MOST_BESIDE_IDS:
         raise RequestError(_TOO_LONG)
 
