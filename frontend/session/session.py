@@ -180,20 +180,24 @@ class Session(ABC, Generic[RequestT]):
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
-        for each in params if isinstance(params, list | tuple) else [params]:
-            if isinstance(each, PoolingParams) and (notice := self.notice_of_cut(each.dimensions)):
-                logs.say(notice, quiet=self.is_quiet)
+        self._say_cut(params if isinstance(params, list | tuple) else [params])
         parsed = parse_prompts(prompts, params, self.door.defaults)
         return Window(self.transport, self.door, parsed, notify, self.window_size, ordered=ordered)
 
+    def _say_cut(self, params: Iterable[Any]) -> None:
+        """Say once what the model's files don't speak of. Replies have it each time: they depend on nothing earlier."""
+        for each in () if self._has_said_cut else params:
+            if isinstance(each, PoolingParams) and (notice := self.notice_of_cut(each.dimensions)):
+                logs.say(notice, quiet=self.is_quiet)
+                self._has_said_cut = True
+                break
+
     def notice_of_cut(self, dimensions: int | None) -> str:
-        """What the model's files don't say of vectors cut to this length; for its first request alone."""
-        if dimensions is None or self._has_said_cut or (pooled := self.pooled) is None:
+        """What to say of vectors cut to this length, if the model's files don't speak of it."""
+        if dimensions is None or (pooled := self.pooled) is None:
             return ""
         width = 0 if self.plan is None else self.plan.vector_width
-        notice = pooled.notice_of_cut(dimensions) if dimensions < width else ""
-        self._has_said_cut = bool(notice)
-        return notice
+        return pooled.notice_of_cut(dimensions) if dimensions < width else ""
 
     def stream(
         self,

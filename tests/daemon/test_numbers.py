@@ -125,6 +125,16 @@ def test_vectors_over_http_are_those_of_scripts(http, vectors):
     assert found == row.tolist()
 
 
+CUT = {"dimensions": 7}
+
+
+def test_a_reply_says_the_same_of_cut_vectors_whatever_was_asked_before(http):
+    given = {"model": "vectors", "input": "a"}
+    cut, whole, again = (http.post("/v1/embeddings", json=given | more).json() for more in (CUT, {}, CUT))
+    assert "no file of this model says" in cut["notice"] and cut["notice"] == again["notice"]
+    assert "notice" not in whole
+
+
 def test_openais_client_gets_vectors(http, vectors):
     with openai.OpenAI(base_url=str(http.base_url).rstrip("/") + "/v1", api_key="none", max_retries=0) as client:
         found = client.embeddings.create(model="vectors", input=TEXTS, dimensions=16)
