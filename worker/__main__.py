@@ -17,6 +17,7 @@ from ..protocol.processes.child import Child, run_child
 from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
+from ..protocol.ranks.nccl_failures import with_explanation
 from ..protocol.stats import StartProgress
 from ..protocol.wire import values
 from .importing import no_collections
@@ -101,6 +102,13 @@ class ResultSender(Generic[Result]):
 
 
 def main(child: Child) -> None:
+    try:
+        _work(child)
+    except Exception as error:
+        raise with_explanation(error)  # noqa: B904  # it has the error as its cause
+
+
+def _work(child: Child) -> None:
     trace = Trace(child.launch.config.trace, child.role)
     trace.reached("messages")
     # Bound before the other modules are imported, so that the engine's messages can queue in it.
@@ -125,7 +133,7 @@ def main(child: Child) -> None:
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
         send: Callable[[Any], None] = engine.send if child.rank == 0 else _forget
-        results: ResultSender[Any] = ResultSender(send, child.fail, in_thread=start.is_asynchronous)
+        results: ResultSender[Any] = ResultSender(send, partial(_fail, child), in_thread=start.is_asynchronous)
         # Imported and loaded objects live as long as the process: exempt them from garbage collection.
         gc.freeze()
         while True:
@@ -159,6 +167,10 @@ def _report_capture(child: Child, number: int, total: int) -> None:
     """Show the user how many steps have been captured."""
     if child.rank == 0:
         child.frontend.send(StartProgress("Capturing steps", number, total))
+
+
+def _fail(child: Child, error: BaseException) -> None:
+    child.fail(with_explanation(error))
 
 
 def _forget(result: object) -> None:

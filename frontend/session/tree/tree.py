@@ -34,6 +34,7 @@ from ....protocol.processes.process import ASK_SECONDS, ChildProcess, end_childr
 from ....protocol.processes.runtime_directory import RuntimeDirectory
 from ....protocol.processes.sockets import Inbox, Outbox
 from ....protocol.processes.trace import Trace
+from ....protocol.ranks.nccl_failures import explained
 from ....protocol.stats import StartProgress
 from ...console import logs
 from ...console.progress import StartBar
@@ -42,6 +43,7 @@ from .tree_files import TreeFiles
 
 # After a child has ended, its last messages and those of the others are awaited this long.
 _LAST_WORDS_SECONDS = 0.3
+_LOG_BYTES = 1 << 17  # at its end, in which the reason of an abort is looked for
 # Descriptors that a tree needs in this process (each child needs fewer), with a few spare ones for files being read.
 _DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
 
@@ -188,7 +190,16 @@ class Tree:
         what = ended.describe_end()
         if _oom_kills() > self._oom_kills:
             return OutOfMemoryError(f"{what}: the kernel ended it for want of memory. Use a smaller model or KV cache.")
-        return EngineDeadError(f"{what}. {self._where_its_log_is}")
+        # NCCL ends a rank by itself, from a thread of its own: it told the log why.
+        aborted = ended.status == -signal.SIGABRT and ended.role.startswith("worker")
+        why = f" {words}" if aborted and (words := explained(self._end_of_log())) else ""
+        return EngineDeadError(f"{what}.{why} {self._where_its_log_is}")
+
+    def _end_of_log(self) -> str:
+        with suppress(OSError), open(self.log, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - _LOG_BYTES))
+            return log.read().decode(errors="replace")
+        return ""
 
     @property
     def _where_its_log_is(self) -> str:

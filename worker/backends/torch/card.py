@@ -1,12 +1,16 @@
 """The GPUs of a machine and of a tree, and their memory, of which other processes may hold a part."""
 
+import logging
+import os
 from collections.abc import Callable
 
 import torch
 
-from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
 from ....protocol.survey import GpuSurvey, TorchSurvey
+from ..visible_cards import VARIABLE, Card, chosen_cards, unequal, why_hidden
+
+_LOG = logging.getLogger(__name__)
 
 
 def torch_survey(triton: str | None) -> TorchSurvey:
@@ -21,32 +25,32 @@ def torch_survey(triton: str | None) -> TorchSurvey:
 
 def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
     """The GPU that the rank computes on; None if the option `device` is "auto" and torch finds none."""
-    if not torch.cuda.is_available():
-        if config.device == "auto":
-            return None
-        raise ConfigError(
-            "device='cuda', and torch finds no CUDA device here. Use device='cpu', or check the driver and that "
-            "this torch is a CUDA build."
-        )
-    cards = visible_cards(config)
-    if rank >= len(cards) or max(cards) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"tensor_parallel_size={config.tensor_parallel_size} needs a card for each rank; of the "
-            f"{torch.cuda.device_count()} here, {cards} may be used. Use a smaller size or name other devices."
-        )
-    device = torch.device("cuda", cards[rank])
+    if config.device == "auto" and not torch.cuda.is_available():
+        variable = os.environ.get(VARIABLE)
+        if variable not in (None, "", "-1") and (hidden := why_hidden(variable, 0)):
+            _LOG.warning("Computing on the CPU: %s.", hidden)
+        return None
+    cards = cards_of_ranks(config)
+    if rank == 0 and (notice := unequal(cards)) is not None:
+        _LOG.warning("%s", notice)
+    device = torch.device("cuda", cards[rank].number)
     torch.cuda.set_device(device)
     return device
 
 
-def visible_cards(config: EngineConfig) -> list[int]:
-    return config.own_devices or list(range(torch.cuda.device_count()))
+def cards_of_ranks(config: EngineConfig) -> list[Card]:
+    return chosen_cards(config, _seen(), os.environ.get(VARIABLE))
+
+
+def _seen() -> list[Card]:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    properties = map(torch.cuda.get_device_properties, range(count))
+    return [Card(number, each.name, each.total_memory, str(each.uuid)) for number, each in enumerate(properties)]
 
 
 def card_names(config: EngineConfig) -> list[str]:
     """The UUID of every rank's GPU, which is the same in every process."""
-    cards = visible_cards(config)[: config.tensor_parallel_size]
-    return [str(torch.cuda.get_device_properties(card).uuid) for card in cards]
+    return [card.uuid for card in cards_of_ranks(config)]
 
 
 def free_and_total_bytes(device: torch.device) -> tuple[int, int]:

@@ -36,11 +36,11 @@ class CardMemory(DeviceMemory):
         ranks.exchange([])  # nobody loads earlier
 
     def check_room(self, demand: Demand) -> bool:
-        if self.ranks.rank == 0:
-            free, total = free_and_total_bytes(torch_device(self.device))
-            free = int(self.config.gpu_memory_utilization * total) - (total - free)
-            kinds, name = demand.kinds, self.device.name
-            check_weights(demand.weight_bytes, free, kinds, name, self.config, demand.not_mapped)
+        # Every rank looks at its own card: another process may hold most of one, and cards may differ.
+        free, total = free_and_total_bytes(torch_device(self.device))
+        free = int(self.config.gpu_memory_utilization * total) - (total - free)
+        name = f"{self.device.name} (rank {self.ranks.rank})" if self.ranks.size > 1 else self.device.name
+        check_weights(demand.weight_bytes, free, demand.kinds, name, self.config, demand.not_mapped, self.ranks.size)
         self.ranks.exchange([])  # nobody loads earlier, so that free memory stays free
         return False
 
