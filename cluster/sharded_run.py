@@ -19,7 +19,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 from ..frontend.jobs.head import differences
 from ..frontend.jobs.job import Job, JobFacts
 from ..frontend.jobs.job_input import InputLine
-from ..frontend.jobs.records import Answered, Pattern, Progressed, Record, unpacked
+from ..frontend.jobs.journal.records import Answered, Pattern, Progressed, Record, unpacked
 from ..protocol.errors import ConfigError, EngineDeadError, PenstockError
 from ..protocol.options.config import EngineConfig
 from .placement import Placement

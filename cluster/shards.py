@@ -8,7 +8,7 @@ from typing import Any
 
 from ..frontend.jobs.job import JobFacts, JobOptions
 from ..frontend.jobs.job_input import InputLine
-from ..frontend.jobs.records import JobState, Progressed, Record, packed
+from ..frontend.jobs.journal.records import JobState, Progressed, Record, packed
 from ..frontend.jobs.run import JobRun
 from ..frontend.replay.finder import AnswerFinder
 from ..frontend.session import open_model

@@ -17,7 +17,7 @@ from ...protocol.options.config import hindrance_of_drafts
 from ..rows.prompts import check_columns
 from ..rows.texts import TextOptions, check_text_columns, refuse_array, refuse_json
 from ..session.session import Session
-from .checked_records import checked
+from .answer_keeper import OnAnswer
 from .formats.formats import require_format
 from .head import (
     ChangedFactsError,
@@ -30,10 +30,11 @@ from .head import (
 )
 from .job_files import JobFiles, Written
 from .job_input import InputLine, JobInput
-from .journal import Journal
+from .journal.checked_records import checked
+from .journal.journal import Journal
+from .journal.records import Began, Forgotten, Head, JobState, Record, packed
 from .number_rows import check_texts_model, width_of
-from .records import Began, Forgotten, Head, JobState, Record, packed
-from .run import JobRun, OnAnswer
+from .run import JobRun
 
 if TYPE_CHECKING:
     from ..replay.finder import AnswerFinder

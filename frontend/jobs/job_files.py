@@ -16,11 +16,11 @@ from ...protocol.errors import ConfigError, PenstockError, RequestError
 from ...protocol.files.own_folder import own_folder, own_folders, remove_own
 from ...protocol.options.speculation import JOURNAL
 from ..file_replacement import PARTIAL, new_file, replaceable, sync_folder, take_name
-from .checked_records import read_records
 from .formats.formats import sink_of
-from .kept_answers import KeptAnswer, KeptAnswers, by_row
+from .journal.checked_records import read_records
+from .journal.kept_answers import KeptAnswer, KeptAnswers, by_row
+from .journal.records import Answered, JobState
 from .locked_file import open_locked, remove_locked
-from .records import Answered, JobState
 
 Write = Callable[[Answered, bytes], object]  # a record and its line
 _UNFINISHED = "unfinished output of a job"

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 from ...protocol.files.sizes import size
-from .records import JobState
+from .journal.records import JobState
 
 
 def memory_of_processes() -> int:

@@ -17,7 +17,7 @@ from ..requests.prompts import ParsedPrompt, parse_prompt
 from ..rows.prompts import Question, Row
 from ..session.session import Session
 from .job_input import InputLine
-from .records import Answered
+from .journal.records import Answered
 
 if TYPE_CHECKING:
     from ..rows.batch_line import LineIdentity

@@ -1,4 +1,4 @@
-"""One run of a job with one model: submits the rows that are left, and keeps each answer as it completes.
+"""One run of a job with one model: submits the rows that are left, and has each answer kept as it completes.
 
 Rows are submitted in the order of their prefixes (`rows/order.py`), a window of them at a time. A row in
 flight at two deaths is computed alone at the end; if the model dies again, the row has failed.
@@ -6,86 +6,50 @@ flight at two deaths is computed alone at the end; if the model dies again, the 
 
 import hashlib
 import itertools
-import json
 import queue
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import msgspec
 
 from ...protocol.errors import EngineDeadError, RequestError
 from ...protocol.outputs import CompletionOutput, RequestOutput, Samples
-from ...protocol.wire import column
 from ..console import logs
-from ..receipts.receipt import PLAIN, Receipt, ReceiptDraft
-from ..replay.answers import keys_of_line
-from ..requests.continuation import Continuation, since
+from ..requests.continuation import Continuation
 from ..requests.prompts import ParsedPrompt, parse_checked
 from ..requests.request import Request
 from ..rows.order import in_prefix_order
 from ..rows.prompts import Row, json_row, with_usual_limit
-from ..rows.records import prompt_of, record_of
 from ..rows.rendering import Rendering
 from ..rows.texts import text_row
 from ..session.session import Session
 from ..session.window import Window
+from .answer_keeper import AnswerKeeper, OnAnswer, RowsOfJob
 from .job_input import InputLine
-from .kept_receipts import ReceiptKeeper
-from .ledger import EnergyMeter, memory_of_processes
+from .journal.records import Died
 from .number_rows import NumberRow
-from .records import Answered, Continued, Died, JobState, Progressed, Record
-
-if TYPE_CHECKING:
-    from ..replay.finder import AnswerFinder
-    from ..rows.batch_line import LineIdentity
-    from .job import JobOptions
 
 # A row that was computed at so many deaths of the model is computed alone; if that kills the model too, it has failed.
 _DEATHS_IN_COMPANY = 2
 _REFUSED = 400
 _DELTA_TOKENS = 32  # between two looks at an unfinished answer
 _TRIED_ROWS = 64  # whose earlier answers are looked for before anything is computed
-_JSON = msgspec.json.Encoder()
-_NOT_ANSWERED = (499, 503)  # aborted, or shutting down: to be asked again
-
-OnAnswer = Callable[[Row, RequestOutput], None]
-
-
-class RowsOfJob(Protocol):
-    """A job, or the part of one that another machine answers."""
-
-    options: "JobOptions"
-    state: JobState
-    replay: "AnswerFinder | None"
-    commit_seconds: float
-
-    @property
-    def num_rows(self) -> int: ...
-    @property
-    def input_digest(self) -> str: ...
-    @property
-    def input(self) -> Any: ...
-    @property
-    def journal(self) -> Any: ...
-    def append(self, record: Record) -> None: ...
-    def check_complete(self) -> None: ...
 
 
 class JobRun:
     def __init__(
         self,
-        job: "RowsOfJob",
+        job: RowsOfJob,
         session: Session[Any],
         on_answer: OnAnswer = lambda row, output: None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
         self.session = session
-        self.on_answer = on_answer
         self.check = check
         options = job.options
         self._rendering = Rendering(session, is_raw=options.is_raw, system=options.system)
@@ -93,14 +57,12 @@ class JobRun:
         self._limit = with_usual_limit if options.limits_answers else _as_it_is
         self._limited = self._limit(Row("", self._params))
         self._replay = job.replay or session.door.replay
-        self._receipts = ReceiptKeeper(job.state, job.append)
-        self._drafts: dict[int, ReceiptDraft] = {}  # by row, of answers that have just ended
+        self._keeper = AnswerKeeper(job, session, on_answer)
         self._in_flight: dict[int, tuple[InputLine, Row]] = {}  # by position in the window
         self._numbers: dict[int, tuple[NumberRow, int]] = {}  # likewise, with the number of the prompt
         self._done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._refused: set[int] = set()  # rows that could not go on from what they had said
-        self._began = self._looked = time.monotonic()  # at the unfinished answers
-        self._energy = EnergyMeter()
+        self._looked = time.monotonic()  # at the unfinished answers
 
     def run(self) -> None:
         """Answer the rows that are left; raises if some had to be left out."""
@@ -110,7 +72,8 @@ class JobRun:
         if self.job.state.deaths:
             self._answer(self._rows_alone(), 1)
         self.job.journal.commit()
-        self._progressed()  # a record behind the synced ones, by which damage to any of them is known
+        # A record behind the synced ones, by which damage to any of them is known.
+        self._keeper.keep_progress(len(self._in_flight))
         self.job.check_complete()
 
     def warn_of_useless_replay(self) -> None:
@@ -138,7 +101,7 @@ class JobRun:
             if line.row in state.done:
                 continue
             if state.deaths.get(line.row, 0) > _DEATHS_IN_COMPANY:
-                self._keep(line, self._row(line), _died(state.cause))
+                self._keeper.keep(line, self._row(line), _died(state.cause))
             else:
                 yield line, self._row(line)
 
@@ -181,11 +144,9 @@ class JobRun:
                     if output.error_code == _REFUSED and line.row in self.job.state.said.keys() - self._refused:
                         self._refused.add(line.row)  # its record is damaged, or it can't go on: it is asked anew
                         continue
-                    self._keep(line, row, output)
+                    self._keeper.keep(line, row, output)
                 if time.monotonic() >= self._looked + self.job.commit_seconds:
                     self._keep_unfinished(window)
-                    self._progressed()
-                    self.job.journal.commit()
                 if window.running:
                     self._wait(window)
         except EngineDeadError as error:
@@ -201,7 +162,7 @@ class JobRun:
 
     def _finish(self, window: Window[Any], request: Request) -> None:
         if (draft := request.without_receipt()) is not None:
-            self._drafts[self._in_flight[request.position][0].row] = draft
+            self._keeper.drafts[self._in_flight[request.position][0].row] = draft
         window.finish(request)
 
     def _parsed(self, rows: Iterator[tuple[InputLine, Row]]) -> Iterator[ParsedPrompt]:
@@ -223,7 +184,7 @@ class JobRun:
             self.session.transport.check()  # it may be refused because the model has just died
         if line.row in self.job.state.said and line.row not in self._refused:
             prompt = Continuation(prompt, self.job.state.said[line.row])
-        parsed = parse_checked(prompt, self._receipts.asking(row.params))
+        parsed = parse_checked(prompt, self._keeper.receipts.asking(row.params))
         parsed.seed, parsed.delta_tokens = self._seeded(line, row), _DELTA_TOKENS
         if self._replay is not None:
             parsed.expected = self._replay.expected(parsed, _name(row), line.row, self.job.num_rows)
@@ -232,75 +193,18 @@ class JobRun:
     def _take(self, numbers: NumberRow, number: int, output: Any) -> None:
         """Take the result of one of a row's prompts, and keep the row's answer if it was the last one."""
         numbers.outputs[number] = output
-        if not numbers.is_complete:
-            return
-        line, row = numbers.line, numbers.row
-        if (failure := numbers.failure) is not None:
-            self._keep(line, row, failure)
-            return
-        self.on_answer(row, numbers.summary())
-        self.job.append(numbers.answered(self.job.options.model, self._identity(line)))
-
-    # --- what goes into the journal ---------------------------------------------------------------------------------
-
-    def _keep(self, line: InputLine, row: Row, output: RequestOutput) -> None:
-        if output.error_code in _NOT_ANSWERED:
-            return
-        self.on_answer(row, output)
-        num_cached, output.num_cached_tokens = output.num_cached_tokens, 0  # it depends on what ran before
-        num_output = sum(len(answer.token_ids) for answer in output.outputs)
-        draft, written = self._drafts.pop(line.row, None), output.receipt
-        receipt = draft.after(output) if draft is not None else None if written is None else Receipt.read(written)
-        output.receipt = None  # the line gets it when it is written
-        text = self._line(line, row, output)
-        num_prompt = len(output.prompt_token_ids)
-        record = Answered(line.row, line.digest, output.error_code, num_prompt, num_cached, num_output, text)
-        if row.batch is not None and not record.has_failed:
-            record.token_ids = [column(answer.token_ids) for answer in output.outputs]
-            record.prompt_keys = sorted(keys_of_line(prompt_of(row)))
-        if (metrics := output.metrics) is not None:
-            record.num_draft_tokens, record.num_accepted_tokens = metrics.num_draft_tokens, metrics.num_accepted_tokens
-        if receipt is not None:
-            view = PLAIN if row.batch is None else row.batch.view
-            self._receipts.keep(record, receipt, view, is_shown=row.params.receipt)
-        self.job.append(record)
+        if numbers.is_complete:
+            self._keeper.keep_numbers(numbers)
 
     def _keep_unfinished(self, window: Window[Any]) -> None:
         """Keep what the running answers have said since the last time."""
-        for request in window.running.values():
-            if request.is_finished:  # its answer is about to be kept
-                continue
-            row = self._in_flight[request.position][0].row
-            before = self.job.state.said.get(row)
-            said = request.so_far()
-            new = said if before is None else [since(*pair) for pair in zip(said, before, strict=False)]
-            if any(each.token_ids for each in new) and row not in self._refused:
-                self.job.append(Continued(row, new))
-
-    def _line(self, line: InputLine, row: Row, output: RequestOutput) -> bytes:
-        """The answer in the row's own form; a failure in that of OpenAI's error files."""
-        if row.batch is None and output.error_code == 200:
-            record = record_of(line.row, row, output)
-            try:
-                return _JSON.encode(record) + b"\n"
-            except UnicodeEncodeError:  # half of a surrogate pair, which JSON can only escape
-                return json.dumps(record).encode() + b"\n"
-        from ..rows.batch_line import BatchLine  # slow to import
-
-        batch = row.batch or BatchLine.failed(str(line.row if row.name is None else row.name), output)
-        answer = batch.answer(output, self.job.options.model, self.session.num_tokens, self._identity(line))
-        return answer.encode(errors="backslashreplace")
-
-    def _identity(self, line: InputLine) -> "LineIdentity":
-        from ..rows.batch_line import LineIdentity  # slow to import
-
-        label = f"{self.job.input_digest} {self.job.options.seed} {line.row}".encode()
-        return LineIdentity(hashlib.blake2b(label, digest_size=12).hexdigest(), 0)
-
-    def _progressed(self) -> None:
-        memory = memory_of_processes() if self.session.daemon is None else 0
         self._looked = time.monotonic()
-        self.job.append(Progressed(self._looked - self._began, len(self._in_flight), memory, self._energy.joules()))
+        for request in window.running.values():
+            row = self._in_flight[request.position][0].row
+            if not request.is_finished and row not in self._refused:  # a finished one is about to be kept
+                self._keeper.keep_unfinished(row, request.so_far())
+        self._keeper.keep_progress(len(self._in_flight))
+        self.job.journal.commit()
 
     def _died(self, window: Window[Any], error: EngineDeadError) -> None:
         """Remember the rows that were being computed. The engine takes them in their order."""

@@ -17,10 +17,10 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.options.speculation import JOURNAL
-from ..jobs.checked_records import read_records
 from ..jobs.formats.formats import answer_lines_of, is_packed, require_format
-from ..jobs.journal import record_at
-from ..jobs.records import Answered, Bits, Head, unpacked
+from ..jobs.journal.checked_records import read_records
+from ..jobs.journal.journal import record_at
+from ..jobs.journal.records import Answered, Bits, Head, unpacked
 from ..rows.lines import LONGEST_LINE, count_prompts, lines_as_bytes, refuse_utf_16
 from .answers import EarlierAnswer
 

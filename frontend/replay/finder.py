@@ -16,7 +16,7 @@ import msgspec
 
 from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.wire import column
-from ..jobs.records import Bits
+from ..jobs.journal.records import Bits
 from ..requests.plain_types import plain
 from ..requests.prompts import ParsedPrompt
 from .answers import EarlierAnswer, Spoken, key_of_name, keys_of_prompt

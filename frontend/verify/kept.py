@@ -12,9 +12,9 @@ import msgspec
 
 from ...protocol.errors import PenstockError, RequestError
 from ...protocol.options.speculation import JOURNAL
-from ..jobs.checked_records import read_records
-from ..jobs.kept_answers import KeptAnswer, KeptAnswers
-from ..jobs.records import Head
+from ..jobs.journal.checked_records import read_records
+from ..jobs.journal.kept_answers import KeptAnswer, KeptAnswers
+from ..jobs.journal.records import Head
 from ..receipts.receipt import Receipt
 
 

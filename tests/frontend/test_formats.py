@@ -13,7 +13,7 @@ from penstock.frontend.http.batches.record import BatchFolder
 from penstock.frontend.http.files.store import FileStore
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.schemas.files import BatchObject
-from penstock.frontend.jobs.journal import Journal, frame, read_journal
+from penstock.frontend.jobs.journal.journal import Journal, frame, read_journal
 from penstock.frontend.models.gguf import translated
 from penstock.frontend.receipts.receipt import Receipt
 from penstock.protocol.errors import PenstockError

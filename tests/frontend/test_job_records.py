@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import msgspec
 from builders.cases import for_each
 
+from penstock.frontend.jobs.answer_keeper import AnswerKeeper
 from penstock.frontend.jobs.job_input import InputLine
-from penstock.frontend.jobs.ledger import EnergyMeter, ledger
-from penstock.frontend.jobs.records import (
+from penstock.frontend.jobs.journal.records import (
     Answered,
     Began,
     Bits,
@@ -22,7 +22,8 @@ from penstock.frontend.jobs.records import (
     Progressed,
     unpacked,
 )
-from penstock.frontend.jobs.run import JobRun, seed_of
+from penstock.frontend.jobs.ledger import EnergyMeter, ledger
+from penstock.frontend.jobs.run import seed_of
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
 from penstock.protocol.errors import RequestError
@@ -53,14 +54,11 @@ def test_what_unfinished_answers_have_said_counts_among_the_tokens_until_it_is_d
 
 
 def test_each_record_of_an_unfinished_answer_has_what_was_said_since_the_last():
-    state, row = JobState(), SimpleNamespace(row=3)
-    run = SimpleNamespace(
-        job=SimpleNamespace(state=state, append=state.take), _in_flight={0: (row, None)}, _refused=set()
-    )
+    state = JobState()
+    keeper = SimpleNamespace(job=SimpleNamespace(state=state, append=state.take))
     for count in (0, 1, 3, 3, 4):
         said = [Said(column(range(sample, sample + count))) for sample in range(2)]
-        request = SimpleNamespace(is_finished=False, position=0, so_far=lambda said=said: said)
-        JobRun._keep_unfinished(run, SimpleNamespace(running={0: request}))
+        AnswerKeeper.keep_unfinished(keeper, 3, said)
     assert state.said == {3: said} and state.num_said == 8
 
 

@@ -15,15 +15,14 @@ import pytest
 from builders.cases import for_each
 from builders.shell import SLOW, STAND_IN
 
-from penstock.frontend.jobs import job_files
-from penstock.frontend.jobs import journal as journals
-from penstock.frontend.jobs import run as runs
+from penstock.frontend.jobs import answer_keeper, job_files
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.job_input import JobInput
-from penstock.frontend.jobs.journal import Journal, read_journal
-from penstock.frontend.jobs.kept_answers import KeptAnswers
-from penstock.frontend.jobs.records import Answered, Died, Forgotten, Head, packed
+from penstock.frontend.jobs.journal import journal as journals
+from penstock.frontend.jobs.journal.journal import Journal, read_journal
+from penstock.frontend.jobs.journal.kept_answers import KeptAnswers
+from penstock.frontend.jobs.journal.records import Answered, Died, Forgotten, Head, packed
 from penstock.protocol.errors import ConfigError, PenstockError
 
 QUESTION = [{"role": "user", "content": "one"}]
@@ -169,7 +168,7 @@ def test_a_job_with_lines_that_were_aborted_is_not_done_and_the_same_command_ask
     batch, source, out, tmp_path, monkeypatch
 ):
     with monkeypatch.context() as aborting:
-        aborting.setattr(runs, "_NOT_ANSWERED", (400,))
+        aborting.setattr(answer_keeper, "_NOT_ANSWERED", (400,))
         done = batch(source, out)
         assert done.returncode == 1 and f"{NUM_FAILED} lines were aborted. The same command" in done.stderr
         with_deaths = Journal.open(JobFiles.of(out).journal)

@@ -13,9 +13,9 @@ from builders.cases import for_each
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.frontend.jobs import journal as journals
 from penstock.frontend.jobs import locked_file
-from penstock.frontend.jobs.journal import Journal, frame, is_open_elsewhere, read_journal, record_at
+from penstock.frontend.jobs.journal import journal as journals
+from penstock.frontend.jobs.journal.journal import Journal, frame, is_open_elsewhere, read_journal, record_at
 from penstock.protocol.errors import ConfigError, PenstockError
 
 PAGE = 32  # small, so that records share pages and span several

@@ -16,10 +16,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.frontend.jobs import job_files
-from penstock.frontend.jobs.checked_records import read_records
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.journal import frame
-from penstock.frontend.jobs.records import Answered, Began, Continued, Died, Forgotten, Head, Progressed, packed
+from penstock.frontend.jobs.journal.checked_records import read_records
+from penstock.frontend.jobs.journal.journal import frame
+from penstock.frontend.jobs.journal.records import (
+    Answered,
+    Began,
+    Continued,
+    Died,
+    Forgotten,
+    Head,
+    Progressed,
+    packed,
+)
 from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.verify.lines import from_file
 from penstock.protocol.errors import ConfigError, PenstockError

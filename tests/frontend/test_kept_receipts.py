@@ -13,10 +13,18 @@ from builders.shell import STAND_IN
 from msgspec.structs import replace
 
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.journal import Journal, read_journal
-from penstock.frontend.jobs.kept_answers import KeptAnswer, KeptAnswers
-from penstock.frontend.jobs.kept_receipts import ReceiptKeeper
-from penstock.frontend.jobs.records import Answered, Forgotten, Head, JobState, Pattern, packed, unpacked
+from penstock.frontend.jobs.journal.journal import Journal, read_journal
+from penstock.frontend.jobs.journal.kept_answers import KeptAnswer, KeptAnswers
+from penstock.frontend.jobs.journal.kept_receipts import ReceiptKeeper
+from penstock.frontend.jobs.journal.records import (
+    Answered,
+    Forgotten,
+    Head,
+    JobState,
+    Pattern,
+    packed,
+    unpacked,
+)
 from penstock.frontend.receipts.door import ReceiptDoor
 from penstock.frontend.receipts.receipt import PLAIN, ClaimedSample, Receipt, View
 from penstock.frontend.receipts.written import packed_ids

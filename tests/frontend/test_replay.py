@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from penstock.frontend.jobs.formats.formats import sink_of
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.journal import Journal, read_journal
-from penstock.frontend.jobs.records import Answered, Head, packed, unpacked
+from penstock.frontend.jobs.journal.journal import Journal, read_journal
+from penstock.frontend.jobs.journal.records import Answered, Head, packed, unpacked
 from penstock.frontend.receipts.receipt import ClaimedSample, Receipt
 from penstock.frontend.receipts.written import packed_ids
 from penstock.frontend.replay import answers, earlier_run

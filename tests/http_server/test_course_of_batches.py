@@ -26,7 +26,7 @@ from penstock.frontend.http.schemas.files import FileQuery, NewBatch
 from penstock.frontend.jobs import job
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.journal import Journal
+from penstock.frontend.jobs.journal.journal import Journal
 
 BOUND = 120.0
 

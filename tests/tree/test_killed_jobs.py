@@ -20,7 +20,7 @@ from penstock import PenstockError
 from penstock.frontend.daemon.background import daemon_status, start_daemon, stop_daemon
 from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.frontend.jobs.records import Died, JobState
+from penstock.frontend.jobs.journal.records import Died, JobState
 
 BOUND = 180
 OPTIONS = {"max-model-len": "512", "kv-cache-memory": "64MiB", "max-num-seqs": "6"}

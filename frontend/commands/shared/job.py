@@ -17,9 +17,9 @@ from ...console.progress import Progress
 from ...jobs.job import Job, JobOptions
 from ...jobs.job_files import JobFiles, Written
 from ...jobs.job_input import JobInput
-from ...jobs.journal import is_open_elsewhere
+from ...jobs.journal.journal import is_open_elsewhere
+from ...jobs.journal.records import JobState
 from ...jobs.ledger import ledger
-from ...jobs.records import JobState
 from ...rows.prompts import STANDARD_INPUT, Row
 from ...session.attached import attach
 from ...session.private import PrivateSession

@@ -16,7 +16,7 @@ from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.files.formats import BATCH
 from ...file_replacement import sync_folder, write_whole
 from ...jobs.job_files import JobFiles
-from ...jobs.records import JobState
+from ...jobs.journal.records import JobState
 from ..files.store import LIFE_SECONDS, StoredFile
 from ..schemas.files import BatchObject, BatchUsage, CachedTokens, FileObject
 from .input_check import custom_ids

@@ -19,8 +19,8 @@ from ....protocol.errors import (
 )
 from ...jobs.head import ChangedFactsError
 from ...jobs.job import Job, JobOptions
-from ...jobs.journal import JournalInUseError
-from ...jobs.records import JobState
+from ...jobs.journal.journal import JournalInUseError
+from ...jobs.journal.records import JobState
 from ...session.threads import in_own_thread
 from ..answers.errors import ApiError, as_api_error, log
 from ..files.store import FileStore

@@ -21,7 +21,7 @@ from unittest import mock
 import psutil
 
 from penstock import LLM, SamplingParams
-from penstock.frontend.jobs.journal import Journal
+from penstock.frontend.jobs.journal.journal import Journal
 from penstock.frontend.rows.lines import read_lines
 from penstock.frontend.rows.prompts import from_json_lines
 from penstock.frontend.rows.records import as_json

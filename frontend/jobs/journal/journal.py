@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from ...protocol.errors import ConfigError, PenstockError
-from ...protocol.files.formats import JOURNAL
-from ..file_replacement import sync_folder
-from .locked_file import open_locked, remove_locked
+from ....protocol.errors import ConfigError, PenstockError
+from ....protocol.files.formats import JOURNAL
+from ...file_replacement import sync_folder
+from ..locked_file import open_locked, remove_locked
 
 _FAMILY: Final = b"\xf5PJ"
 _MARK: Final = _FAMILY + b"%d" % JOURNAL.version

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ...protocol.messages import Said
+from ....protocol.messages import Said
 
 _TOKEN_BYTES = 4
 _RATE_SECONDS = 60.0  # over which the current speed is measured

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..receipts.receipt import PREFIX, Receipt
-from ..rows.texts import EMBED
+from ...receipts.receipt import PREFIX, Receipt
+from ...rows.texts import EMBED
 from .checked_records import read_records
 from .journal import JournalFrame, record_at
 from .kept_receipts import receipt_of, with_receipt

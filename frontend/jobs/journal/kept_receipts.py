@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from ...protocol.errors import RequestError
-from ...protocol.parameters.sampling import SamplingParams
-from ...protocol.wire import values
-from ..receipts.receipt import ClaimedSample, Receipt, View
-from ..receipts.written import packed_ids
+from ....protocol.errors import RequestError
+from ....protocol.parameters.sampling import SamplingParams
+from ....protocol.wire import values
+from ...receipts.receipt import ClaimedSample, Receipt, View
+from ...receipts.written import packed_ids
 from .records import Answered, JobState, Pattern, Record
 
 # Bytes of a prompt in a pattern: zlib looks back over 32 KiB, in which the rest of the pattern needs room, too.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...protocol.errors import ConfigError
+from ....protocol.errors import ConfigError
 from .journal import JournalFrame, read_journal
 from .records import Answered, Began, Continued, Died, Forgotten, Head, Pattern, Progressed, Record, unpacked
 
