@@ -59,6 +59,7 @@ GROUPS = (
         "status": "show whether a daemon is running, and where",
         "ps": "show the daemon's models: memory, clients, queue, tokens per second",
         "top": "watch models at work: speed, memory, latency, requests",
+        "worker": "run ranks of a model whose front end is on another machine",
         "logs": "show the log of the background daemon",
     }),
     Group("this machine", "", {

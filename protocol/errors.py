@@ -52,6 +52,10 @@ class EngineDeadError(PenstockError, RuntimeError):
     """A process of the tree has died or hung; the cause is its own traceback if it left one."""
 
 
+class LostRankError(EngineDeadError):
+    """A rank has noticed the end of another, whose cause is told elsewhere."""
+
+
 class ClosedError(PenstockError, RuntimeError):
     """The object was closed, or is a copy in a forked process."""
 

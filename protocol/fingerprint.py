@@ -14,6 +14,7 @@ _WIRE_FILES = (
     "stats.py",
     "errors.py",
     "processes/heartbeat.py",
+    "ranks/node_messages.py",
     "fields/rules.py",
     "parameters/sampling.py",
     "parameters/beams.py",

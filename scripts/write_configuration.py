@@ -144,6 +144,8 @@ ENVIRONMENT = """\
 | `PENSTOCK_CACHE` | `~/.cache` | converted tokenizers, packed weights |
 | `PENSTOCK_CPU_VARIANT` | the best one | the [native kernels](cpu-kernels.md) to use: `avx2`, …, or `none` |
 | `PENSTOCK_GRAPHS` and others | | a GPU's [fast paths](gpu.md#find-a-fault), each off (0) or on (1) |
+| `PENSTOCK_HOST_IP` | found by the way to `master_addr` | this machine's address for the ranks of [others](nodes.md) |
+| `PENSTOCK_NODE_KEY` | | the key that [machines](nodes.md) share, if it is in no `node_key_file` |
 | `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | a log file per process tree; the newest 40 are kept |
 | `PENSTOCK_LOG` | | `warning` hides tables, bars and notices, as `quiet=True`; `verbose` is like `-v` |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | the private sockets of a tree |

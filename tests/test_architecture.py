@@ -48,7 +48,7 @@ FREE_OF_TORCH = {"kernels/triton/__init__.py"}
 AT_HOME = {
     "torch": TORCH_ROOMS,
     "triton": {"kernels"},
-    "zmq": {"protocol/processes/sockets.py", "engine/event_socket.py"},
+    "zmq": {"protocol/processes/sockets.py", "protocol/ranks", "frontend/nodes", "engine/event_socket.py"},
     "transformers": {"frontend/text/convert_tokenizer.py"},
     "safetensors": {"worker", "frontend"},
     "huggingface_hub": {"frontend"},

@@ -31,6 +31,15 @@ def digest_of_files(paths: Iterable[Path], folder: Path) -> str:
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
+def digest_of_model(folder: Path) -> str:
+    """One digest of what a model is read from, the same on every machine wherever its files lie."""
+    lines = []
+    for path in set(weight_files(folder)):
+        name = path.relative_to(folder) if path.is_relative_to(folder) else path.name
+        lines.append(f"{name} {_digest(path)}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode(errors="surrogateescape")).hexdigest()
+
+
 def weight_files(folder: Path) -> Iterator[Path]:
     """The files that a model's weights and its description are read from, those of sentence-transformers' modules
     among them."""

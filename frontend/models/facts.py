@@ -26,7 +26,7 @@ _NO_FACTS = {
     *("prefix_cache_ttl", "prefix_cache_dir", "prefix_cache_size", "enable_chunked_prefill"),
     *("max_num_partial_prefills", "max_long_partial_prefills"),
     *("long_prefill_token_threshold", "use_warmup", "devices", "num_threads", "mm_cache", "mm_encoder_budget"),
-    "data_parallel_size",
+    *("data_parallel_size", "nnodes", "node_rank", "master_addr", "master_port", "node_key_file"),
     *("enable_lora", "max_loras", "max_lora_rank", "connect", "watchdog_timeout", "window", "trace", "record"),
     *("quiet", "enforce_eager", "graph_batch_sizes", "device", "speculative_config", "kv_events_config"),
 }

@@ -60,6 +60,12 @@ class PrivateSession(RenderingSession):
         self.model_stamps: FileStamps = frozenset()  # if the daemon has opened it
         self._unread = set()
         self.config = EngineConfig.from_options(model, **options)
+        if self.config.node_rank > 0:
+            raise ConfigError(
+                f"node_rank={self.config.node_rank}: the front end is on node 0. Run `penstock worker "
+                f"{self.config.model} --nnodes {self.config.nnodes} --node-rank {self.config.node_rank} --master-addr "
+                f"{self.config.master_addr}` on this machine."
+            )
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
         for notice in notices(options):

@@ -15,7 +15,7 @@ from ..arrays import FLOAT32, Array, address
 from ..experts import ExpertWeights, Routing
 from ..lora import LoraConfig
 from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
-from ..operations import Operations, Ranks
+from ..operations import Operations
 from ..stored.parts import WeightPart, format_of_parts
 from . import structs
 from .calls import attention as attending
@@ -26,7 +26,7 @@ from .calls.states import StateOperations
 from .layer import embedding_of
 from .library import Library, struct_of
 from .program import Buffer, Program
-from .shared_memory import SharedMemory
+from .rank_memory import KernelRanks, RankMemory
 from .structs import KVMemory, Quantized, Step
 from .weights.blocks import JoinedWeight
 from .weights.experts import of_one_kind, pack_experts
@@ -40,13 +40,13 @@ _SUM_AREAS = 3
 class NativeOperations(RowOperations, StateOperations):
     """Records into the program that stands in `recording`."""
 
-    def __init__(self, library: Library, ranks: Ranks) -> None:
+    def __init__(self, library: Library, ranks: KernelRanks) -> None:
         self.library = library
         self.ranks = ranks
         self.step: Step
         self._plans: dict[tuple[int | None, ...], attending.PlanMemory] = {}
         self._parts: Array | None = None
-        self._shared: SharedMemory | None = None
+        self._shared: RankMemory | None = None
         self._num_sums = 0
 
     @contextmanager
@@ -340,12 +340,13 @@ class NativeOperations(RowOperations, StateOperations):
         if self.ranks.size == 1:
             return x
         if self._shared is None:
-            self._shared = self._shared_memory(_SUM_AREAS, 4 * x.width * self.program.capacity)
+            self._shared = self.ranks.memory(_SUM_AREAS, 4 * x.width * self.program.capacity)
         # In turn, and the first one in an area of its own, because a step may end with either of the others.
         number = 2 if self._num_sums == 0 else self._num_sums % 2
         self._num_sums += 1
         x.writer.output = address(self._shared.area(number))  # type: ignore[union-attr]
         total, parts = self.program.buffer(x.width), self._shared.parts(number)
+        self._shared.record_sum(self.program, number, x.width)
         given = {"meeting": self._shared.meeting, "width": x.width, "parts": addressof(parts), "output": total}
         self._record("all_reduce", structs.AllReduce, None, (self._shared, parts), **given)
         return total
@@ -354,17 +355,13 @@ class NativeOperations(RowOperations, StateOperations):
         """Every rank writes its columns into rank 0's memory."""
         if self.ranks.size == 1:
             return x
-        shared = self._shared_memory(1, 4 * total * self.program.capacity)
+        shared = self.ranks.memory(1, 4 * total * self.program.capacity)
         whole = self.program.buffer_in(shared.area(0, rank=0), total)
-        x.writer.output = whole.data_ptr() + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
+        first, last = self.ranks.span(total)
+        x.writer.output = whole.data_ptr() + 4 * first  # type: ignore[union-attr]
         x.writer.output_stride = total  # type: ignore[union-attr]
-        # Before anyone writes, rank 0 must have read what was written last.
-        self.program.call_first("penstock_meet", shared.meeting, keep=shared)
-        self.program.call("penstock_meet", shared.meeting)
+        shared.record_gather(self.program, first, last, total)
         return whole
-
-    def _shared_memory(self, num_areas: int, area_bytes: int) -> SharedMemory:
-        return SharedMemory(self.ranks.rank, self.ranks.size, self.ranks.exchange, num_areas, area_bytes)
 
 
 _: type[Operations[Buffer, NativeWeight]] = NativeOperations  # for the type checker

@@ -8,7 +8,7 @@ as 8-bit integers asks the buffer for them, and the kernel that wrote it is told
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import addressof
+from ctypes import CFUNCTYPE, addressof, c_void_p, cast
 from functools import partial
 
 from ..arrays import FLOAT32, Array, address
@@ -16,6 +16,8 @@ from .layer import quantized_sizes
 from .library import Library, Struct
 from .structs import Call, Quantized, Recording
 from .weights.huge_pages import zeroed
+
+_FUNCTION = CFUNCTYPE(None, c_void_p)  # step.hpp: Kernel
 
 
 class Arena:
@@ -101,8 +103,10 @@ class Program:
         self.capacity = capacity
         self.num_rows = num_rows  # the address of the step's number of rows, int32
         self.arena = Arena()
-        self.calls: list[tuple[str, int]] = []  # kernels by name, each with the address of its arguments
+        # Kernels by name, or functions by address, each with the address of its arguments.
+        self.calls: list[tuple[str | int, int]] = []
         self._kept: list[object] = []  # what calls point to
+        self._raised: list[BaseException] = []  # by functions of Python's, in a replay
 
     def buffer(self, width: int) -> Buffer:
         return Buffer(self, width)
@@ -118,6 +122,20 @@ class Program:
         self.calls.append((kernel, addressof(arguments)))
         self._kept += [arguments, keep]
 
+    def call_function(self, function: Callable[[], None]) -> None:
+        """Record a call of Python's. What it raises is raised by the replay."""
+
+        def called(arguments: int | None) -> None:
+            try:
+                if not self._raised:
+                    function()
+            except BaseException as error:
+                self._raised.append(error)
+
+        kernel = _FUNCTION(called)
+        self.calls.append((cast(kernel, c_void_p).value or 0, 0))
+        self._kept.append(kernel)
+
     def call_first(self, kernel: str, arguments: Struct, keep: object = None) -> None:
         """Record a call that comes before all others."""
         self.call(kernel, arguments, keep=keep)
@@ -129,9 +147,9 @@ class Program:
 
     def take_back(self, written: Buffer, prefix: str) -> str | None:
         """The last call's kernel, if it writes this buffer and is called so; another call must then replace it."""
-        if not self.is_last(written) or not self.calls[-1][0].startswith(prefix):
+        kernel = self.calls[-1][0] if self.is_last(written) else 0
+        if not isinstance(kernel, str) or not kernel.startswith(prefix):
             return None
-        kernel = self.calls[-1][0]
         self.calls.pop()
         return kernel
 
@@ -146,13 +164,25 @@ class Program:
         self._replay = self.replaying(self.calls)
         return self
 
-    def replaying(self, calls: Sequence[tuple[str, int]]) -> Callable[[], None]:
+    def replaying(self, calls: Sequence[tuple[str | int, int]]) -> Callable[[], None]:
         """What replays these of its calls."""
-        addresses = ((self.library.address(kernel), arguments) for kernel, arguments in calls)
+        addresses = (
+            (self.library.address(kernel) if isinstance(kernel, str) else kernel, arguments)
+            for kernel, arguments in calls
+        )
         listed = (Call * len(calls))(*(Call(*each) for each in addresses))
         recording = Recording(addressof(listed), len(calls))
         self._kept += [listed, recording]
-        return partial(self.library.function("penstock_replay"), addressof(recording))
+        replay = partial(self.library.function("penstock_replay"), addressof(recording))
+        if all(isinstance(kernel, str) for kernel, _ in calls):
+            return replay
+
+        def replay_or_raise() -> None:
+            replay()
+            if self._raised:
+                raise self._raised.pop()
+
+        return replay_or_raise
 
     def replay(self) -> None:
         """All of them, once it is sealed."""

@@ -14,6 +14,7 @@ from ctypes import c_void_p
 import numpy
 
 from ..arrays import Array, address
+from .program import Program
 from .structs import Meeting
 
 # From this rank's own numbers to those of all ranks, in their order.
@@ -44,6 +45,15 @@ class SharedMemory:
         """An area's bytes in a rank's memory, its own if not said."""
         first = _PAGE + number * self.area_bytes
         return self._memories[self.rank if rank is None else rank][first : first + self.area_bytes]
+
+    def record_sum(self, program: Program, number: int, width: int) -> None:
+        """Record what comes before an area's rows are added up: nothing, since all are there once ranks have met."""
+
+    def record_gather(self, program: Program, first: int, last: int, width: int) -> None:
+        """Record that rank 0 gets these columns of its area 0 from this rank, which has written them there."""
+        # Before anyone writes, rank 0 must have read what was written last.
+        program.call_first("penstock_meet", self.meeting, keep=self)
+        program.call("penstock_meet", self.meeting)
 
     def parts(self, number: int) -> "ctypes.Array[c_void_p]":
         """The addresses of an area in all ranks' memories."""

@@ -19,6 +19,7 @@ from ..parameters.sampling import SamplingParams
 from .foreign_names import ACCEPTED, REFUSED
 from .foreign_options import TRANSLATED, under_own_names
 from .kv_events import KvEventsConfig
+from .nodes import check_nodes
 from .option_rules import (
     AMOUNT,
     BLOCK_SIZE,
@@ -41,6 +42,7 @@ from .option_rules import (
     LOGPROBS_PER_TOKEN,
     MEDIA_LIMITS,
     PATH,
+    PORT,
     PROCESSOR,
     PROCESSORS,
     QUANTIZATION,
@@ -70,6 +72,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_model_len: Annotated[int | None, described("maximum context: prompt and output tokens", CONTEXT)] = None
     rope_scaling: Annotated[dict[str, Any] | None, described("RoPE scaling, instead of the model's own", ROPE)] = None
     tensor_parallel_size: Annotated[int, described("number of ranks that share each layer", COUNT)] = 1
+    nnodes: Annotated[int, described("number of machines that share the ranks of a tree", COUNT)] = 1
+    node_rank: Annotated[int, described("number of this machine among them; 0 has the front end", AMOUNT)] = 0
+    master_addr: Annotated[str, described("address of machine 0, at which the others join", TEXT)] = "127.0.0.1"
+    master_port: Annotated[int, described("port of machine 0, at which the others join", PORT)] = 29501
+    node_key_file: Annotated[
+        str | None, described("file of mode 0600 with the machines' shared key; else PENSTOCK_NODE_KEY", PATH)
+    ] = None
     data_parallel_size: Annotated[
         int, described("number of trees, which share kv_cache_memory and num_threads", COUNT)
     ] = 1
@@ -184,6 +193,10 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.prefix_cache_dir is not None or self.prefix_cache_size is not None
 
     @property
+    def ranks_per_node(self) -> int:
+        return self.tensor_parallel_size // self.nnodes
+
+    @property
     def own_devices(self) -> list[int]:
         """The devices of a single tree; empty if none are chosen."""
         given = self.devices or []
@@ -229,6 +242,7 @@ def _fitting(config: EngineConfig) -> EngineConfig:
             "find any. Leave one of them out."
         )
     _check_trees(config)
+    check_nodes(config)
     method = None if config.speculative_config is None else config.speculative_config.method
     if method not in (None, "off") and (why := hindrance_of_drafts(config)) is not None:
         raise ConfigError(f"speculative_config={method!r}: {why}. Leave one of them out.")

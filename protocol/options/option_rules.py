@@ -107,6 +107,12 @@ def _devices(value: Any) -> list[int | list[int]]:
     return [[_whole(0)(number) for number in each] for each in items]
 
 
+def _port(value: Any) -> int:
+    if (port := _whole(1)(value)) > 65535:
+        raise ValueError
+    return port
+
+
 def _fraction(value: Any) -> float:
     if isinstance(value, bool) or not 0 < float(value) <= 1:
         raise ValueError
@@ -181,6 +187,7 @@ COUNT = _rule(_positive, "must be a whole number, 1 or more")
 AMOUNT = _rule(_whole(0), "must be a whole number, 0 or more")
 CONTEXT = _rule(_context, "must be a whole number, 1 or more; None or -1 is the model's own")
 CARDS = _rule(_devices, "must be a list of card numbers, or a list of such lists, one for each tree")
+PORT = _rule(_port, "must be a port, 1 to 65535")
 COUNTS = _rule(_whole_list(1), "must be a list of whole numbers, 1 or more")
 SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')
 FRACTION = _rule(_fraction, "must be more than 0 and at most 1")

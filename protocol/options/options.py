@@ -38,6 +38,11 @@ class EngineOptions(TypedDict, total=False):
     max_model_len: int | None
     rope_scaling: Mapping[str, Any] | None
     tensor_parallel_size: int
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    node_key_file: FilePath | None
     data_parallel_size: int
     block_size: Literal[16, 32, 64, 128]
     max_num_seqs: int | None

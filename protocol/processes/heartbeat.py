@@ -26,8 +26,8 @@ class Ping(Message):
 
 
 def line_of(role: str) -> int:
-    """The index of a role's line: the engine's, the detokenizer's, then those of the ranks ("worker 0")."""
-    single = ("engine", "detokenizer")
+    """The index of a role's line: those of single processes, then those of the ranks ("worker 0")."""
+    single = ("engine", "detokenizer", "link")
     return single.index(role) if role in single else len(single) + int(role.split()[1])
 
 
@@ -54,6 +54,16 @@ class HeartbeatLine(NamedTuple):
         return max(self.last_start, self.last_end)
 
 
+class Vitals(NamedTuple):
+    """Whether a rank on another machine could have worked, as seen there: a second line of the page for each rank."""
+
+    pid: int = 0
+    chance: int = 0  # nanoseconds in which it could have worked, added up
+    missed: int = 0  # nanoseconds for which nothing on its machine has made progress
+    is_stopped: int = 0
+    is_traced: int = 0
+
+
 _TAKEN, _ANSWERED, _BEGUN, _LAST_START, _DONE, _LAST_END, _STEPS, _STEP_TIME = range(_CELLS)
 
 
@@ -63,7 +73,8 @@ class Heartbeats:
     def __init__(self, num_ranks: int) -> None:
         # A memfd: it vanishes with the processes that map it, and no disk can block a writer.
         self._file = open(os.memfd_create("penstock-heartbeats", os.MFD_CLOEXEC), "r+b", buffering=0)
-        size = line_of(f"worker {num_ranks}") * _LINE
+        self._num_ranks = num_ranks
+        size = line_of(f"worker {2 * num_ranks}") * _LINE
         self._file.truncate(size)
         self._cells = memoryview(mmap.mmap(self.descriptor, size)).cast("q")
 
@@ -75,6 +86,10 @@ class Heartbeats:
         first = line_of(role) * _CELLS
         return HeartbeatLine(*self._cells[first : first + _CELLS])
 
+    def vitals(self, rank: int) -> Vitals:
+        first = line_of(f"worker {self._num_ranks + rank}") * _CELLS
+        return Vitals(*self._cells[first : first + len(Vitals._fields)])
+
     def close_descriptor(self) -> None:
         """Close the descriptor, once the children have inherited theirs."""
         self._file.close()
@@ -83,6 +98,29 @@ class Heartbeats:
         """Keep the page's last content and unmap it now, rather than at garbage collection."""
         self.close_descriptor()
         self._cells = memoryview(bytes(self._cells)).cast("q")
+
+
+class CopiedLines:
+    """Lines of ranks on other machines, which one child copies into the page."""
+
+    def __init__(self, descriptor: int, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+        self._cells = memoryview(mmap.mmap(descriptor, os.fstat(descriptor).st_size)).cast("q")
+
+    def write(self, rank: int, line: HeartbeatLine, vitals: Vitals) -> None:
+        """Times in `line` are ages, since clocks differ between machines."""
+        now = time.monotonic_ns()
+        line = line._replace(last_start=now - line.last_start, last_end=now - line.last_end)
+        for number, values in ((rank, line), (self._num_ranks + rank, vitals)):
+            first = line_of(f"worker {number}") * _CELLS
+            for cell, value in enumerate(values, first):
+                self._cells[cell] = value
+
+
+def aged(line: HeartbeatLine) -> HeartbeatLine:
+    """The line with ages instead of times."""
+    now = time.monotonic_ns()
+    return line._replace(last_start=now - line.last_start, last_end=now - line.last_end)
 
 
 class Heartbeat:

@@ -24,6 +24,8 @@ class Launch(msgspec.Struct, frozen=True):
     # The page of heartbeats: a descriptor that every child inherits under this number. -1: there is no page.
     heartbeats: int = -1
     draft_folder: str = ""  # of the model that drafts, if there is one
+    # The address of this machine at which the ranks of others find its own; empty if all are on one machine.
+    address: str = ""
     pooling: PoolingForm | None = None  # if the model gives vectors instead of tokens
 
     @classmethod

@@ -121,9 +121,7 @@ class Outbox:
 
     def send(self, message: Any) -> None:
         """Send a message. After `close` it is dropped: the code that closed it reports that."""
-        frame = MARK + _encoder.encode(message)
-        if len(frame) > LONGEST_FRAME:
-            raise PenstockError(f"A message of {len(frame):,} bytes is too long; {LONGEST_FRAME:,} are the most.")
+        frame = encoded_frame(message)
         with self._lock:
             if not self.socket.closed:
                 self.socket.send(frame)
@@ -131,6 +129,31 @@ class Outbox:
     def close(self) -> None:
         with self._lock:
             self.socket.close()
+
+
+def encoded_frame(message: Any) -> bytes:
+    frame = MARK + _encoder.encode(message)
+    if len(frame) > LONGEST_FRAME:
+        raise PenstockError(f"A message of {len(frame):,} bytes is too long; {LONGEST_FRAME:,} are the most.")
+    return frame
+
+
+def frames_for(directory: Path, name: str) -> "zmq.Socket[bytes]":
+    """The inbox of this name, for a process that hands its frames on as they are."""
+    socket = _context().socket(zmq.PULL)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
+    socket.bind(_address(directory, name))  # type: ignore[arg-type]  # as above
+    return socket
+
+
+def frames_to(directory: Path, name: str) -> "zmq.Socket[bytes]":
+    """The way to the inbox of this name, for frames as they are."""
+    socket = _context().socket(zmq.PUSH)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.LINGER, 500)
+    socket.connect(_address(directory, name))  # type: ignore[arg-type]  # as above
+    return socket
 
 
 def close_sockets() -> None:

@@ -6,7 +6,7 @@ rows go from reasons to classes; the first that fits is taken.
 
 import re
 
-from ..errors import EngineDeadError
+from ..errors import EngineDeadError, LostRankError
 
 _ABOUT_RANKS = re.compile("nccl|gloo", re.IGNORECASE)
 _SEE_MORE = "NCCL_DEBUG=INFO in the environment writes the reason to the log."
@@ -15,6 +15,7 @@ _SHM = (
     "(docker run --shm-size=1g or --ipc=host; in Kubernetes an emptyDir with medium: Memory at /dev/shm), or "
     "set NCCL_SHM_DISABLE=1, which is slower"
 )
+_LOST = "Another rank has ended, or the network to it: this one only noticed; the first error of the log is the cause"
 # What to look for, and a sentence in which {found} stands for the first group of it, in parentheses.
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"(?:/dev/shm/nccl-|posix_fallocate)[^\n]*No space left on device", _SHM),
@@ -75,7 +76,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (
         r"ncclRemoteError|remote process exited|Connection closed by (?:remote )?peer|Connection reset by peer|"
         r"Broken pipe|gloo/transport/tcp[^\n]*(?:Read|Write|Connection)",
-        "Another rank has ended, or the network to it: this one only noticed; the first error of the log is the cause",
+        _LOST,
     ),
     (
         r"ncclSystemError|unhandled system error",
@@ -110,6 +111,7 @@ def with_explanation(error: BaseException) -> BaseException:
     if (words := explained(str(error))) is None:
         return error
     first = str(error).strip().partition("\n")[0]
-    told = EngineDeadError(f"{words} The library's own words: {first}")
+    kind = LostRankError if words == f"{_LOST}." else EngineDeadError
+    told = kind(f"{words} The library's own words: {first}")
     told.__cause__ = error
     return told

@@ -1,4 +1,5 @@
-"""Operations that ranks compute together on native kernels: a thread is a rank, and their memory is shared.
+"""Operations that ranks compute together on native kernels: a thread is a rank, and their memory is shared, or copied
+as between machines.
 
 A version takes all ranks' parts, as the formula does, and checks that the ranks agree on what it gives. It does so
 several times with other numbers; at first the others come late, and rank 0 is slow to read. Where calls are recorded,
@@ -7,14 +8,19 @@ each rank records a product with the identity, which writes its part to where th
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
 from time import sleep
 
+import numpy
 import torch
 from torch import Tensor
 
+from penstock.kernels.arrays import Array
+from penstock.kernels.cpu.copied_memory import CopiedMemory
 from penstock.kernels.cpu.library import load
-from penstock.kernels.cpu.shared_memory import Board
+from penstock.kernels.cpu.rank_memory import RankMemory
+from penstock.kernels.cpu.shared_memory import Board, SharedMemory
 from penstock.kernels.torch.arrays import array_of, tensor_of
 
 from .arrays import pack
@@ -26,6 +32,20 @@ _SCALES = (4, 2, 1)  # of the parts in each turn; products and sums of their mul
 _SUMS = 3  # of one step: two in turn never use one area, as in a model
 
 
+class Copies:
+    """What a thread's rank sends the others where their memory is copied."""
+
+    def __init__(self, rank: "ThreadRank") -> None:
+        self._rank, self.rank, self.size = rank, rank.rank, rank.size
+
+    def gathered(self, x: Array) -> list[Array]:
+        return self._rank.exchange(x.copy())  # type: ignore[arg-type, return-value]  # whatever it is
+
+    def gathered_at_first(self, x: Array, widest: int) -> list[Array] | None:
+        found = self.gathered(numpy.pad(x, ((0, 0), (0, widest - x.shape[1]))))
+        return found if self.rank == 0 else None
+
+
 class Group:
     """Ranks that are threads, and where they leave their numbers for one another."""
 
@@ -34,12 +54,18 @@ class Group:
         self.barrier = Barrier(size)
         self.numbers: list[list[int]] = [[] for _ in range(size)]
 
+    are_far = False  # from one another, each on a machine of its own
+
     def given(self, version: Callable[["ThreadRank", Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
         """The result of every rank, each of its own part."""
         with ThreadPoolExecutor(self.size) as threads:
             found = list(threads.map(version, [ThreadRank(self, rank) for rank in range(self.size)], parts))
         assert all(torch.equal(each, found[0]) for each in found), "the ranks have different results"
         return found[0]
+
+
+class FarGroup(Group):
+    are_far = True
 
 
 class ThreadRank:
@@ -58,6 +84,11 @@ class ThreadRank:
         self.group.barrier.wait(_BOUND)
         return found
 
+    def memory(self, num_areas: int, area_bytes: int) -> RankMemory:
+        if self.group.are_far:
+            return CopiedMemory(Copies(self), num_areas, area_bytes)
+        return SharedMemory(self.rank, self.size, self.exchange, num_areas, area_bytes)
+
     def in_turns(self, turn: Callable[[int], Tensor]) -> Tensor:
         """A turn's result, which is the same for every scale."""
         found = []
@@ -70,13 +101,13 @@ class ThreadRank:
         return found[0]
 
 
-def all_reduce(parts: Sequence[Tensor]) -> Tensor:
-    return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_reduce"), parts)
+def all_reduce(parts: Sequence[Tensor], group: type[Group] = Group) -> Tensor:
+    return group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_reduce"), parts)
 
 
-def all_gather(parts: Sequence[Tensor]) -> Tensor:
+def all_gather(parts: Sequence[Tensor], group: type[Group] = Group) -> Tensor:
     total = sum(part.shape[1] for part in parts)
-    return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_gather", total), parts)
+    return group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_gather", total), parts)
 
 
 def broadcast(parts: Sequence[Tensor]) -> Tensor:
@@ -105,7 +136,10 @@ def _recorded(rank: ThreadRank, part: Tensor, method: str, *arguments: int) -> T
         call.program.replay()
         if rank.rank == 0:
             sleep(_LATE)
-        return tensor_of(found.rows(len(part))) / scale
+        result = tensor_of(found.rows(len(part))) / scale
+        if rank.group.are_far and method == "all_gather":  # only rank 0 has it
+            result = rank.exchange(result)[0]  # type: ignore[arg-type, assignment]  # whatever it is
+        return result
 
     return rank.in_turns(turn)
 
@@ -115,4 +149,9 @@ OF_RANKS: dict[str, Callable[[Sequence[Tensor]], Tensor]] = {
     "ranks.all_reduce": all_reduce,
     "ranks.all_gather": all_gather,
     "ranks.broadcast": broadcast,
+}
+# Of those whose memory is copied; tokens are broadcast by the ranks themselves there.
+OF_FAR_RANKS = {
+    "ranks.all_reduce": partial(all_reduce, group=FarGroup),
+    "ranks.all_gather": partial(all_gather, group=FarGroup),
 }

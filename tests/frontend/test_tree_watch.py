@@ -33,7 +33,9 @@ SECOND = 10**9
 
 def watch(weight_bytes: int, max_model_len: int = 1024, block_bytes: int = 32, timeout: float = 10.0) -> TreeWatch:
     plan = SimpleNamespace(weight_bytes=weight_bytes, max_model_len=max_model_len, block_bytes=block_bytes)
-    tree = SimpleNamespace(plan=plan, config=SimpleNamespace(block_size=32), children=[], is_ready=True)
+    tree = SimpleNamespace(
+        plan=plan, config=SimpleNamespace(block_size=32), children=[], remote_ranks=(), is_ready=True
+    )
     return TreeWatch(tree, timeout)
 
 

@@ -3,7 +3,7 @@
 import torch
 from builders.cases import for_each
 from builders.elsewhere import tensors_in
-from builders.native_ranks import OF_RANKS
+from builders.native_ranks import OF_FAR_RANKS, OF_RANKS
 from builders.native_variants import needs_variant
 from builders.operation_examples.table import EXAMPLES
 from builders.recorded_layers import RECORDED, is_recorded, only_rows
@@ -54,6 +54,8 @@ def test_what_ranks_compute_together_agrees_with_its_formula_alone_and_in_compan
     try:
         load().set_threads(threads)
         _holds(name, OF_RANKS[name])
+        if name in OF_FAR_RANKS:
+            _holds(name, OF_FAR_RANKS[name])
     finally:
         load().set_threads(1)
     for (parts,) in EXAMPLES[name](0) if threads == 1 else ():

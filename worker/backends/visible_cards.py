@@ -31,8 +31,8 @@ class Card(NamedTuple):
 
 
 def chosen_cards(config: EngineConfig, seen: Sequence[Card], variable: str | None) -> list[Card]:
-    """The card of each rank; `variable` is the value of CUDA_VISIBLE_DEVICES."""
-    size, hidden = config.tensor_parallel_size, why_hidden(variable, len(seen))
+    """The card of each rank of this machine; `variable` is the value of CUDA_VISIBLE_DEVICES."""
+    size, hidden = config.ranks_per_node, why_hidden(variable, len(seen))
     if not seen:
         why = hidden or "check the driver (nvidia-smi) and that this torch is a CUDA build"
         raise ConfigError(f"device='cuda', and torch finds no CUDA device here: {why}. Or use device='cpu'.")
@@ -47,13 +47,13 @@ def chosen_cards(config: EngineConfig, seen: Sequence[Card], variable: str | Non
     if len(wanted) < size:
         named = f"devices={config.devices} names {len(wanted)}" if config.own_devices else _visible(seen)
         raise ConfigError(
-            f"tensor_parallel_size={size} needs a card for each rank, and {named}{_beside(hidden)}. Use a smaller "
+            f"{_ranks(config)} needs {size} here, a card for each rank, and {named}{_beside(hidden)}. Use a smaller "
             "tensor_parallel_size or more cards."
         )
     chosen = [seen[number] for number in wanted[:size]]
     if size > 1 and (part := next((card for card in chosen if card.is_slice), None)) is not None:
         raise ConfigError(
-            f"tensor_parallel_size={size} can't use {part.name}: slices of cards don't reach one another's memory, and "
+            f"{_ranks(config)} can't use {part.name}: slices of cards don't reach one another's memory, and "
             f"NCCL takes two of one card for the same. Use tensor_parallel_size=1 for each slice ({VARIABLE}=MIG-… "
             "chooses it), or whole cards."
         )
@@ -100,6 +100,11 @@ def why_hidden(variable: str | None, num_seen: int) -> str:
 def _name(entry: str) -> str:
     """One spelling for all of a card's."""
     return str(int(entry)) if entry.isdecimal() else entry.lower()
+
+
+def _ranks(config: EngineConfig) -> str:
+    on = f" on nnodes={config.nnodes}" if config.nnodes > 1 else ""
+    return f"tensor_parallel_size={config.tensor_parallel_size}{on}"
 
 
 def _visible(seen: Sequence[Card]) -> str:

@@ -1,11 +1,14 @@
 """Tensor parallelism as everything that loads and computes sees it: which rank this is, of how many, and what the ranks
 exchange.
 
-`HostRanks` (host_ranks.py) are processes on a CPU, `CardRanks` (worker/backends/triton/card_ranks.py) those of GPUs.
+`HostRanks` (host_ranks.py) are processes on a CPU, `GlooRanks` (worker/backends/torch/gloo_ranks.py) those on CPUs of
+several machines, `CardRanks` (worker/backends/triton/card_ranks.py) those of GPUs.
 """
 
 from typing import Any
 
+from ...kernels.cpu.rank_memory import RankMemory
+from ...kernels.cpu.shared_memory import SharedMemory
 from ...records import dataclass
 
 
@@ -15,6 +18,15 @@ class Parallel:
 
     rank: int = 0
     size: int = 1
+    per_node: int = 0  # ranks on each machine; 0: all are on one
+
+    @property
+    def on_this_node(self) -> range:
+        """The ranks of this machine, which share its memory."""
+        if not self.per_node:
+            return range(self.size)
+        first = self.rank - self.rank % self.per_node
+        return range(first, first + self.per_node)
 
     def span(self, total: int) -> tuple[int, int]:
         """First and last + 1 of this rank's share of `total` things; the shares differ by one at most."""
@@ -34,6 +46,10 @@ class Parallel:
 
     def broadcast(self, x: Any) -> None:
         """Rank 0's `x`, in place, on every rank."""
+
+    def memory(self, num_areas: int, area_bytes: int) -> RankMemory:
+        """Memory in which the kernels of all ranks find one another's rows."""
+        return SharedMemory(self.rank, self.size, self.exchange, num_areas, area_bytes)
 
     def leave(self) -> None:
         """Part from the other ranks."""

@@ -135,19 +135,26 @@ class HostMemory(DeviceMemory):
     def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
         self._touch: BackgroundTouch | None = None
-        pin(ranks.rank, config.tensor_parallel_size, config.own_devices)
+        pin(ranks.rank - ranks.on_this_node[0], len(ranks.on_this_node), config.own_devices)
 
     def check_room(self, demand: Demand) -> bool:
-        """All ranks come to the same result, from rank 0's free memory and every rank's needs."""
-        free = 0
-        if self.ranks.rank == 0:
+        """All ranks come to the same result, from the free memory of each machine and its ranks' needs."""
+        free, own = 0, self.ranks.on_this_node
+        if self.ranks.rank == own[0]:
             with self.reservation.turn() as set_aside:
                 free = max(0, available_memory() - set_aside)
         of_rank = [free, demand.is_kept, demand.weight_bytes, demand.largest_bytes, bool(demand.not_mapped)]
         found = self.ranks.exchange([int(each) for each in of_rank])
-        free, fresh = found[0][0], [each for each in found if not each[1]]
+        of_nodes = [found[first : first + len(own)] for first in range(0, len(found), len(own))]
+        # No machine's ranks go on where another's don't fit, and all map their weights or none.
+        are_mapped = [self._is_mapped(demand, of_ranks) for of_ranks in of_nodes]
+        return any(are_mapped)
+
+    def _is_mapped(self, demand: Demand, of_ranks: list[list[int]]) -> bool:
+        """Check the room of one machine. Return whether its weights fit only if they are mapped."""
+        free, fresh = of_ranks[0][0], [each for each in of_ranks if not each[1]]
         need, largest = sum(each[2] for each in fresh), sum(each[3] for each in fresh)
-        rest = self.ranks.size * self._bytes_beside_weights(demand, free)
+        rest = len(of_ranks) * self._bytes_beside_weights(demand, free)
         if not fresh or need + rest <= free:
             return False
         if any(each[4] for each in fresh):
@@ -186,7 +193,8 @@ class HostMemory(DeviceMemory):
         activations = sum(_estimated_activations(each, self.size, longest, self.config) for each in configs)
         activations += self._store_bytes
         mapped = sum(cache.mapped_bytes for cache in model.caches)
-        of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])]
+        own = self.ranks.on_this_node
+        of_ranks = [rank[0] for rank in self.ranks.exchange([mapped])[own[0] : own[-1] + 1]]
         profile = self.described(model, weight_bytes + mapped, activations)
         return replace(profile, mapped_bytes=mapped, other_mapped_bytes=sum(of_ranks) - mapped)
 

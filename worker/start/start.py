@@ -21,7 +21,7 @@ from ...protocol.processes.faults import point
 from ...protocol.processes.launch import Launch
 from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
-from ..backends.select import chosen_device
+from ..backends.select import chosen_device, require_torch
 from ..disk.disk import WorkerDisk
 from ..drafting.drafting import Drafting
 from ..drafting.methods import drafter_of
@@ -67,16 +67,24 @@ class Start:
 
     def _met(self, path: Path) -> Parallel:
         """Meet the other ranks, if there are any."""
-        size, is_ordered = self.config.tensor_parallel_size, bool(self.config.deterministic)
+        config, address = self.config, self.launch.address
+        size, is_ordered = config.tensor_parallel_size, bool(config.deterministic)
+        per_node = config.ranks_per_node if config.nnodes > 1 else 0
         if size == 1:
             return Parallel()
         if not self.device.is_asynchronous:
-            return HostRanks.meet(self.rank, size, path)
+            if not per_node:
+                return HostRanks.meet(self.rank, size, path)
+            require_torch("ranks of CPUs on several machines exchange numbers through its Gloo")
+            from ..backends.torch.gloo_ranks import GlooRanks  # imports torch
+
+            return GlooRanks.meet(self.rank, size, per_node, path, address)
         from ..backends.torch.device import torch_device  # imports torch
         from ..backends.triton.card_ranks import CardRanks
 
-        sees_peers = not is_ordered and not self.config.disable_custom_all_reduce
-        return CardRanks.meet(self.rank, size, path, torch_device(self.device), is_ordered, sees_peers)
+        device = torch_device(self.device)
+        sees_peers = not is_ordered and not config.disable_custom_all_reduce and not per_node
+        return CardRanks.meet(self.rank, size, path, device, is_ordered, sees_peers, per_node, address)
 
     def _memory(self, directory: Path) -> DeviceMemory:
         if self.device.kind == "cpu":

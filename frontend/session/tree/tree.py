@@ -6,10 +6,10 @@ here. Once the tree is ready, its transport reads the messages.
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from ....protocol.errors import (
@@ -17,32 +17,36 @@ from ....protocol.errors import (
     ChildTraceback,
     ConfigError,
     EngineDeadError,
+    LostRankError,
     OutOfMemoryError,
     PenstockError,
     raised_by,
 )
-from ....protocol.files.cache_folder import caches_of_libraries
 from ....protocol.files.prefix_folder import FLUSH_SECONDS
 from ....protocol.memory_plan import MemoryPlan
 from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
+from ....protocol.options.nodes import node_key, own_address
 from ....protocol.pooling.form import PoolingForm
 from ....protocol.processes.descriptors import require_descriptors
 from ....protocol.processes.heartbeat import Heartbeats
 from ....protocol.processes.launch import Launch, LaunchFile
-from ....protocol.processes.process import ASK_SECONDS, ChildProcess, end_children, open_log, start_child, wait_for_ends
+from ....protocol.processes.process import ASK_SECONDS, ChildProcess, end_children, wait_for_ends
 from ....protocol.processes.runtime_directory import RuntimeDirectory
 from ....protocol.processes.sockets import Inbox, Outbox
 from ....protocol.processes.trace import Trace
 from ....protocol.ranks.nccl_failures import explained
+from ....protocol.ranks.node_messages import BEAT_SECONDS, SILENCE, TreeEnds, TreeReady
 from ....protocol.stats import StartProgress
 from ...console import logs
 from ...console.progress import StartBar
+from .ranks import QUIET_LIBRARIES, start_part, start_ranks, threads_per_rank
 from .roll_call import RollCall
 from .tree_files import TreeFiles
 
 # After a child has ended, its last messages and those of the others are awaited this long.
 _LAST_WORDS_SECONDS = 0.3
+_OTHERS_SECONDS = SILENCE + 2 * BEAT_SECONDS  # until the link knows that a machine is lost
 _LOG_BYTES = 1 << 17  # at its end, in which the reason of an abort is looked for
 # Descriptors that a tree needs in this process (each child needs fewer), with a few spare ones for files being read.
 _DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
@@ -55,6 +59,8 @@ class Tree:
     def __init__(self, config: EngineConfig) -> None:
         """Start the processes. They import what they need until they are told what to load."""
         self.config = config
+        if config.nnodes > 1:
+            node_key(config)  # an error comes before anything is started
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
@@ -66,6 +72,8 @@ class Tree:
         self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
         self.hang: PenstockError | None = None  # the hang that ended the tree
+        self.cause = ""  # of its end, for other machines
+        self.link: Outbox | None = None  # to the process that these are connected to
         self._oom_kills = _oom_kills()
         try:
             self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
@@ -73,7 +81,7 @@ class Tree:
             with self._writing():
                 self._launch_file = LaunchFile(self.directory.path)
             self._start()
-            self.roll_call = RollCall(self.directory.path, [child.role for child in self.children], self.heartbeats)
+            self.roll_call = RollCall(self.directory.path, self.roles, self.heartbeats)
         except BaseException:
             self.close()
             raise
@@ -87,23 +95,27 @@ class Tree:
             raise ConfigError(f"{why}. Set PENSTOCK_RUNTIME_DIR to another folder.") from error
 
     def _start(self) -> None:
-        ranks = range(self.config.tensor_parallel_size)
-        stand_in = self.config.load_format == "stand-in"
+        config, start = self.config, partial(start_part, directory=self.directory.path, log=self.log, page=self._page)
         # The worker first: it takes longest.
-        for rank in ranks:
-            module = "penstock.worker.stand_in" if stand_in else "penstock.worker"
-            name = f"worker {rank}"
-            self._start_child(name, module, _worker_environment(threads_per_rank(self.config)), "--rank", str(rank))
-        self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
-        self._start_child("detokenizer", "penstock.frontend.text.detokenizer", _QUIET_LIBRARIES)
+        own = range(config.ranks_per_node)
+        for child in start_ranks(config, own, self.directory.path, self.log, self._page):
+            self.children.append(child)
+        self.children.append(start("engine", "penstock.engine", QUIET_LIBRARIES))
+        self.children.append(start("detokenizer", "penstock.frontend.text.detokenizer", QUIET_LIBRARIES))
+        if config.nnodes > 1:
+            self.link = Outbox(self.directory.path, "link")
+            self.children.append(start("link", "penstock.frontend.nodes.link", QUIET_LIBRARIES))
         self.heartbeats.close_descriptor()
 
-    def _start_child(self, role: str, module: str, environment: dict[str, str], *arguments: str) -> None:
-        with open_log(self.log) as log:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            arguments = (str(self.directory.path), *arguments)
-            shared = [self._page]
-            self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
+    @property
+    def roles(self) -> list[str]:
+        """All its processes, those on other machines included."""
+        return [*(child.role for child in self.children), *(f"worker {rank}" for rank in self.remote_ranks)]
+
+    @property
+    def remote_ranks(self) -> range:
+        """Those on other machines."""
+        return range(self.config.ranks_per_node, self.config.tensor_parallel_size)
 
     def launch(
         self,
@@ -123,7 +135,8 @@ class Tree:
         with self._writing():
             drafting = "" if draft_folder is None else str(draft_folder)
             threads = threads_per_rank(config)
-            launch = Launch(self.files.config, *folders, threads, list(shown), self._page, drafting, pooling)
+            address = own_address(config) if config.nnodes > 1 else ""
+            launch = Launch(self.files.config, *folders, threads, list(shown), self._page, drafting, address, pooling)
             self._launch_file.write(launch)
 
     def wait_until_ready(self) -> MemoryPlan:
@@ -143,6 +156,8 @@ class Tree:
         self.files.take_names()
         self.plan = plan
         self.is_ready = True
+        if self.link is not None:
+            self.link.send(TreeReady())
         self.trace.reached("wait")
         self.trace.close()
         return plan
@@ -172,9 +187,16 @@ class Tree:
 
     def _error(self, failure: ChildFailure | None) -> PenstockError:
         """The error that ended the tree. A killed process comes before the message of one that only noticed."""
+        error = self._found_error(failure)
+        self.cause = str(error)
+        return error
+
+    def _found_error(self, failure: ChildFailure | None) -> PenstockError:
         if self.hang is not None:
             return self.hang
         wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
+        if failure is not None and failure.error == LostRankError.__name__ and self.link is not None:
+            failure = self._cause_elsewhere() or failure
         ended = [child for child in self.children if child.has_ended]
         killed = [child for child in ended if child.was_killed]
         if failure is not None and not killed:
@@ -183,6 +205,15 @@ class Tree:
         if failure is not None:
             error.__cause__ = ChildTraceback(failure.traceback)
         return error
+
+    def _cause_elsewhere(self) -> ChildFailure | None:
+        """What another machine, or the link to it, says of an end that a rank here has noticed; None if nothing."""
+        deadline = time.monotonic() + _OTHERS_SECONDS
+        while (left := deadline - time.monotonic()) > 0 and not any(child.was_killed for child in self.children):
+            message = self.inbox.receive(min(left, _LAST_WORDS_SECONDS))
+            if isinstance(message, ChildFailure) and message.error != LostRankError.__name__:
+                return message
+        return None
 
     def _error_of(self, ended: ChildProcess | None) -> PenstockError:
         if ended is None:
@@ -213,8 +244,10 @@ class Tree:
     def give_up(self, error: PenstockError) -> None:
         """A process has hung: end the tree with that error for everyone who waits for it. Any thread may call this."""
         self.hang = error
+        self._tell_others(str(error))
         for child in self.children:
-            child.send(signal.SIGKILL)  # the only signal that acts on a stopped process
+            if child.role != "link":
+                child.send(signal.SIGKILL)  # the only signal that acts on a stopped process
 
     def close(self, *, ask: bool = True) -> None:
         """End every child and remove the folder; safe to call twice, and bounded in time."""
@@ -223,9 +256,10 @@ class Tree:
         self.is_closed = True
         # An incomplete tree would not pass the message on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        names = ("engine", "inbox", "roll_call", "trace", "files", "_launch_file")
-        opened = [getattr(self, name) for name in names if hasattr(self, name)]
+        names = ("engine", "link", "inbox", "roll_call", "trace", "files", "_launch_file")
+        opened = [each for name in names if (each := getattr(self, name, None)) is not None]
         try:
+            self._tell_others("" if can_ask else self.cause or "The front end has closed the tree.")
             asked = (lambda: self.engine.send(Stop())) if can_ask else None
             end_children(self.children, asked, ASK_SECONDS + (FLUSH_SECONDS if self.config.keeps_prefixes else 0))
         finally:  # also after a Ctrl-C while waiting
@@ -236,26 +270,19 @@ class Tree:
             if not hasattr(self, "files"):  # it was never told what to load
                 self._remove_log()
 
+    def _tell_others(self, cause: str) -> None:
+        """Tell other machines why the tree ends, before the link to them ends; empty: because it was asked to."""
+        if self.link is None:
+            return
+        self.link.send(TreeEnds(cause))
+        if cause:
+            wait_for_ends([child for child in self.children if child.role == "link"], _LAST_WORDS_SECONDS)
+
     def _remove_log(self) -> None:
         """Leave no log of a model that can't be opened: only so many logs are kept."""
         with suppress(OSError):
             if self.log.is_file():
                 self.log.unlink()
-
-
-def threads_per_rank(config: EngineConfig) -> int:
-    cores = len(os.sched_getaffinity(0))
-    return max(1, (config.num_threads or cores) // config.tensor_parallel_size)
-
-
-_QUIET_LIBRARIES = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-def _worker_environment(threads: int) -> dict[str, str]:
-    count = str(threads)
-    # Passive: otherwise OpenMP's threads would spin through every gap between two operations.
-    threading = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
-    return {**threading, **caches_of_libraries()}
 
 
 def _oom_kills() -> int:

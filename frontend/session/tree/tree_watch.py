@@ -7,12 +7,13 @@ is that timeout. While the tree starts, computing and reading are signs of life 
 
 import time
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ....protocol.errors import EngineDeadError
 from ....protocol.processes.heartbeat import HeartbeatLine
 from ....records import dataclass
-from .vital_signs import Chance, Process, Progress, is_stopped
+from .vital_signs import Chance, Process, Progress, RemoteProcess
 from .watchdog import Timer
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class _ChildWatch:
     """One child, and how long it has shown no sign of life."""
 
     role: str
-    process: Process
+    process: "Process | RemoteProcess"
     stopped: float = 0.0
     work: Timer = field(default_factory=Timer)  # of its own thread
     step: Timer = field(default_factory=Timer)  # of a step in progress, for which a GPU's worker doesn't wait
@@ -48,6 +49,9 @@ class TreeWatch:
         self.tree = tree
         self.timeout = timeout
         self._watched = [_ChildWatch(child.role, Process(child.popen.pid)) for child in tree.children]
+        remote = tree.remote_ranks
+        self._remote = [RemoteProcess(partial(tree.heartbeats.vitals, rank)) for rank in remote]
+        self._watched += [_ChildWatch(f"worker {rank}", self._remote[place]) for place, rank in enumerate(remote)]
         self._signs: dict[str, HeartbeatLine] = {}
         self._start = Progress()
 
@@ -121,7 +125,7 @@ class TreeWatch:
         return (time.monotonic_ns() - signs.step_start) / 1e9 < max(seconds, self.step_seconds(signs))
 
     def is_stopped(self, role: str) -> bool:
-        return any(is_stopped(each.process.pid) for each in self._watched if each.role == role)
+        return any(each.process.is_stopped for each in self._watched if each.role == role)
 
     # --- while it starts --------------------------------------------------------------------------------------------
 
@@ -133,14 +137,16 @@ class TreeWatch:
             return None
         for each, chance in zip(self._watched, chances):
             each.stopped = each.stopped + seconds if chance.is_stopped else 0.0
-        self._start.count([each.process.pid for each in self._watched], seconds)
+        self._start.count([child.popen.pid for child in self.tree.children], seconds)
+        # Progress on any machine counts; of one that hasn't joined nothing is known.
+        missed = min([self._start.missed, *(process.missed for process in self._remote)])
         if any(each.stopped for each in self._watched):
             return self._verdict()
-        if self._start.missed >= self.timeout:
+        if missed >= self.timeout:
             # A process that waits for others answers. If all answer, a message between them was lost.
             silent = [each for each in self._watched if self.tree.roll_call.is_awaited(each.role)]
             what = "neither computed nor read anything"
-            return self._error(silent or self._watched, what, self._start.missed, self.timeout)
+            return self._error(silent or self._watched, what, missed, self.timeout)
         return None
 
     # --- messages ---------------------------------------------------------------------------------------------------

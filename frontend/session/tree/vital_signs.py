@@ -5,10 +5,12 @@ the second doesn't. A process that can't be inspected counts as idle.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from ....protocol.processes.heartbeat import Vitals
 
 _READ_BYTES = 4096  # fewer bytes don't count as reading a file
 _CPU_SHARE = 0.02  # a smaller share of a core isn't work: retried connections, say
@@ -29,6 +31,10 @@ class Process:
         self.pid = pid
         self._cpu_time = 0
 
+    @property
+    def is_stopped(self) -> bool:
+        return is_stopped(self.pid)
+
     def chance(self, seconds: float) -> Chance:
         """Its chance in the last seconds.
 
@@ -39,6 +45,32 @@ class Process:
         computed, self._cpu_time = max(0, cpu_time - self._cpu_time) / 1e9, cpu_time
         counted = min(seconds, computed) if "R" in states else seconds
         return Chance(counted, is_stopped="T" in states, is_traced=is_traced(self.pid))
+
+
+class RemoteProcess:
+    """A process on another machine, which inspects it and tells what it sees."""
+
+    def __init__(self, vitals: Callable[[], Vitals]) -> None:
+        self._vitals = vitals
+        self._counted = 0
+
+    @property
+    def pid(self) -> int:
+        return self._vitals().pid
+
+    @property
+    def is_stopped(self) -> bool:
+        return bool(self._vitals().is_stopped)
+
+    @property
+    def missed(self) -> float:
+        """Seconds for which nothing on its machine has made progress."""
+        return self._vitals().missed / 1e9
+
+    def chance(self, seconds: float) -> Chance:
+        vitals = self._vitals()
+        counted, self._counted = (vitals.chance - self._counted) / 1e9, vitals.chance
+        return Chance(min(seconds, counted), bool(vitals.is_stopped), bool(vitals.is_traced))
 
 
 class Progress:

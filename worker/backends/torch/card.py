@@ -31,9 +31,10 @@ def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
             _LOG.warning("Computing on the CPU: %s.", hidden)
         return None
     cards = cards_of_ranks(config)
-    if rank == 0 and (notice := unequal(cards)) is not None:
+    own = rank % config.ranks_per_node  # on this machine
+    if own == 0 and (notice := unequal(cards)) is not None:
         _LOG.warning("%s", notice)
-    device = torch.device("cuda", cards[rank].number)
+    device = torch.device("cuda", cards[own].number)
     torch.cuda.set_device(device)
     return device
 

@@ -7,11 +7,12 @@ from ....kernels.torch.arrays import array_of, tensor_of
 from ....records import dataclass
 from ...ranks.host_ranks import HostRanks
 from ...ranks.parallel import Parallel
+from .gloo_ranks import GlooRanks
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRanks(Parallel):
-    host: HostRanks
+    host: Parallel
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
         return self.host.exchange(numbers)
@@ -24,5 +25,5 @@ class TensorRanks(Parallel):
 
 
 def for_tensors(ranks: Parallel) -> Ranks:
-    """The ranks as operations see them; tokens pass through `HostRanks` itself."""
-    return TensorRanks(ranks.rank, ranks.size, host=ranks) if isinstance(ranks, HostRanks) else ranks
+    """The ranks as operations see them; tokens pass through the ranks of arrays themselves."""
+    return TensorRanks(ranks.rank, ranks.size, host=ranks) if isinstance(ranks, (HostRanks, GlooRanks)) else ranks

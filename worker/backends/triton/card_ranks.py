@@ -14,7 +14,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ....records import dataclass
+from ...ranks.interfaces import interface_of
 from ...ranks.parallel import Parallel
+from ..torch.gloo_ranks import meeting_store
 from .peer_sums import PeerSums, peer_sums
 
 _TIMEOUT = timedelta(minutes=10)
@@ -28,23 +30,35 @@ class CardRanks(Parallel):
 
     @classmethod
     def meet(
-        cls, rank: int, size: int, path: Path, device: torch.device, is_ordered: bool, sees_peers: bool
+        cls,
+        rank: int,
+        size: int,
+        path: Path,
+        device: torch.device,
+        is_ordered: bool,
+        sees_peers: bool,
+        per_node: int = 0,
+        address: str = "",
     ) -> "CardRanks":
         """Meet the other ranks at a file in a folder that only this tree can write.
 
-        `sees_peers`: they may add up in each other's memory if they can.
+        `sees_peers`: they may add up in each other's memory if they can. `address`: this machine's, if they are on
+        several, `per_node` on each.
         """
-        # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
-        os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+        # The only sockets of a tree that are not ipc://; on one machine never on another interface than the loopback.
+        if not address:
+            os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+        elif name := interface_of(address):
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
         dist.init_process_group(
             "nccl",
-            store=dist.FileStore(str(path), size),
+            store=meeting_store(path, rank, "cuda") if address else dist.FileStore(str(path), size),
             rank=rank,
             world_size=size,
             device_id=device,
             timeout=_TIMEOUT,
         )
-        ranks = cls(rank, size, device=device, is_ordered=is_ordered)
+        ranks = cls(rank, size, per_node, device=device, is_ordered=is_ordered)
         return replace(ranks, sums=peer_sums(rank, device, ranks.exchange)) if sees_peers else ranks
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:

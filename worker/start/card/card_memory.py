@@ -26,12 +26,12 @@ _LIBRARIES = 256 << 20  # memory that its libraries take on first use
 
 
 class CardMemory(DeviceMemory):
-    """The memory of a GPU; rank 0 holds the locks of all the tree's GPUs until their memory is taken."""
+    """The memory of a GPU; its first rank holds the locks of all of this machine's until their memory is taken."""
 
     def __init__(self, config: EngineConfig, device: Device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
         self._locks: CardLocks | None = None
-        if ranks.rank == 0:
+        if ranks.rank == ranks.on_this_node[0]:
             self._locks = CardLocks(directory.parent, card_names(config))
         ranks.exchange([])  # nobody loads earlier
 

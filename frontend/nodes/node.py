@@ -1,0 +1,321 @@
+"""A machine of a tree that is not its first: it joins, starts its ranks, and hands frames on until the tree ends.
+
+Its ranks end with this process, however that ends. It ends them itself when machine 0 says so, falls silent, or closes
+the connection, and tells machine 0 when one of them ends.
+"""
+
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+
+from ... import __version__
+from ...protocol.errors import (
+    ChildFailure,
+    ConfigError,
+    EngineDeadError,
+    LostRankError,
+    OutOfMemoryError,
+    PenstockError,
+)
+from ...protocol.fingerprint import PROTOCOL
+from ...protocol.messages import FrontendInbox, Hello, Notice, Stop
+from ...protocol.options.config import EngineConfig
+from ...protocol.options.nodes import node_key, own_address
+from ...protocol.processes.heartbeat import Heartbeats, Vitals, aged
+from ...protocol.processes.launch import Launch, LaunchFile
+from ...protocol.processes.process import ASK_SECONDS, ChildProcess, end_children, wait_for_ends
+from ...protocol.processes.runtime_directory import RuntimeDirectory
+from ...protocol.processes.sockets import Inbox, Outbox, encoded_frame, frames_for, frames_to
+from ...protocol.ranks.meeting_file import MeetingFile
+from ...protocol.ranks.nccl_failures import explained
+from ...protocol.ranks.node_messages import (
+    BEAT,
+    BEAT_SECONDS,
+    END,
+    FRAME,
+    JOIN,
+    JOIN_SECONDS,
+    MEETING,
+    READY,
+    REFUSED,
+    SILENCE,
+    WELCOME,
+    Join,
+    Signs,
+)
+from ...protocol.ranks.node_sockets import NodeSocket
+from ..console import logs
+from ..models.digests import digest_of_model
+from ..models.model_files import ModelFiles
+from ..session.tree.ranks import start_ranks, threads_per_rank
+from ..session.tree.vital_signs import Process, Progress
+
+# Options that each machine has of its own; the others are those of machine 0.
+OWN_OPTIONS = {
+    *("model", "tokenizer", "revision", "devices", "num_threads", "nnodes", "node_rank", "master_addr", "master_port"),
+    *("node_key_file", "quiet", "trace", "record", "connect"),
+}
+_MEETING_SECONDS = 0.02  # between two looks at the meeting file while the tree starts
+_LAST_WORDS_SECONDS = 0.5  # for the last messages of a rank that has ended, and for machine 0's answer
+_MOST_REFUSALS = 3  # handshakes in a row: a listener that starts or ends may break one off
+
+
+class NodeEnded(Exception):
+    """The tree has ended as it was asked to."""
+
+
+class Node:
+    """Call `run`; `close` from any state."""
+
+    def __init__(self, config: EngineConfig, files: ModelFiles, options: dict[str, Any]) -> None:
+        self.config, self.files = config, files
+        self.name = f"node {config.node_rank} ({socket.gethostname()})"
+        self.is_quiet = logs.is_quiet(config.quiet)
+        key = node_key(config)
+        self.address = own_address(config)
+        self.join = Join(
+            PROTOCOL,
+            __version__,
+            config.node_rank,
+            config.nnodes,
+            socket.gethostname(),
+            digest_of_model(files.folder),
+            {name: msgspec.to_builtins(value) for name, value in options.items() if name not in OWN_OPTIONS},
+        )
+        self.children: list[ChildProcess] = []
+        self.log = Path(os.devnull)
+        self.poller = zmq.Poller()
+        self.directory = RuntimeDirectory()
+        self.meeting = MeetingFile(self.directory.path / "ranks")
+        self.engine = frames_for(self.directory.path, "engine")
+        self.frontend = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
+        self.ranks: dict[bytes, zmq.Socket[bytes]] = {}
+        self.link = NodeSocket(config.master_addr, config.master_port, key)
+        self.is_ready = self.is_watched = False
+        for each in (self.link.socket, self.link.events, self.engine, self.frontend.socket):
+            self.poller.register(each, zmq.POLLIN)
+
+    def run(self) -> None:
+        """Returns when the tree has ended as it was asked to; raises the error that ended it."""
+        try:
+            self._start(self._welcome())
+            self._serve()
+        except NodeEnded:
+            return
+        except PenstockError:
+            raise
+        except BaseException as error:  # Ctrl-C, SIGTERM
+            self._tell(EngineDeadError(f"It was ended there ({type(error).__name__})."))
+            raise
+
+    # --- joining ----------------------------------------------------------------------------------------------------
+
+    def _welcome(self) -> Launch:
+        """Join, and wait for what is to be loaded."""
+        where = f"{self.config.master_addr} port {self.config.master_port}"
+        logs.say(f"Joining node 0 at {where} as {self.name}.", quiet=self.is_quiet)
+        self.link.send(JOIN, msgspec.json.encode(self.join))
+        deadline = time.monotonic() + JOIN_SECONDS
+        while time.monotonic() < deadline:
+            if self.link.events in dict(self.poller.poll(int(1000 * BEAT_SECONDS))):
+                self.link.note_event()
+            while (message := self.link.receive()) is not None:
+                kind, *frames = message
+                if kind == WELCOME:
+                    self.heard = time.monotonic()
+                    return msgspec.msgpack.decode(frames[0], type=Launch)
+                if kind == REFUSED:
+                    raise ConfigError(f"Node 0 refuses this machine: {frames[0].decode()}")
+                if kind == END:
+                    raise EngineDeadError(f"The tree has ended: {frames[0].decode()}")
+            if self.link.num_refusals >= _MOST_REFUSALS:
+                raise ConfigError(
+                    f"What listens at {where} breaks off: it has another key (node_key_file, PENSTOCK_NODE_KEY), or is "
+                    "no node 0 of Penstock."
+                )
+        raise ConfigError(
+            f"Nobody has answered at {where} for {JOIN_SECONDS / 60:.0f} minutes. Start the model there with the same "
+            "nnodes, master_addr and master_port, and see that no firewall is between the machines. Node 0 stops "
+            "listening once all have joined, so a machine can't join a tree that runs."
+        )
+
+    def _start(self, launch: Launch) -> None:
+        """Start this machine's ranks, with its own folders, devices and threads."""
+        own = {name: getattr(self.config, name) for name in ("devices", "num_threads", "node_rank", "quiet")}
+        self.config = config = msgspec.structs.replace(launch.config, **own, trace=None, record=None)
+        self.log = logs.new_log_file(quiet=self.is_quiet)
+        self.heartbeats = Heartbeats(config.tensor_parallel_size)
+        page, folder = self.heartbeats.descriptor, self.directory.path
+        self.numbers = range(config.node_rank * config.ranks_per_node, (config.node_rank + 1) * config.ranks_per_node)
+        LaunchFile(folder).write(
+            msgspec.structs.replace(
+                launch,
+                config=config,
+                model_folder=str(self.files.folder),
+                tokenizer_folder=str(self.files.tokenizer_folder),
+                threads_per_rank=threads_per_rank(config),
+                heartbeats=page,
+                address=self.address,
+            )
+        )
+        for child in start_ranks(config, self.numbers, folder, self.log, page):
+            self.children.append(child)
+        self.heartbeats.close_descriptor()
+        for rank in self.numbers:
+            self.ranks[f"worker{rank}".encode()] = frames_to(folder, f"worker{rank}")
+        for child in self.children:
+            self.poller.register(child.pidfd, zmq.POLLIN)
+        self.processes = [Process(child.popen.pid) for child in self.children]
+        self.chances = [Vitals(child.popen.pid) for child in self.children]
+        self.progress = Progress()
+        counts = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else f"{self.numbers[0]}"
+        logs.say(f"Joined. Loading rank {counts} of {config.tensor_parallel_size}.", quiet=self.is_quiet)
+
+    # --- serving ----------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        last = time.monotonic()
+        while True:
+            ready = dict(self.poller.poll(int(1000 * (BEAT_SECONDS if self.is_ready else _MEETING_SECONDS))))
+            self._hand_on()
+            if self.link.events in ready:
+                self.link.note_event()
+            while (message := self.link.receive()) is not None:
+                self._hear(*message)
+            if ended := [child for child in self.children if child.has_ended]:
+                self._lose(ended)
+            now = time.monotonic()
+            if (not self.is_ready or now - last >= BEAT_SECONDS) and (news := self.meeting.appended()):
+                self.link.send(MEETING, news)
+            if now - last >= BEAT_SECONDS:
+                self._beat(now, now - last)
+                last = now
+            if self.link.is_cut:
+                raise EngineDeadError("Node 0 has closed the connection: its processes have ended. Its log says why.")
+
+    def _hand_on(self) -> None:
+        """Hand on what the ranks have for the engine and the front end."""
+        with suppress(zmq.Again):
+            while True:
+                self.link.send(FRAME, b"engine", self.engine.recv(zmq.NOBLOCK))
+        while (message := self.frontend.receive(0)) is not None:
+            if isinstance(message, ChildFailure):
+                message = msgspec.structs.replace(message, message=f"On {self.name}: {message.message}")
+            elif isinstance(message, Notice):
+                logs.say(f"{message.role}: {message.text}", quiet=False)
+            if not isinstance(message, Hello):
+                self.link.send(FRAME, b"frontend", encoded_frame(message))
+
+    def _hear(self, kind: bytes, *frames: bytes) -> None:
+        self.heard = time.monotonic()
+        if kind == FRAME:
+            self.ranks[frames[0]].send(frames[1])
+        elif kind == MEETING:
+            if news := self.meeting.append(frames[0]):
+                self.link.send(MEETING, news)
+        elif kind == BEAT:
+            if frames[0] and not self.is_watched:
+                self.progress = Progress()
+            self.is_watched = bool(frames[0])
+        elif kind == READY:
+            self.is_ready = True
+            logs.say("The tree is ready.", quiet=self.is_quiet)
+        elif kind == END:
+            self._end(frames[0].decode())
+
+    def _end(self, cause: str) -> None:
+        """The tree ends: the ranks are asked to, if it was."""
+        if cause:
+            raise EngineDeadError(f"The tree has ended: {cause}")
+        end_children(self.children, self._ask, ASK_SECONDS)
+        raise NodeEnded
+
+    def _ask(self) -> None:
+        for rank in self.numbers:
+            Outbox(self.directory.path, f"worker{rank}").send(Stop())
+
+    def _lose(self, ended: list[ChildProcess]) -> None:
+        """A rank has ended. If it hasn't told why, or only that another was lost, machine 0 may know."""
+        if all(child.status == 0 for child in ended):  # asked to, by the engine: machine 0's word is on its way
+            self._await_end(SILENCE)
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while time.monotonic() < deadline and (failure := self._last_words(deadline)) is not None:
+            self.link.send(FRAME, b"frontend", encoded_frame(failure))
+            if failure.error != LostRankError.__name__:
+                self._await_end(_LAST_WORDS_SECONDS)
+                raise EngineDeadError(failure.message)
+            self._await_end(SILENCE + 2 * BEAT_SECONDS)
+            raise EngineDeadError(failure.message)
+        what = ended[0].describe_end()
+        why = explained(_end_of(self.log)) if ended[0].was_killed else None
+        error = EngineDeadError(f"{what}. {why + ' ' if why else ''}Its log is {self.log} there.")
+        self._tell(error)
+        self._await_end(_LAST_WORDS_SECONDS)
+        raise error
+
+    def _last_words(self, deadline: float) -> ChildFailure | None:
+        while (left := deadline - time.monotonic()) > 0:
+            message = self.frontend.receive(left)
+            if isinstance(message, ChildFailure):
+                return msgspec.structs.replace(message, message=f"On {self.name}: {message.message}")
+        return None
+
+    def _await_end(self, seconds: float) -> None:
+        """Wait for machine 0 to say how the tree ends; returns if it doesn't."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self.link.is_cut:
+            self.link.socket.poll(int(1000 * min(left, 0.1)))
+            if self.link.events.poll(0):
+                self.link.note_event()
+            while (message := self.link.receive()) is not None:
+                if message[0] == END:
+                    self._end(message[1].decode())
+
+    def _tell(self, error: PenstockError) -> None:
+        """Tell machine 0 why this machine leaves."""
+        kind = OutOfMemoryError if isinstance(error, OutOfMemoryError) else EngineDeadError
+        failure = ChildFailure(self.name, kind.__name__, f"On {self.name}: {error}", "")
+        self.link.send(FRAME, b"frontend", encoded_frame(failure))
+
+    def _beat(self, now: float, passed: float) -> None:
+        if self.is_watched:
+            self._look(passed)
+        lines = [aged(self.heartbeats.read(child.role)) for child in self.children]
+        self.link.send(BEAT, msgspec.msgpack.encode(Signs(lines, self.chances)))
+        if passed > 2 * BEAT_SECONDS:  # this process was stopped, and has heard nobody meanwhile
+            self.heard += passed - BEAT_SECONDS
+        if now - self.heard > SILENCE:
+            raise EngineDeadError(
+                f"Node 0 has not been heard of for {SILENCE:g} s: it has died or is stopped, or the network between "
+                "the machines is cut. This machine's ranks were ended; start the tree again on all."
+            )
+
+    def _look(self, seconds: float) -> None:
+        """See whether the ranks could have worked in the last seconds, and did."""
+        self.progress.count([process.pid for process in self.processes], seconds)
+        missed = int(self.progress.missed * 1e9)
+        for place, process in enumerate(self.processes):
+            chance, before = process.chance(seconds), self.chances[place].chance
+            counted = before + int(chance.seconds * 1e9)
+            self.chances[place] = Vitals(process.pid, counted, missed, int(chance.is_stopped), int(chance.is_traced))
+
+    def close(self) -> None:
+        try:
+            end_children(self.children, None)
+            wait_for_ends(self.children, _LAST_WORDS_SECONDS)
+        finally:
+            self.link.close()
+            self.meeting.close()
+            self.directory.remove()
+
+
+def _end_of(log: Path) -> str:
+    with suppress(OSError):
+        return log.read_bytes()[-(1 << 17) :].decode(errors="replace")
+    return ""

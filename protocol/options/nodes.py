@@ -1,0 +1,89 @@
+"""Checks the options of a tree whose ranks are on several machines, and reads the key that these share."""
+
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from .config import EngineConfig
+
+KEY_VARIABLE = "PENSTOCK_NODE_KEY"
+ADDRESS_VARIABLE = "PENSTOCK_HOST_IP"  # of this machine, for the ranks of others
+_FEWEST_BYTES, _MOST_BYTES = 16, 4096
+_MAKE = "`(umask 077; openssl rand -hex 32 > node.key)` makes one; copy it to every machine"
+
+
+def check_nodes(config: "EngineConfig") -> None:
+    """Raise if options don't go together with several machines."""
+    if config.node_rank >= config.nnodes:
+        raise ConfigError(
+            f"node_rank={config.node_rank} and nnodes={config.nnodes}: the machines are numbered from 0 to nnodes - 1."
+        )
+    if config.nnodes == 1:
+        return
+    if config.node_rank == 0 and config.tensor_parallel_size % config.nnodes:  # the others are told
+        raise ConfigError(
+            f"tensor_parallel_size={config.tensor_parallel_size} can't be shared evenly by nnodes={config.nnodes}. Use "
+            f"a multiple of {config.nnodes}."
+        )
+    drafts = config.speculative_config is not None and config.speculative_config.model is not None
+    given = {
+        "data_parallel_size": config.data_parallel_size > 1,
+        "prefix_cache_dir and prefix_cache_size": config.keeps_prefixes,
+        "a model in speculative_config": drafts,
+    }
+    if name := next((name for name, is_given in given.items() if is_given), None):
+        raise ConfigError(f"nnodes={config.nnodes}: {name} works on one machine only so far. Leave one of them out.")
+    if not config.master_addr.strip() or set(config.master_addr) & set("/ *"):
+        raise ConfigError(f"master_addr={config.master_addr!r} must be an address or a name of machine 0.")
+
+
+def node_key(config: "EngineConfig") -> bytes:
+    """The key that machines of one tree share, of the file or the environment."""
+    if config.node_key_file is not None:
+        source, key = f"node_key_file={config.node_key_file}", _read(Path(config.node_key_file).expanduser())
+    elif KEY_VARIABLE in os.environ:
+        source, key = KEY_VARIABLE, os.environb[KEY_VARIABLE.encode()].strip()
+    else:
+        raise ConfigError(
+            f"nnodes={config.nnodes} needs a key that the machines share, in a file (node_key_file) or in "
+            f"{KEY_VARIABLE}. {_MAKE}."
+        )
+    if not _FEWEST_BYTES <= len(key) <= _MOST_BYTES:
+        raise ConfigError(f"{source}: the key has {len(key)} bytes, and {_FEWEST_BYTES} are the least. {_MAKE}.")
+    return key
+
+
+def own_address(config: "EngineConfig") -> str:
+    """The address at which other machines reach the ranks of this one: the one that the way to machine 0 begins at."""
+    if given := os.environ.get(ADDRESS_VARIABLE):
+        return given
+    try:
+        family, _, _, _, where = socket.getaddrinfo(config.master_addr, config.master_port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            if config.node_rank == 0:
+                return str(where[0])
+            probe.connect(where)  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise ConfigError(
+            f"master_addr={config.master_addr!r} can't be reached: {error.strerror}. Give an address of machine 0, or "
+            f"this machine's own in {ADDRESS_VARIABLE}."
+        ) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                raise ConfigError(
+                    f"node_key_file={path} must be a file of this user's that nobody else may read: `chmod 600 {path}`."
+                )
+            return file.read(_MOST_BYTES + 1).strip()
+    except OSError as error:
+        raise ConfigError(f"node_key_file={path} can't be read: {error.strerror}. {_MAKE}.") from error

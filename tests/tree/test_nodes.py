@@ -1,0 +1,304 @@
+"""Ranks of one tree on several machines: they answer as on one; whatever ends ends all, with the cause on both sides;
+and who has no key, or doesn't fit, is refused.
+
+Machines are addresses of the loopback network. The quick test has the stand-in worker, which computes nothing.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+from builders.nodes import (
+    FIRST,
+    KEY,
+    SECOND,
+    THIRD,
+    OtherMachine,
+    Wire,
+    free_port,
+    listeners,
+    machines,
+    options_of,
+    wait_for_ranks,
+)
+from builders.starts import STAND_IN
+from builders.tiny_model import tiny_model
+from builders.watching import (
+    BOUND_SECONDS,
+    assert_gone,
+    runtime_folders,
+    stop,
+    tree_processes,
+    wait_until,
+)
+
+from penstock import LLM, EngineDeadError, SamplingParams
+
+LONG = pytest.mark.long
+ENDLESS = SamplingParams(max_tokens=900, ignore_eos=True)
+ANSWER = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=2)
+SLOW = "worker.step=delay:0.05"
+GARBAGE = (b"\xff\0\0\0\0\0\0\0\x01\x7f\x03", b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 16)
+
+
+@pytest.fixture
+def port(monkeypatch) -> int:
+    monkeypatch.setenv("PENSTOCK_NODE_KEY", KEY)
+    monkeypatch.setenv("PENSTOCK_HOST_IP", FIRST)
+    return free_port()
+
+
+def at_work(llm: LLM) -> threading.Thread:
+    """Somebody waits for an endless answer."""
+    found: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            llm.generate([[1, 2, 3]] * 4, ENDLESS, use_tqdm=False)
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.found = found  # type: ignore[attr-defined]
+    return thread
+
+
+def error_of(thread: threading.Thread) -> str:
+    thread.join(BOUND_SECONDS)
+    assert not thread.is_alive(), "the caller was left waiting"
+    [error] = thread.found  # type: ignore[attr-defined]
+    assert isinstance(error, EngineDeadError), error
+    return str(error)
+
+
+def test_a_tree_over_two_machines_answers_and_a_rank_that_dies_on_one_ends_both(model_folder, port, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
+    before = runtime_folders()
+    other = OtherMachine(model_folder, port)
+    with machines(model_folder, other, port=port, **STAND_IN) as llm:
+        own = tree_processes(llm)
+        assert sorted(own) == ["detokenizer", "engine", "link", "worker 0"]
+        [rank] = wait_for_ranks(other)
+        assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True), use_tqdm=False)) == 1
+        with socket.socket() as stranger:  # nobody else is let in
+            stranger.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                stranger.connect((FIRST, port))
+        caller = at_work(llm)
+        os.kill(rank, signal.SIGKILL)
+        cause = error_of(caller)
+        assert "node 1" in cause and "worker 1" in cause and "SIGKILL" in cause
+        assert_gone(own.values())
+        status, said = other.ended()
+        assert status == 1 and "The tree has ended" in said and "SIGKILL" in said
+        assert not listeners({os.getpid(), *own.values()}) and runtime_folders() <= before
+
+
+@LONG
+@pytest.mark.parametrize("nnodes, per_node, options", [
+    (2, 1, {}), (2, 2, {}), (3, 1, {"quantization": "int8"}), (2, 1, {"deterministic": "portable"}),
+])  # fmt: skip
+def test_answers_have_the_bits_of_as_many_ranks_on_one_machine(tmp_path, port, nnodes, per_node, options):
+    heads = {"num_attention_heads": 12, "num_key_value_heads": 12, "hidden_size": 384, "head_dim": 32}
+    model = tiny_model(tmp_path / "model", "qwen3", **heads)
+    size = nnodes * per_node
+    options = {"tensor_parallel_size": size, "max_model_len": 256, "kv_cache_memory": "32MiB", **options}
+    prompts = [[number * place % 200 + 1 for number in range(1, 8 * place)] for place in range(1, 9)]
+
+    def answers(llm: LLM) -> list[object]:
+        sampled = SamplingParams(temperature=1.0, seed=3, max_tokens=24, ignore_eos=True)
+        found = [*llm.generate(prompts, ANSWER, use_tqdm=False), *llm.generate(prompts, sampled, use_tqdm=False)]
+        return [(each.outputs.token_ids, each.outputs.logprobs) for each in found]
+
+    with LLM(model, quiet=True, **options) as llm:
+        expected = answers(llm)
+    others = [
+        OtherMachine(model, port, rank=rank, nnodes=nnodes, address=address)
+        for rank, address in zip(range(1, nnodes), (SECOND, THIRD), strict=False)
+    ]
+    with machines(model, *others, port=port, **options) as llm:
+        assert answers(llm) == expected
+        ranks = {pid for other in others for pid in wait_for_ranks(other, per_node)}
+        assert len(ranks) == size - per_node
+        # Nobody listens but machine 0's link, at which the kernel drops whatever comes.
+        assert {each.port for each in listeners({*ranks, *tree_processes(llm).values()})} <= {port}
+    for other in others:
+        assert other.ended()[0] == 0
+
+
+WHO = ("worker 0", "engine", "link", "rank", "command")
+
+
+def kill(who: str, llm: LLM, other: OtherMachine, number: int = signal.SIGKILL) -> None:
+    [rank] = wait_for_ranks(other)
+    os.kill({**tree_processes(llm), "rank": rank, "command": other.process.pid}[who], number)
+
+
+@LONG
+@pytest.mark.parametrize("kind", ["stand-in", "real"])
+@pytest.mark.parametrize("who", WHO)
+def test_whoever_dies_both_machines_end_within_ten_seconds_with_the_cause(model_folder, port, monkeypatch, kind, who):
+    monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
+    options = STAND_IN if kind == "stand-in" else {"max_model_len": 1024, "kv_cache_memory": "32MiB"}
+    other = OtherMachine(model_folder, port)
+    with machines(model_folder, other, port=port, **options) as llm:
+        own = tree_processes(llm)
+        caller = at_work(llm)
+        kill(who, llm, other)
+        began = time.monotonic()
+        cause = error_of(caller)
+        _, said = other.ended()
+        took = time.monotonic() - began
+        assert_gone(own.values())
+    words = {"rank": "worker 1", "command": "Node 1"}.get(who, who)
+    assert words in cause, cause
+    if who != "command":
+        assert "has ended" in said or "closed the connection" in said, said
+    print(f"both had ended after {took:.1f} s")
+
+
+@LONG
+def test_the_death_of_the_front_end_ends_the_other_machine(model_folder, port, tmp_path):
+    script = (
+        f"from penstock import LLM\nllm = LLM({str(model_folder)!r}, **{options_of(port, **STAND_IN)!r})\n"
+        "print('ready', flush=True)\nimport time\ntime.sleep(600)"
+    )
+    other = OtherMachine(model_folder, port)
+    front = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert front.stdout is not None and front.stdout.readline() == "ready\n"
+    wait_for_ranks(other)
+    front.kill()
+    front.wait()
+    status, said = other.ended()
+    assert status == 1 and "Node 0 has closed the connection" in said
+
+
+@LONG
+@pytest.mark.parametrize("kind", ["stand-in", "real"])
+def test_a_cut_network_ends_both_machines_within_ten_seconds_with_the_cause(model_folder, port, monkeypatch, kind):
+    monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
+    options = STAND_IN if kind == "stand-in" else {"max_model_len": 1024, "kv_cache_memory": "32MiB"}
+    wire = Wire(port)
+    wire.delay = 0.002
+    other = OtherMachine(model_folder, wire.port)
+    try:
+        with machines(model_folder, other, port=port, **options) as llm:
+            own = tree_processes(llm)
+            wait_for_ranks(other)
+            assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=9, ignore_eos=True), use_tqdm=False)) == 1
+            caller = at_work(llm)
+            wire.is_cut = True
+            began = time.monotonic()
+            cause = error_of(caller)
+            status, said = other.ended()
+            took = time.monotonic() - began
+            assert_gone(own.values())
+        assert "Node 1" in cause and "not been heard of" in cause
+        assert status == 1 and "Node 0 has not been heard of" in said
+        print(f"both had ended after {took:.1f} s")
+    finally:
+        wire.close()
+
+
+@LONG
+@pytest.mark.parametrize("who", ["link", "command", "rank"])
+def test_whoever_is_stopped_ends_both_machines(model_folder, port, monkeypatch, who):
+    monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
+    other = OtherMachine(model_folder, port)
+    with machines(model_folder, other, port=port, watchdog_timeout=4, **STAND_IN) as llm:
+        own = tree_processes(llm)
+        [rank] = wait_for_ranks(other)
+        caller = at_work(llm)
+        pid = {"link": own["link"], "command": other.process.pid, "rank": rank}[who]
+        stop(pid)
+        cause = error_of(caller)
+        assert_gone(own.values())
+        if who == "command":
+            os.kill(pid, signal.SIGCONT)  # else it can't end
+        other.ended()
+    assert {"link": "link process", "command": "Node 1", "rank": "worker 1"}[who] in cause, cause
+    if who == "rank":
+        assert f"(pid {rank}) has been stopped (SIGSTOP)" in cause
+
+
+@LONG
+@pytest.mark.parametrize("number, name", [(signal.SIGTERM, "SystemExit"), (signal.SIGINT, "KeyboardInterrupt")])
+def test_a_machine_that_is_ended_by_hand_says_so(model_folder, port, number, name):
+    other = OtherMachine(model_folder, port)
+    with machines(model_folder, other, port=port, **STAND_IN) as llm:
+        caller = at_work(llm)
+        kill("command", llm, other, number)
+        assert f"It was ended there ({name})" in error_of(caller)
+        other.ended()
+
+
+# --- who is let in ---------------------------------------------------------------------------------------------------
+
+
+@LONG
+def test_who_does_not_fit_is_refused_in_a_sentence_and_disturbs_nobody(model_folder, port, tmp_path):
+    another = tiny_model(tmp_path / "another", "llama")
+    refused = {
+        "has another key": OtherMachine(model_folder, port, key="f" * 64, nnodes=3),
+        "nnodes=2, and node 0 nnodes=3": OtherMachine(model_folder, port),
+        "its files of": OtherMachine(another, port, nnodes=3),
+        "tensor_parallel_size=8, and node 0": OtherMachine(model_folder, port, "--tensor-parallel-size", "8", nnodes=3),
+        "it was told max_num_seqs=5": OtherMachine(model_folder, port, "--max-num-seqs", "5", nnodes=3),
+    }
+    found: list[LLM] = []
+    starting = threading.Thread(
+        target=lambda: found.append(LLM(model_folder, **options_of(port, 3, **STAND_IN))), daemon=True
+    )
+    starting.start()
+    for words, other in refused.items():
+        status, said = other.ended()
+        assert status == 1 and words in said and "Traceback" not in said, said
+    first = OtherMachine(model_folder, port, nnodes=3)
+    wait_for_ranks(first)
+    again = OtherMachine(model_folder, port, nnodes=3, address=THIRD)
+    status, said = again.ended()
+    assert status == 1 and "node_rank=1 has joined already, from " in said
+    last = OtherMachine(model_folder, port, nnodes=3, rank=2, address=THIRD)
+    starting.join(BOUND_SECONDS)
+    [llm] = found
+    assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True), use_tqdm=False)) == 1
+    llm.close()
+    assert first.ended()[0] == last.ended()[0] == 0
+
+
+@LONG
+def test_strangers_floods_and_garbage_change_nothing(model_folder, port):
+    """Before the other machine has joined, when the port is open, and after."""
+    found: list[LLM] = []
+    starting = threading.Thread(
+        target=lambda: found.append(LLM(model_folder, **options_of(port, **STAND_IN))), daemon=True
+    )
+    starting.start()
+    wait_until(lambda: _can_connect(port), BOUND_SECONDS, "the port is open")
+    strangers = [socket.create_connection((FIRST, port)) for _ in range(500)]
+    for number, stranger in enumerate(strangers):
+        stranger.setblocking(False)
+        with suppress(OSError):
+            stranger.send(GARBAGE[number % len(GARBAGE)])
+    other = OtherMachine(model_folder, port)
+    starting.join(BOUND_SECONDS)
+    [llm] = found
+    try:
+        assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=9, ignore_eos=True), use_tqdm=False)) == 1
+    finally:
+        llm.close()
+        for stranger in strangers:
+            stranger.close()
+    assert other.ended()[0] == 0
+
+
+def _can_connect(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((FIRST, port)) == 0
