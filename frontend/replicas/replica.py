@@ -79,11 +79,13 @@ class Replica:
         self.is_open = False  # to requests
         self.is_starting = False  # again
         self.deaths_in_a_row = 0
+        self.num_lives = 0
         self._start = start
         self._ready_since = math.inf
         self.begin_life()
 
     def begin_life(self) -> None:
+        self.num_lives += 1
         self.transport = self._start(self.share)
         self.transport.choice = self.choice
         self.adapters = Adapters(self.share.config, self.transport)

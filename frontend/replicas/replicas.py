@@ -28,7 +28,7 @@ from .prefix_keys import key_ends, prefix_keys
 from .replica import Replica, ReplicaTransport, Start, starter
 from .shares import shares_of
 from .starts import Starts
-from .totals import absent, total_of
+from .totals import Life, Totals
 
 Decode = Callable[[PendingRequest], "Future[ParsedPrompt]"]
 
@@ -47,6 +47,7 @@ class Replicas(EngineTransport):
         self._ends: Sequence[int] = ()  # lengths of the prefixes by which trees are chosen
         self.moves = Moves(self)
         self.starts = Starts(self, files)
+        self._totals = Totals()
         self.replicas: list[Replica] = []
         try:
             start = self._starter(files, tuple(shown))
@@ -239,13 +240,14 @@ class Replicas(EngineTransport):
 
     def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
         self.check()
-        return total_of([self._asked(replica, sequence_ids) for replica in self.replicas])
+        return self._totals.of([self._asked(replica, sequence_ids) for replica in self.replicas])
 
-    def _asked(self, replica: Replica, sequence_ids: Sequence[int]) -> "Future[Stats]":
+    def _asked(self, replica: Replica, sequence_ids: Sequence[int]) -> "tuple[Life, Future[Stats]] | None":
         with suppress(PenstockError):  # it has just died
             if replica.is_open:
-                return replica.transport.ask_stats(sequence_ids)
-        return absent()
+                life = (replica.number, replica.num_lives)
+                return life, replica.transport.ask_stats(sequence_ids)
+        return None
 
     async def silent(self, seconds: float) -> list[str]:
         """Trees that are being started again aren't silent, as long as another is there."""

@@ -19,6 +19,7 @@ from penstock.frontend.models.model_files import ModelFiles
 from penstock.frontend.replicas.moves import MOST_DEATHS
 from penstock.frontend.replicas.replica import Replica, ReplicaTransport
 from penstock.frontend.replicas.replicas import Replicas
+from penstock.frontend.replicas.totals import Totals
 from penstock.frontend.requests.budget import Budget
 from penstock.protocol.errors import ConfigError, EngineDeadError, RequestError
 from penstock.protocol.layer_groups import GroupPlan
@@ -261,6 +262,50 @@ def test_figures_are_the_sums_over_all_trees_and_each_ones_own():
         assert f'vllm:num_requests_running{{model_name="m",engine="{number}"}} {each.running}' in lines
     longest = max(len(each.accepted_by_position) for each in stats.replicas)
     assert len(stats.accepted_by_position) == longest and sum(stats.accepted_by_position) == 5
+
+
+def test_sums_of_counters_never_fall_whatever_dies_and_whichever_answer_comes_last():
+    chance = random.Random(1)
+    for _ in range(40):
+        totals, lives, counts, asked = Totals(), [1] * 3, [0] * 3, []
+        last = Counter()
+        for _ in range(60):
+            tree = chance.randrange(3)
+            if chance.random() < 0.15:
+                lives[tree], counts[tree] = lives[tree] + 1, 0
+            counts[tree] += chance.randrange(5)
+            if chance.random() < 0.5:
+                present = [chance.random() < 0.8 for _ in range(2)] + [True]
+                answers = [((each, lives[each]), Future()) if there else None for each, there in enumerate(present)]
+                asked.append((totals.of(answers), answers, counts.copy()))
+            if asked and chance.random() < 0.5:
+                whole, answers, had = asked.pop(chance.randrange(len(asked)))
+                for count, answer in zip(had, answers):
+                    if answer is not None and chance.random() < 0.2:
+                        answer[1].set_exception(EngineDeadError("killed"))
+                    elif answer is not None:
+                        positions = list(range(count, 0, -1))
+                        answer[1].set_result(Stats(count, 0, 0, 0, count, 0, 0, 0, 0, accepted_by_position=positions))
+                stats = whole.result(0)
+                now = Counter({"steps": stats.steps, **dict(enumerate(stats.accepted_by_position))})
+                assert not last - now, "a sum has fallen"
+                assert stats.running == sum(each.running for each in stats.replicas)
+                last = now
+        answers = [((each, lives[each]), Future()) for each in range(3)]
+        whole, before = totals.of(answers), last["steps"]
+        for count, (_, answer) in zip(counts, answers):
+            answer.set_result(Stats(count, 0, 0, 0, count, 0, 0, 0, 0))
+        assert before <= whole.result(0).steps
+
+
+def test_a_tree_that_is_started_again_adds_to_what_it_had_counted():
+    replicas = HandDrivenReplicas(2)
+    assert replicas.stats().steps == 2
+    replicas.trees[0].die()
+    assert replicas.stats().steps == 2 and replicas.stats().blocks == 1
+    replicas.start(replicas.replicas[0])
+    stats = replicas.stats()
+    assert stats.steps == 3 and [each.steps for each in stats.replicas] == [1, 1] and stats.blocks == 2
 
 
 def test_trees_that_keep_dying_are_given_up_together_and_requests_get_the_cause():
