@@ -5,20 +5,25 @@ added to the stream, a gated product with the norm before it, a product added to
 `TritonOperations`. A row's bits depend on the number of rows, so this is no invariant layout. See `deferred.py`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
-from ..experts import ExpertWeights, Routes, Routing
-from ..operands import Activation, HeadLayout, Norm, ProjectionNorm
-from ..paged import DeviceRows, PagedKV, Rotation
-from ..states import DeltaHeads, LayerStates, Segments, StateActivation
+from ..operands import Activation, Norm
 from ..torch.packed.gpu_weights import GpuWeight
 from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows.choice import NORMED_ROWS
 from .products.lora import DeviceLoraMapping, TritonLora
 from .products.tiles.tiles import FEW_ROWS
+
+# Whose arguments are computed before.
+_OF_TENSORS = (
+    "add_layer_norm", "store_heads", "apply_activation", "square_sums", "norm_projections", "gate_heads",
+    "causal_convolution", "delta_net", "gated_norm", "route", "experts", "multiply", "add_gated", "added", "cap",
+    "all_gather",
+)  # fmt: skip
 
 
 class FusedOperations(TritonOperations):
@@ -43,78 +48,10 @@ class FusedOperations(TritonOperations):
             return DeferredNorm(stream, Norm(weight, epsilon))
         return super().add_rms_norm(stream, None if update is None else plain(update), weight, epsilon, scale)
 
-    def add_layer_norm(
-        self,
-        stream: Value,
-        update: Value | None,
-        weight: Tensor,
-        bias: Tensor | None,
-        epsilon: float,
-        scale: float = 1.0,
-    ) -> Tensor:
-        update = None if update is None else plain(update)
-        return super().add_layer_norm(plain(stream), update, weight, bias, epsilon, scale)
-
-    def store_heads(
-        self, heads: Value, layout: HeadLayout, rotation: Rotation | None, kv: PagedKV, rows: DeviceRows
-    ) -> Any:
-        return super().store_heads(plain(heads), layout, rotation, kv, rows)
-
-    def apply_activation(self, x: Value, activation: Activation) -> Tensor:
-        return super().apply_activation(plain(x), activation)
-
     def gate(self, gate_up: Value, activation: Activation) -> Tensor:
         if isinstance(gate_up, DeferredProduct) and activation == "silu":
             return gate_up.gated()
         return super().gate(plain(gate_up), activation)
-
-    def square_sums(self, heads: Value, norm: ProjectionNorm) -> Tensor:
-        return super().square_sums(plain(heads), norm)
-
-    def norm_projections(self, product: Value, sums: Value, norm: ProjectionNorm) -> Tensor:
-        return super().norm_projections(plain(product), plain(sums), norm)
-
-    def gate_heads(self, attended: Value, heads: Value, layout: HeadLayout) -> Tensor:
-        return super().gate_heads(plain(attended), plain(heads), layout)
-
-    def causal_convolution(
-        self,
-        x: Value,
-        weight: Tensor,
-        bias: Tensor | None,
-        activation: StateActivation,
-        states: LayerStates,
-        segments: Segments,
-    ) -> Tensor:
-        return super().causal_convolution(plain(x), weight, bias, activation, states, segments)
-
-    def delta_net(
-        self, convolved: Value, b: Value, a: Value, heads: DeltaHeads, states: LayerStates, segments: Segments
-    ) -> Tensor:
-        return super().delta_net(plain(convolved), plain(b), plain(a), heads, states, segments)
-
-    def gated_norm(self, x: Value, gate: Value, weight: Tensor, epsilon: float, num_heads: int) -> Tensor:
-        return super().gated_norm(plain(x), plain(gate), weight, epsilon, num_heads)
-
-    def route(
-        self,
-        logits: Value,
-        bias: Tensor | None,
-        routing: Routing,
-        factors: Tensor | None = None,
-        token_kinds: Tensor | None = None,
-        kind: int = 0,
-    ) -> Routes:
-        return super().route(plain(logits), bias, routing, factors, token_kinds, kind)
-
-    def experts(self, x: Value, routes: Routes, weights: ExpertWeights) -> Tensor:
-        return super().experts(plain(x), routes, weights)
-
-    def multiply(self, x: Value, y: Value, part: int = 0) -> Tensor:
-        return super().multiply(plain(x), plain(y), part)
-
-    def add_gated(self, total: Value, update: Value, gate: Value) -> Tensor:
-        return super().add_gated(plain(total), plain(update), plain(gate))
 
     def add(self, stream: Value, update: Value, scale: float = 1.0, factor: float = 1.0) -> Tensor:
         stream = plain(stream)
@@ -122,14 +59,17 @@ class FusedOperations(TritonOperations):
             return update.added_to(stream)
         return super().add(stream, plain(update), scale, factor)
 
-    def added(self, x: Value, update: Value, scale: float = 1.0) -> Tensor:
-        return super().added(plain(x), plain(update), scale)
-
-    def cap(self, product: Value, limit: float) -> Tensor:
-        return super().cap(plain(product), limit)
-
     def all_reduce(self, x: Value) -> Value:  # type: ignore[override]  # one rank's may stay deferred
         return x if self.ranks.size == 1 else super().all_reduce(plain(x))
 
-    def all_gather(self, x: Value, total: int) -> Tensor:
-        return super().all_gather(plain(x), total)
+
+def _of_tensors(name: str) -> Callable[..., Any]:
+    def compute(self: FusedOperations, *given: Any, **named: Any) -> Any:
+        tensors = {key: plain(each) for key, each in named.items()}
+        return getattr(super(FusedOperations, self), name)(*map(plain, given), **tensors)
+
+    return compute
+
+
+for _name in _OF_TENSORS:
+    setattr(FusedOperations, _name, _of_tensors(_name))

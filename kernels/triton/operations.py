@@ -34,21 +34,11 @@ from .experts.route import route
 from .launch.interpreter import mend
 from .pointwise import apply_activation, embedding, gate
 from .products.joined import JoinedWeight, Product, linear_joined
-from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
-from .products.linear_blocks import linear_blocks, linear_blocks_invariant
-from .products.linear_int4 import linear_wint4, linear_wint4_invariant
+from .products.linear import linear, linear_int8, linear_invariant, linear_weight_only
 from .products.lora import DeviceLoraMapping, TritonLora, add_lora
 from .rms_norm import add_layer_norm, add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
 from .step_inputs import prepare
-
-# By what a weight holds: the fast product, and the one whose rows are free of their company.
-_PRODUCTS: dict[Kind, tuple[Product, Product]] = {
-    "int8": (linear_wint8, linear_invariant),
-    "int4": (linear_wint4, linear_wint4_invariant),
-} | dict.fromkeys(CODES, (linear_blocks, linear_blocks_invariant))
-_OF_FLOATS = (linear, linear_invariant)
-_OF_QUANTIZED_ROWS = (linear_int8, linear_int8)
 
 if is_interpreted():
     mend()
@@ -91,14 +81,18 @@ class TritonOperations(TensorOperations):
 
     def _packed(self, parts: list[Any], kind: Kind | None, format: WeightFormat) -> Multiplier:
         if kind is not None:
-            return Multiplier(_PRODUCTS[kind][self.is_invariant], pack_blocks(parts, self.device))
+            return Multiplier(
+                linear_invariant if self.is_invariant else linear_weight_only, pack_blocks(parts, self.device)
+            )
         if format.kind in CODES:  # a cut through blocks comes as numbers, and so does a table that is multiplied with
             format = self._own_format
         weight = pack(parts, format, self.device)
-        forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
         if weight.kind == "int8" and format.quantizes_rows:
-            forms = _OF_QUANTIZED_ROWS
-        product = forms[self.is_invariant]
+            product = linear_int8  # sums of integers are exact in any order
+        elif self.is_invariant:
+            product = linear_invariant
+        else:
+            product = linear if weight.kind in DTYPES else linear_weight_only
         # Exact ones are for choices among 16-bit rows: routers.
         is_exact = format.kind == "fp32" and self.activations != torch.float32
         return Multiplier(_exact(product) if is_exact else product, weight, is_exact)

@@ -1,7 +1,5 @@
 """Changes each number of a row by itself: activation(x), activation(first half) × second half, rows of a table."""
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
@@ -9,7 +7,6 @@ from torch import Tensor
 
 from ..operands import Activation
 from ..reference import pointwise
-from .launch.compiled import Example
 from .rows import block_of
 
 _LARGEST_BLOCK = 1024
@@ -97,14 +94,3 @@ def embedding(token_ids: Tensor, table: Tensor, first: int, scale: float = 1.0) 
         arguments = (token_ids, table.contiguous(), output, first, num_ids, width)
         _embedding[grid](*arguments, BLOCK=block)
     return output if scale == 1.0 else output.mul_(scale)
-
-
-def examples() -> Iterator[Example]:
-    for kernel, given in ((_gate, "gate_up"), (_activate, "x")):
-        for activation in ("silu", "gelu", "gelu_tanh", "gelu_sigmoid", "relu2"):
-            types = {given: "*bf16", "output": "*bf16", "width": "i32"}
-            constants = {"ACTIVATION": activation, "BLOCK": _LARGEST_BLOCK}
-            yield Example(f"{activation} of {given}", kernel, types, constants, aligned=(given, "output", "width"))
-    types = {"token_ids": "*i64", "table": "*bf16", "output": "*bf16", "first": "i32", "num_ids": "i32", "width": "i32"}
-    aligned = ("token_ids", "table", "output", "width")
-    yield Example("embedding", _embedding, types, {"BLOCK": _LARGEST_BLOCK}, aligned=aligned)

@@ -5,15 +5,12 @@ a norm that takes off the mean once, in the end.
 The bits of a row depend on that row alone.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..reference import pointwise
-from .launch.compiled import Example
 from .rows import block_of, warps_of
 
 
@@ -102,16 +99,3 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 @pointwise.layer_norm_invariant.implement("triton")
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
     return add_layer_norm(x.contiguous(), None, weight, bias, epsilon)
-
-
-def examples() -> Iterator[Example]:
-    for width in (128, 1024, 4096, 12288):
-        types = dict.fromkeys(("stream", "update", "weight", "output"), "*bf16")
-        types |= {"width": "i32", "weight_rows": "i32", "scale": "fp32", "epsilon": "fp32"}
-        block = block_of(width)
-        aligned = ("stream", "update", "weight", "output", "width")
-        for has_mean in (False, True):
-            own = types | {"bias": "*bf16"} if has_mean else types
-            constants = {"BLOCK": block, "HAS_MEAN": has_mean} | ({} if has_mean else {"bias": None})
-            name = f"{'layer norm' if has_mean else 'norm'} of {width}"
-            yield Example(name, _norm, own, constants, warps_of(block), aligned=aligned)

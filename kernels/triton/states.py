@@ -4,8 +4,6 @@ A program of the first two takes some columns of one row through all its segment
 where the segment before it left it. A token's bits know nothing of how a row is cut.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
@@ -13,7 +11,6 @@ from torch import Tensor
 
 from ..reference import states as formulas
 from ..states import DeltaHeads, LayerStates, Segments, StateActivation
-from .launch.compiled import Example
 from .rows import block_of, warps_of
 
 _CHANNELS, _COLUMNS = 128, 32  # of a program
@@ -168,19 +165,3 @@ def gated_norm(x: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_head
         grid = (len(x) * num_heads,)
         gated_norm_kernel[grid](x, gate, weight, output, epsilon, size, block, num_warps=warps_of(block))
     return output
-
-
-def examples() -> Iterator[Example]:
-    parts = dict.fromkeys(("starts", "reads", "writes", "of_rows"), "*i32") | {"states": "*fp32", "state_stride": "i64"}
-    rows = dict.fromkeys(("x", "weight", "output"), "*bf16")
-    yield Example(
-        "convolution of 4", convolution_kernel, parts | rows | {"channels": "i32"},
-        {"bias": None, "WIDTH": 4, "HAS_SILU": True, "BLOCK": _CHANNELS},
-    )  # fmt: skip
-    heads = dict.fromkeys(("convolved", "b", "a", "output"), "*bf16") | {"log_decay": "*fp32", "step_bias": "*fp32"}
-    constants = {"NUM_KEY_HEADS": 16, "NUM_VALUE_HEADS": 32, "KEY_DIM": 128, "VALUE_DIM": 128, "BLOCK": _COLUMNS}
-    yield Example("delta net of 128", delta_net_kernel, parts | heads | {"scale": "fp32"}, constants)
-    yield Example(
-        "gated norm of 128", gated_norm_kernel, rows | {"gate": "*bf16", "epsilon": "fp32"},
-        {"SIZE": 128, "BLOCK": 128}, warps_of(128),
-    )  # fmt: skip

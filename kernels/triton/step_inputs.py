@@ -3,15 +3,12 @@
 Some programs have a block of tokens each, whose rows they find by bisection; the others copy a piece of a block table.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ..reference.step_inputs import StepInputs, step_inputs
-from .launch.compiled import Example
 
 _BLOCK = 512  # tokens, or columns in a block table, of a program
 _STEPS = 16  # of a bisection, whatever the step: as many as it takes among the most rows
@@ -104,12 +101,3 @@ def prepare(
         num_tokens, width, *inputs, token_programs, table_programs, STEPS=_STEPS, BLOCK=_BLOCK,
     )  # fmt: skip
     return inputs
-
-
-def examples() -> Iterator[Example]:
-    rows = {"slots": "*i32", "starts": "*i32", "query_starts": "*i32", "rows": "i32"}
-    held = {"histories": "*i32", "max_length": "i32", "tables": "*i32", "max_blocks": "i32", "block_size": "i32"}
-    sizes = dict.fromkeys(("num_tokens", "width", "token_programs", "table_programs"), "i32")
-    made = dict.fromkeys(("token_ids", "positions", "kv_slots"), "*i64")
-    made |= {"context_lengths": "*i32", "block_tables": "*i32"}
-    yield Example("prepare", _prepare, rows | held | sizes | made, {"STEPS": _STEPS, "BLOCK": _BLOCK})

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders.absent_card import FORMS
+from builders.late_compilation import FORMS
 
 from penstock.kernels.triton.launch.switches import KERNEL_TUNING, SWITCHES
 
@@ -31,7 +31,7 @@ FORMS_TRIED = [form if form in QUICK else pytest.param(form, marks=pytest.mark.l
 @pytest.mark.parametrize("switches", [(), pytest.param(OFF_UNASKED, marks=pytest.mark.long)])
 def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
     most = "3" if form in QUICK else "1000"
-    command = [sys.executable, "-P", str(TESTS / "builders" / "absent_card.py"), str(tmp_path), most, form]
+    command = [sys.executable, "-P", str(TESTS / "builders" / "late_compilation.py"), str(tmp_path), most, form]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path} | dict.fromkeys(switches, "1")
     environment |= {KERNEL_TUNING.variable: "0"} if switches else {}  # every kernel in its default form

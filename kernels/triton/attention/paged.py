@@ -16,10 +16,8 @@ that see themselves last: what lies behind those is looked at, and weighs nothin
 always be read.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import torch
 import triton
@@ -30,7 +28,6 @@ from ...operands import Scoring
 from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
-from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig
 from .library import library_for
 from .memory import memory_of
@@ -243,49 +240,3 @@ def _launch(
         query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, tiles.adds_splits, has_sinks,
         num_warps=choice.num_warps, num_stages=choice.num_stages,
     )  # fmt: skip
-
-
-def examples() -> Iterator[Example]:
-    for kind in ("bf16", "int8"):
-        yield _example(kind, 128, FEW[kind].default(90, (128, 16)), 16)
-        yield _example(kind, 64, FEW[kind].default(90, (64, 16)), 16, has_sinks=True)
-    for has_ends in (False, True):
-        choice = INVARIANT["bf16"].default(90, (128,))
-        yield _example("bf16", 128, choice, choice["ROWS"], adds_splits=True, has_ends=has_ends)
-    for targets in ((80, 89), (90,), (100,)):
-        for kind, head_dim, has_ends in (
-            ("bf16", 128, False), ("bf16", 256, False), ("int8", 128, False), ("bf16", 256, True), ("int8", 256, True)
-        ):  # fmt: skip
-            choice = MANY[kind].default(targets[0], (head_dim,))
-            yield replace(_example(kind, head_dim, choice, choice["ROWS"], has_ends=has_ends), targets=targets)
-
-
-def _example(
-    kind: str,
-    head_dim: int,
-    choice: LaunchConfig,
-    num_rows: int,
-    adds_splits: bool = False,
-    has_sinks: bool = False,
-    has_ends: bool = False,
-) -> Example:
-    """An example with tiles of 4 query heads."""
-    constants: dict[str, Any] = dict(
-        POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
-        ADDS_SPLITS=adds_splits, HAS_SINKS=has_sinks,
-    )  # fmt: skip
-    types = _types(kind) | ({"seen_ends": "*i64"} if has_ends else {})
-    constants |= {} if has_ends else {"seen_ends": None}
-    aligned = tuple(name for name, kept in types.items() if kept.startswith("*"))
-    types = {name: types[name] for name in attention_kernel.arg_names if name in types}
-    name = f"attention {kind} {head_dim}, {num_rows} rows{', sinks' * has_sinks}{', ends' * has_ends}"
-    return Example(name, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
-
-
-def _types(kind: str) -> dict[str, str]:
-    lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "counters"), "*i32")
-    numbers, scales = ("*i8", "*fp16") if kind == "int8" else (f"*{kind}", f"*{kind}")
-    memory = dict.fromkeys(("keys", "values"), numbers) | dict.fromkeys(("key_scales", "value_scales"), scales)
-    states = dict.fromkeys(("query", "output"), "*bf16" if kind == "int8" else numbers)
-    sums = dict.fromkeys(("parts", "sums", "sinks"), "*fp32") | {"scale": "fp32"}
-    return lists | memory | states | sums | dict.fromkeys((*_COUNTS, "table_width"), "i32")

@@ -1,8 +1,8 @@
 """How a step's attention is cut up: queries into tiles, contexts into splits, and how large a step of a program is.
 
-What the sizes of blocks cost a multiprocessor is known from compilation alone (`../launch/compiled.py`), not what time
-they take: for head dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly
-none; only the invariant form with heads of 256 spills up to 96, over int8.
+What the sizes of blocks cost a multiprocessor is known from compilation alone, not what time they take: for head
+dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly none; only the
+invariant form with heads of 256 spills up to 96, over int8.
 """
 
 from functools import partial

@@ -4,7 +4,6 @@ A program takes one head of some neighbouring tokens. Scales of 8-bit numbers ar
 the nearest even, as on a processor.
 """
 
-from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -15,7 +14,6 @@ from torch import Tensor
 from ...operands import HeadLayout
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.paged_attention import store_heads_paged
-from ..launch.compiled import Example
 from ..launch.tuning import Key, LaunchConfig, Tuning
 
 # 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie.
@@ -159,18 +157,3 @@ def _launch(
         num_warps=choice.num_warps,
     )  # fmt: skip
     return query
-
-
-def examples() -> Iterator[Example]:
-    names = dict.fromkeys(("query_weight", "key_weight", "cosines", "sines", "query_scales"), "*fp32")
-    scales = dict.fromkeys(("key_scales", "value_scales"), "*fp16")
-    counts = {"positions": "*i64", "slots": "*i64", "num_tokens": "i32", "epsilon": "fp32"}
-    for kind, head_dim in (("bf16", 128), ("int8", 256), ("fp16", 96)):
-        number = "*i8" if kind == "int8" else f"*{kind}"
-        types = dict.fromkeys(("heads", "query"), "*bf16") | names | counts | dict.fromkeys(("keys", "values"), number)
-        constants = dict(
-            TOKENS=8, NUM_QUERIES=32, NUM_KEYS=8, HEAD_DIM=head_dim, HAS_NORM=True, PAIRS=kind == "fp16",
-            ROTATED=head_dim, QUERY_STEP=1 + (kind == "int8"), SCALES_QUERIES=kind == "int8",
-        )  # fmt: skip
-        pointers = tuple(name for name, kind_of in types.items() if kind_of.startswith("*"))
-        yield Example(f"store_heads {kind} {head_dim}", store_heads_kernel, types | scales, constants, aligned=pointers)

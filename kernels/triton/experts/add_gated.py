@@ -1,13 +1,10 @@
 """total + update × sigmoid(gate), in place, with one gate per row. Rounds where torch does."""
 
-from collections.abc import Iterator
-
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ...reference import experts as reference
-from ..launch.compiled import Example
 from ..rows import block_of
 
 _LARGEST_BLOCK = 1024
@@ -33,8 +30,3 @@ def add_gated(total: Tensor, update: Tensor, gate: Tensor) -> Tensor:
         grid = (rows, triton.cdiv(width, block))
         _add_gated[grid](total, update.contiguous(), gate.contiguous(), width, BLOCK=block)
     return total
-
-
-def examples() -> Iterator[Example]:
-    types = {"total": "*bf16", "update": "*bf16", "gate": "*fp32", "width": "i32"}
-    yield Example("add gated", _add_gated, types, {"BLOCK": _LARGEST_BLOCK}, aligned=tuple(types))

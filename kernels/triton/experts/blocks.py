@@ -4,8 +4,6 @@ Each counts the pairs of all experts, so that it knows where its own blocks begi
 ascending order. One more program says of the blocks that are left over that they are empty.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
@@ -13,7 +11,6 @@ from torch import Tensor
 
 from ...experts import ExpertBlocks
 from ...reference import gpu_experts as reference
-from ..launch.compiled import Example
 from ..rows import block_of
 
 _CHUNK = 1024  # pairs that are looked at at once
@@ -84,12 +81,3 @@ def blocks_by_expert(chosen: Tensor, first: int, num_experts: int, size: int) ->
         constants = {"SIZE": size, "EXPERTS": block_of(num_experts), "CHUNK": _CHUNK}
         _sort[num_experts + 1,](chosen.contiguous(), *blocks, *sizes, **constants)
     return blocks
-
-
-def examples() -> Iterator[Example]:
-    types = {"chosen": "*i32", "experts": "*i32", "pairs": "*i32"}
-    aligned = tuple(types)
-    types |= dict.fromkeys(("num_pairs", "num_blocks", "first", "num_experts"), "i32")
-    for experts, size in ((128, 16), (256, 64)):
-        constants = {"SIZE": size, "EXPERTS": experts, "CHUNK": _CHUNK}
-        yield Example(f"blocks by expert, of {experts}", _sort, types, constants, aligned=aligned)

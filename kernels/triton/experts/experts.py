@@ -4,7 +4,6 @@ Four launches, six where rows are quantized. A pair's outputs are stored, and a 
 experts, so its bits don't depend on which pairs share its block; in the invariant form tiles don't either.
 """
 
-from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -16,7 +15,6 @@ from ...experts import ExpertBlocks, ExpertWeights, GatedActivation, Routes
 from ...operands import DTYPES
 from ...reference import gpu_experts as reference
 from ...torch.packed.gpu_experts import GpuExperts
-from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, architecture
 from ..products.quantize_rows import quantize_rows
 from ..rows import block_of
@@ -110,10 +108,3 @@ def _evenly(blocks: ExpertBlocks, num_pairs: int, num_experts: int) -> ExpertBlo
     """Blocks as of pairs that are spread evenly: a warm-up's tokens are all alike, and read few experts' weights."""
     chosen = torch.arange(num_pairs, dtype=torch.int32, device=blocks.pairs.device) % num_experts
     return blocks_by_expert(chosen, 0, num_experts, blocks.pairs.shape[1])
-
-
-def examples() -> Iterator[Example]:
-    types = {"outputs": "*bf16", "experts": "*i32", "weights": "*fp32", "total": "*bf16"}
-    aligned = (*types, "width")
-    types |= dict.fromkeys(("first", "num_experts", "width"), "i32")
-    yield Example("sum of experts", _sum, types, {"TOP_K": 8, "BLOCK": _LARGEST_BLOCK}, aligned=aligned)

@@ -4,7 +4,6 @@ Experts lie as [group, expert of the group]. Of equal scores the lowest number c
 those of another kind are given no expert.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from ...experts import Routes, Routing
 from ...reference import experts as reference
-from ..launch.compiled import Example
 from ..ordered import NONE, id_of, in_order, value_of
 from ..rows import block_of, warps_of
 
@@ -116,20 +114,3 @@ def _constants(routing: Routing) -> dict[str, Any]:
         "RENORMALIZES": routing.renormalizes, "BLOCK_GROUPS": block[0], "BLOCK_WIDTH": block[1],
         "BLOCK_K": block_of(routing.top_k), "num_warps": warps_of(block[0] * block[1]),
     }  # fmt: skip
-
-
-def examples() -> Iterator[Example]:
-    """The routers of Qwen3-30B-A3B, ERNIE-4.5-21B-A3B, gpt-oss-20b and DeepSeek-V3."""
-    for name, routing, has_bias in (
-        ("softmax", Routing(128, 8), False),
-        ("softmax and bias", Routing(64, 6, least_sum=1e-12), True),
-        ("softmax of chosen", Routing(32, 4, "softmax_of_chosen", renormalizes=False), False),
-        ("groups", Routing(256, 8, "sigmoid", 8, 4, "best_two", scale=2.5), True),
-    ):
-        types = {"logits": "*fp32", "kinds": "*i32", "experts": "*i32", "weights": "*fp32"}
-        types |= {"kind": "i32", "least_sum": "fp32", "scale": "fp32"}
-        types |= {"bias": "*fp32"} if has_bias else {}
-        constants = _constants(routing) | {"factors": None} | ({} if has_bias else {"bias": None})
-        num_warps = int(constants.pop("num_warps"))
-        aligned = ("logits", "kinds", "experts", "weights")
-        yield Example(f"route, {name}", _route, types, constants, num_warps, aligned=aligned)

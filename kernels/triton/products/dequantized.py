@@ -5,8 +5,6 @@ floats does more in a second than one that unpacks weights on the way. Writing t
 them once. They are rounded to x's format, which the other products don't.
 """
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 import triton
@@ -14,23 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ...reference import products
-from ...stored.block_kinds import CODES
 from ...torch.packed.gpu_blocks import RUN, SPAN, GpuBlocks
-from ...torch.packed.gpu_weights import GpuWeight, half_block
-from ..launch.compiled import Example
+from ...torch.packed.gpu_weights import GpuWeight
 from ..launch.switches import DEQUANTIZED_PRODUCTS
-from .tiles.part_sums_blocks import (
-    UNLIKE_KINDS,
-    BlockPlanes,
-    block_lines,
-    block_types,
-    codes_of_pair,
-    constants,
-    numbers_of_run,
-    plane_of,
-    planes_of,
-    words_of,
-)
+from .tiles.part_sums import as_kernels_take_it
+from .tiles.part_sums_blocks import block_lines, codes_of_pair, numbers_of_run, plane_of, words_of
 
 _LEAST_ROWS = 1024
 _BLOCK = 1024  # bytes of a line that a program reads
@@ -66,21 +52,17 @@ def _floats_of_int4(
 
 
 @triton.jit
-def _floats_of_blocks(
-    values, plane, d, dmin, scales, mins, table, output, outputs, inputs, BITS: tl.constexpr, BLOCK: tl.constexpr,
-    GROUP: tl.constexpr, ZERO: tl.constexpr, UNIT: tl.constexpr, IS_POWER: tl.constexpr, LINES: tl.constexpr,
-):  # fmt: skip
+def _floats_of_blocks(weight, output, outputs, inputs, FORM: tl.constexpr, LINES: tl.constexpr):
     """A span of some lines."""
     span, lines = tl.program_id(1), tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)
     own = tl.minimum(lines, outputs - 1)
-    weight = BlockPlanes(values, plane, d, dmin, scales, mins, table)
-    starts = block_lines(own, inputs, BITS, BLOCK)
-    words, above = words_of(weight, starts, span, BLOCK), plane_of(weight, starts, span, BITS)
+    starts = block_lines(own, inputs, FORM)
+    words, above = words_of(weight, starts, span, FORM), plane_of(weight, starts, span, FORM)
     for pair in tl.static_range(2):
-        codes = codes_of_pair(weight, starts, above, span, pair, BITS)
+        codes = codes_of_pair(weight, starts, above, span, pair, FORM)
         for side in tl.static_range(2):
             run = 2 * pair + side
-            floats = numbers_of_run(codes[side], weight, words, run, BLOCK, GROUP, ZERO, UNIT, IS_POWER)
+            floats = numbers_of_run(codes[side], weight, words, run, FORM)
             columns = (span * _SPAN + run * _RUN + tl.arange(0, _RUN))[None, :]
             is_there = (lines < outputs)[:, None] & (columns < inputs)
             tl.store(output + own[:, None] * inputs + columns, floats.to(output.dtype.element_ty), mask=is_there)
@@ -93,8 +75,8 @@ def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Ten
     options = {"BLOCK": _BLOCK}
     if isinstance(weight, GpuBlocks):
         grid = (triton.cdiv(weight.out_features, _LINES), triton.cdiv(weight.in_features, SPAN))
-        shape = (weight.out_features, weight.in_features)
-        _floats_of_blocks[grid](*planes_of(weight), floats, *shape, **constants(weight.codes), LINES=_LINES)
+        tensors, form = as_kernels_take_it(weight)
+        _floats_of_blocks[grid](tensors, floats, weight.out_features, weight.in_features, FORM=form, LINES=_LINES)
     elif weight.kind == "int4" and weight.scales is not None:
         sizes = (weight.in_features, weight.scales.shape[1], weight.group_size, weight.half)
         _floats_of_int4[grid](weight.values, weight.scales, weight.zeros, floats, *sizes, **options)
@@ -107,23 +89,3 @@ def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Ten
 def serves(x: Tensor) -> bool:
     """Whether rows are so many that their product is bound by multiplications."""
     return len(x) >= _LEAST_ROWS and DEQUANTIZED_PRODUCTS.is_on
-
-
-def examples() -> Iterator[Example]:
-    sizes = {"inputs": "i32"}
-    types = {"values": "*i8", "scales": "*fp32", "output": "*bf16", **sizes}
-    yield Example("floats of int8", _floats_of_int8, types, {"BLOCK": _BLOCK}, aligned=tuple(types))
-    types = {"values": "*u8", "scales": "*fp16", "zeros": "*u8", "output": "*bf16", **sizes, "groups": "i32"}
-    for group, has_zeros in ((128, True), (64, False)):
-        kept = {name: of for name, of in types.items() if has_zeros or name != "zeros"}
-        cuts: dict[str, int | None] = {"GROUP": group, "HALF": half_block(group), "BLOCK": _BLOCK}
-        cuts |= {} if has_zeros else {"zeros": None}
-        yield Example(f"floats of int4, groups of {group}", _floats_of_int4, kept, cuts, aligned=tuple(kept))
-    for kind in UNLIKE_KINDS:
-        codes = CODES[kind]
-        types = {**block_types(codes), "output": "*bf16", "outputs": "i32", "inputs": "i32"}
-        fixed = {**constants(codes), "LINES": _LINES}
-        absent = [name for name in _floats_of_blocks.arg_names if name not in {**types, **fixed}]
-        yield Example(
-            f"floats of {kind}", _floats_of_blocks, types, fixed | dict.fromkeys(absent), aligned=tuple(types)
-        )

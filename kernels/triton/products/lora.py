@@ -5,7 +5,7 @@ tokens of one adapter keep many multiprocessors busy; `_expand` sums the stretch
 and adds. Sizes of blocks depend on the product alone, so a token's bits don't depend on its company.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 from ...arrays import Array
 from ...lora import BLOCK_TOKENS, LoraConfig
 from ...torch.arrays import tensor_of, torch_dtype
-from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
 
 # One choice: where the inputs are cut decides how sums are rounded.
@@ -184,25 +183,3 @@ def _precision(dtype: torch.dtype) -> str:
 def _inner(rounded_rank: int, dtype: torch.dtype) -> int:
     """How many inputs are multiplied at once."""
     return max(16, min(128, _BYTES_AT_ONCE // (rounded_rank * dtype.itemsize)))
-
-
-def examples() -> Iterator[Example]:
-    """Up to the largest rank, and the product of gate and up of an 8B model."""
-    for name, dtype, rank in (
-        ("bf16", torch.bfloat16, 16),
-        ("bf16", torch.bfloat16, 256),
-        ("fp32", torch.float32, 64),
-        ("fp32", torch.float32, 256),
-    ):
-        weight, known = f"*{name}", {"PRECISION": _precision(dtype), "TOKENS": BLOCK_TOKENS, "RANK": rank}
-        which = {"tokens": "*i32", "blocks": "*i32", "ranks": "*i32", "shrunk": "*fp32"}
-        which |= dict.fromkeys(("in_features", "out_features", "parts", "max_rank", "num_tokens"), "i32")
-        warps, stages = _ON_GPU.num_warps, _ON_GPU.num_stages
-        of_shrink = which | {"x": weight, "x_stride": "i32", "down": weight}
-        inner = {"INNER": _inner(rank, dtype), "SPLIT": _ON_GPU["SPLIT"]}
-        aligned: tuple[str, ...] = ("x", "x_stride", "down", "in_features")
-        yield Example(f"shrink, {name}, rank {rank}", _shrink, of_shrink, known | inner, warps, stages, aligned)
-        of_expand = which | {"product": weight, "product_stride": "i32", "up": weight, "tiles": "*i32"}
-        columns = {"COLUMNS": _COLUMNS, "NUMBERS": min(_NUMBERS, rank), "SPLITS": 2}
-        aligned = ("product", "product_stride", "up", "max_rank", "shrunk")
-        yield Example(f"expand, {name}, rank {rank}", _expand, of_expand, known | columns, warps, stages, aligned)

@@ -4,15 +4,12 @@ One program a row, which it reads once. The steps are rounded as IEEE says and n
 same integers as on any other machine.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from ...reference import quantized
-from ..launch.compiled import Example
 from ..rows import block_of, warps_of
 
 _SMALLEST = tl.constexpr(quantized.SMALLEST)
@@ -44,13 +41,3 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
         options = {"BLOCK": block, "num_warps": warps_of(block), "enable_fp_fusion": False}
         _quantize[(rows,)](x.contiguous(), values, scales, width, **options)
     return values, scales
-
-
-def examples() -> Iterator[Example]:
-    for width in (1024, 12288):
-        types = {"x": "*bf16", "values": "*i8", "scales": "*fp32", "width": "i32"}
-        aligned = ("x", "values", "scales", "width")
-        block = block_of(width)
-        yield Example(
-            f"rows of {width} to 8 bits", _quantize, types, {"BLOCK": block}, warps_of(block), aligned=aligned
-        )

@@ -5,8 +5,6 @@ token is left to chance, what is done is not: the first one takes a bit (or the 
 all, the others find nothing. Roundings are those of the reference.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
@@ -14,7 +12,6 @@ from torch import Tensor
 
 from ...reference.sampling.adjust import apply_mask, penalize_generated, penalize_repetition
 from ...sampling import Histories
-from ..launch.compiled import Example
 
 _BLOCK = 1024  # tokens of a history, or of the vocabulary, that a program looks at
 _ROWS_AT_ONCE = 32  # whose counts are in memory: 19 MiB for a vocabulary of 152k
@@ -117,16 +114,3 @@ def generated(logits: Tensor, histories: Histories, starts: Tensor, frequency: T
 def _lines(histories: Histories, some: slice = slice(None)) -> tuple[Tensor, int, Tensor, Tensor]:
     """Where kernels find the histories of some rows."""
     return histories.tokens, histories.tokens.stride(0), histories.slots[some], histories.lengths[some]
-
-
-def examples() -> Iterator[Example]:
-    logits = {"logits": "*fp32", "stride": "i32", "rows": "*i64"}
-    lines = {"tokens": "*i32", "longest_possible": "i32", "slots": "*i64", "lengths": "*i64"}
-    counts = {"starts": "*i64", "counts": "*i32", "width": "i32"}
-    block, aligned = {"BLOCK": _BLOCK}, ("logits", "stride", "tokens", "longest_possible")
-    yield Example("mask", _mask, {**logits, "width": "i32", "bits": "*i32", "words": "i32"}, block, aligned=aligned[:2])
-    of_repetition = logits | lines | {"penalties": "*fp32", "seen": "*i32", "words": "i32"}
-    yield Example("penalize_repetition", _repetition, of_repetition, block, aligned=aligned)
-    yield Example("count", _count, lines | counts, block, aligned=aligned[2:])
-    of_generated = logits | lines | counts | {"frequencies": "*fp32", "presences": "*fp32"}
-    yield Example("penalize_generated", _generated, of_generated, block, aligned=aligned)

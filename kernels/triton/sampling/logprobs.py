@@ -5,8 +5,6 @@ the chunk's first ones one after the other; `_rank` does the same with what the 
 in one integer, so that the order among equals is that of the ids.
 """
 
-from collections.abc import Iterator
-
 import torch
 import triton
 import triton.language as tl
@@ -15,7 +13,6 @@ from torch import Tensor
 from ...reference.sampling.logprobs import ranked_logprobs
 from ...reference.sampling.order import most_likely
 from ...sampling import RankedLogprobs
-from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
 from ..ordered import NONE, id_of, in_order, value_of
 
@@ -107,16 +104,3 @@ def ranked(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
         values, ids = most_likely(logits, num_top)
         found.token_ids[:, 1:], found.logprobs[:, 1:] = ids, values - normalizers
     return found
-
-
-def examples() -> Iterator[Example]:
-    """A vocabulary of 152k."""
-    weighed = {"logits": "*fp32", "stride": "i32", "chosen": "*i64", "peaks": "*fp32", "sums": "*fp32"}
-    weighed |= {"ahead": "*i32", "firsts": "*i64"}
-    told = {"normalizers": "*fp32", "token_ids": "*i32", "logprobs": "*fp32", "ranks": "*i32"}
-    folded = weighed | told | {"chunks": "i32", "num_top": "i32", "columns": "i32"}
-    for top in (0, 20):
-        chunk = {"WIDTH": 151936, "TOP": top, **dict(_ON_GPU.blocks)}
-        yield Example(f"weigh, top {top}", _weigh, weighed, chunk, aligned=("logits", "stride"))
-        rounded = {"CHUNKS": 128, "TOP": top, "TOP_ROUNDED": triton.next_power_of_2(max(top, 1))}
-        yield Example(f"rank, top {top}", _rank, folded, rounded, num_warps=8)

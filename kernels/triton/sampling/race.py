@@ -6,7 +6,6 @@ program of a row, which writes the token down. Only `_truncate` has a program go
 don't depend on the number of rows, so neither do a row's bits.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -18,7 +17,6 @@ from ... import sampling
 from ...reference.sampling.race import DeviceMask, choose_on_device
 from ...sampling import NOT_FINITE, NOTHING_LEFT, DeviceDraws
 from ..arrival import counters, is_last
-from ..launch.compiled import Example
 from ..launch.tuning import LaunchConfig, Tuning
 from .truncation import truncated
 
@@ -225,24 +223,3 @@ def choose(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None = None) -
     _truncate[rows,](*of_logits, *of_slots, found.peaks, chunks, *cut, **of_row)
     _draw[rows, chunks](*of_logits, *of_slots, found.peaks, *cut, found.fastest, found.winners, *told, **by_chunk)
     return chosen
-
-
-def examples() -> Iterator[Example]:
-    """A vocabulary of 152k."""
-    logits = {"logits": "*fp32", "stride": "i32", "slots": "*i32", "kinds": "*i64"}
-    told = {"positions": "*i32", "histories": "*i32", "longest": "i32", "chosen": "*i64", "arrived": "*i32"}
-    scanned = {"peaks": "*fp32", "bests": "*i32", "largest_of_row": "*fp32"}
-    of_slots = {"reals": "*fp32", "num_slots": "i32", "wholes": "*i64"}
-    cut = {"largest_of_row": "*fp32", "limits": "*fp32", "lasts": "*i32"}
-    chunk = {"WIDTH": 151936, "CHUNK": _ON_GPU["CHUNK"], "CHUNKS": 128}
-    aligned = ("logits", "stride")
-    mask = {"lines": "*i32", "bits": "*i32", "words": "i32"}
-    unmasked = {**chunk, "IS_MASKED": False, "lines": None, "bits": None}
-    yield Example("scan", _scan, logits | scanned | told | {"words": "i32"}, unmasked, aligned=aligned)
-    of_masked = {**chunk, "IS_MASKED": True}
-    yield Example("scan, masked", _scan, logits | scanned | told | mask, of_masked, aligned=aligned)
-    of_truncate = logits | of_slots | {"peaks": "*fp32", "chunks": "i32"} | cut
-    of_row = {**chunk, "BLOCK": _ON_GPU["BLOCK"]}
-    yield Example("truncate", _truncate, of_truncate, of_row, num_warps=_WARPS_OF_A_ROW, aligned=aligned)
-    drawn = {"peaks": "*fp32", "fastest": "*fp32", "winners": "*i32"}
-    yield Example("draw", _draw, logits | of_slots | cut | drawn | told, chunk, aligned=aligned)

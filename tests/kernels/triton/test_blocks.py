@@ -27,7 +27,7 @@ from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.torch.packed.gpu_blocks import GpuBlocks, pack_blocks, unpacked_blocks
 from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.kernels.triton.operations import TritonOperations
-from penstock.kernels.triton.products import dequantized, linear_blocks
+from penstock.kernels.triton.products import dequantized, linear
 from penstock.kernels.triton.products.few_rows import choice as few_rows_choice
 from penstock.kernels.triton.products.joined import JoinedWeight
 from penstock.kernels.triton.products.tiles.unpack_codes import (
@@ -92,9 +92,9 @@ def test_a_tile_s_numbers_are_those_of_the_blocks_rounded_once(kinds, least_inpu
     for kind, dtype in kinds:
         weight = weight_of(TYPE_OF_KIND[kind], 45, least_inputs)
         expected, rows = unpacked_blocks(weight).to(dtype), torch.eye(weight.in_features, dtype=dtype)
-        for multiply in (linear_blocks.linear_blocks_invariant, dequantized.linear_dequantized):
+        for multiply in (linear.linear_invariant, dequantized.linear_dequantized):
             assert torch.equal(multiply(rows, weight, None).T, expected), (kind, dtype, multiply)
-        few = linear_blocks.linear_blocks(rows[-64:], weight, None)
+        few = linear.linear_weight_only(rows[-64:], weight, None)
         assert torch.equal(few.T, expected[:, -64:]), (kind, dtype)
 
 
@@ -125,9 +125,9 @@ def test_a_product_of_few_rows_does_what_stands_around_it(cases):
 
 def test_a_row_has_the_same_bits_in_any_company():
     weight, x = weight_of("Q6_K", 40, 700), draws(70, 768, seed=1)
-    together = linear_blocks.linear_blocks_invariant(x, weight, None)
+    together = linear.linear_invariant(x, weight, None)
     for first, end in ((0, 1), (69, 70), (3, 67)):
-        alone = linear_blocks.linear_blocks_invariant(x[first:end], weight, None)
+        alone = linear.linear_invariant(x[first:end], weight, None)
         assert torch.equal(alone, together[first:end]), f"{first}:{end}"
 
 
@@ -135,11 +135,11 @@ def test_a_row_has_the_same_bits_in_any_company():
 @for_each("kind", QUICK_KINDS)
 def test_every_choice_that_is_tried_computes_the_product(kind, monkeypatch):
     weight = weight_of(TYPE_OF_KIND[kind], 80, 700)
-    x, tuning = draws(65, weight.in_features), linear_blocks.TUNINGS[kind]
+    x, tuning = draws(65, weight.in_features), linear.TUNINGS[kind]
     expected = reference.linear_blocks.reference(x, weight, None)
     for choice in tuning.choices:
         monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
-        found = linear_blocks.linear_blocks(x, weight, None)
+        found = linear.linear_weight_only(x, weight, None)
         torch.testing.assert_close(found, expected, rtol=0, atol=CLOSE[x.dtype] * float(expected.abs().max()))
     tuning = few_rows_choice.TUNINGS[kind]
     for choice in tuning.choices:

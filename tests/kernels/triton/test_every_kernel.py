@@ -8,6 +8,7 @@ from builders import interpreted  # noqa: F401  isort: skip  before anything tha
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
@@ -19,10 +20,12 @@ import torch
 from builders.cases import for_each
 from builders.elsewhere import tensors_in
 from builders.operation_examples.table import EXAMPLES
+from builders.real_sizes import FAMILIES
 from triton.runtime import interpreter
 
 from penstock.kernels.registry import OPS
 
+TESTS = Path(__file__).parents[2]
 NAMES = [name for name, found in OPS.items() if "triton" in found.versions]
 # The quick examples of operations that take seconds: each value of each axis is among them, and of two forms of an
 # operation each has those that the other leaves out. Few rows come in a step, or as a row alone from place 26 on.
@@ -114,67 +117,38 @@ for name, op in OPS.items():
             op.versions["triton"](*with_tensors(arguments, lambda tensor: guarded(tensor, sys.argv[1])))
 print("all", flush=True)
 """
-# The first example of each kernel is compiled to machine code ("first"), or every example ("all"), or, of kernels that
-# are not named, the first one only as far as types and shapes are checked ("some").
-_COMPILE = """
-import json, sys
-from triton.backends.nvidia.compiler import CUDABackend
-from penstock.kernels.triton.launch.compiled import all_examples, code, compiled
-
-class Checked(Exception):
-    pass
-
-def stop(*_):
-    raise Checked
-
-target, which, whole = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-lower, seen = vars(CUDABackend)["make_ttgir"], set()
-for example in all_examples(target):
-    name = example.kernel.__name__
-    is_first = name not in seen
-    seen.add(name)
-    if which != "all" and not is_first:
-        continue
-    if which != "some" or name in whole:
-        CUDABackend.make_ttgir = lower
-        print(json.dumps((example.name, compiled(example, target))), flush=True)
-    else:
-        CUDABackend.make_ttgir = stop
-        try:
-            code(example, target)
-        except Checked:
-            print(json.dumps((example.name, None)), flush=True)
-"""
 # The shared memory of a multiprocessor that one program may use, in bytes.
 SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
-# The kernels that take most registers or shared memory, or whose programs are joined.
-WHOLE = ("attention_kernel", "multiply_few_rows_int4")
+# Families of launches, and of how many one is compiled for the architectures beside Hopper.
+EVERY = {**dict.fromkeys(FAMILIES, 3), "small": 3, "adapters": 1}
 
 
-def in_a_process(code: str, *arguments: str) -> subprocess.CompletedProcess:
+def in_a_process(*command: str) -> subprocess.CompletedProcess:
     """Here kernels are interpreted already, and a kernel that looks beyond its arguments ends its process."""
-    tests = str(Path(__file__).parents[2])
-    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {tests!r})\n{code}", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=850)
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent / "scripts"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = (sys.executable, "-P", *command)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=850, env=environment)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("side", ["behind", "before"])
 def test_no_kernel_looks_beyond_its_arguments(side):
     """They lie at the edge of memory that ends the process, which says whose turn it is before it tries."""
-    told = in_a_process(_GUARDED, side)
+    told = in_a_process("-c", _GUARDED, side)
     tried = told.stdout.splitlines()
     assert tried and tried[-1] == "all", f"{tried[-1:]}: status {told.returncode}\n{told.stderr[-2000:]}"
     assert len(tried) > 20
 
 
-def assert_compiles(target: int, which: str, *whole: str) -> list[str]:
-    told = in_a_process(_COMPILE, str(target), which, *whole)
+def assert_compiles(target: int, *asked: str) -> list[str]:
+    """The names of what was compiled to machine code, of all that was looked at."""
+    told = in_a_process(str(TESTS / "builders" / "launched_kernels.py"), str(target), *asked)
     assert told.returncode == 0, told.stderr[-3000:]
     taken = [json.loads(line) for line in told.stdout.splitlines()]
     wrong = [
         f"{name}: {registers} registers, {spilled} bytes spilled, {shared} bytes shared"
-        for name, (registers, spilled, shared) in filter(lambda each: each[1], taken)
+        for name, (registers, spilled, shared, _) in filter(lambda each: each[1], taken)
         if spilled or registers > 255 or shared > SHARED[target]
     ]
     assert not wrong, "\n".join(wrong)
@@ -183,12 +157,11 @@ def assert_compiles(target: int, which: str, *whole: str) -> list[str]:
 
 def test_every_kernel_is_understood_by_the_compiler_and_the_largest_spill_nothing():
     """For the generation with the least shared memory."""
-    assert len(assert_compiles(89, "some", *WHOLE)) == len(WHOLE)
+    assert len(assert_compiles(89, "quick")) == 3
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("which", ["first", "all"])
+@pytest.mark.parametrize("family", EVERY)
 @pytest.mark.parametrize("target", SHARED)
-def test_every_kernel_compiles_and_spills_nothing(target, which):
-    """In the first way that it is launched, or in all."""
-    assert assert_compiles(target, which)
+def test_whatever_is_launched_compiles_and_spills_nothing(target, family):
+    assert assert_compiles(target, family, str(1 if target == 90 else EVERY[family]))

@@ -19,7 +19,7 @@ from penstock.kernels.reference import products
 from penstock.kernels.torch.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.triton.launch.switches import Switch
 from penstock.kernels.triton.launch.tuning import LaunchConfig
-from penstock.kernels.triton.products import dequantized, linear, linear_int4
+from penstock.kernels.triton.products import dequantized, linear
 from penstock.kernels.triton.products.few_rows import few_rows
 from penstock.kernels.triton.products.few_rows.choice import FLOATS, INT4, INT8, NORMED_ROWS
 from penstock.kernels.triton.products.tiles.tiles import FEW_ROWS
@@ -33,7 +33,6 @@ INVARIANT = [
     (products.linear_gpu_invariant, WeightFormat("fp32")),
     (products.linear_wint4_invariant, WeightFormat("int4", 32)),
 ]
-PRODUCTS = {"int8": (linear, linear.linear_wint8), "int4": (linear_int4, linear_int4.linear_wint4)}
 
 
 def gpu(op, x: Tensor, weight: GpuWeight, bias: Tensor | None = None) -> Tensor:
@@ -82,9 +81,9 @@ def test_a_row_has_the_same_bits_alone_and_in_company(rows, forms):
 @for_each(
     "tuning, op, form",
     [
-        (linear._WEIGHT_ONLY, products.linear_wint8, WeightFormat("int8")),
-        (linear._INTEGERS, products.linear_int8, WeightFormat("int8")),
-        (linear_int4._TUNING, products.linear_wint4, WeightFormat("int4", 64)),
+        (linear.TUNINGS["int8"], products.linear_wint8, WeightFormat("int8")),
+        (linear.INTEGERS, products.linear_int8, WeightFormat("int8")),
+        (linear.TUNINGS["int4"], products.linear_wint4, WeightFormat("int4", 64)),
         (FLOATS, products.linear_few_rows, WeightFormat("fp32")),
         (INT8, products.linear_few_rows, WeightFormat("int8")),
         (INT4, products.linear_few_rows, WeightFormat("int4", 64)),
@@ -100,7 +99,7 @@ def test_every_choice_that_is_tried_computes_the_product(tuning, op, form, monke
                 assert_agrees(op, x[:3], weight, around)
             continue
         assert_right(op, x, weight, bias)
-        if tuning is linear._INTEGERS:  # all others leave few rows to another kernel
+        if tuning is linear.INTEGERS:  # all others leave few rows to another kernel
             assert_right(op, x[:3], weight, bias)
 
 
@@ -113,9 +112,8 @@ def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
     weight = pack([matrix], WeightFormat("fp32"), CPU)
     many, few = (linear._computed(rows, weight, bias, None, x.dtype, choice) for rows in (x, x[:3]))
     assert torch.equal(few, many[:3])
-    choice = LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, PARTS=parts)
     weight = pack([matrix], WeightFormat("int4", 64), CPU)
-    many, few = (linear_int4._computed(rows, weight, bias, choice) for rows in (x, x[:3]))
+    many, few = (linear._computed(rows, weight, bias, None, x.dtype, choice) for rows in (x, x[:3]))
     assert torch.equal(few, many[:3])
 
 
@@ -131,14 +129,14 @@ def test_no_rows_give_no_rows():
 @for_each("rows, is_on, are_floats", [(70, True, True), (70, False, False), (69, True, False)])
 @for_each("form", [WeightFormat("int8"), WeightFormat("int4", 64)], ids=lambda form: form.kind)
 def test_so_many_rows_go_by_way_of_floats_unless_that_is_switched_off(monkeypatch, form, rows, is_on, are_floats):
-    (module, multiply), seen = PRODUCTS[form.kind], []
+    seen: list[int] = []
     monkeypatch.setattr(dequantized, "_LEAST_ROWS", 70)
-    by_floats = module.linear_dequantized
-    monkeypatch.setattr(module, "linear_dequantized", lambda *given: seen.append(rows) or by_floats(*given))
+    by_floats = linear.linear_dequantized
+    monkeypatch.setattr(linear, "linear_dequantized", lambda *given: seen.append(rows) or by_floats(*given))
     monkeypatch.setattr(dequantized, "DEQUANTIZED_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))
     weight, x = pack([draws(24, 64, seed=1)], form, CPU), draws(rows, 64, seed=2).bfloat16()
     expected = getattr(products, f"linear_w{form.kind}").reference(x.float(), weight, None)
-    assert (multiply(x, weight, None).float() - expected).norm() < 1e-2 * expected.norm()
+    assert (linear.linear_weight_only(x, weight, None).float() - expected).norm() < 1e-2 * expected.norm()
     assert bool(seen) == are_floats
 
 

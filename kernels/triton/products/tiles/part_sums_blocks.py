@@ -9,30 +9,14 @@ from typing import NamedTuple
 
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from ....arrays import BFLOAT16
-from ....stored.block_kinds import CODES, BlockCodes
-from ....torch.packed.gpu_blocks import LOOKED_UP_ZERO, RUN, SPAN, GpuBlocks, float_type
+from ....torch.packed.gpu_blocks import RUN, SPAN
 from .fused_norm import factors_of, weighed
 from .tiles import met
 from .unpack_codes import above_two_to_23, halves_of, halves_with_plane, looked_up
 
 _RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)
-UNLIKE_KINDS = [kind for kind in CODES if kind not in ("iq2", "iq3_xxs", "iq3_s")]  # which are compiled as iq1 is
 _TWO_TO_23 = tl.constexpr(2.0**23)
-
-
-class BlockPlanes(NamedTuple):
-    """The planes of a weight; those that its kind doesn't have are None."""
-
-    octets: tl.tensor
-    plane: tl.tensor
-    d: tl.tensor
-    dmin: tl.tensor
-    scales: tl.tensor
-    mins: tl.tensor
-    table: tl.tensor  # of what is looked up, the same for all lines
 
 
 class BlockLines(NamedTuple):
@@ -45,44 +29,19 @@ class BlockLines(NamedTuple):
     words: tl.tensor  # of scales and mins
 
 
-def planes_of(weight: GpuBlocks) -> tuple[Tensor | None, ...]:
-    """What kernels are given of a weight."""
-    return (weight.values, *weight.planes, weight.table)
-
-
-def block_types(codes: BlockCodes, scales: str = "scales", mins: str = "mins") -> dict[str, str]:
-    """The same of a kind, in an example: types by the names of a kernel's arguments, two of which may be others."""
-    floats = "*i64" if codes.block == RUN else "*fp16"
-    words = "*i32" if codes.group == RUN else "*i64"
-    found = {"values": "*u8", "d": floats}
-    found |= {"plane": "*u8"} if codes.bits in (5, 6) else {}
-    found |= {"dmin": floats} if codes.has_mins else {}
-    found |= {scales: words} if codes.block > codes.group else {}
-    found |= {mins: words} if codes.has_mins and codes.block > codes.group else {}
-    return found | ({"table": "*i32"} if codes.values else {})
-
-
-def constants(codes: BlockCodes) -> dict[str, int | float | bool]:
-    """The constants that kernels of this kind are compiled with."""
-    zero = LOOKED_UP_ZERO if codes.values else codes.zero
-    is_power = float_type(codes) == BFLOAT16
-    sizes = {"BITS": codes.bits, "BLOCK": codes.block, "GROUP": codes.group}
-    return {**sizes, "ZERO": zero, "UNIT": codes.unit, "IS_POWER": is_power}
-
-
 @triton.jit
-def block_lines(lines, num_inputs, BITS: tl.constexpr, BLOCK: tl.constexpr):
+def block_lines(lines, num_inputs, FORM: tl.constexpr):
     """`lines` are int64."""
     spans, pairs = tl.cdiv(num_inputs, _SPAN), tl.cdiv(num_inputs, 2 * _SPAN)
-    octets = lines * (spans * (_SPAN if BITS == 8 else _SPAN // 2))
-    plane = lines * (_RUN * (pairs if BITS == 5 else spans))
-    return BlockLines(octets, plane, lines * (spans if BLOCK == _RUN else pairs), lines * spans)
+    octets = lines * (spans * (_SPAN if FORM.bits == 8 else _SPAN // 2))
+    plane = lines * (_RUN * (pairs if FORM.bits == 5 else spans))
+    return BlockLines(octets, plane, lines * (spans if FORM.block == _RUN else pairs), lines * spans)
 
 
 @triton.jit
-def words_of(weight, lines, span, BLOCK: tl.constexpr):
+def words_of(weight, lines, span, FORM: tl.constexpr):
     """What a span's scales and mins are made of, for each line: d, scales, dmin, mins; what isn't there is d again."""
-    index = span if BLOCK == _RUN else span // 2
+    index = span if FORM.block == _RUN else span // 2
     d = tl.load(weight.d + lines.floats + index)
     scales, dmin, mins = d, d, d
     if weight.scales is not None:
@@ -95,11 +54,11 @@ def words_of(weight, lines, span, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _float_of(word, run: tl.constexpr, BLOCK: tl.constexpr, IS_POWER: tl.constexpr):
+def _float_of(word, run: tl.constexpr, FORM: tl.constexpr):
     """float32 [lines]: a block's, for this run of a span."""
-    if BLOCK == _RUN:
+    if FORM.block == _RUN:
         half = (word >> (16 * run)).to(tl.int16)
-        found = half.to(tl.bfloat16 if IS_POWER else tl.float16, bitcast=True).to(tl.float32)
+        found = half.to(tl.bfloat16 if FORM.is_power else tl.float16, bitcast=True).to(tl.float32)
     else:
         found = word.to(tl.float32)
     return found
@@ -118,34 +77,31 @@ def _of_groups(factor, word, run: tl.constexpr, GROUP: tl.constexpr):
 
 
 @triton.jit
-def numbers_of_run(
-    codes, weight, words, run: tl.constexpr, BLOCK: tl.constexpr, GROUP: tl.constexpr, ZERO: tl.constexpr,
-    UNIT: tl.constexpr, IS_POWER: tl.constexpr,
-):  # fmt: skip
+def numbers_of_run(codes, weight, words, run: tl.constexpr, FORM: tl.constexpr):
     """float32 [lines, RUN] of a run's codes."""
     d, scales, dmin, mins = words
-    scale = _float_of(d, run, BLOCK, IS_POWER) * UNIT
+    scale = _float_of(d, run, FORM) * FORM.unit
     if weight.scales is not None:
-        scale = _of_groups(scale, scales, run, GROUP)
+        scale = _of_groups(scale, scales, run, FORM.group)
     else:
         scale = scale[:, None]
-    numbers = (above_two_to_23(codes) - (_TWO_TO_23 + ZERO)) * scale
+    numbers = (above_two_to_23(codes) - (_TWO_TO_23 + FORM.zero)) * scale
     if weight.dmin is not None:
-        least = _float_of(dmin, run, BLOCK, IS_POWER)
+        least = _float_of(dmin, run, FORM)
         if weight.mins is not None:
-            numbers -= _of_groups(least, mins, run, GROUP)
+            numbers -= _of_groups(least, mins, run, FORM.group)
         else:
             numbers -= least[:, None]
     return numbers
 
 
 @triton.jit
-def plane_of(weight, lines, span, BITS: tl.constexpr):
+def plane_of(weight, lines, span, FORM: tl.constexpr):
     """The plane of a span, and where in its bytes the first run's bits are; anything where there is no plane."""
     within = tl.arange(0, _RUN)[None, :]
-    if BITS == 5:
+    if FORM.bits == 5:
         found, shift = tl.load((weight.plane + lines.plane)[:, None] + span // 2 * _RUN + within), (span & 1) * 4
-    elif BITS == 6:
+    elif FORM.bits == 6:
         found, shift = tl.load((weight.plane + lines.plane)[:, None] + span * _RUN + within), 0
     else:
         found, shift = tl.zeros((lines.octets.shape[0], 1), tl.uint8), 0
@@ -153,20 +109,20 @@ def plane_of(weight, lines, span, BITS: tl.constexpr):
 
 
 @triton.jit
-def codes_of_pair(weight, lines, plane, span, pair: tl.constexpr, BITS: tl.constexpr):
+def codes_of_pair(weight, lines, plane, span, pair: tl.constexpr, FORM: tl.constexpr):
     """uint8 [lines, RUN] of two runs that are neighbours in a span."""
-    within, octets = tl.arange(0, _RUN)[None, :], (weight.octets + lines.octets)[:, None]
-    if BITS == 8:
+    within, octets = tl.arange(0, _RUN)[None, :], (weight.numbers + lines.octets)[:, None]
+    if FORM.bits == 8:
         bytes = octets + (span * _SPAN + 2 * pair * _RUN) + within
         lower, upper = tl.load(bytes), tl.load(bytes + _RUN)
     else:
         octets = tl.load(octets + (span * (_SPAN // 2) + pair * _RUN) + within)
         if weight.table is not None:
             lower, upper = looked_up(octets, weight.table)
-        elif BITS == 4:
+        elif FORM.bits == 4:
             lower, upper = halves_of(octets)
         else:
-            WIDTH: tl.constexpr = BITS - 4
+            WIDTH: tl.constexpr = FORM.bits - 4
             above, shift = plane
             lower_shift = shift + 2 * pair * WIDTH
             lower, upper = halves_with_plane(octets, above, lower_shift, lower_shift + WIDTH, WIDTH)
@@ -186,25 +142,24 @@ def _factors_of(norm_weight, span, num_inputs):
 
 @triton.jit
 def sum_of_blocks_part(
-    x_rows, weight, lines, norm_weight, part, num_inputs, sums, BITS: tl.constexpr, BLOCK: tl.constexpr,
-    GROUP: tl.constexpr, ZERO: tl.constexpr, UNIT: tl.constexpr, IS_POWER: tl.constexpr, PARTS: tl.constexpr,
+    x_rows, weight, lines, norm_weight, part, num_inputs, sums, FORM: tl.constexpr, PARTS: tl.constexpr,
     IS_EVEN: tl.constexpr, met_type: tl.constexpr,
 ):  # fmt: skip
     """[lines, rows] over a part of the inputs, beginning with zeros as `sums`; of normed rows [1, rows] squares too."""
-    spans = tl.cdiv(num_inputs, _SPAN)
+    spans, lines = tl.cdiv(num_inputs, _SPAN), block_lines(lines, num_inputs, FORM)
     length = tl.cdiv(spans, PARTS)
     squares = tl.zeros((x_rows.shape[0], _RUN if norm_weight is not None else 1), tl.float32)
     # Read a span ahead: what is as narrow as scales passes no shared memory, and would be waited for.
-    words = words_of(weight, lines, tl.minimum(part * length, spans - 1), BLOCK)
+    words = words_of(weight, lines, tl.minimum(part * length, spans - 1), FORM)
     if norm_weight is not None:
         factors = _factors_of(norm_weight, part * length, num_inputs)
     for span in range(part * length, tl.minimum((part + 1) * length, spans)):
-        words_ahead = words_of(weight, lines, tl.minimum(span + 1, spans - 1), BLOCK)
+        words_ahead = words_of(weight, lines, tl.minimum(span + 1, spans - 1), FORM)
         if norm_weight is not None:
             factors_ahead = _factors_of(norm_weight, span + 1, num_inputs)
-        plane = plane_of(weight, lines, span, BITS)
+        plane = plane_of(weight, lines, span, FORM)
         for pair in tl.static_range(2):
-            codes = codes_of_pair(weight, lines, plane, span, pair, BITS)
+            codes = codes_of_pair(weight, lines, plane, span, pair, FORM)
             for side in tl.static_range(2):
                 inputs = span * _SPAN + (2 * pair + side) * _RUN + tl.arange(0, _RUN)[None, :]
                 if IS_EVEN:
@@ -213,9 +168,7 @@ def sum_of_blocks_part(
                     x_tile = tl.load(x_rows[:, None] + inputs, mask=inputs < num_inputs, other=0)
                 if norm_weight is not None:
                     x_tile, squares = weighed(x_tile, factors[2 * pair + side], squares)
-                numbers = numbers_of_run(
-                    codes[side], weight, words, 2 * pair + side, BLOCK, GROUP, ZERO, UNIT, IS_POWER
-                )
+                numbers = numbers_of_run(codes[side], weight, words, 2 * pair + side, FORM)
                 sums = tl.dot(met(numbers, met_type), tl.trans(met(x_tile, met_type)), sums, input_precision="ieee")
         words = words_ahead
         if norm_weight is not None:

@@ -59,12 +59,16 @@ def _plus_scaled(product, scales, sums):
 
 @triton.jit
 def sum_of_int4_part(
-    x_rows, octet_lines, scales, zeros, norm_weight, part, num_inputs, sums, GROUP: tl.constexpr, HALF: tl.constexpr,
-    PARTS: tl.constexpr, IS_EVEN: tl.constexpr, met_type: tl.constexpr,
+    x_rows, weight, lines, norm_weight, part, num_inputs, sums, FORM: tl.constexpr, PARTS: tl.constexpr,
+    IS_EVEN: tl.constexpr, met_type: tl.constexpr,
 ):  # fmt: skip
     """[lines, rows] over a part of the inputs, beginning with zeros as `sums`; of normed rows [1, rows] squares too."""
+    GROUP: tl.constexpr = FORM.group
+    HALF: tl.constexpr = FORM.half
     blocks = tl.cdiv(num_inputs, 2 * HALF)
-    length = tl.cdiv(blocks, PARTS)
+    length, groups = tl.cdiv(blocks, PARTS), tl.cdiv(blocks * 2 * HALF, GROUP)
+    octet_lines, scales = weight.numbers + lines * (blocks * HALF), weight.scales + lines * groups
+    zeros = None if weight.zeros is None else weight.zeros + lines * groups
     nothing = tl.zeros_like(sums)
     squares = tl.zeros((x_rows.shape[0], HALF if norm_weight is not None else 1), tl.float32)
     # Read a block ahead: what is as narrow as scales passes no shared memory, and would be waited for.

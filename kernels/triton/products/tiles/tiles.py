@@ -116,7 +116,7 @@ def _store(sums, output, scales, row_scales, bias, first_row, first_output, num_
 def launch(
     kernel: Any,
     operands: tuple[Any, ...],
-    finishing: tuple[Tensor | None, Tensor | None, Tensor | None],
+    finishing: tuple[Tensor | None, Tensor | None],
     shape: tuple[int, int, int],
     dtype: torch.dtype,
     choice: LaunchConfig,
@@ -124,7 +124,7 @@ def launch(
 ) -> Tensor:
     """The product [rows, outputs] of `shape` = (rows, outputs, inputs) by a kernel of tiles.
 
-    `operands` begin with x; `finishing` is what `finish` takes: scales of outputs, of rows, and a bias.
+    `operands` begin with x; `finishing` are scales of rows, and a bias.
     """
     x, (rows, outputs, _), parts = operands[0], shape, choice["PARTS"]
     output = torch.empty(rows, outputs, dtype=dtype, device=x.device)
@@ -150,14 +150,3 @@ def num_parts(outputs: int, inputs: int, block: int) -> int:
 def row_bucket(rows: int) -> int:
     """What stands for a number of rows when blocks are chosen: the next power of two, within bounds."""
     return min(max(16, triton.next_power_of_2(rows)), 1024)
-
-
-def finishing_types(dtype: str, finishing: dict[str, str], sums: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The types of an example's arguments from the output on, and which of them are multiples of 16.
-
-    `finishing` are those that `finish` takes; `sums` is what parts are added up in, where they are spread.
-    """
-    joined = {"partial": f"*{sums}", "counters": "*i32"} if sums else {}
-    pointers = {"output": f"*{dtype}", **joined, "bias": f"*{dtype}", **finishing}
-    sizes = {"num_rows": "i32", "num_outputs": "i32", "num_inputs": "i32"}
-    return {**pointers, **sizes}, (*pointers, "num_outputs", "num_inputs")

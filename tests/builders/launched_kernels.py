@@ -1,0 +1,110 @@
+"""Compile what kernels are launched with, on a card that is not there (`absent_card.py`), and say what programs take.
+
+    python launched_kernels.py TARGET FAMILY EVERY   every EVERYth signature that a family of operations launches
+    python launched_kernels.py TARGET quick          of each operation's first example every kernel as far as types and
+                                                     shapes are checked, and the largest ones to machine code
+
+Families are those of `real_sizes.py`, whose tensors lie nowhere; "small", the examples of all operations, in which each
+number format and each form is met; and "adapters". For a process of its own.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from builders.absent_card import Card, Launched
+from builders.operation_examples.table import EXAMPLES
+from builders.real_sizes import FAMILIES, Case, Sizes
+from triton.backends.nvidia.compiler import CUDABackend
+
+from penstock.kernels import LoraConfig
+from penstock.kernels.arrays import BFLOAT16, FLOAT32
+from penstock.kernels.registry import OPS
+
+NOWHERE = torch.device("meta")
+OTHERS = ("small", "adapters")
+# The kernels that take most registers or shared memory, or whose programs are joined: family, and what it is called.
+LARGEST = (("attention", "bf16, 1 of"), ("few_rows", "int4, 64"))
+
+
+def launch(family: str) -> None:
+    if family == "small":
+        launch_examples(1000)
+    elif family == "adapters":
+        launch_adapters()
+    else:
+        for case in FAMILIES[family](Sizes("meta", is_small=False)):
+            launch_case(case)
+
+
+def launch_case(case: Case) -> None:
+    [op] = (op for name, op in OPS.items() if name.rpartition(".")[2] == case.operation)
+    op.versions["triton"](*case.arguments)
+
+
+def launch_examples(most: int) -> None:
+    for name, op in OPS.items():
+        if "triton" in op.versions:
+            for arguments in islice(EXAMPLES[name](0), most):
+                op.versions["triton"](*arguments)
+
+
+def launch_adapters() -> None:
+    """Up to the largest rank, of the product of gate and up of an 8B model."""
+    from penstock.kernels.triton.products.lora import DeviceLoraMapping, TritonLora, add_lora
+
+    for dtype, of_torch, ranks in ((BFLOAT16, torch.bfloat16, (16, 256)), (FLOAT32, torch.float32, (64, 256))):
+        for rank in ranks:
+            lora = TritonLora(4096, [12288, 12288], LoraConfig(dtype, 2, rank), NOWHERE)
+            product, x = (torch.empty(64, width, dtype=of_torch, device=NOWHERE) for width in (24576, 4096))
+            add_lora(product, x, lora, DeviceLoraMapping.room(64, 2, NOWHERE))
+
+
+class Checked(Exception):
+    """Types and shapes are right, as far as they are looked at before machine code."""
+
+
+def checked(launched: Launched) -> None:
+    def stop(*_: object) -> None:
+        raise Checked
+
+    lower, CUDABackend.make_ttgir = vars(CUDABackend)["make_ttgir"], stop
+    try:
+        launched.code()
+    except Checked:
+        pass
+    finally:
+        CUDABackend.make_ttgir = lower
+
+
+def quick(card: Card) -> Iterator[tuple[str, list[int] | None]]:
+    launch_examples(1)
+    launch_adapters()
+    for launched in {launched.kernel: launched for launched in card.launched.values()}.values():
+        checked(launched)
+        yield launched.kernel.__name__, None
+    for family, what in LARGEST:
+        before = set(card.launched)
+        launch_case(
+            next(case for case in FAMILIES[family](Sizes("meta", is_small=False)) if case.what.startswith(what))
+        )
+        for name in card.launched.keys() - before:
+            yield name, [*card.launched[name].taken()]
+
+
+def main(target: int, family: str, every: int = 1) -> None:
+    card = Card(target)
+    card.plug_in()
+    if family == "quick":
+        found = quick(card)
+    else:
+        launch(family)
+        found = ((name, [*each.taken()]) for name, each in islice(card.launched.items(), 0, None, every))
+    for each in found:
+        print(json.dumps(each), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))
