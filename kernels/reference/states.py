@@ -57,6 +57,9 @@ def delta_net(
     return attended.flatten(1)
 
 
+delta_net_invariant = delta_net.invariant()
+
+
 def _step(
     state: Tensor, query: Tensor, key: Tensor, value: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads
 ) -> tuple[Tensor, Tensor]:

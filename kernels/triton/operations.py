@@ -16,6 +16,7 @@ from ..experts import ExpertWeights, Routes, Routing
 from ..lora import LoraConfig
 from ..operands import DTYPES, Activation, HeadLayout, Kind, WeightFormat
 from ..paged import DeviceRows, PagedKV, Rotation
+from ..states import DeltaHeads, LayerStates, Segments
 from ..stored.block_kinds import CODES
 from ..stored.parts import WeightPart
 from ..torch.arrays import numpy_dtype
@@ -28,6 +29,7 @@ from . import is_interpreted, states
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
 from .deferred import Value
+from .delta_net import delta_net, delta_net_by_token
 from .experts.add_gated import add_gated
 from .experts.experts import experts, experts_invariant
 from .experts.route import route
@@ -155,8 +157,12 @@ class TritonOperations(TensorOperations):
         return gate(gate_up, activation)
 
     causal_convolution = staticmethod(states.causal_convolution)
-    delta_net = staticmethod(states.delta_net)
     gated_norm = staticmethod(states.gated_norm)
+
+    def delta_net(
+        self, convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
+    ) -> Tensor:
+        return (delta_net_by_token if self.is_invariant else delta_net)(convolved, b, a, heads, states, segments)
 
     def route(
         self,

@@ -1,7 +1,7 @@
-"""A layer that keeps states on a GPU, in the simplest form: its convolution, its gated delta net and its gated norm.
+"""The causal convolution and the gated norm of layers that keep states, on a GPU.
 
-A program of the first two takes some columns of one row through all its segments, token by token, and reads each state
-where the segment before it left it. A token's bits know nothing of how a row is cut.
+A program of the convolution takes some channels of one row through all its segments, some tokens at a time, and reads
+each state where the segment before it left it. A token's bits know nothing of how a row is cut.
 """
 
 import torch
@@ -10,11 +10,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ..reference import states as formulas
-from ..states import DeltaHeads, LayerStates, Segments, StateActivation
+from ..states import LayerStates, Segments, StateActivation
 from .rows import block_of, warps_of
 
-_CHANNELS, _COLUMNS = 128, 32  # of a program
-_SMALLEST_SQUARE, _LINEAR_FROM = tl.constexpr(formulas.SMALLEST_SQUARE), tl.constexpr(formulas.LINEAR_FROM)
+_CHANNELS, _TOKENS = 64, 16  # of a program, at a time
 
 
 @triton.jit
@@ -25,37 +24,38 @@ def _silu(x):
 @triton.jit
 def _input(x, states, read, begin, number, columns, is_inside, channels, state_stride, WIDTH: tl.constexpr):
     """Inputs of a segment, counted from the first one that the state before it holds."""
-    is_own = number >= WIDTH - 1
     own = x + (begin + number - (WIDTH - 1)) * channels + columns
     kept = states + read.to(tl.int64) * state_stride + number * channels + columns
-    found = tl.load(own, mask=is_inside & is_own, other=0).to(tl.float32)
+    found = tl.load(own, mask=is_inside & (number >= WIDTH - 1), other=0).to(tl.float32)
     return found + tl.load(kept, mask=is_inside & (read >= 0) & (number < WIDTH - 1), other=0)
 
 
 @triton.jit(do_not_specialize=["channels", "state_stride"])
 def convolution_kernel(
     x, weight, bias, states, starts, reads, writes, of_rows, output, channels, state_stride, WIDTH: tl.constexpr,
-    HAS_SILU: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_SILU: tl.constexpr, BLOCK: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
-    row, columns = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row, columns = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     channels = channels.to(tl.int64)
     is_inside = columns < channels
-    added = tl.zeros((BLOCK,), tl.float32)
+    added = tl.zeros((TOKENS, BLOCK), tl.float32)
     if bias is not None:
         added += tl.load(bias + columns, mask=is_inside, other=0).to(tl.float32)
     for segment in range(tl.load(of_rows + row), tl.load(of_rows + row + 1)):
         begin, end = tl.load(starts + segment), tl.load(starts + segment + 1)
         read, write = tl.load(reads + segment), tl.load(writes + segment)
-        for token in range(begin, end):
-            total = added
+        for first in range(begin, end, TOKENS):
+            tokens, total = first + tl.arange(0, TOKENS)[:, None], added
+            is_there = is_inside & (tokens < end)
             for tap in tl.static_range(WIDTH):
                 factor = tl.load(weight + columns * WIDTH + tap, mask=is_inside, other=0).to(tl.float32)
-                number = token - begin + tap
-                found = _input(x, states, read, begin, number, columns, is_inside, channels, state_stride, WIDTH)
+                number = tokens - begin + tap
+                found = _input(x, states, read, begin, number, columns, is_there, channels, state_stride, WIDTH)
                 total += found * factor
             if HAS_SILU:
                 total = _silu(total)
-            tl.store(output + token * channels + columns, total.to(output.dtype.element_ty), mask=is_inside)
+            tl.store(output + tokens * channels + columns, total.to(output.dtype.element_ty), mask=is_there)
+        tl.debug_barrier()  # all have read the state that may be overwritten
         for i in tl.static_range(WIDTH - 1):
             number = end - begin + i
             found = _input(x, states, read, begin, number, columns, is_inside, channels, state_stride, WIDTH)
@@ -79,68 +79,7 @@ def causal_convolution(
     convolution_kernel[grid](
         x, weight.contiguous(), bias, states.convolved, segments.starts, segments.reads, segments.writes,
         segments.of_rows, output, channels, states.convolved.stride(0), width, activation == "silu", _CHANNELS,
-    )  # fmt: skip
-    return output
-
-
-@triton.jit
-def _unit(x):
-    return x * tl.rsqrt(tl.sum(x * x, 0) + _SMALLEST_SQUARE)
-
-
-@triton.jit
-def _kept(a, log_decay):
-    """The share of the state that is kept from one token to the next."""
-    softplus = tl.where(a > _LINEAR_FROM, a, tl.log(1 + tl.exp(tl.minimum(a, _LINEAR_FROM))))
-    return tl.exp(-tl.exp(log_decay) * softplus)
-
-
-@triton.jit(do_not_specialize=["state_stride"])
-def delta_net_kernel(
-    convolved, b, a, log_decay, step_bias, states, starts, reads, writes, of_rows, output, state_stride, scale,
-    NUM_KEY_HEADS: tl.constexpr, NUM_VALUE_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    row, head = tl.program_id(0), tl.program_id(1)
-    keys, columns = tl.arange(0, triton.next_power_of_2(KEY_DIM)), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    is_key, is_inside = keys < KEY_DIM, columns < VALUE_DIM
-    is_number = is_key[:, None] & is_inside[None, :]
-    key_head, key_width = head // (NUM_VALUE_HEADS // NUM_KEY_HEADS), NUM_KEY_HEADS * KEY_DIM
-    offsets = head * (KEY_DIM * VALUE_DIM) + keys[:, None] * VALUE_DIM + columns[None, :]
-    decay, added = tl.load(log_decay + head).to(tl.float32), tl.load(step_bias + head).to(tl.float32)
-    for segment in range(tl.load(of_rows + row), tl.load(of_rows + row + 1)):
-        begin, end = tl.load(starts + segment), tl.load(starts + segment + 1)
-        read, write = tl.load(reads + segment), tl.load(writes + segment)
-        before = states + read.to(tl.int64) * state_stride + offsets
-        state = tl.load(before, mask=is_number & (read >= 0), other=0)
-        for number in range(begin, end):
-            token = number + tl.zeros((), tl.int64)
-            own = convolved + token * (2 * key_width + NUM_VALUE_HEADS * VALUE_DIM)
-            query = tl.load(own + key_head * KEY_DIM + keys, mask=is_key, other=0).to(tl.float32)
-            key = tl.load(own + key_width + key_head * KEY_DIM + keys, mask=is_key, other=0).to(tl.float32)
-            value = tl.load(own + 2 * key_width + head * VALUE_DIM + columns, mask=is_inside, other=0).to(tl.float32)
-            query, key = _unit(query) * scale, _unit(key)
-            rate = 1 / (1 + tl.exp(-tl.load(b + token * NUM_VALUE_HEADS + head).to(tl.float32)))
-            state *= _kept(tl.load(a + token * NUM_VALUE_HEADS + head).to(tl.float32) + added, decay)
-            change = (value - tl.sum(state * key[:, None], 0)) * rate
-            state += key[:, None] * change[None, :]
-            to = output + (token * NUM_VALUE_HEADS + head) * VALUE_DIM + columns
-            tl.store(to, tl.sum(state * query[:, None], 0).to(output.dtype.element_ty), mask=is_inside)
-        tl.store(states + write.to(tl.int64) * state_stride + offsets, state, mask=is_number)
-        tl.debug_barrier()
-
-
-@formulas.delta_net.implement("triton")
-def delta_net(
-    convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
-) -> Tensor:
-    convolved, b, a = convolved.contiguous(), b.contiguous(), a.contiguous()
-    output = convolved.new_empty(len(convolved), heads.num_value_heads * heads.value_dim)
-    grid = (len(segments.of_rows) - 1, heads.num_value_heads, triton.cdiv(heads.value_dim, _COLUMNS))
-    delta_net_kernel[grid](
-        convolved, b, a, heads.log_decay, heads.step_bias, states.recurrent, segments.starts, segments.reads,
-        segments.writes, segments.of_rows, output, states.recurrent.stride(0), heads.key_dim**-0.5,
-        heads.num_key_heads, heads.num_value_heads, heads.key_dim, heads.value_dim, _COLUMNS,
+        _TOKENS,
     )  # fmt: skip
     return output
 

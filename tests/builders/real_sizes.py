@@ -206,6 +206,31 @@ def logits(sizes: Sizes) -> Iterator[Case]:
         yield Case("apply_mask", f"{count} rows", (scores, numbers, bits), changed=(0,))
 
 
+def states(sizes: Sizes) -> Iterator[Case]:
+    """Qwen3-Next's layers: prompts beside answers, and answers alone."""
+    from penstock.kernels.states import DeltaHeads, LayerStates, Segments
+
+    key_heads, value_heads, length = sizes.sized((16, 32, 128), (1, 2, 16))
+    log_decay = torch.rand(value_heads, device=sizes.device) + 0.5
+    heads = DeltaHeads(key_heads, value_heads, length, length, log_decay, torch.rand(value_heads, device=sizes.device))
+    steps = sizes.sized(([1000, 1, 300], [1] * 64), ([70, 1, 20], [1, 1]))
+    for operation, counts in combinations(("delta_net", "delta_net_invariant"), steps):
+        tokens, numbers = sum(counts), torch.arange(len(counts) + 1, dtype=torch.int32, device=sizes.device)
+        starts = torch.tensor([0, *counts], dtype=torch.int32).cumsum(0).int().to(sizes.device)
+        segments = Segments(starts, numbers[:-1], numbers[:-1], numbers)
+        recurrent = sizes.random(len(counts), value_heads, length, length, dtype=torch.float32) / 8
+        kept = LayerStates(sizes.random(len(counts), 3, heads.width, dtype=torch.float32), recurrent)
+        b, a = sizes.random(tokens, value_heads), sizes.random(tokens, value_heads)
+        x = sizes.random(tokens, heads.width)
+        what = f"{tokens} tokens of {len(counts)} rows"
+        yield Case(operation, what, (x, b, a, heads, kept, segments), changed=(4,))
+        if operation == "delta_net":
+            weight = sizes.random(heads.width, 4)
+            yield Case("causal_convolution", what, (x, weight, None, "silu", kept, segments), changed=(4,))
+            read, gate = (sizes.random(tokens, value_heads * length) for _ in range(2))
+            yield Case("gated_norm", what, (read, gate, sizes.random(length) + 1, 1e-6, value_heads))
+
+
 FAMILIES: dict[str, Callable[[Sizes], Iterator[Case]]] = {
-    family.__name__: family for family in (products, few_rows, blocks, experts, attention, heads, rows, logits)
+    family.__name__: family for family in (products, few_rows, blocks, experts, attention, heads, rows, logits, states)
 }
