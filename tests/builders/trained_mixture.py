@@ -5,10 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from lab.pocket.experts import EXPERTS_KINDS
-from lab.pocket.tokens import prompt_ids
-from lab.text.example import LETTER_GAP, rendered_answer
-from lab.text.mixture import held_out
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -27,6 +23,11 @@ class Question(NamedTuple):
 
 def questions(per_kind: int) -> list[Question]:
     """Held-out ones, of every kind that it has learnt."""
+    from lab.pocket.experts import EXPERTS_KINDS
+    from lab.pocket.tokens import prompt_ids
+    from lab.text.example import LETTER_GAP, rendered_answer
+    from lab.text.mixture import held_out
+
     found = [example for kind in EXPERTS_KINDS for example in held_out(kind, per_kind, kinds=EXPERTS_KINDS)]
     return [
         Question(example.kind, prompt_ids(TOKENIZER, example), rendered_answer(example).replace(LETTER_GAP, ""))

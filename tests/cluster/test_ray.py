@@ -1,6 +1,6 @@
 """Penstock on Ray: a cluster of several nodes on this machine, with the bundled model.
 
-The quick part serves two replicas and kills one; `-m ray` also loses nodes, under load and in the middle of a job.
+Replicas and nodes are lost, under load and in the middle of a job. The quick tests have no cluster: `test_serving.py`.
 """
 
 import json
@@ -17,13 +17,13 @@ from typing import Any
 
 import psutil
 import pytest
-from openai import OpenAI
+from builders.later import Later
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.jobs.job_files import JobFiles
-from penstock.protocol.errors import ConfigError
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("cluster")]
+openai = Later("openai")
 QUESTIONS = [f"What is {number % 9} + {number // 9}?" for number in range(36)]
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 _BOUND = 120.0
@@ -50,7 +50,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def served(cluster: Any) -> OpenAI:
+def served(cluster: Any) -> "openai.OpenAI":
     from ray import serve
 
     from penstock.cluster.ray import deployment
@@ -59,7 +59,7 @@ def served(cluster: Any) -> OpenAI:
         port = free.getsockname()[1]
     serve.start(http_options={"port": port, "location": "HeadOnly"})
     serve.run(deployment("pocket", num_replicas=2), name="pocket")
-    return OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=_BOUND)
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=_BOUND)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def until(holds: Callable[[], Any], what: str) -> Any:
 class Clients:
     """Threads that ask until they are to stop; every third answer is streamed."""
 
-    def __init__(self, client: OpenAI) -> None:
+    def __init__(self, client: "openai.OpenAI") -> None:
         self.client, self.answers, self.faults, self.is_over = client, [], [], False
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(4)]
         for thread in self._threads:
@@ -131,7 +131,7 @@ class Clients:
 
 
 def test_a_killed_replica_loses_no_request_and_answers_are_those_of_one_machine(
-    served: OpenAI, alone: dict[str, str]
+    served: "openai.OpenAI", alone: dict[str, str]
 ) -> None:
     clients = Clients(served)
     try:
@@ -170,24 +170,6 @@ def test_a_dataset_has_the_answers_of_one_machine_and_bad_rows_fail_alone(cluste
             assert answers[number]["generated_text"] == alone[question], question
 
 
-def test_options_that_cannot_work_are_refused_where_somebody_reads_it(cluster: Any) -> None:
-    from penstock.cluster.ray import app, deployment
-
-    for given, words in (
-        ({"num_replicas": 0}, "num_replicas=0"),
-        ({"num_replicas": True}, "num_replicas=True"),
-        ({"num_replicas": 2, "autoscaling": {"max_replicas": 3}}, "exclude"),
-        ({"num_cpus": -1}, "num_cpus=-1"),
-        ({"kv_cache_dtype": "int3"}, "kv_cache_dtype"),
-        ({"http": {"htp": "127.0.0.1"}}, "htp"),
-        ({"num_replica": 2}, "num_replica"),
-    ):
-        with pytest.raises((ConfigError, TypeError), match=words):
-            deployment("pocket", **given)
-    with pytest.raises(ConfigError, match="A model is needed"):
-        app({})
-
-
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
     """A job's input: chats, several samples, long answers, and a line in fifty that is wrong."""
@@ -214,7 +196,6 @@ def num_done(output: Path) -> int:
     return files.state().num_done if files.journal.exists() else 0
 
 
-@pytest.mark.ray
 def test_a_job_whose_nodes_are_lost_has_the_bytes_of_one_machine(cluster: Any, lines: Path) -> None:
     found, nodes = cluster
     on_ray, alone = lines.with_name("ray.jsonl"), lines.with_name("alone.jsonl")
@@ -228,9 +209,8 @@ def test_a_job_whose_nodes_are_lost_has_the_bytes_of_one_machine(cluster: Any, l
     assert JobFiles.of(on_ray).errors.read_bytes() == JobFiles.of(alone).errors.read_bytes()
 
 
-@pytest.mark.ray
 def test_a_lost_node_takes_no_more_than_the_answers_that_came_through_it(
-    cluster: Any, served: OpenAI, alone: dict[str, str]
+    cluster: Any, served: "openai.OpenAI", alone: dict[str, str]
 ) -> None:
     found, nodes = cluster
     clients = Clients(served)

@@ -2,17 +2,17 @@
 
 import asyncio
 import json
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders.later import Later
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("ray")
-
-from penstock.cluster.routing import KnownPrefixes, PrefixRouter, text_keys
-
+routing = Later("penstock.cluster.routing")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="RAY IS NOT TESTED: it is not installed")
 TEXTS = st.text(min_size=0, max_size=900)
 
 
@@ -24,7 +24,7 @@ def chat(*texts: str, **fields: Any) -> bytes:
 @settings(max_examples=40)
 @given(TEXTS, TEXTS, TEXTS)
 def test_requests_share_as_many_keys_as_their_texts_share_pieces(common: str, one: str, other: str) -> None:
-    first, second = (text_keys(json.dumps({"prompt": common + rest}).encode()) for rest in (one, other))
+    first, second = (routing.text_keys(json.dumps({"prompt": common + rest}).encode()) for rest in (one, other))
     shared = sum(1 for a, b in zip(first, second) if a == b)
     assert shared >= len(common) // 256
     assert [a == b for a, b in zip(first, second)] == [
@@ -40,7 +40,7 @@ def test_what_decides_about_blocks_before_the_text_decides_about_keys() -> None:
         chat(text, cache_salt="s"),
         chat(text, tools=[{"type": "function"}]),
     ]
-    keys = [text_keys(body, salt) for body in bodies for salt in ("", "Bearer key")]
+    keys = [routing.text_keys(body, salt) for body in bodies for salt in ("", "Bearer key")]
     assert len({tuple(each) for each in keys}) == len(keys)
     assert len({key for each in keys for key in each}) == sum(map(len, keys))
 
@@ -52,30 +52,32 @@ def test_what_decides_about_blocks_before_the_text_decides_about_keys() -> None:
     )
 )
 def test_a_body_of_any_kind_has_keys_or_none(body: bytes) -> None:
-    assert isinstance(text_keys(body), list)
-    assert text_keys(b'{"messages": ' + body + b"}") is not None
+    assert isinstance(routing.text_keys(body), list)
+    assert routing.text_keys(b'{"messages": ' + body + b"}") is not None
 
 
-class Router(PrefixRouter):  # without what Serve's own class needs of a cluster
-    def __init__(self, loads: dict[str, int]) -> None:
-        self.initialize_state()
-        self._loads = loads
-        self._known = {name: KnownPrefixes() for name in loads}
+def router(loads: dict[str, int]) -> Any:
+    class Router(routing.PrefixRouter):  # without what Serve's own class needs of a cluster
+        def __init__(self) -> None:
+            self.initialize_state()
+            self._known = {name: routing.KnownPrefixes() for name in loads}
 
-    def _load(self, replica: Any) -> int:
-        return self._loads[replica.replica_id]
+        def _load(self, replica: Any) -> int:
+            return loads[replica.replica_id]
+
+    return Router()
 
 
 def test_the_longest_known_prefix_wins_unless_its_replica_has_far_more_to_do() -> None:
     loads = {"a": 0, "b": 3, "c": 0}
-    router, replicas = Router(loads), [SimpleNamespace(replica_id=name) for name in loads]
-    long, short = text_keys(chat("x" * 2000)), text_keys(chat("x" * 600))
-    router._known["a"].add(short)
-    router._known["b"].add(long)
+    routed, replicas = router(loads), [SimpleNamespace(replica_id=name) for name in loads]
+    long, short = routing.text_keys(chat("x" * 2000)), routing.text_keys(chat("x" * 600))
+    routed._known["a"].add(short)
+    routed._known["b"].add(long)
 
     def chosen(keys: list[int]) -> list[str]:
         pending = SimpleNamespace(args=[SimpleNamespace(keys=keys)])
-        return [replica.replica_id for replica in asyncio.run(router.choose_replicas(replicas, pending))[0]]
+        return [replica.replica_id for replica in asyncio.run(routed.choose_replicas(replicas, pending))[0]]
 
     assert chosen(long) == ["b"]
     assert chosen(short) == ["a"], "of equal ones the idlest"

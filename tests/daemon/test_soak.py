@@ -1,6 +1,6 @@
 """Everything at once, for a while: nobody's answer is lost, and at the end nothing has grown and nothing is left.
 
-The long one kills a worker every minute for twenty minutes; the quick one kills one, of a tree that computes nothing.
+One kills a worker every minute for twenty minutes (`-m soak`), the other one once, of a tree that computes nothing.
 """
 
 import faulthandler
@@ -38,7 +38,7 @@ BOUND = 120.0  # for what comes as soon as it may
     # judged. A model's are as old as its last restart and grow at first, so of seconds the daemon's alone is.
     ("periods", "seconds", "looks", "kills", "cold", "pieces", "whole", "words"),
     [
-        (2, 0.0, 2, 1, 0, 16.0, False, STAND_IN),
+        pytest.param(2, 0.0, 2, 1, 0, 16.0, False, STAND_IN, marks=pytest.mark.long),
         pytest.param(20, 60.0, 12, 19, 3, 2.0, True, (), marks=pytest.mark.soak),
     ],
     ids=["some seconds", "twenty minutes"],

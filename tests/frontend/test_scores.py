@@ -6,10 +6,10 @@ import numpy
 import pytest
 import torch
 from builders.cases import for_each
+from builders.later import Later
 from builders.pooled_models import ENCODERS, classifier, embedding_model, encoder, reranker
 from builders.runner_harness import engine_of, prompt
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from penstock import PoolingParams, Tokenizer
 from penstock.frontend.models.pooled_model import find_pooled_model
@@ -20,6 +20,8 @@ from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.pooling.form import WantedVectors
 from penstock.protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from penstock.worker.start.load import load_model
+
+transformers = Later("transformers")
 
 
 def writer(folder, longest=1000, **params):
@@ -46,7 +48,7 @@ def test_a_reranker_refuses_a_prompt_name_that_it_does_not_know(tmp_path):
 def test_a_cross_encoders_pair_is_what_its_tokenizer_joins(kind, tmp_path):
     encoder(tmp_path, kind, "ForSequenceClassification", num_labels=1)
     assert (find_pooled_model(tmp_path, "auto").pairs, kind in ENCODERS) == ("tokenizer", True)
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     [one] = writer(tmp_path).prompts([("what is it", "a lot of words")])
     assert one.token_ids == theirs("what is it", "a lot of words")["input_ids"]
     [cut] = writer(tmp_path, truncate_prompt_tokens=12).prompts([("what is it", "a lot of words")])
@@ -59,13 +61,14 @@ def test_a_cross_encoders_own_prompt_stands_before_the_query(tmp_path):
         json.dumps({"prompts": {"q": "find: "}, "default_prompt_name": "q"})
     )
     [one] = writer(tmp_path).prompts([("what is it", "a lot of words")])
-    assert one.token_ids == AutoTokenizer.from_pretrained(tmp_path)("find: what is it", "a lot of words")["input_ids"]
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert one.token_ids == theirs("find: what is it", "a lot of words")["input_ids"]
 
 
 def test_a_text_is_lowered_and_keeps_the_special_tokens_around_it(tmp_path):
     encoder(tmp_path, "Bert")
     (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    tokenizer, theirs = Tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer, theirs = Tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = ["some WORDS", theirs.bos_token + "a", ""]
     assert tokenizer.encode_as_is(texts) == [theirs(text)["input_ids"] for text in map(str.lower, texts)]
     assert tokenizer.encode(theirs.bos_token + "a") == theirs("a")["input_ids"]
@@ -95,7 +98,7 @@ def test_a_rerankers_score_is_the_sigmoid_of_one_logit_less_another(tmp_path):
     request = prompt(0, one.token_ids, max_tokens=1)
     request.pooled = WantedVectors()
     values = engine_of(load_model(tmp_path, pooling=found.form)).run(request)[0].vectors
-    reference = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    reference = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
     with torch.no_grad():
         logits = reference(torch.tensor([one.token_ids])).logits[0, -1]
     wanted = torch.sigmoid(logits[7] - logits[9]).item()

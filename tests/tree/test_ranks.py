@@ -151,7 +151,6 @@ def test_ranks_with_the_kernels_of_a_gpu_share_rank_0s_drafts_and_answer_as_with
 # --- a trained mixture: alone, in a crowd, and over ranks -------------------------------------------------------------
 
 
-ASKED = questions(per_kind=16)
 SHORT = SamplingParams(temperature=0, max_tokens=LONGEST, logprobs=1)
 
 
@@ -166,14 +165,15 @@ def outputs(llm: LLM, asked: list[Any]) -> list[Any]:
     [{"dtype": "float32"}, *(pytest.param({"quantization": each}, marks=LONG) for each in ("int8", "int4"))],
 )
 def test_neither_a_crowd_nor_a_second_rank_changes_an_answer(format):
+    asked = questions(per_kind=16)
     with LLM(FOLDER, **OPTIONS, **format) as llm:
-        crowd, alone = outputs(llm, ASKED), [outputs(llm, [question])[0] for question in ASKED[::4]]
+        crowd, alone = outputs(llm, asked), [outputs(llm, [question])[0] for question in asked[::4]]
     one = [list(output.token_ids) for output in crowd]
-    assert share_right(ASKED, one) > 0.8
+    assert share_right(asked, one) > 0.8
     for lonely, among_others in zip(alone, crowd[::4], strict=True):
         assert list(lonely.token_ids) == list(among_others.token_ids)
         assert lonely.logprobs == among_others.logprobs
     with LLM(FOLDER, tensor_parallel_size=2, enable_expert_parallel=True, **OPTIONS, **format) as llm:
-        both = [list(output.token_ids) for output in outputs(llm, ASKED)]
+        both = [list(output.token_ids) for output in outputs(llm, asked)]
     # In integers each rank rounds its own share of the activations: what hangs on very little may come out otherwise.
     assert sum(map(list.__eq__, both, one)) >= (1 if "dtype" in format else 0.9) * len(one)

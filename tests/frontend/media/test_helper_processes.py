@@ -13,7 +13,9 @@ from builders.cases import for_each
 from builders.tiny_sight import file_of
 from PIL import Image, ImageOps
 
+from penstock.frontend.media import rgb
 from penstock.frontend.media.decoded import Layout, digest_of
+from penstock.frontend.media.decoding.films import open_film
 from penstock.frontend.media.decoding.images import FORMATS, refuse_others
 from penstock.frontend.media.families.family import Grid
 from penstock.frontend.media.families.qwen import Qwen3Vision
@@ -123,7 +125,7 @@ def test_the_first_frame_of_an_animation_is_a_picture_and_all_of_them_a_video(pr
     assert decoded(processes, slow, "video").layout.times[-1] == pytest.approx(1966, abs=1)
 
 
-def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes):
+def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes, monkeypatch):
     av = pytest.importorskip("av")
     content = io.BytesIO()
     with av.open(content, "w", format="mp4") as film:
@@ -139,6 +141,9 @@ def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes):
     assert len(wanted) == 6 and numpy.abs(first_levels - wanted).max() <= 4
     for damaged in (content.getvalue()[:3000], b"\x00\x00\x00\x20ftypisom" + bytes(500)):
         assert isinstance(decoded(processes, damaged, "video"), RequestError)
+    monkeypatch.setattr(rgb, "MOST_PIXELS", 320 * 240 - 1)
+    with pytest.raises(LimitError, match="320 x 240"):
+        open_film(content.getvalue())
 
 
 def png_of_size(width, height):

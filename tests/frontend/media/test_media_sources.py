@@ -16,7 +16,8 @@ from builders.cases import for_each
 from builders.tiny_sight import file_of, noise
 from PIL import Image
 
-from penstock.frontend.media.decoding.images import read_image
+from penstock.frontend.media import rgb
+from penstock.frontend.media.decoding.images import opened, read_image
 from penstock.frontend.media.sources import download
 from penstock.frontend.media.sources.download import downloaded
 from penstock.frontend.media.sources.encoded_media import EncodedMedium, packed_media, unpacked_media
@@ -75,6 +76,18 @@ def test_what_is_no_picture_is_refused(source, says):
     if not hasattr(source, "shape") and not hasattr(source, "read"):  # of these it takes reading to tell
         with pytest.raises(RequestError, match=says):
             check_source("image", source, {})
+
+
+def test_a_picture_in_any_form_may_have_so_many_pixels(monkeypatch):
+    rgb.check_size(1, rgb.MOST_PIXELS)
+    with pytest.raises(LimitError, match="96 million pixels, and this one has 100,663,297 x 1. Make it smaller"):
+        rgb.check_size(rgb.MOST_PIXELS + 1, 1)
+    monkeypatch.setattr(rgb, "MOST_PIXELS", LEVELS[..., 0].size - 1)
+    sources = [(kind, source) for source in PIXELS for kind in ("image", "video")] + [("video", [PICTURE])]
+    reads = [lambda: opened(FILE), lambda: rgb.as_rgb(PICTURE)]  # before and while it is decoded
+    for read in reads + [lambda given=given: encoded(*given, may_open=False) for given in sources]:
+        with pytest.raises(LimitError, match="this one has 30 x 20"):
+            read()
 
 
 def test_a_source_is_checked_without_reading_it(tmp_path):
