@@ -100,7 +100,10 @@ def test_the_largest_integers_do_not_overflow(library: Library, type: str) -> No
             ordinary[..., place : place + 2] = halves
         x = torch.ones(3, 512) * torch.tensor([1.0, -1.0, 1.0])[:, None]
         x[2, 1::2] = -1
-        for rows in (x, x.repeat(3, 1)):  # few rows and several may be multiplied in different ways
+        # Groups' sums on either side of what 16 bits hold, for codes of 4, 5 and 6 bits.
+        near = (x * torch.arange(28.0, 76.0)[:, None, None]).flatten(0, 1)
+        near[:, ::256] = 127
+        for rows in (x, x.repeat(3, 1), near):  # few rows and several may be multiplied in different ways
             found = product(library, rows, pack_blocks([part]))
             torch.testing.assert_close(found, formula(rows, part), rtol=0, atol=0, equal_nan=True)
 

@@ -15,8 +15,30 @@ inline BlockRows rows_from(const BlockRows& rows, int64_t first, int64_t num_gro
     own.offsets += first * rows.num_blocks * num_groups;
     own.mins += first * rows.num_blocks * num_groups / 2;
     own.terms += first * rows.num_blocks;
+    own.joins += first;
     own.crossed += first * rows.num_blocks * kCrossedRun;
     return own;
+}
+
+#if defined(PENSTOCK_JOINS)
+// Whether groups are multiplied by their scales two at a time where their sums fit into 16 bits: types whose sums are at
+// most twice as large. All of a row's fit then unless most inputs of some group are near the largest of their block.
+template <class Type, class Sums>
+constexpr bool kMayJoin = Type::kIsSuper && !Sums::kIsNarrow && Type::kMost * 127 * Type::kGroup < 1 << 16;
+
+// Whether sums of all the row's groups fit.
+template <class Type>
+uint8_t can_join(const int8_t* inputs, int64_t num_blocks) {
+    return largest_sum<Type::kGroup>(inputs, num_blocks * Type::kInputs, Type::kZero == 0) * Type::kMost <= 32767;
+}
+#else
+template <class Type, class Sums>
+constexpr bool kMayJoin = false;
+#endif
+inline bool all_join(const BlockRows& rows, int64_t num_rows) {
+    uint8_t all = 1;
+    for (int64_t row = 0; row < num_rows; ++row) all &= rows.joins[row];
+    return all;
 }
 
 // Whether a panel is taken apart once for so many rows. Nibbles and bytes are never: that costs less than to read it
@@ -40,18 +62,19 @@ constexpr bool is_crossed(int64_t num_rows) {
     return kCrosses && kIsSigned<Type, Partials> && !Type::kIsSuper && num_rows >= kFewestForCrossedBlocks;
 }
 
-// What is made ready of a block of rows: offsets, sums for mins or terms, the rows crossed.
+// What is made ready of a block of rows: offsets, sums for mins or terms, what joins, the rows crossed.
 template <class Type>
 struct ReadyRows {
     static constexpr int64_t kAlign = 64;
-    int64_t offsets_at = 0, mins_at, crossed_at, bytes;
+    int64_t offsets_at = 0, mins_at, joins_at, crossed_at, bytes;
 
     ReadyRows(const Weight& weight, int64_t num_rows) {
         const int64_t num_blocks = weight.in_features / Type::kInputs;
         const int64_t words = Type::kZero ? num_rows * num_blocks * Type::kNumGroups : 0;
         mins_at = round_up(words * sizeof(int32_t), kAlign);
         const int64_t taken = Type::kIsSuper ? num_blocks * Type::kNumGroups / 2 : num_blocks;
-        crossed_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
+        joins_at = mins_at + round_up(Type::kHasMins ? num_rows * taken * sizeof(int32_t) : 0, kAlign);
+        crossed_at = joins_at + round_up(kMayJoin<Type, Partials> ? num_rows : 0, kAlign);
         bytes = crossed_at + (is_crossed<Type>(num_rows) ? num_rows * weight.in_features * sizeof(int16_t) : 0);
     }
 };
@@ -92,12 +115,17 @@ BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_r
     auto* offsets = static_cast<int32_t*>(memory);
     auto* mins = reinterpret_cast<int32_t*>(static_cast<uint8_t*>(memory) + ready.mins_at);
     auto* terms = reinterpret_cast<float*>(mins);
+    auto* joins = static_cast<uint8_t*>(memory) + ready.joins_at;
     auto* crossed = reinterpret_cast<const int16_t*>(static_cast<uint8_t*>(memory) + ready.crossed_at);
     for (int64_t row = 0; row < num_rows; ++row) {
         const int32_t* halves = inputs.sums + (first_row + row) * inputs.sums_per_row();
         const float* scales = inputs.scales + (first_row + row) * num_scales;
         if constexpr (kHasOffsets<Type, Sums>)
             find_offsets<Type, Sums>(offsets + row * num_blocks * Type::kNumGroups, halves, num_blocks * Type::kNumGroups);
+#if defined(PENSTOCK_JOINS)
+        if constexpr (kMayJoin<Type, Sums>)
+            joins[row] = can_join<Type>(inputs.values + (first_row + row) * inputs.width, num_blocks);
+#endif
         if constexpr (Type::kHasMins && Type::kIsSuper) {
             const int64_t pairs = num_blocks * Type::kNumGroups / 2;
             for (int64_t pair = 0; pair < pairs; ++pair)
@@ -108,7 +136,7 @@ BlockRows prepare_rows(const Quantized& inputs, int64_t first_row, int64_t num_r
                 terms[row * num_blocks + block] = scales[block] * static_cast<float>(sum_of_group<Type>(halves, block));
     }
     return {inputs.values + first_row * inputs.width, inputs.scales + first_row * num_scales,
-            offsets, mins, terms, crossed, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
+            offsets, mins, terms, joins, crossed, inputs.width, num_scales, num_blocks, block_kernels(weight.block_type).unit};
 }
 
 }  // namespace penstock

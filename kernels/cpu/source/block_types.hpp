@@ -85,6 +85,7 @@ struct BlockRows {
     const int32_t* offsets;  // [rows, groups of all blocks]: what partial sums start from
     const int32_t* mins;     // [rows, pairs of groups]: sums of their inputs, 16 bits each; of blocks of 256
     const float* terms;      // [rows, blocks]: scale × sum of the inputs; of blocks of 32
+    const uint8_t* joins;    // [rows]: whether sums of all groups fit into 16 bits
     const int16_t* crossed;  // the inputs as crossed.hpp has them
     int64_t width, num_scales, num_blocks;
     float unit;

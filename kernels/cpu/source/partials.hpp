@@ -8,6 +8,10 @@
 // Scales come as pairs of 16 bits in each lane (`load_int8_pairs`); `first_scale` and `second_scale` make of them what
 // `merged` takes. `add_pair_products(sum, pairs, word)` adds what both of a pair make with the halves of a word.
 //
+// With PENSTOCK_JOINS two sums that fit into 16 bits become a pair (`join_halves`), and one instruction adds what pairs
+// make with pairs. `largest_sum` says what inputs of any `kWidth` neighbours add up to in size at most: those of one sign,
+// or all. Of a multiple of 64 inputs, none of which is -128.
+//
 // Codes with a sign that fill a byte fit into 16 bits only once: narrow `add_signed` multiplies and merges in one.
 #pragma once
 #include "integers.hpp"

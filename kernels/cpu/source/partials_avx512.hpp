@@ -22,6 +22,40 @@ inline Ints add_pair_products(Ints sum, Ints pairs, int32_t word) {
 #endif
 }
 
+#if defined(__AVX512VNNI__)
+#define PENSTOCK_JOINS 1
+// The low halves of both: pairs of 16 bits.
+inline Ints join_halves(Ints first, Ints second) {
+    return {_mm512_mask_blend_epi16(0xaaaaaaaa, first.lanes, _mm512_slli_epi32(second.lanes, 16))};
+}
+// In place: of a sum that is returned g++ 12 keeps two copies.
+inline void add_products_of_pairs(Ints& sum, Ints a, Ints b) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.lanes) : "v"(a.lanes), "v"(b.lanes));
+}
+// Sums of 16 or 32 neighbours, each in all of its lanes.
+template <int64_t kWidth>
+inline __m512i sums_of_neighbours(__m512i bytes) {
+    static_assert(kWidth == 16 || kWidth == 32);
+    const __m512i fours = _mm512_dpbusd_epi32(_mm512_setzero_si512(), bytes, _mm512_set1_epi8(1));
+    const __m512i eights = _mm512_add_epi32(fours, _mm512_shuffle_epi32(fours, _MM_PERM_BADC));
+    const __m512i all = _mm512_add_epi32(eights, _mm512_shuffle_epi32(eights, _MM_PERM_CDAB));
+    return kWidth == 16 ? all : _mm512_add_epi32(all, _mm512_shuffle_i64x2(all, all, 0xb1));
+}
+template <int64_t kWidth>
+inline int32_t largest_sum(const int8_t* inputs, int64_t count, bool of_one_sign) {
+    const __m512i none = _mm512_setzero_si512();
+    __m512i most = none;
+    for (int64_t i = 0; i < count; i += 64) {
+        const __m512i bytes = _mm512_loadu_si512(inputs + i);
+        const __m512i positive = sums_of_neighbours<kWidth>(_mm512_max_epi8(bytes, none));
+        const __m512i negative = sums_of_neighbours<kWidth>(_mm512_max_epi8(_mm512_sub_epi8(none, bytes), none));
+        const __m512i both = of_one_sign ? _mm512_max_epi32(positive, negative) : _mm512_add_epi32(positive, negative);
+        most = _mm512_max_epi32(most, both);
+    }
+    return _mm512_reduce_max_epi32(most);
+}
+#endif
+
 inline Ints high_halves(Ints x) { return {_mm512_srai_epi32(x.lanes, 16)}; }
 
 // Bits move within pairs of bytes; what comes from a neighbour is for `keep_bits` to take away.
