@@ -22,6 +22,7 @@ from penstock.kernels.cpu.calls.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load, struct_of
 from penstock.kernels.cpu.structs import Attention, Quantized, Step
+from penstock.worker.kv.host_memory import use_huge_pages
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 from ..batches import BLOCK_SIZE
@@ -70,6 +71,7 @@ class OneLayer:
         width, chance = -(-context // BLOCK_SIZE), numpy.random.default_rng(0)
         cache = NativeKVCache.allocate(shape, rows * width, BLOCK_SIZE, kind)
         for part in cache.parts:
+            use_huge_pages(part)  # before it is touched, as a worker does
             octets = part.view(numpy.uint8)
             octets[:] = chance.integers(56, 62, octets.shape, numpy.uint8)
         tables = chance.permutation(rows * width).astype(numpy.int32).reshape(rows, width)
