@@ -101,6 +101,7 @@ def nothing_is_garbage() -> Iterator[None]:
     gc.enable()
 
 
+@cache
 def package_files() -> list[Path]:
     """Every source file of the package, relative to the root."""
     own = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]

@@ -113,10 +113,9 @@ def test_a_dead_replica_loses_no_request_and_the_answer_that_came_through_it_end
         serve.deaths = [0, 1]
         status, answer = await asked(application)
         assert status == 500 and "died, 2 in a row" in answer, "what kills two replicas is not sent to all of them"
-        serve.deaths = [3]
+        serve.deaths = [2]
         status, answer = await asked(application, stream=True)
         assert status == 200 and "The replica that was answering has died" in answer.split("data: ")[-1]
-        assert "[DONE]" not in answer
         await serve.close()
 
     asyncio.run(answers())
