@@ -287,8 +287,10 @@ def check_adapter_name(name: str) -> None:
 
 
 def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
-    """The absolute path of a folder or GGUF file; raises if the name is no text or the path doesn't exist."""
+    """The absolute path of a folder or GGUF file; raises if the name can't be one or the path doesn't exist."""
     check_adapter_name(name)
+    if "," in name:  # in a label of vLLM's metrics it separates names
+        raise AdapterError(f"An adapter's name must have no comma, and {shown(name)} has one.", "files")
     folder = Path(os.path.expanduser(path)).absolute()
     if not os.path.isdir(folder) and not is_gguf(folder):
         raise ModelNotFoundError(

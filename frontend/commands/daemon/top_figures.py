@@ -106,7 +106,10 @@ class HttpSource:
         self._headers = {"User-Agent": "penstock-top"} | ({} if key is None else {"Authorization": f"Bearer {key}"})
 
     def look(self) -> Look:
-        figures = figures_of(self._asked("GET", "/metrics").decode(errors="replace"))
+        text = self._asked("GET", "/metrics").decode(errors="replace")
+        if "\npenstock_" not in f"\n{text}":
+            raise PenstockError(f"{self.name} is no server of Penstock's: its /metrics has no figure named penstock_….")
+        figures = figures_of(text)
         states = dict.fromkeys((model for model, tree in figures if tree is None), "ready")
         with suppress(PenstockError, ValueError):  # a server of another kind, or an older one
             found = msgspec.json.decode(self._asked("GET", "/ready", may_fail=True), type=_Ready).models

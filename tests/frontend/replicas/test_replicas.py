@@ -21,7 +21,7 @@ from penstock.frontend.replicas.replica import Replica, ReplicaTransport
 from penstock.frontend.replicas.replicas import Replicas
 from penstock.frontend.replicas.totals import Totals
 from penstock.frontend.requests.budget import Budget
-from penstock.protocol.errors import ConfigError, EngineDeadError, RequestError
+from penstock.protocol.errors import AdapterError, ConfigError, EngineDeadError, RequestError
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
 from penstock.protocol.options.config import EngineConfig
@@ -232,6 +232,8 @@ def test_an_adapter_is_not_listed_if_its_trees_die_while_it_loads(tmp_path):
     replicas.replicas[0].adapters = SimpleNamespace(load=lambda name, folder: None, stamps={})
     with pytest.raises(EngineDeadError, match="Try again later"):
         replicas.adapters.load("it", tmp_path)
+    with pytest.raises(AdapterError, match="no comma"):
+        replicas.adapters.load("it,other", tmp_path)
     assert replicas.adapters.folders() == {}
 
 
