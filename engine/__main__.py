@@ -45,13 +45,13 @@ def main(child: Child) -> None:
             Compiler(*from_files), RemoteFollower(*from_files), plan.vocab_size, may_force=not config.logits_processors
         ),
     )
-    for message in workers.early:
-        scheduler.arrivals.take_from_disk(message)
     events = None
     if (published := config.kv_events_config) is not None:
         cache = scheduler.cache
         gathered = KvEvents(cache.groups, cache.block_size, has_token_ids=published.token_ids)
         events = EventPublisher(gathered, published)
+    for message in workers.early:
+        scheduler.arrivals.take_from_disk(message)
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, trace, events)
     # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()

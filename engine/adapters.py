@@ -56,6 +56,9 @@ class AdapterTable:
         self._answer = answer
         self._adapters: dict[str, _Adapter] = {}
         self._num_loaded = 0  # since the start, unloaded ones included
+        # Called with the key of an adapter from when on requests can use it, and no longer.
+        self.on_loaded: Callable[[int | str | None], None] = lambda key: None
+        self.on_unloaded: Callable[[int | str | None], None] = lambda key: None
 
     @classmethod
     def none(cls) -> "AdapterTable":
@@ -113,7 +116,8 @@ class AdapterTable:
         adapter = next(each for each in self._adapters.values() if each.use.slot == answer.adapter)
         adapter.missing -= 1
         if answer.rank == 0 and answer.identity:
-            adapter.use = AdapterReference(adapter.use.slot, answer.identity)
+            # With its name: readers of KV events tell adapters apart by that.
+            adapter.use = AdapterReference(adapter.use.slot, f"{answer.identity} {adapter.name}")
         if answer.reason:
             adapter.failures.append(answer)
         if adapter.missing:
@@ -123,6 +127,7 @@ class AdapterTable:
             self._tell_workers(UnloadAdapter(adapter.use.slot))
             self._refuse(adapter.query, adapter.failures[0].reason, adapter.failures[0].message)
         else:
+            self.on_loaded(adapter.use.key)
             self._answer(LoraAnswer(adapter.query, self.names()))
 
     def unload(self, asked: UnloadLora, in_use: Iterable[int]) -> None:
@@ -142,6 +147,7 @@ class AdapterTable:
             )
         else:
             del self._adapters[asked.name]
+            self.on_unloaded(adapter.use.key)
             self._tell_workers(UnloadAdapter(adapter.use.slot))
             self._answer(LoraAnswer(asked.query, self.names()))
 

@@ -62,6 +62,8 @@ class Scheduler:
             num_disks=limits.num_disks,
             clock=clock,
         )
+        self.adapters.on_loaded = self.cache.show_adapter
+        self.adapters.on_unloaded = self.cache.forget_adapter
         self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
         self.encoder = Encoder(limits.media, limits.max_num_batched_tokens)

@@ -108,6 +108,14 @@ class BlockPool:
             if self.on_forgotten is not None:
                 self.on_forgotten(key)
 
+    def forget_where(self, is_gone: Callable[[bytes], bool]) -> None:
+        """Remove the keys for which this is true, and reuse their blocks first."""
+        for key, block in list(self._found.items()):
+            if is_gone(key) and self._references[block]:
+                self.forget(block)
+            elif is_gone(key):
+                self._expire(block)
+
     def drop(self, block: int) -> None:
         """Forget the block's key if nobody holds it, and reuse it first."""
         if self._references[block] == 0:

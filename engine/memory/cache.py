@@ -19,7 +19,7 @@ from ..request import Sequence
 from .disk import Disk
 from .full_blocks import FullBlocks
 from .group_memory import NOTHING, Appended, Found, GroupMemory, Need, capacity, smallest
-from .keys import derived_keys, root_key
+from .keys import derived_keys, mark_in, mark_of, root_key
 from .offload import NO_MOVES, Moves
 from .states import States
 from .time_to_live import Clock, TimeToLive
@@ -245,6 +245,24 @@ class Cache:
             group.forget(keys)
         if self.disk is not None:
             self.disk.forget(keys)
+
+    def show_adapter(self, adapter: int | str | None) -> None:
+        """An adapter with this key has been loaded: what the disk has of it can be found."""
+        for group in self.groups:
+            group.on_disk.show(mark_of(adapter))
+
+    def forget_adapter(self, adapter: int | str | None) -> None:
+        """It has been unloaded: nobody can find what was computed with it."""
+        mark = mark_of(adapter)
+
+        def is_gone(key: bytes) -> bool:
+            return mark_in(key) == mark
+
+        for group in self.groups:
+            group.forget_where(is_gone)
+            group.on_disk.hide(mark)
+        if self.disk is not None:
+            self.disk.fetches.forget_where(is_gone)
 
     # --- positions --------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ A sequence waits outside the queue, so others go on, and asks only once. If noth
 waits: the rest is computed, and what comes later can be found by others. Until then nobody waits for that disk.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Columns
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,7 @@ class Fetch:
     since: float  # when the last answer came
     num_named: int = 0  # how many have been named or failed
     is_late: bool = False  # sequences wait no longer
+    is_wanted: bool = True  # false: its adapter has been unloaded
     waiting: list[Sequence] = field(default_factory=list)
 
     def block_ids(self, group: int) -> list[int]:
@@ -127,6 +128,11 @@ class Fetches:
                 self._name(fetch)
                 yield from self._no_longer_waiting(fetch)
 
+    def forget_where(self, is_gone: Callable[[bytes], bool]) -> None:
+        """Let nobody find what comes under keys for which this is true."""
+        for fetch in self._fetches.values():
+            fetch.is_wanted = fetch.is_wanted and not any(is_gone(key) for _, key, _ in fetch.blocks)
+
     @property
     def patience(self) -> float | None:
         """Seconds until a fetch may be late; None if no sequence waits."""
@@ -144,6 +150,8 @@ class Fetches:
         """Let others find the blocks that all ranks have."""
         for index in range(fetch.num_named, min(fetch.heard)):
             number, key, block = fetch.blocks[index]
+            if fetch.are_there[index] and not fetch.is_wanted:
+                continue
             if fetch.are_there[index]:
                 self._groups[number].name(fetch.sequence, fetch.indexes[key], block, key)
                 self.num_fetched += 1

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ...protocol.layer_groups import GroupPlan, blocks_touched
 from ..request import Sequence
 from .blocks import BlockPool
+from .keys import NO_MARK, mark_in
 from .offload import SecondTierIndex, Watched
 from .time_to_live import TimeToLive
 
@@ -66,11 +67,13 @@ Table = TypeVar("Table")
 
 
 class KeysOfGroup(Watched):
-    """The keys that all ranks have on disk for one group."""
+    """The keys that all ranks have on disk for one group. Observers hear of those that requests can name: without an
+    adapter, or with one that is loaded."""
 
     def __init__(self, num_ranks: int) -> None:
         self._all = (1 << num_ranks) - 1
         self._ranks: dict[bytes, int] = {}  # a bit for each rank that has the key
+        self._marks = {NO_MARK}  # of what requests can name
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, bytes) and self._ranks.get(key) == self._all
@@ -81,12 +84,34 @@ class KeysOfGroup(Watched):
     def add(self, rank: int, key: bytes) -> None:
         ranks = self._ranks.get(key, 0)
         self._ranks[key] = ranks | 1 << rank
-        if self.on_stored is not None and ranks != self._all and key in self:
+        if self.on_stored is not None and ranks != self._all and self.is_nameable(key):
             self.on_stored(key)
 
     def discard(self, key: bytes) -> None:
-        if self._ranks.pop(key, None) == self._all and self.on_forgotten is not None:
+        was_nameable = self.is_nameable(key)
+        self._ranks.pop(key, None)
+        if was_nameable and self.on_forgotten is not None:
             self.on_forgotten(key)
+
+    def is_nameable(self, key: bytes) -> bool:
+        return key in self and mark_in(key) in self._marks
+
+    def show(self, mark: bytes) -> None:
+        """The adapter with this mark has been loaded."""
+        self._marks.add(mark)
+        self._tell(mark, self.on_stored)
+
+    def hide(self, mark: bytes) -> None:
+        """It has been unloaded. Its blocks stay for another load, or another run."""
+        self._tell(mark, self.on_forgotten)
+        self._marks.discard(mark)
+
+    def _tell(self, mark: bytes, observer: Callable[[bytes], None] | None) -> None:
+        if observer is None:
+            return
+        for key in self._ranks:
+            if mark_in(key) == mark and key in self:
+                observer(key)
 
 
 class GroupMemory(ABC, Generic[Table]):
@@ -167,6 +192,11 @@ class GroupMemory(ABC, Generic[Table]):
             self.second_tier.forget(key)
             if (block := self.pool.find(key)) is not None:
                 self.pool.forget(block)
+
+    def forget_where(self, is_gone: Callable[[bytes], bool]) -> None:
+        """Remove the keys for which this is true from memory."""
+        self.pool.forget_where(is_gone)
+        self.second_tier.forget_where(is_gone)
 
     def drop_expired(self) -> None:
         """Remove everything whose time is over, which otherwise happens when it is looked for."""

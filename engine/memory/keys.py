@@ -3,21 +3,37 @@
 A key is a chained cryptographic hash of those tokens and of everything else that the content depends on: equal keys
 mean equal content. All groups of layers use the same keys; a state has the key of the block at whose end it is kept. It
 is cryptographic because with `cache_salt` the key is all that keeps one tenant from reading another's prefix.
+
+All keys of a chain end with the mark of its adapter, so that what was computed with an adapter can be recognised.
 """
 
 from hashlib import blake2b
 
 import msgspec
 
+from ...protocol.layer_groups import KEY_BYTES
 from ..request import Sequence
 
-_DIGEST_BYTES = 32
+_MARK_BYTES = 8
+_DIGEST_BYTES = KEY_BYTES - _MARK_BYTES
+NO_MARK = bytes(_MARK_BYTES)  # without an adapter
+
+
+def mark_of(adapter: int | str | None) -> bytes:
+    """The end of all keys of blocks computed with this adapter."""
+    if adapter is None:
+        return NO_MARK
+    return blake2b(msgspec.msgpack.encode(adapter), digest_size=_MARK_BYTES, person=b"penstock adapter").digest()
+
+
+def mark_in(key: bytes) -> bytes:
+    return key[-_MARK_BYTES:]
 
 
 def root_key(cache_salt: str | None, adapter: int | str | None, only_request: int | None) -> bytes:
     """The first link: requests that differ in one of these share nothing. `only_request` excludes all others."""
     parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
-    return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
+    return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest() + mark_of(adapter)
 
 
 def store_key(cache_salt: str | None, adapter: int | str | None, client: str) -> bytes:
@@ -31,13 +47,14 @@ def stretched_key(root: bytes, stretch: int) -> bytes:
     """The first link for positions that are rotated for longer requests: they can't share blocks with other lengths."""
     if stretch == 0:
         return root
-    return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
+    content = root + stretch.to_bytes(4)
+    return blake2b(content, digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest() + mark_in(root)
 
 
 def next_key(previous: bytes, content: bytes) -> bytes:
     """The key of the block after the block with key `previous`. `content` is its packed tokens, followed by the
     media rows among them."""
-    return blake2b(previous + content, digest_size=_DIGEST_BYTES).digest()
+    return blake2b(previous + content, digest_size=_DIGEST_BYTES).digest() + previous[_DIGEST_BYTES:]
 
 
 def key_of(sequence: Sequence, index: int, block_size: int) -> bytes:

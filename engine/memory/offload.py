@@ -94,6 +94,10 @@ class SecondTierIndex(Watched):
             if self.on_forgotten is not None:
                 self.on_forgotten(key)
 
+    def forget_where(self, is_gone: Callable[[bytes], bool]) -> None:
+        for key in list(filter(is_gone, self._cells)):
+            self.forget(key)
+
     def drop_expired(self) -> None:
         """Remove the keys of all cells whose time is over."""
         for key in [key for key in self._cells if not self.has(key)]:

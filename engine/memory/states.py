@@ -9,7 +9,7 @@ states are written token by token. So kept states can be found, and states that 
 on.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Columns
 from typing import NamedTuple
 
@@ -218,6 +218,10 @@ class States(GroupMemory[StateTable]):
         forgotten = set(keys)
         super().forget(forgotten)
         self._kept = [each._replace(key=None) if each.key in forgotten else each for each in self._kept]
+
+    def forget_where(self, is_gone: Callable[[bytes], bool]) -> None:
+        super().forget_where(is_gone)
+        self.forget([each.key for each in self._kept if each.key is not None and is_gone(each.key)])
 
     def num_held(self, table: StateTable) -> int:
         return len(self.held_by(table))

@@ -149,7 +149,7 @@ class Harness:
         self.tick = 0.0  # what each look at the clock takes
         self.limits = limits(**options)
         self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes, adapters=adapters, clock=self._clock)
-        self.router = Router(self.scheduler.cache) if is_observed else None
+        self.router = Router(self.scheduler.cache, self.scheduler.adapters) if is_observed else None
         self._media: dict[int, dict[int, Row]] = {}  # by the seed, which is the request's number
         kind = StandInWorker if self.limits.draft_limits is None else partial(DraftingWorker, drafts)
         self.worker = kind(

@@ -9,10 +9,12 @@ from collections import defaultdict
 
 import msgspec
 
+from penstock.engine.adapters import AdapterTable
 from penstock.engine.event_publisher import Batch
 from penstock.engine.memory.cache import Cache
 from penstock.engine.memory.events import KvEvents, event_hash
 from penstock.engine.memory.group_memory import GroupMemory
+from penstock.engine.memory.keys import NO_MARK, mark_in, mark_of
 
 Tier = tuple[int | None, str]  # group and medium
 STORED = {
@@ -84,9 +86,10 @@ class Index:
 class Router(Index):
     """Follows a cache and compares."""
 
-    def __init__(self, cache: Cache, *, has_token_ids: bool = True) -> None:
+    def __init__(self, cache: Cache, adapters: AdapterTable, *, has_token_ids: bool = True) -> None:
         super().__init__()
         self._cache = cache
+        self._adapters = adapters
         self._events = KvEvents(cache.groups, cache.block_size, has_token_ids=has_token_ids)
         self.frames: list[bytes] = []
 
@@ -99,10 +102,14 @@ class Router(Index):
     def check(self) -> None:
         self.hear()
         groups = self._cache.groups
+        marks = {mark_of(self._adapters.find(name).key) for name in self._adapters.names()} | {NO_MARK}
         for number, group in enumerate(groups):
             for medium, keys in _findable(group).items():
                 tier = (number if len(groups) > 1 else None, medium)
+                if medium == "STORAGE":  # keeps what an adapter that is loaded again can use
+                    keys = [key for key in keys if mark_in(key) in marks]
                 assert self.found[tier] == set(map(event_hash, keys)), f"{tier} as its events tell it"
+                assert {mark_in(key) for key in keys} <= marks, "a block is kept that nobody can find"
 
 
 def _findable(group: GroupMemory) -> dict[str, list[bytes]]:

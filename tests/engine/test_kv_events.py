@@ -1,5 +1,6 @@
 """What a router learns of a cache from its KV events, and the socket that they come through."""
 
+import random
 import socket
 import stat
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
+import psutil
 import pytest
 import zmq
 from builders.cases import for_each
@@ -17,11 +19,14 @@ from hypothesis import strategies as st
 
 from penstock.engine.adapters import AdapterTable
 from penstock.engine.event_publisher import EventPublisher
+from penstock.engine.event_socket import EventSocket
 from penstock.engine.memory.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvents, event_hash
 from penstock.engine.memory.keys import next_key, root_key
-from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
+from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora, UnloadLora
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
+from penstock.protocol.messages import sequence_id
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.options.kv_events import KvEventsConfig, as_kv_events
 from penstock.protocol.wire import column
@@ -29,27 +34,65 @@ from penstock.protocol.wire import column
 SIZE = 4
 visits = st.tuples(
     st.integers(1, 2), st.integers(1, 40), st.lists(st.integers(1, 3), max_size=6),
-    st.sampled_from([None, None, "salt", "other"]), st.booleans(),
+    st.sampled_from([None, None, "salt", "other"]), st.booleans(), st.sampled_from([None, None, None, "one", "two"]),
 )  # fmt: skip
 
 
 def adapters() -> AdapterTable:
     table = AdapterTable(1, 1, lambda order: None, lambda answer: None)
-    table.load(LoadLora(0, "poet", "/poet"))
-    table.loaded(AdapterLoaded(0, 0))
+    load(table)
     return table
+
+
+def load(table: AdapterTable, identity: str = "") -> None:
+    """Load other weights under the name that requests use."""
+    if table.names():
+        table.unload(UnloadLora(0, "poet"), ())
+    table.load(LoadLora(0, "poet", "/poet"))
+    table.loaded(AdapterLoaded(0, 0, identity=identity))
 
 
 @given(st.lists(visits, min_size=2, max_size=12), st.sampled_from([12, 16, 40]))
 @settings(max_examples=60)
 def test_a_router_knows_from_the_events_how_much_of_each_prompt_is_found(history, num_blocks):
     harness = Harness(num_blocks=num_blocks, adapters=adapters(), is_observed=True)
-    for number, (stem, length, tail, salt, is_poet) in enumerate(history):
+    for number, (stem, length, tail, salt, is_poet, weights) in enumerate(history):
+        if weights is not None:
+            load(harness.scheduler.adapters, weights)
+            harness.router.check()
         tokens, lora = [stem] * length + tail, ["poet"] if is_poet else []
         first = [*lora, *([] if salt is None else [salt])]
         expected = harness.router.prefix(tokens, SIZE, first or None, lora or None)
         found = harness.visit(number, tokens, cache_salt=salt, lora_name="poet" if is_poet else None)
         assert found == min(expected, (len(tokens) - 1) // SIZE) * SIZE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_router_knows_every_rung_of_every_group_whatever_adapter_is_loaded_when(seed):
+    chance = random.Random(seed)
+    full, window = GroupPlan("full", 1, 1, 130, None, 30), GroupPlan("full", 1, 1, 130, 8, 30)
+    state = GroupPlan("state", 1, 1, 10, None, 4)
+    groups = [(full,), (full, window), (full, state)][seed]
+    harness = Harness(groups=groups, max_model_len=256, num_disks=1, adapters=adapters(), is_observed=True)
+    load(harness.scheduler.adapters)
+    prefixes = [[stem] * 200 for stem in (1, 2)]
+    for number in range(30):
+        if chance.random() < 0.5:  # the disk may still bring blocks for a request that is gone
+            harness.add(prompt(1000 + number, chance.choice(prefixes), lora_name="poet"))
+            harness.plan()
+            harness.abort(sequence_id(1000 + number, 0))
+            load(harness.scheduler.adapters, chance.choice(["one", "two"]))
+            harness.router.check()
+        for each in range(2):
+            length, lora = chance.randrange(200), chance.choice([None, "poet"])
+            tokens = chance.choice(prefixes)[:length] + [chance.randrange(1, 9)]
+            harness.add(prompt(2 * number + each, tokens, lora_name=lora, max_tokens=chance.randrange(1, 9)))
+        harness.run()
+        if chance.random() < 0.7:  # answers of the disk may come later
+            harness.disk.answer(harness.scheduler)
+            harness.router.check()
+    stats = harness.scheduler.stats()
+    assert stats.loaded_blocks and stats.fetched_blocks, "blocks have come from below"
 
 
 def test_an_event_has_the_fields_and_the_hashes_that_readers_expect():
@@ -80,7 +123,7 @@ def test_tokens_are_published_only_on_request_and_media_adapters_and_salts_tell_
     asked = prompt(1, [500] * 6 + [1] * 6, media=[medium(7, (2, 3))], cache_salt="s", lora_name="poet", max_tokens=1)
     for has_token_ids in (False, True):
         harness = Harness(**sees)
-        router = Router(harness.scheduler.cache, has_token_ids=has_token_ids)
+        router = Router(harness.scheduler.cache, harness.scheduler.adapters, has_token_ids=has_token_ids)
         harness.add(asked).run()
         router.check()
         _, stored = (event for frame in router.frames for event in msgspec.msgpack.decode(frame)[1])
@@ -164,6 +207,38 @@ def test_batches_are_numbered_and_the_newest_are_repeated_to_whoever_asks(opened
     while (live := opened.reader.events.recv_multipart())[1] != last.to_bytes(8):
         assert live[0] == b"kv@here@model"
     assert opened.reader.repeated(last.to_bytes(8)) == [live]
+
+
+def test_readers_that_never_read_cost_little_and_hold_up_no_other(tmp_path):
+    config = as_kv_events({name: f"ipc://{tmp_path}/{name}" for name in ("endpoint", "replay_endpoint")})
+    published, reader = EventSocket(config), Reader(config)
+    frames = [number.to_bytes(2) * 25_000 for number in range(200)]  # 10 MB
+    for number, frame in enumerate(frames):
+        assert published.send(number, frame)
+    whole = [[b"", number.to_bytes(8), frame] for number, frame in enumerate(frames)]
+    while (found := reader.repeated(bytes(8))) != whole:
+        assert found == whole[: len(found)], "it was asked before all had been published"
+    memory = psutil.Process().memory_info().rss
+    with zmq.Context() as context:
+        idle = [context.socket(zmq.DEALER) for _ in range(60)]
+        for each in idle:
+            each.setsockopt(zmq.LINGER, 0)
+            each.setsockopt(zmq.RCVHWM, 1)
+            each.connect(config.replay_endpoint)
+            for _ in range(3):
+                each.send_multipart([b"", bytes(8)])
+            assert each.poll(60_000), "its answer has begun"
+        for start in (0, 150, 199, 200, 2**64 - 1):
+            assert reader.repeated(start.to_bytes(8)) == whole[start:]
+        # A connection once took 1.9 histories.
+        assert psutil.Process().memory_info().rss - memory < 20 * sum(map(len, frames))
+        late = [[idle[0].recv_multipart()[1:] for _ in range(201)] for _ in range(3)]
+        assert late == [[*whole, [b"", (-1).to_bytes(8, signed=True), b""]]] * 3
+        for each in idle:
+            each.close()
+    assert reader.repeated(bytes(8)) == whole, "those that left are forgotten"
+    published.close()
+    reader.context.destroy(linger=0)
 
 
 def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tmp_path):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = Path(__file__).parents[2]
 _CODE = ("kernels", "worker")  # rooms whose code decides about bits
-_FORMAT = 1  # of keys and of what a block holds
+_FORMAT = 2  # of keys and of what a block holds
 _MOST_READERS = 4  # threads: each has cells of its own, and more would wait for the memory
 _FIRST_LOOK = 1.0  # seconds of the start for what is in the folder; the rest is found during the first requests
 # Options that change the bits of keys, values and states, or that may.
