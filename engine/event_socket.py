@@ -18,11 +18,10 @@ import zmq
 
 from ..protocol.errors import ConfigError
 from ..protocol.options.kv_events import NAME, KvEventsConfig
+from .event_replays import NUMBER_BYTES, QUEUED, Kept, Replays
 
 _log = logging.getLogger(__name__)
 
-_NUMBER_BYTES = 8
-_END = (-1).to_bytes(_NUMBER_BYTES, signed=True)
 # A reader sends subscriptions and numbers; one that announces more is disconnected.
 _LONGEST_REQUEST = 4096
 _CLOSE_SECONDS = 2.0
@@ -31,16 +30,14 @@ _CLOSE_SECONDS = 2.0
 class EventSocket:
     def __init__(self, config: KvEventsConfig) -> None:
         self._topic = config.topic.encode()
-        self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=config.buffer_steps)
+        self._kept: Kept = deque(maxlen=config.buffer_steps)
         # A context of its own, because it ends with its thread and not with the tree's sockets.
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
             self._published = self._opened(zmq.PUB, "endpoint", config.endpoint, config.hwm)
             self._replay = None
             if config.replay_endpoint is not None:
-                # Twice a whole answer: of what a reader has taken, half the limit may still be counted.
-                most = 2 * (config.buffer_steps + 1)
-                self._replay = self._opened(zmq.ROUTER, "replay_endpoint", config.replay_endpoint, most)
+                self._replay = self._opened(zmq.ROUTER, "replay_endpoint", config.replay_endpoint, QUEUED)
         except BaseException:
             self._context.destroy(linger=0)
             raise
@@ -55,7 +52,7 @@ class EventSocket:
     def send(self, number: int, frame: bytes) -> bool:
         """Pass a frame on; False if there is no room for it. Never waits."""
         try:
-            self._queue.send_multipart((number.to_bytes(_NUMBER_BYTES), frame), zmq.NOBLOCK)
+            self._queue.send_multipart((number.to_bytes(NUMBER_BYTES), frame), zmq.NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -90,16 +87,19 @@ class EventSocket:
         return opened
 
     def _run(self) -> None:
+        replays = None if self._replay is None else Replays(self._replay, self._topic, self._kept)
         poller = zmq.Poller()
         for each in filter(None, (self._input, self._replay)):
             poller.register(each, zmq.POLLIN)
         try:
             while True:
-                ready = [each for each, _ in poller.poll()]
+                ready = [each for each, _ in poller.poll(None if replays is None else replays.patience)]
                 if self._input in ready and not self._pass_on():
                     return
-                if self._replay is not None and self._replay in ready:
-                    self._repeat(self._replay)
+                if replays is not None and self._replay in ready:
+                    replays.take()
+                if replays is not None:
+                    replays.go_on()
         except Exception:
             _log.exception("KV events are no longer published")
         finally:
@@ -112,18 +112,9 @@ class EventSocket:
         if not rest:
             return False
         self._published.send_multipart((self._topic, number, rest[0]))
-        self._kept.append((number, rest[0]))
+        # One copy, which all readers' queues share.
+        self._kept.append((number, zmq.Frame(rest[0])))
         return True
-
-    def _repeat(self, replay: "zmq.Socket[bytes]") -> None:
-        """Answer a reader: all kept frames from a number on. What is no such request gets no answer."""
-        reader, *request = replay.recv_multipart()
-        if len(request) != 2 or request[0] or len(request[1]) != _NUMBER_BYTES:
-            return
-        for number, frame in self._kept:
-            if number >= request[1]:  # both are big-endian
-                replay.send_multipart((reader, b"", self._topic, number, frame))
-        replay.send_multipart((reader, b"", b"", _END, b""))
 
 
 def _require_free(address: str) -> None:

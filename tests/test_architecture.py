@@ -45,10 +45,11 @@ TORCH_ROOMS = {
 # Of these rooms the one file that all may import, because it loads without torch: it says why no kernels can run.
 FREE_OF_TORCH = {"kernels/triton/__init__.py"}
 # Which rooms, or which single files, may import a distribution; nobody else does.
+EVENT_SOCKETS = {"engine/event_socket.py", "engine/event_replays.py"}
 AT_HOME = {
     "torch": TORCH_ROOMS,
     "triton": {"kernels"},
-    "zmq": {"protocol/processes/sockets.py", "protocol/ranks", "frontend/nodes", "engine/event_socket.py"},
+    "zmq": {"protocol/processes/sockets.py", "protocol/ranks", "frontend/nodes"} | EVENT_SOCKETS,
     "transformers": {"frontend/text/convert_tokenizer.py"},
     "safetensors": {"worker", "frontend"},
     "huggingface_hub": {"frontend"},
