@@ -25,6 +25,8 @@ from penstock.kernels.registry import OPS
 from penstock.kernels.triton.launch import tuning
 
 TENSOR_MEMORY = 512  # columns of a multiprocessor, from compute capability 10.0 on
+MOST_REGISTERS = 255  # of a thread
+SMALL_STACK = 32  # bytes, which some compilers take where registers are left over: no number lies there for want of one
 
 
 class Resources(NamedTuple):
@@ -63,7 +65,9 @@ class Launched(NamedTuple):
         # More would compile to a trap, and be refused only by the launch.
         if made.metadata.tmem_size > TENSOR_MEMORY:
             raise RuntimeError(f"{self.kernel.__name__} takes {made.metadata.tmem_size} columns of tensor memory.")
-        return Resources(*_registers(made.asm["cubin"]), made.metadata.shared, self.options.num_warps)
+        registers, stack = _registers(made.asm["cubin"])
+        spilled = 0 if registers < MOST_REGISTERS and stack <= SMALL_STACK else stack
+        return Resources(registers, spilled, made.metadata.shared, self.options.num_warps)
 
 
 def _registers(cubin: bytes) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import triton
 
 from ...stored.block_kinds import CODES
 from ..launch.tuning import Key, LaunchConfig, Tuning
+from ..products.tiles.tiles import dividing
 
 FEW_PAIRS, MANY_PAIRS = 16, 64  # of a block
 _OF_A_MODEL = 80  # lines at least
@@ -24,9 +25,9 @@ def _default(architecture: int, key: Key, bytes_of_line: int) -> LaunchConfig:
     if width == 4:  # not for matrix units
         return LaunchConfig.of(BLOCK_N=32, BLOCK_K=32, num_stages=3)
     if pairs == FEW_PAIRS:
-        return LaunchConfig.of(4, 4, BLOCK_N=64, BLOCK_K=bytes_of_line)
+        return LaunchConfig.of(4, 4, BLOCK_N=64, BLOCK_K=dividing(bytes_of_line, inputs))
     # More warps, since sums of 64 rows would not fit into four warps' registers.
-    return LaunchConfig.of(8, 3, BLOCK_N=64, BLOCK_K=128 // width)
+    return LaunchConfig.of(8, 3, BLOCK_N=64, BLOCK_K=dividing(128 // width, inputs))
 
 
 def _float_default(architecture: int, key: Key) -> LaunchConfig:

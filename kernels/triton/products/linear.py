@@ -22,7 +22,7 @@ from .dequantized import linear_dequantized, serves
 from .few_rows.few_rows import multiply_few
 from .quantize_rows import quantize_rows
 from .tiles.part_sums import as_kernels_take_it, is_even, sum_of_part
-from .tiles.tiles import FEW_ROWS, corner, finish, launch, lines, num_parts, row_bucket
+from .tiles.tiles import FEW_ROWS, corner, dividing, finish, launch, lines, num_parts, row_bucket
 
 _INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
@@ -81,19 +81,20 @@ def _default(kind: Kind, architecture: int, key: Key) -> LaunchConfig:
         return LaunchConfig.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:
         parts = num_parts(outputs, inputs, 64)
+        # Eight warps where their sums, of this part and of others, would not fit into four warps' registers; units from
+        # 10.0 on have memory of their own for what blocks take.
         if kind in CODES:
-            # Units from 10.0 on have memory of their own for what is said below.
             return LaunchConfig.of(4 if architecture >= 100 else 8, 3, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=0, PARTS=parts)
-        if rows == FEW_ROWS or kind == "int4":
-            # Their sums, of this part and of others, would not fit into four warps' registers.
-            stages = 4 if kind == "int4" else 3
-            return LaunchConfig.of(8, stages, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=128, PARTS=parts)
-        return LaunchConfig.of(4, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=256 // width, PARTS=parts)
+        if kind == "int4":
+            return LaunchConfig.of(8, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=0, PARTS=parts)
+        if rows == FEW_ROWS:
+            return LaunchConfig.of(8, 3, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=dividing(128, inputs), PARTS=parts)
+        return LaunchConfig.of(4, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=dividing(256 // width, inputs), PARTS=parts)
     if kind in CODES:
         return LaunchConfig.of(BLOCK_M=64, BLOCK_N=128, BLOCK_K=0, PARTS=1, num_stages=3)
     # If the two runs of a tile of int4 have different scales, both sums are held at once, so tiles are narrower.
     is_shared = kind != "int4" or group % (2 * half_block(group)) == 0
-    block = 128 // width
+    block = dividing(128 // width, inputs)
     return LaunchConfig.of(8, 3, BLOCK_M=128 if is_shared else 64, BLOCK_N=128, BLOCK_K=block, PARTS=1)
 
 

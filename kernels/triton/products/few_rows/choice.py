@@ -9,7 +9,7 @@ import triton
 
 from ....stored.block_kinds import CODES
 from ...launch.tuning import Key, LaunchConfig, Tuning
-from ..tiles.tiles import num_parts
+from ..tiles.tiles import dividing, num_parts
 
 # Up to which a norm on the way costs less than a launch. Each program norms all rows again; where weights take half a
 # byte, that is soon more than their way from memory.
@@ -34,7 +34,8 @@ def _default(architecture: int, key: Key, bytes_of_line: int) -> LaunchConfig:
     if width == 4:  # not for matrix units
         return LaunchConfig.of(BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
     # More warps where sums of 64 rows, of this part and of others, would not fit into four warps' registers.
-    blocks = {"BLOCK_N": 64, "BLOCK_K": bytes_of_line if rows <= 16 else 64, "PARTS": num_parts(lines, inputs, 64)}
+    blocks = {"BLOCK_N": 64, "PARTS": num_parts(lines, inputs, 64)}
+    blocks["BLOCK_K"] = dividing(bytes_of_line if rows <= 16 else 64, inputs)
     return LaunchConfig.of(8 if rows == 64 else 4, 4, **blocks)
 
 

@@ -27,6 +27,7 @@ _NEIGHBOURS = tl.constexpr(8)  # tiles of rows that share a tile of outputs whil
 FEW_ROWS = 64  # up to which the weights' way from memory counts, and parts are spread over programs
 _PROGRAMS = 264  # two for each multiprocessor of an H100
 _SHORTEST_PART = 512
+_FEWEST_INPUTS = 32  # that matrix units multiply at once
 
 
 @triton.jit
@@ -145,6 +146,11 @@ def num_parts(outputs: int, inputs: int, block: int) -> int:
     while parts < 8 and 2 * parts * tiles <= _PROGRAMS and inputs >= 2 * parts * _SHORTEST_PART:
         parts *= 2
     return parts
+
+
+def dividing(block: int, inputs: int) -> int:
+    """So many inputs at a time, or fewer if these divide all of them: what checks each input spills registers."""
+    return min(block, max(inputs & -inputs, _FEWEST_INPUTS))
 
 
 def row_bucket(rows: int) -> int:
