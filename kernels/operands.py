@@ -15,7 +15,7 @@ BlockKind = Literal[
     "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q4_k", "q5_k", "q6_k", "iq4_xs",
     "q2_k", "q3_k", "iq1", "iq2", "iq3_xxs", "iq3_s",
 ]  # fmt: skip
-Kind = FloatKind | Literal["int8", "int4", "mxfp4", "joined"] | BlockKind
+Kind = FloatKind | Literal["int8", "int4", "fp8", "mxfp4", "joined"] | BlockKind
 _KINDS: dict[DType, FloatKind] = {FLOAT32: "fp32", FLOAT16: "fp16", BFLOAT16: "bf16"}
 DTYPES: dict[str, DType] = {kind: dtype for dtype, kind in _KINDS.items()}
 

@@ -7,6 +7,7 @@
   linear_blocks  weights in blocks of ggml's types, whose numbers are rounded to x's dtype; rows as they come
   linear_int8    8-bit weights and rows quantized to 8 bits, each with a scale of its own
   linear_int4    4-bit weights in groups and rows quantized to 8 bits
+  linear_float8  8-bit floats with scales by output or by block, and rows that become such floats
   linear_dequantized   8-bit or 4-bit weights, or blocks, that are floats in x's dtype before they are multiplied
   linear_few_rows      a product of few rows with what stands around it in a layer
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from ..operands import DTYPES, Norm
 from ..registry import Op, op
 from ..torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
+from ..torch.packed.gpu_float8 import Float8Weight, float8_rows
 from ..torch.packed.gpu_weights import GpuWeight, unpacked
 from ..torch.packed.torch_weights import PackedWeight
 from .pointwise import gate, rms_norm
@@ -87,6 +89,13 @@ def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Ten
 @op(tolerance=1e-6)
 def linear_int8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return linear_quantized(x, unpacked(weight), bias)
+
+
+@op(tolerance=1e-2)  # results are 16-bit floats
+def linear_float8(x: Tensor, weight: Float8Weight, bias: Tensor | None) -> Tensor:
+    values, scales = float8_rows(x, weight.group)
+    rows = values.float() * scales.repeat_interleave(weight.group, 1)
+    return _product(rows, weight.floats(), bias).to(x.dtype)
 
 
 @op(tolerance=1e-5)

@@ -5,7 +5,7 @@ the invariant form a row's bits depend on that row alone.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from ..stored.parts import WeightPart
 from ..torch.arrays import numpy_dtype
 from ..torch.packed.gpu_blocks import kind_of, pack_blocks
 from ..torch.packed.gpu_experts import GpuExperts, pack_experts
+from ..torch.packed.gpu_float8 import Float8Weight, pack_float8
 from ..torch.packed.gpu_weights import GpuWeight, pack
 from ..torch.parts import floats_of
 from ..torch.tensor_operations import TensorOperations
@@ -35,6 +36,7 @@ from .experts.experts import experts, experts_invariant
 from .experts.route import route
 from .launch.interpreter import mend
 from .pointwise import apply_activation, embedding, gate
+from .products import float8
 from .products.joined import JoinedWeight, Product, linear_joined
 from .products.linear import linear, linear_int8, linear_invariant, linear_weight_only
 from .products.lora import DeviceLoraMapping, TritonLora, add_lora
@@ -50,7 +52,7 @@ class Multiplier(NamedTuple):
     """A weight, and the product that it was packed for."""
 
     product: Callable[..., Tensor]  # of rows, the weight and a bias
-    weight: GpuWeight | JoinedWeight
+    weight: GpuWeight | JoinedWeight | Float8Weight
     is_exact: bool = False  # gives float32, whatever the rows are
 
     @property
@@ -88,6 +90,11 @@ class TritonOperations(TensorOperations):
             )
         if format.kind in CODES:  # a cut through blocks comes as numbers, and so does a table that is multiplied with
             format = self._own_format
+        if format.float8 == "fp8":
+            stored = pack_float8(parts, self.device)
+            if stored is not None and float8.serves(stored, self.activations):
+                return Multiplier(float8.linear_float8, stored)
+            format = replace(format, float8="int8")
         weight = pack(parts, format, self.device)
         if weight.kind == "int8" and format.quantizes_rows:
             product = linear_int8  # sums of integers are exact in any order
@@ -102,6 +109,8 @@ class TritonOperations(TensorOperations):
     def pack_experts(self, parts: Iterable[list[WeightPart]], count: int, format: WeightFormat) -> GpuExperts:
         if format.kind in CODES:  # as above
             format = self._own_format
+        if format.float8 == "fp8":  # experts have no such products
+            format = replace(format, float8="int8")
         return pack_experts(parts, count, format, self.device)
 
     def table(self, part: WeightPart, format: WeightFormat) -> Tensor:

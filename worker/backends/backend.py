@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...kernels import Operations, WeightFormat
 from ...kernels.arrays import FLOAT32, Array, DType
 from ...kernels.cpu.library import Library
+from ...kernels.operands import Kind
 from ...kernels.sampling import Sampling
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
@@ -64,6 +65,8 @@ class Backend(ABC):
     library: Library | None = None
     # Whether there are integer products.
     multiplies_integers: ClassVar[bool] = True
+    # What a checkpoint's 8-bit floats become, where there are.
+    float8: ClassVar[Kind] = "int8"
     # For MXFP4 weights, if there are products for them.
     mxfp4: ClassVar[WeightFormat | None] = None
     # Whether blocks outside a window are freed for others, in groups with their own tables.

@@ -162,7 +162,7 @@ def _not_behind(names: Sequence[str], pooling: PoolingForm | None) -> list[str]:
 def _layer_formats(config: ModelConfig, backend: Backend, quantization: str | None, lm_head_fp32: bool) -> LayerFormats:
     kinds = quantized_kinds(config, quantization)
     # As small as in the checkpoint, with less error than rounding to 8-bit floats added (docs/quantization.md).
-    default = replace(backend.format, float8="int8") if backend.multiplies_integers else backend.format
+    default = replace(backend.format, float8=backend.float8) if backend.multiplies_integers else backend.format
     named = {layer: backend.quantized(kind) if kind else default for layer, kind in kinds.items()}
     floats = {layer for layer in named_layers(quantization, kinds) if kinds[layer] is None}
     named |= dict.fromkeys(floats, backend.format)

@@ -11,7 +11,7 @@ from ..description.config import ModelConfig
 from ..description.products import HEAD, TABLE, Product, products
 from .layer_formats import LayerFormats
 
-BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "mxfp4": 4.25, "int4": 4} | {
+BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "fp8": 8, "mxfp4": 4.25, "int4": 4} | {
     kind: 8 * layout.nbytes / PANEL / layout.inputs for kind, layout in BLOCK_KINDS.items()
 }
 

@@ -43,6 +43,11 @@ PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", False, "several cards sum few rows 
 GROUPED_PRODUCTS = Switch(
     "PENSTOCK_GROUPED_PRODUCTS", False, "experts' prompts in bfloat16 are multiplied by torch's grouped products"
 )
-UNPROVEN = (PEER_MEMORY, GROUPED_PRODUCTS)
+FLOAT8_PRODUCTS = Switch(
+    "PENSTOCK_FLOAT8_PRODUCTS",
+    False,
+    "a checkpoint's 8-bit floats meet rows in 8-bit floats by torch's scaled products",
+)
+UNPROVEN = (PEER_MEMORY, GROUPED_PRODUCTS, FLOAT8_PRODUCTS)
 
 SWITCHES = (GRAPHS, PROMPT_GRAPHS, FUSED_PRODUCTS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, KERNEL_TUNING, *UNPROVEN)

@@ -16,6 +16,7 @@ from penstock.kernels.reference.lora import add_lora
 from penstock.kernels.stored.block_kinds import CODES, KINDS
 from penstock.kernels.torch.arrays import array_of, numpy_dtype, tensor_of
 from penstock.kernels.torch.packed.gpu_blocks import RUN, pack_blocks
+from penstock.kernels.torch.packed.gpu_float8 import Float8Weight
 from penstock.kernels.torch.packed.gpu_weights import GpuWeight, pack
 from penstock.kernels.torch.packed.torch_weights import PackedWeight
 from penstock.kernels.torch.packed.torch_weights import pack as pack_plain
@@ -58,6 +59,16 @@ def float_inputs(seed: int) -> Inputs:
 
 def int8_inputs(seed: int) -> Inputs:
     return _products([WeightFormat("int8")] * 3, seed)
+
+
+def float8_inputs(seed: int) -> Inputs:
+    """With scales by output: no CPU has products with those by block."""
+    generator = torch.Generator().manual_seed(seed)
+    for rows, outputs, inputs in ((1, 16, 32), (5, 48, 256), (33, 160, 96)):
+        values, scales = (torch.randn(outputs, width, generator=generator) for width in (inputs, 1))
+        weight = Float8Weight(values.to(torch.float8_e4m3fn), scales.abs())
+        bias = torch.randn(outputs, generator=generator) if rows % 3 else None
+        yield torch.randn(rows, inputs, generator=generator).bfloat16(), weight, bias
 
 
 def int4_inputs(seed: int) -> Inputs:

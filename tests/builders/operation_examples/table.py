@@ -57,6 +57,7 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "products.linear_wint4": products.int4_inputs,
     "products.linear_blocks": products.block_inputs,
     "products.linear_dequantized": products.integer_inputs,
+    "products.linear_float8": products.float8_inputs,
     "products.linear_int8": products.int8_inputs,
     "products.linear_int4": products.int4_inputs,
     "projection_norm.square_sums": rows.square_inputs,

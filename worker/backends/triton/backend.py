@@ -5,13 +5,14 @@ from typing import ClassVar
 
 from ....kernels import WeightFormat
 from ....kernels.arrays import DType
+from ....kernels.operands import Kind
 from ....kernels.paged import KV_DTYPES
 from ....kernels.torch.arrays import torch_dtype
 from ....kernels.torch.operations import TorchOperations
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.attention import library
 from ....kernels.triton.fused_operations import FusedOperations
-from ....kernels.triton.launch.switches import FUSED_PRODUCTS, GRAPHS, PROMPT_GRAPHS
+from ....kernels.triton.launch.switches import FLOAT8_PRODUCTS, FUSED_PRODUCTS, GRAPHS, PROMPT_GRAPHS
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
 from ....protocol.errors import ConfigError
@@ -69,6 +70,11 @@ class TritonBackend(TensorBackend):
     @property
     def captures_steps(self) -> bool:
         return self.options.captures_steps and GRAPHS.is_on
+
+    @property
+    def float8(self) -> Kind:  # type: ignore[override]  # depends on the options
+        """As it is, unless a row's bits must not depend on its company; what no product takes becomes int8."""
+        return "fp8" if FLOAT8_PRODUCTS.is_on and not self.options.deterministic else "int8"
 
     @property
     def kernels(self) -> str:
