@@ -101,7 +101,8 @@ class KvEvents:
         size, params = self._block_size, sequence.request.prompt.params
         parent = event_hash(key_of(sequence, index - 1, size)) if index else None
         packed = sequence.packed_tokens(index * size, (index + 1) * size) if self._has_token_ids else b""
-        extra = _extra_keys(sequence, index, size)
+        # Only a reader that goes by tokens needs them, and a salt is a secret.
+        extra = _extra_keys(sequence, index, size) if self._has_token_ids else None
         stored = BlockStored(
             [event_hash(key)], parent, values(packed).tolist(), size, None, OWN_MEMORY, params.lora_name, **spec
         )
