@@ -97,6 +97,7 @@ class Node:
         self.frontend = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
         self.ranks: dict[bytes, zmq.Socket[bytes]] = {}
         self.link = NodeSocket(config.master_addr, config.master_port, key)
+        self.failure: ChildFailure | None = None  # of a rank here
         self.is_ready = self.is_watched = False
         for each in (self.link.socket, self.link.events, self.engine, self.frontend.socket):
             self.poller.register(each, zmq.POLLIN)
@@ -207,6 +208,8 @@ class Node:
         while (message := self.frontend.receive(0)) is not None:
             if isinstance(message, ChildFailure):
                 message = msgspec.structs.replace(message, message=f"On {self.name}: {message.message}")
+                if self.failure is None or self.failure.error == LostRankError.__name__:
+                    self.failure = message
             elif isinstance(message, Notice):
                 logs.say(f"{message.role}: {message.text}", quiet=False)
             if not isinstance(message, Hello):
@@ -241,30 +244,32 @@ class Node:
             Outbox(self.directory.path, f"worker{rank}").send(Stop())
 
     def _lose(self, ended: list[ChildProcess]) -> None:
-        """A rank has ended. If it hasn't told why, or only that another was lost, machine 0 may know."""
+        """A rank has ended. If it hasn't told why, or only that another was lost, another one or machine 0 may know."""
         if all(child.status == 0 for child in ended):  # asked to, by the engine: machine 0's word is on its way
             self._await_end(SILENCE)
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
-        while time.monotonic() < deadline and (failure := self._last_words(deadline)) is not None:
-            self.link.send(FRAME, b"frontend", encoded_frame(failure))
-            if failure.error != LostRankError.__name__:
-                self._await_end(_LAST_WORDS_SECONDS)
-                raise EngineDeadError(failure.message)
-            self._await_end(SILENCE + 2 * BEAT_SECONDS)
-            raise EngineDeadError(failure.message)
-        what = ended[0].describe_end()
-        why = explained(_end_of(self.log)) if ended[0].was_killed else None
-        error = EngineDeadError(f"{what}. {why + ' ' if why else ''}Its log is {self.log} there.")
+        while not self._is_explained and (left := deadline - time.monotonic()) > 0:
+            self.frontend.socket.poll(int(1000 * min(left, 0.05)))
+            self._hand_on()
+        killed = next((child for child in self.children if child.was_killed), None)
+        if killed is None and self.failure is not None:
+            is_cause = self.failure.error != LostRankError.__name__
+            self._await_end(_LAST_WORDS_SECONDS if is_cause else SILENCE + 2 * BEAT_SECONDS)
+            raise EngineDeadError(self.failure.message)
+        error = self._error_of(killed or ended[0])
         self._tell(error)
         self._await_end(_LAST_WORDS_SECONDS)
         raise error
 
-    def _last_words(self, deadline: float) -> ChildFailure | None:
-        while (left := deadline - time.monotonic()) > 0:
-            message = self.frontend.receive(left)
-            if isinstance(message, ChildFailure):
-                return msgspec.structs.replace(message, message=f"On {self.name}: {message.message}")
-        return None
+    @property
+    def _is_explained(self) -> bool:
+        """Whether a rank was killed, or has told more than that another was lost."""
+        told = self.failure is not None and self.failure.error != LostRankError.__name__
+        return told or any(child.was_killed for child in self.children)
+
+    def _error_of(self, ended: ChildProcess) -> EngineDeadError:
+        why = explained(_end_of(self.log)) if ended.was_killed else None
+        return EngineDeadError(f"{ended.describe_end()}. {f'{why} ' if why else ''}Its log is {self.log} there.")
 
     def _await_end(self, seconds: float) -> None:
         """Wait for machine 0 to say how the tree ends; returns if it doesn't."""

@@ -64,7 +64,7 @@ class PrivateSession(RenderingSession):
             raise ConfigError(
                 f"node_rank={self.config.node_rank}: the front end is on node 0. Run `penstock worker "
                 f"{self.config.model} --nnodes {self.config.nnodes} --node-rank {self.config.node_rank} --master-addr "
-                f"{self.config.master_addr}` on this machine."
+                f"{self.config.master_addr} --master-port {self.config.master_port}` on this machine."
             )
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)

@@ -38,8 +38,10 @@ def check_nodes(config: "EngineConfig") -> None:
     }
     if name := next((name for name, is_given in given.items() if is_given), None):
         raise ConfigError(f"nnodes={config.nnodes}: {name} works on one machine only so far. Leave one of them out.")
-    if not config.master_addr.strip() or set(config.master_addr) & set("/ *"):
-        raise ConfigError(f"master_addr={config.master_addr!r} must be an address or a name of machine 0.")
+    if config.master_addr in ("", "0.0.0.0", "::", "*") or set(config.master_addr) & set("/ *"):
+        raise ConfigError(
+            f"master_addr={config.master_addr!r} must be an address or name by which others reach machine 0."
+        )
 
 
 def node_key(config: "EngineConfig") -> bytes:

@@ -35,6 +35,7 @@ def options(**given: Any) -> EngineConfig:
     ({"master_port": 0}, "1 to 65535"), ({"master_port": 65536}, "1 to 65535"), ({"master_port": "x"}, "1 to 65535"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": ""}, "master_addr"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": "tcp://a"}, "master_addr"),
+    ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": "0.0.0.0"}, "by which others reach machine 0"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "data_parallel_size": 2}, "data_parallel_size works on one machine only"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "prefix_cache_size": "1GiB"}, "prefix_cache_size works on one machine"),
 ])  # fmt: skip

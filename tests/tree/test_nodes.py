@@ -44,6 +44,7 @@ LONG = pytest.mark.long
 ENDLESS = SamplingParams(max_tokens=900, ignore_eos=True)
 ANSWER = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=2)
 SLOW = "worker.step=delay:0.05"
+HEADS = {"num_attention_heads": 12, "num_key_value_heads": 12, "hidden_size": 384, "head_dim": 32}
 GARBAGE = (b"\xff\0\0\0\0\0\0\0\x01\x7f\x03", b"GET / HTTP/1.1\r\n\r\n", bytes(range(256)) * 16)
 
 
@@ -106,8 +107,7 @@ def test_a_tree_over_two_machines_answers_and_a_rank_that_dies_on_one_ends_both(
     (2, 1, {}), (2, 2, {}), (3, 1, {"quantization": "int8"}), (2, 1, {"deterministic": "portable"}),
 ])  # fmt: skip
 def test_answers_have_the_bits_of_as_many_ranks_on_one_machine(tmp_path, port, nnodes, per_node, options):
-    heads = {"num_attention_heads": 12, "num_key_value_heads": 12, "hidden_size": 384, "head_dim": 32}
-    model = tiny_model(tmp_path / "model", "qwen3", **heads)
+    model = tiny_model(tmp_path / "model", "qwen3", **HEADS)
     size = nnodes * per_node
     options = {"tensor_parallel_size": size, "max_model_len": 256, "kv_cache_memory": "32MiB", **options}
     prompts = [[number * place % 200 + 1 for number in range(1, 8 * place)] for place in range(1, 9)]
@@ -162,6 +162,26 @@ def test_whoever_dies_both_machines_end_within_ten_seconds_with_the_cause(model_
     if who != "command":
         assert "has ended" in said or "closed the connection" in said, said
     print(f"both had ended after {took:.1f} s")
+
+
+@LONG
+@pytest.mark.parametrize("who", ["rank", "command"])
+def test_of_three_machines_all_name_the_one_that_was_lost(tmp_path, port, monkeypatch, who):
+    """The ranks of the others notice first, and know nothing."""
+    monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
+    model_folder = tiny_model(tmp_path / "model", "qwen3", **HEADS)
+    model = {"max_model_len": 1024, "kv_cache_memory": "32MiB", "tensor_parallel_size": 6}
+    addresses = ((1, SECOND), (2, THIRD))
+    others = [OtherMachine(model_folder, port, rank=rank, nnodes=3, address=where) for rank, where in addresses]
+    with machines(model_folder, *others, port=port, **model) as llm:
+        caller = at_work(llm)
+        ranks = wait_for_ranks(others[0], 2)
+        os.kill(ranks[1] if who == "rank" else others[0].process.pid, signal.SIGKILL)
+        cause = error_of(caller)
+        words = "worker 3" if who == "rank" else "Node 1"
+        assert words in cause, cause
+        status, said = others[1].ended()
+        assert status == 1 and words in said, said
 
 
 @LONG
