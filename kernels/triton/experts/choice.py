@@ -4,6 +4,8 @@ Keys are (bytes per number that is met, pairs of a block, lines of an expert's w
 gated).
 """
 
+from functools import partial
+
 import triton
 
 from ...stored.block_kinds import CODES
@@ -28,14 +30,6 @@ def _default(architecture: int, key: Key, bytes_of_line: int) -> LaunchConfig:
         return LaunchConfig.of(4, 4, BLOCK_N=64, BLOCK_K=dividing(bytes_of_line, inputs))
     # More warps, since sums of 64 rows would not fit into four warps' registers.
     return LaunchConfig.of(8, 3, BLOCK_N=64, BLOCK_K=dividing(128 // width, inputs))
-
-
-def _float_default(architecture: int, key: Key) -> LaunchConfig:
-    return _default(architecture, key, 128)
-
-
-def _int8_default(architecture: int, key: Key) -> LaunchConfig:
-    return _default(architecture, key, 256)
 
 
 def _int4_default(architecture: int, key: Key) -> LaunchConfig:
@@ -81,8 +75,8 @@ _BLOCK_CHOICES = [
     *(LaunchConfig.of(warps, 3, BLOCK_N=64) for warps in (2, 4, 8)),
     LaunchConfig.of(8, 3, BLOCK_N=128),
 ]
-FLOATS = Tuning("experts", _float_default, _FLOAT_CHOICES)
-INT8 = Tuning("experts_int8", _int8_default, _INT8_CHOICES)
+FLOATS = Tuning("experts", partial(_default, bytes_of_line=128), _FLOAT_CHOICES)
+INT8 = Tuning("experts_int8", partial(_default, bytes_of_line=256), _INT8_CHOICES)
 INT4 = Tuning("experts_int4", _int4_default, _INT4_CHOICES)
 TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4} | {
     kind: Tuning(f"experts_{kind}", _blocks_default, _BLOCK_CHOICES) for kind in CODES

@@ -5,6 +5,8 @@ are 8, 16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, a
 into registers) counts for 4-bit weights.
 """
 
+from functools import partial
+
 import triton
 
 from ....stored.block_kinds import CODES
@@ -37,14 +39,6 @@ def _default(architecture: int, key: Key, bytes_of_line: int) -> LaunchConfig:
     blocks = {"BLOCK_N": 64, "PARTS": num_parts(lines, inputs, 64)}
     blocks["BLOCK_K"] = dividing(bytes_of_line if rows <= 16 else 64, inputs)
     return LaunchConfig.of(8 if rows == 64 else 4, 4, **blocks)
-
-
-def _float_default(architecture: int, key: Key) -> LaunchConfig:
-    return _default(architecture, key, 128)
-
-
-def _int8_default(architecture: int, key: Key) -> LaunchConfig:
-    return _default(architecture, key, 256)
 
 
 def _int4_default(architecture: int, key: Key) -> LaunchConfig:
@@ -97,8 +91,8 @@ _BLOCKS_CHOICES = [
     *(LaunchConfig.of(BLOCK_N=128, PARTS=parts, num_stages=3) for parts in (1, 4)),
     *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=3) for parts in (1, 4)),
 ]
-FLOATS = Tuning("few_rows", _float_default, _FLOAT_CHOICES)
-INT8 = Tuning("few_rows_int8", _int8_default, _INT8_CHOICES)
+FLOATS = Tuning("few_rows", partial(_default, bytes_of_line=128), _FLOAT_CHOICES)
+INT8 = Tuning("few_rows_int8", partial(_default, bytes_of_line=256), _INT8_CHOICES)
 INT4 = Tuning("few_rows_int4", _int4_default, _INT4_CHOICES)
 TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4} | {
     kind: Tuning(f"few_rows_{kind}", _blocks_default, _BLOCKS_CHOICES) for kind in CODES
