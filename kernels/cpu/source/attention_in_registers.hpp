@@ -32,7 +32,8 @@ public:
         if constexpr (kHasPanel<Format>)
             if (is_unpacked()) return multiply_unpacked_values();
         if (planes <= Sizes::kFewestRows) multiply_values<Sizes::kFewestRows, Sizes::kFewestRowColumns>();
-        else if (planes <= Sizes::kFewRows) multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>();
+        else if (planes <= std::max(Sizes::kFewRows, Sizes::kSomePlanes))
+            multiply_values<Sizes::kFewRows, Sizes::kFewRowColumns>();
         else multiply_values<Sizes::kRows, Sizes::kColumns>();
     }
 

@@ -19,9 +19,11 @@ template <class Format>
 struct TileSizes {
     static constexpr bool kIsLarge = kLanes == 16;  // AVX-512 has twice as many registers
     static constexpr int kRows = kIsLarge ? 12 : 6, kColumns = kIsLarge ? 2 : 2 / Format::kRegisters;
-    static constexpr int kFewRows = kIsLarge ? 6 : 4, kFewRowColumns = kIsLarge ? 4 / Format::kRegisters : 2;
-    // Rows are counted by planes where weights meet values.
-    static constexpr int kFewestRows = 2, kFewestRowColumns = kIsLarge ? 2 * kFewRowColumns : 4;
+    static constexpr int kFewRows = kIsLarge && Format::kRegisters == 1 ? 6 : 4, kFewRowColumns = kIsLarge ? 4 : 2;
+    static constexpr int kFewestRows = 2, kFewestRowColumns = 2 * kFewRowColumns;
+    // Rows are counted by planes where weights meet values. Of some more whose vectors are unpacked, a few at a time read
+    // longer stretches of memory than all at once, and the others find these in the first cache.
+    static constexpr int kSomePlanes = Format::kPlanes * Format::kRegisters == 4 ? 2 * kFewRows : 0;
     static constexpr int kPanelColumns = 2;
 };
 
