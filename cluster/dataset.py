@@ -1,7 +1,9 @@
 """`Generate`: a model as a class for `ray.data.Dataset.map_batches`.
 
     answers = dataset.map_batches(
-        Generate, fn_constructor_kwargs={"model": "pocket", "sampling_params": {"max_tokens": 64}}, concurrency=2
+        Generate,
+        fn_constructor_kwargs={"model": "pocket", "sampling_params": {"max_tokens": 64}},
+        compute=ray.data.ActorPoolStrategy(size=2),
     )
 
 A row that can't be answered fails alone, in its own columns. A row's seed depends on its id and the seed of the whole,
@@ -18,7 +20,7 @@ import numpy
 
 from ..frontend.async_llm import AsyncLLM
 from ..frontend.jobs.run import seed_of
-from ..protocol.errors import ConfigError
+from ..protocol.errors import ConfigError, RequestError
 from ..protocol.outputs import RequestOutput
 from ..protocol.parameters.sampling import SamplingParams
 
@@ -47,6 +49,7 @@ class Generate:
         `id_column` a row's prompt is its id. All other options are those of `LLM`."""
         self._prompts, self._messages, self._ids, self._seed = prompt_column, messages_column, id_column, seed
         self._given = {} if sampling_params is None else sampling_params
+        _check(self._given)  # before a model is loaded
         self._llm = AsyncLLM(model, **{"quiet": True, **options})
 
     async def __call__(self, batch: Batch) -> AsyncIterator[Batch]:
@@ -70,11 +73,7 @@ class Generate:
     async def _params(self) -> SamplingParams:
         if isinstance(self._given, SamplingParams):
             return self._given
-        defaults = await self._llm.get_default_sampling_params()
-        try:
-            return msgspec.structs.replace(defaults, **self._given)
-        except TypeError as error:
-            raise ConfigError(f"sampling_params: {error}.") from error
+        return msgspec.structs.replace(await self._llm.get_default_sampling_params(), **self._given)
 
     def _seeded(self, params: SamplingParams, key: Any) -> SamplingParams:
         if params.seed is not None:
@@ -84,6 +83,14 @@ class Generate:
     def __del__(self) -> None:
         # Its finalizer ends the processes; a loop to await `close` may be gone by now.
         self.__dict__.pop("_llm", None)
+
+
+def _check(given: SamplingParams | Mapping[str, Any]) -> None:
+    if not isinstance(given, SamplingParams):
+        try:
+            SamplingParams(**given)
+        except (TypeError, RequestError) as error:
+            raise ConfigError(f"sampling_params: {error}") from error
 
 
 def _columns(outputs: list[RequestOutput]) -> Batch:
@@ -120,4 +127,4 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(prompt: Any) -> str:
-    return hashlib.blake2b(json.dumps(prompt, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(json.dumps(prompt, sort_keys=True, default=repr).encode(), digest_size=16).hexdigest()

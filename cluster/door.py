@@ -1,6 +1,6 @@
 """The HTTP door of a Serve application: reads each request whole, and has the fitting replica answer it.
 
-A request whose replica dies before any of its answer was sent is asked of another one, so it isn't lost; an answer
+A request whose replica ends before any of its answer was sent is asked of another one, so it isn't lost; an answer
 that was being sent ends with the cause. The door knows nothing of models: it checks hosts and keys alone.
 """
 
@@ -8,24 +8,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ray.exceptions import RayActorError
+from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
 from ..frontend.http.answers.error_forms import error_form
 from ..frontend.http.answers.errors import ApiError, as_api_error
-from ..frontend.http.answers.reply import send_error
+from ..frontend.http.answers.reply import send_error, send_reply
 from ..frontend.http.endpoint import while_there
 from ..frontend.http.options import HttpOptions
 from ..frontend.http.requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
 from ..frontend.http.requests.guard import Guard
 from ..frontend.requests.budget import Budget, Charge
 from ..protocol.errors import PenstockError
+from .all_replicas import AllReplicas
 from .routing import text_keys
 from .serving import Message, WholeRequest
 
 # A request that was being answered at so many deaths may be their cause.
-_MOST_DEATHS = 2
+_MOST_DEATHS = 4
 # What a replica's application reads; Serve's own scope also holds things that can't be sent.
 _SCOPE = ("type", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client", "server")
 _EVENTS = b"text/event-stream"
@@ -36,7 +37,7 @@ class Door:
 
     def __init__(self, replicas: DeploymentHandle, http: Mapping[str, Any]) -> None:
         options = HttpOptions(**http)
-        self._replicas = replicas.options(stream=True)
+        self._replicas, self._all = replicas.options(stream=True), AllReplicas(replicas)
         self._bodies, self._budget = BodyReader(options), Budget.of_machine()
         self._guard = Guard(self._call, options)
 
@@ -58,6 +59,9 @@ class Door:
                     body = bytes(await self._bodies.read(scope, receive, charge, needs_type=needs_type))
                     keys = text_keys(body, salt)
                 request = WholeRequest({name: scope[name] for name in _SCOPE if name in scope}, body, keys)
+                if (reply := await self._all.reply(request)) is not None:
+                    await send_reply(send, reply)
+                    return
                 await while_there(receive, self._answered(request, answer))
         except ClientDisconnect:
             pass
@@ -74,11 +78,13 @@ class Door:
                 raise ApiError(503, "All replicas have as many requests as they take.", retry_after=1) from None
             except DeploymentUnavailableError:
                 raise ApiError(503, "This model can't be used now; `serve status` says why.", retry_after=5) from None
-            except RayActorError as error:
+            except RayTaskError:  # the application's own
+                raise
+            except RayError as error:  # the replica is gone, or its node, or the memory that it needed
                 if answer.has_begun:
-                    raise ApiError(503, "The replica that was answering has died.", retry_after=1) from error
+                    raise ApiError(503, "The replica that was answering is gone.", retry_after=1) from error
                 if death == _MOST_DEATHS:
-                    raise ApiError(500, f"The replicas that computed this request died, {death} in a row.") from error
+                    raise ApiError(500, f"The replicas that computed this request ended, {death} in a row.") from error
 
     async def _messages(self, request: WholeRequest) -> AsyncIterator[Message]:
         answers = self._replicas.answer.remote(request)

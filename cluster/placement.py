@@ -1,14 +1,15 @@
 """How many replicas of a model a cluster gets, and the cores and cards of each."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, get_type_hints
 
 import ray
 
 from ..frontend.console import logs
 from ..protocol.errors import ConfigError
 from ..protocol.fields.rules import shown
+from ..protocol.fields.suggestion import nearest
 from ..protocol.options.config import EngineConfig
 
 
@@ -23,7 +24,7 @@ class Placement(NamedTuple):
 
         Connects to the cluster that `serve.run` would take, if nobody has yet: its nodes decide.
         """
-        _check(num_replicas, num_cpus)
+        check_numbers(num_replicas, num_cpus)
         if not ray.is_initialized():
             ray.init(namespace="serve")
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -60,9 +61,21 @@ class Placement(NamedTuple):
         return ray.remote(kind).options(num_cpus=self.num_cpus, num_gpus=self.num_gpus, max_restarts=-1, **options)
 
 
-def _check(num_replicas: Any, num_cpus: Any) -> None:
+def check_numbers(num_replicas: Any, num_cpus: Any) -> None:
     if num_replicas is not None and (type(num_replicas) is not int or num_replicas < 1):
         raise ConfigError(f"num_replicas={shown(num_replicas)}: must be a whole number, 1 or more.")
     is_number = isinstance(num_cpus, int | float) and not isinstance(num_cpus, bool)
     if num_cpus is not None and not (is_number and 0 < num_cpus < math.inf):
         raise ConfigError(f"num_cpus={shown(num_cpus)}: must be a number of cores above 0.")
+
+
+def checked_config(model: str, options: Mapping[str, Any], *, beside: Iterable[str] = ()) -> EngineConfig:
+    """The options of the trees; refuses those that mean one process on one machine. `beside` are the caller's own."""
+    for name in options:
+        if name not in get_type_hints(EngineConfig) and (near := nearest(name, beside)) is not None:
+            raise ConfigError(f"There is no option {shown(name)}. Did you mean {near}?")
+    if options.get("connect", "never") != "never":
+        raise ConfigError("connect is for a daemon on this machine; a cluster's models are Ray's: leave it out.")
+    if alone := next((name for name in ("record", "trace") if options.get(name)), None):
+        raise ConfigError(f"{alone} writes down one tree on one machine: leave it out on a cluster.")
+    return EngineConfig.from_options(model, **options)

@@ -5,6 +5,7 @@
 A replica holds a process tree as every other program does, so Ray needs nothing that one machine doesn't.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
@@ -13,25 +14,30 @@ import msgspec
 from ..frontend.http.options import HttpOptions
 from ..frontend.models.model_names import name_of
 from ..protocol.errors import ConfigError
+from ..protocol.fields.rules import shown
+from ..protocol.fields.suggestion import suggestion
 from ..protocol.options.config import EngineConfig
 
 try:
     from ray import serve
+    from ray.serve.config import AutoscalingConfig
 except ImportError as error:
     raise ConfigError(f"Ray needs further packages ({error.name} is missing): pip install 'penstock[ray]'.") from error
 
 from .dataset import Generate
 from .door import Door
-from .placement import Placement
+from .placement import Placement, checked_config
 from .serving import Replica
 
 __all__ = ["Generate", "app", "deployment"]
 
 _POLICY = "penstock.cluster.serving:replicas_wanted"
 _ROUTER = {"request_router_class": "penstock.cluster.routing:PrefixRouter", "request_routing_stats_period_s": 1.0}
-_HEALTH_SECONDS = 5.0
+_HEALTH_SECONDS, _HEALTH_TIMEOUT = 5.0, 15.0  # between two looks at a replica, and for its answer
 # Arguments whose values are texts, also those that look like numbers.
 _TEXTS = {"name"} | {name for name, kind in get_type_hints(EngineConfig).items() if kind in (str, str | None)}
+# A door ends after the replicas of an application that is replaced, so that it can ask the new ones.
+_DOOR_SECONDS = 30.0
 # So that a lost node isn't the door of everybody. Serve prefers one on the node that a request came to.
 _NUM_DOORS = 2
 
@@ -56,7 +62,8 @@ def deployment(
     """
     if autoscaling is not None and num_replicas is not None:
         raise ConfigError("num_replicas and autoscaling exclude one another: give either.")
-    config = EngineConfig.from_options(model, **options)
+    config = checked_config(model, options, beside=get_type_hints(deployment))
+    _check_scale(autoscaling, drain, name)
     settled = dict(http or {})
     limits = HttpOptions(**settled)
     most = (autoscaling or {}).get("max_replicas", 1 if num_replicas is None else num_replicas)
@@ -69,8 +76,8 @@ def deployment(
         # Serve's own limit is 5; the application behind it has limits of its own, and says them to clients.
         "max_ongoing_requests": limits.max_requests + limits.max_queue,
         "max_queued_requests": limits.max_requests + limits.max_queue,
-        "graceful_shutdown_timeout_s": drain,
         "health_check_period_s": _HEALTH_SECONDS,
+        "health_check_timeout_s": _HEALTH_TIMEOUT,
     }
     placed = {
         "placement_group_bundles": [placement.bundle],
@@ -79,17 +86,49 @@ def deployment(
     }
     arguments = (model, names, settled, placement.options(options))
     if most == 1:
-        only = serve.deployment(serve.ingress()(Replica), name=names[0], **common, **placed, **scale)
+        replica = serve.ingress()(Replica)
+        only = serve.deployment(replica, name=names[0], graceful_shutdown_timeout_s=drain, **common, **placed, **scale)
         return only.bind(*arguments)
-    several = serve.deployment(Replica, name=names[0], request_router_config=_ROUTER, **common, **placed, **scale)
+    several = serve.deployment(
+        Replica,
+        name=names[0],
+        request_router_config=_ROUTER,
+        graceful_shutdown_timeout_s=drain,
+        **common,
+        **placed,
+        **scale,
+    )
     door = serve.deployment(
         serve.ingress()(Door),
         name=f"{names[0]}-door",
         num_replicas=_NUM_DOORS,
         ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=drain + _DOOR_SECONDS,
         **common,
     )
     return door.bind(several.bind(*arguments), settled)
+
+
+def _check_scale(autoscaling: Mapping[str, Any] | None, drain: float, name: str | None) -> None:
+    """Refuse what Serve would take no notice of, or refuse in words of its own."""
+    known = AutoscalingConfig.model_fields
+    for key in autoscaling or {}:
+        if key not in known:
+            raise ConfigError(f"autoscaling has no {shown(key)}.{suggestion(key, known)}")
+    try:
+        AutoscalingConfig(**(autoscaling or {}))
+    except ValueError as error:
+        raise ConfigError(f"autoscaling={dict(autoscaling or {})}: {_first_words(error)}") from error
+    if isinstance(drain, bool) or not isinstance(drain, int | float) or not 0 <= drain < math.inf:
+        raise ConfigError(f"drain={shown(drain)}: must be seconds, 0 or more.")
+    if name == "":
+        raise ConfigError("name='': leave it out for the model's name, or give one.")
+
+
+def _first_words(error: ValueError) -> str:
+    """What pydantic complains of first, without its addresses."""
+    faults: list[Any] = getattr(error, "errors", list)()
+    return f"{faults[0]['msg']}." if faults else str(error)
 
 
 def app(arguments: dict[str, Any]) -> serve.Application:

@@ -1,21 +1,21 @@
 """Which replica a request goes to: the one that knows most of its prompt, unless it has far more to do than others.
 
-A prompt's prefixes are known by keys: each is a hash of one more piece of the conversation's text, chained to those
-before it, so equal keys mean equal beginnings. Replicas tell Serve the keys of what they have answered, and a router
-remembers where it has just sent some.
+A prompt's prefixes are known by keys: each is a hash of one more piece of the conversation as the request writes it,
+chained to those before it, so equal keys mean equal beginnings. Replicas tell Serve the keys of what they have
+answered, and a router remembers where it has just sent some.
 """
 
 import hashlib
 import random
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from ray.serve.request_router import FIFOMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-_PIECE = 256  # characters of a key's part of the text, about two KV blocks
-_MOST_KEYS = 256  # of a request: what lies behind 64,000 characters is with whoever has those
+_PIECE = 256  # bytes of a key's part of the text, about two KV blocks
+_MOST_KEYS = 256  # of a request: what lies behind 64 KiB is with whoever has those
 _MOST_KNOWN = 1 << 14  # of a replica: a megabyte of keys in all that know of it
 _MOST_REPORTED = 1 << 11
 # How many more requests than the idlest the replica with the longest prefix may have.
@@ -25,27 +25,27 @@ _SALTS = ("model", "cache_salt", "tools")
 _TEXTS = ("system", "instructions", "messages", "prompt", "input")
 
 
+# Parts of a body are hashed as they are written: decoding many megabytes would hold up all other requests.
+_Fields = msgspec.defstruct("_Fields", [(name, msgspec.Raw, msgspec.Raw()) for name in (*_SALTS, *_TEXTS)])
+
+
 def text_keys(body: bytes, salt: str = "") -> list[int]:
     """The keys of a request's prefixes, the shortest first; none if it has no prompt of that length."""
     try:
-        fields = msgspec.json.decode(body)
+        fields = msgspec.json.decode(body, type=_Fields)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-    if not isinstance(fields, dict):
-        return []
-    before = msgspec.json.encode([salt, *(fields.get(name) for name in _SALTS)])
-    text = "".join(_texts(fields))[: _PIECE * _MOST_KEYS]
-    keys, chained = [], hashlib.blake2b(before, digest_size=8)
-    for end in range(_PIECE, len(text) + 1, _PIECE):
-        chained.update(text[end - _PIECE : end].encode(errors="surrogatepass"))
+    before, text = (b"\0".join(_given(fields, names)) for names in (_SALTS, _TEXTS))
+    keys, chained = [], hashlib.blake2b(salt.encode() + b"\0" + before, digest_size=8)
+    for end in range(_PIECE, min(len(text), _PIECE * _MOST_KEYS) + 1, _PIECE):
+        chained.update(text[end - _PIECE : end])
         keys.append(int.from_bytes(chained.digest(), "little", signed=True))
     return keys
 
 
-def _texts(fields: dict[str, Any]) -> Iterator[str]:
-    for name in _TEXTS:
-        if (value := fields.get(name)) is not None:
-            yield value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _given(fields: Any, names: Sequence[str]) -> list[bytes]:
+    found = (bytes(getattr(fields, name)) for name in names)
+    return [b"" if value == b"null" else value for value in found]
 
 
 class KnownPrefixes:

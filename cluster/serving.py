@@ -6,11 +6,19 @@ Serve hands over requests as ASGI calls (`__serve_build_asgi_app__`); a `Door` h
 
 import asyncio
 import math
+import os
 from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ray import serve
+
 from ..frontend.async_llm import AsyncLLM
+from ..frontend.http.application import application, server_of
+from ..frontend.http.endpoints.state import Report
+from ..frontend.http.one_model import OneModel
+from ..frontend.http.options import HttpOptions
+from ..frontend.requests.budget import Budget
 from ..frontend.session.engine_transport import EngineTransport
 from ..protocol.errors import PenstockError
 from .routing import KnownPrefixes
@@ -24,6 +32,8 @@ Message = MutableMapping[str, Any]
 
 # A process that hasn't answered for this long hangs; Serve then starts another replica.
 _SILENT_SECONDS = 10.0
+# Between two looks at whether the tree lives, and from its death to the end of its replica.
+_LOOK_SECONDS, _LAST_SECONDS = 0.1, 0.5
 # What the autoscaler keeps busy, so that the next requests find room while a replica starts.
 _ROWS_IN_USE, _KV_IN_USE = 0.7, 0.85
 
@@ -47,27 +57,25 @@ class Replica:
         except BaseException:
             await self._llm.close()
             raise
-        self._application = self._assembled(names, http)
+        self._watching = asyncio.ensure_future(self._end_with_tree())
+        self._server = server_of(OneModel(self._llm, *names), HttpOptions(**http), Budget.of_machine())
+        self._application = self._assembled()
 
     def __serve_build_asgi_app__(self) -> Any:
         return self._application
 
-    def _assembled(self, names: list[str], http: Mapping[str, Any]) -> Any:
-        from ..frontend.http.application import application
-        from ..frontend.http.one_model import OneModel
-        from ..frontend.http.options import HttpOptions
-        from ..frontend.requests.budget import Budget
-
-        server = application(OneModel(self._llm, *names), HttpOptions(**http), Budget.of_machine())
+    def _assembled(self) -> Any:
+        guarded = application(self._server)
 
         async def call(scope: "Scope", receive: "Receive", send: "Send") -> None:
-            await server({**scope, "state": {}}, receive, send)
+            await guarded({**scope, "state": {}}, receive, send)
 
         return call
 
     async def answer(self, request: WholeRequest) -> AsyncIterator[Message]:
         """Answer a request that a door has read; yields what the application sends."""
         self._prefixes.add(request.keys)
+        await self._require_tree()
         arriving = [{"type": "http.request", "body": request.body, "more_body": False}]
         sent: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)  # the reader's pace is the application's
 
@@ -83,6 +91,7 @@ class Replica:
                 arrival = asyncio.ensure_future(sent.get())
                 await asyncio.wait((arrival, running), return_when=asyncio.FIRST_COMPLETED)
                 if arrival.done():
+                    await self._require_tree()
                     yield arrival.result()
                 else:  # a message that comes at this moment stays in the queue
                     arrival.cancel()
@@ -90,6 +99,29 @@ class Replica:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    async def _require_tree(self) -> None:
+        """Wait for this process's end if its tree has died: the door then asks another replica."""
+        if (await self._llm.ready_session()).transport.error is not None:
+            await asyncio.Event().wait()
+
+    async def _end_with_tree(self) -> None:
+        """Serve replaces a process that is gone at once, and one that says it is unwell after many seconds."""
+        transport = (await self._llm.ready_session()).transport
+        while transport.error is None:
+            await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_LAST_SECONDS)  # in which clients are told why, if there is no door to ask another one
+        os._exit(1)
+
+    # --- what doors ask of all replicas -------------------------------------------------------------------------------
+
+    async def answer_whole(self, request: WholeRequest) -> list[Message]:
+        """Answer a request whose answer is short."""
+        return [message async for message in self.answer(request)]
+
+    async def report(self) -> tuple[str, Report]:
+        """How it is doing, and its id."""
+        return serve.get_replica_context().replica_id.unique_id, await Report.of(self._server)
 
     # --- what Serve asks ----------------------------------------------------------------------------------------------
 

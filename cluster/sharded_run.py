@@ -5,29 +5,31 @@ come. What a lost actor had not sent goes to another one, half-done answers with
 on its row alone, so the output has the bytes that one machine would have written.
 """
 
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 
 from ..frontend.jobs.head import differences
 from ..frontend.jobs.job import Job, JobFacts
 from ..frontend.jobs.job_input import InputLine
 from ..frontend.jobs.journal.records import Answered, Pattern, Progressed, Record, unpacked
 from ..protocol.errors import ConfigError, EngineDeadError, PenstockError
-from ..protocol.options.config import EngineConfig
-from .placement import Placement
+from .placement import Placement, check_numbers, checked_config
 from .shards import SHARDS_AT_ONCE, Shard, ShardWorker
 
 # Rows of a shard: enough that a tree's rows are full most of the time, few enough that a lost node costs little.
 _SHARD_ROWS = 256
+_REACH_SECONDS = 10.0
 _PAUSE_SECONDS = 1.0  # before a lost worker is asked again
+_SILENT_SECONDS = 15.0  # a worker that computes has something to say every second, unless its rows wait for others
 _MOST_LOSSES = 3  # of each worker's shards, one after another, without any answer between them
 
 
@@ -61,8 +63,8 @@ class ShardedRun:
             for worker in self._workers:
                 self._loading[worker.facts.remote()] = worker
             while self._running or self._loading or self._lost_workers:
-                if self._facts is not None and not self._running and not self._is_left:
-                    break  # what still loads isn't needed
+                if self._facts is not None and not self._is_left:
+                    break  # what still loads, or has been asked twice, isn't needed
                 self._take()
         finally:
             for worker in self._workers:
@@ -92,6 +94,7 @@ class ShardedRun:
                 self._heard(reference, self._running[reference])
         if self._facts is not None and time.monotonic() >= self._committed + self._job.commit_seconds:
             self._commit()
+            self._ask_again()
 
     def _commit(self) -> None:
         self._committed = time.monotonic()
@@ -105,7 +108,7 @@ class ShardedRun:
             facts: JobFacts = ray.get(reference)
         except RayTaskError as error:
             raise _cause(error) from error
-        except RayActorError as error:
+        except RayError as error:
             if not isinstance(error, ActorUnavailableError):  # as it is for as long as Ray doesn't know of its end
                 self._count_loss(error)
             self._ask_later(worker)
@@ -136,6 +139,16 @@ class ShardedRun:
             shard = Shard(lines, said, deaths, state.cause, state.pattern)
             self._running[worker.answer.remote(shard)] = RunningShard(worker, lines, shard.pattern)
 
+    def _ask_again(self) -> None:
+        """Let idle workers compute what a silent one has: it may hang, and it is all the same who answers."""
+        due = time.monotonic() - _SILENT_SECONDS
+        for shard in [each for each in self._running.values() if each.heard < due and not each.is_asked_again]:
+            others = [worker for worker in self._idle if worker is not shard.worker]
+            if others:
+                shard.is_asked_again = True
+                self._lost_rows.append(shard.lines)
+                self._give()
+
     def _next_rows(self) -> list[InputLine]:
         while self._lost_rows:
             if lines := [line for line in self._lost_rows.popleft() if line.row not in self._job.state.done]:
@@ -147,6 +160,7 @@ class ShardedRun:
         try:
             for content in ray.get(next(answers)):
                 self._append(unpacked(content), shard)
+            shard.heard = time.monotonic()
             return
         except StopIteration:
             self._idle.append(shard.worker)
@@ -155,7 +169,7 @@ class ShardedRun:
                 raise cause from error
             self._lose(shard, cause)
             self._idle.append(shard.worker)  # it starts a new tree
-        except RayActorError as error:
+        except RayError as error:  # the worker is gone, or its node, or the memory that it needed
             self._lose(shard, error)
             self._idle = [worker for worker in self._idle if worker is not shard.worker]
             self._ask_later(shard.worker)
@@ -189,6 +203,8 @@ class RunningShard:
     worker: Any
     lines: list[InputLine]
     pattern: bytes  # that its next receipts are packed with
+    heard: float = field(default_factory=time.monotonic)  # the last time
+    is_asked_again: bool = False  # others have its rows, too
 
 
 def _cause(error: RayTaskError) -> PenstockError:
@@ -207,7 +223,9 @@ def answer_on_ray(
     on_answer: Callable[[Answered], None],
 ) -> None:
     """Answer what is left of a job on the cluster at this address."""
-    config = EngineConfig.from_options(model, **options)
+    check_numbers(num_replicas, num_cpus)
+    config = checked_config(model, options)
+    _require_listener(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -218,3 +236,16 @@ def answer_on_ray(
         ShardedRun(job, model, options, Placement.of(config, num_replicas, num_cpus), on_answer).run()
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Refuse an address where nobody listens: Ray would try for a minute, and not say what."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():  # auto, or what Ray refuses itself
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"--ray {address}: nobody answers there ({error}). `ray start --head` starts a cluster and names it."
+        ) from error

@@ -31,16 +31,14 @@ from .requests.guard import Guard
 from .requests.other_paths import advice
 
 
-def application(
-    models: Models,
-    options: HttpOptions,
-    budget: Budget,
-    say: Callable[[str], None] | None = None,
-    stored: StoredWork | None = None,
-) -> Guard | RequestLog:
-    """`say` is called with a log line for each request; None: no request log. `stored` keeps files and batches."""
+def server_of(models: Models, options: HttpOptions, budget: Budget, stored: StoredWork | None = None) -> Server:
+    """What the endpoints share. `stored` keeps files and batches."""
     limit, bodies = ConcurrencyLimit(options), BodyReader(options)
-    server = Server(models, options, budget, Metrics(budget), limit, bodies, asyncio.Lock(), stored)
+    return Server(models, options, budget, Metrics(budget), limit, bodies, asyncio.Lock(), stored)
+
+
+def application(server: Server, say: Callable[[str], None] | None = None) -> Guard | RequestLog:
+    """`say` is called with a log line for each request; None: no request log."""
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
@@ -55,7 +53,7 @@ def application(
     inner.router.redirect_slashes = False
     inner.add_exception_handler(HTTPException, _refused)
     inner.add_exception_handler(Exception, _refused)
-    guard = Guard(inner, options)
+    guard = Guard(inner, server.options)
     return guard if say is None else RequestLog(guard, say)
 
 

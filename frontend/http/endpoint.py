@@ -81,7 +81,7 @@ class Call:
     @property
     def stored(self) -> StoredWork:
         if self.server.stored is None:
-            raise ApiError(503, "This server keeps no files and no batches.")
+            raise ApiError(404, "This server keeps no files and no batches.")
         return self.server.stored
 
     def asked(self, kind: type[Query]) -> Query:

@@ -7,7 +7,8 @@ draws its plots from the same text.
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...protocol.outputs import RequestMetrics
 from ...protocol.stats import Stats
@@ -71,6 +72,11 @@ class Histogram:
         self.counts[bisect_left(self._bounds, value)] += times
         self.total += value * times
 
+    def take(self, other: "Histogram") -> None:
+        """Count what another one has counted, too."""
+        self.counts = list(map(sum, zip(self.counts, other.counts)))
+        self.total += other.total
+
     def lines(self, name: str, labels: str) -> Iterator[str]:
         so_far = 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts):
@@ -89,6 +95,12 @@ class RequestFigures:
 
     def add(self, name: str, value: float, times: int = 1) -> None:
         self.histograms[name].add(value, times)
+
+    def take(self, other: "RequestFigures") -> None:
+        """Count what another server has counted of the same model's requests, too."""
+        for name, histogram in other.histograms.items():
+            self.histograms[name].take(histogram)
+        self.by_reason.update(other.by_reason)
 
 
 class RequestTimer:
@@ -138,6 +150,8 @@ class RequestTimer:
 
 
 class Metrics:
+    """What a server counts."""
+
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self._requests: defaultdict[str, RequestFigures] = defaultdict(RequestFigures)
@@ -149,33 +163,58 @@ class Metrics:
     def count(self, endpoint: str, status: int) -> None:
         self._replies[endpoint, status] += 1
 
-    def text(self, engines: Mapping[str, Stats], waiting: int, stored: Mapping[str, int]) -> str:
-        own = (*_engines(engines), *_replicas(engines), *self._own(waiting), *_stored(stored))
+    def figures(self, waiting: int) -> "HttpFigures":
+        return HttpFigures(dict(self._requests), self._replies, waiting, self._budget.used, self._budget.total)
+
+
+@dataclass
+class HttpFigures:
+    """What a server, or several that look like one, have counted so far."""
+
+    requests: dict[str, RequestFigures] = field(default_factory=dict)  # by model
+    replies: Counter[tuple[str, int]] = field(default_factory=Counter)  # by endpoint and status
+    waiting: int = 0
+    held_bytes: int = 0
+    most_held_bytes: int = 0
+
+    @classmethod
+    def total(cls, each: Iterable["HttpFigures"]) -> "HttpFigures":
+        found = cls()
+        for one in each:
+            for model, figures in one.requests.items():
+                found.requests.setdefault(model, RequestFigures()).take(figures)
+            found.replies.update(one.replies)
+            found.waiting += one.waiting
+            found.held_bytes += one.held_bytes
+            found.most_held_bytes += one.most_held_bytes
+        return found
+
+    def text(self, engines: Mapping[str, Stats], stored: Mapping[str, int]) -> str:
+        own = (*_engines(engines), *_replicas(engines), *self._own(), *_stored(stored))
         return "\n".join((*own, *_engines_as_vllm(engines), *self._requests_as_vllm())) + "\n"
 
-    def _own(self, waiting: int) -> Iterator[str]:
+    def _own(self) -> Iterator[str]:
         yield from _head("http_waiting", "gauge", "Requests that wait before they reach a model (max_requests)")
-        yield f"penstock_http_waiting {waiting}"
+        yield f"penstock_http_waiting {self.waiting}"
         yield from _head("held_bytes", "gauge", "Bytes held for clients of the daemon")
-        yield f"penstock_held_bytes {self._budget.used}"
+        yield f"penstock_held_bytes {self.held_bytes}"
         yield from _head("held_bytes_limit", "gauge", "The most of these that there may be (max_held_bytes)")
-        yield f"penstock_held_bytes_limit {self._budget.total}"
+        yield f"penstock_held_bytes_limit {self.most_held_bytes}"
         yield from _head("http_replies_total", "counter", "Replies by endpoint and status")
-        for (endpoint, status), count in sorted(self._replies.items()):
+        for (endpoint, status), count in sorted(self.replies.items()):
             yield f'penstock_http_replies_total{{endpoint="{endpoint}",status="{status}"}} {count}'
         for name, (meaning, _) in _HISTOGRAMS.items():
             yield from _head(name, "histogram", meaning)
-            for model, figures in list(self._requests.items()):
+            for model, figures in self.requests.items():
                 yield from figures.histograms[name].lines(f"penstock_{name}", _label(model))
 
     def _requests_as_vllm(self) -> Iterator[str]:
-        requests = list(self._requests.items())
         for name, own in OF_REQUESTS.items():
             yield from _head(name, "histogram", _HISTOGRAMS[own][0], prefix=PREFIX)
-            for model, figures in requests:
+            for model, figures in self.requests.items():
                 yield from figures.histograms[own].lines(PREFIX + name, _vllm_labels(model))
         yield from _head("request_success_total", "counter", "Answers by the reason of their end", prefix=PREFIX)
-        for model, figures in requests:
+        for model, figures in self.requests.items():
             for reason in dict.fromkeys((*REASONS, *figures.by_reason)):
                 labels = f'{_vllm_labels(model)},finished_reason="{reason}"'
                 yield f"{PREFIX}request_success_total{{{labels}}} {figures.by_reason[reason]}"

@@ -53,6 +53,8 @@ class Operation:
     streams_lines: bool = False  # of JSON, instead of server-sent events
 
 
+LOAD_PATHS = ("/load", "/v1/load", "/v1/loads")
+
 OPERATIONS = (
     Operation(
         "/v1/chat/completions", "POST", chat.chat, "Answer a conversation",
@@ -194,7 +196,7 @@ OPERATIONS = (
     Operation("/ping", "GET", state.ping, "Report that the server is running", reply=others.Alive),
     *(
         Operation(path, "GET", state.server_load, "Report how busy the models are", reply=others.ServerLoad)
-        for path in ("/load", "/v1/load", "/v1/loads")
+        for path in LOAD_PATHS
     ),
     Operation("/metrics", "GET", state.metrics, "Return metrics for Prometheus"),
 )  # fmt: skip

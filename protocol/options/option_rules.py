@@ -186,7 +186,7 @@ def _among(choices: tuple[Any, ...]) -> str:
 COUNT = _rule(_positive, "must be a whole number, 1 or more")
 AMOUNT = _rule(_whole(0), "must be a whole number, 0 or more")
 CONTEXT = _rule(_context, "must be a whole number, 1 or more; None or -1 is the model's own")
-CARDS = _rule(_devices, "must be a list of card numbers, or a list of such lists, one for each tree")
+CARDS = _rule(_devices, "must be a list of numbers (cards, or NUMA nodes), or a list of such lists, one for each tree")
 PORT = _rule(_port, "must be a port, 1 to 65535")
 COUNTS = _rule(_whole_list(1), "must be a list of whole numbers, 1 or more")
 SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')

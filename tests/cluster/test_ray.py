@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from builders.later import Later
@@ -130,14 +131,20 @@ class Clients:
             thread.join()
 
 
+def worker_of(replica: psutil.Process) -> psutil.Process:
+    [found] = [each for each in replica.children(recursive=True) if "penstock.worker" in each.cmdline()]
+    return found
+
+
+@pytest.mark.parametrize("of_replica", [worker_of, pytest.param(lambda replica: replica, marks=pytest.mark.ray)])
 def test_a_killed_replica_loses_no_request_and_answers_are_those_of_one_machine(
-    served: "openai.OpenAI", alone: dict[str, str]
+    served: "openai.OpenAI", alone: dict[str, str], of_replica: Callable[[psutil.Process], psutil.Process]
 ) -> None:
     clients = Clients(served)
     try:
         clients.more(20)
         first = until(lambda: replicas() if len(replicas()) == 2 else None, "two replicas")
-        first[0].send_signal(signal.SIGKILL)
+        of_replica(first[0]).send_signal(signal.SIGKILL)
         clients.more(60)
     finally:
         clients.end()
@@ -145,6 +152,26 @@ def test_a_killed_replica_loses_no_request_and_answers_are_those_of_one_machine(
     assert not wrong, f"{len(wrong)} of {len(clients.answers)} answers differ: {wrong[:3]}"
     # A stream may end with the cause, whole answers are asked of another replica.
     assert all(is_stream and "replica" in fault for is_stream, fault in clients.faults), clients.faults
+
+
+def test_all_replicas_tell_what_they_do_and_a_request_is_stopped_wherever_it_runs(served: "openai.OpenAI") -> None:
+    http = httpx.Client(base_url=str(served.base_url).removesuffix("v1/"), timeout=_BOUND)
+    until(lambda: http.get("/load").json()["dp_rank_count"] == 2, "both replicas")
+    body = {"model": "pocket", "prompt": "What is", "n": 16, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+
+    def is_stopped() -> bool:  # unless it has ended before it is found
+        with http.stream("POST", "/v1/completions", json=body) as stream:
+            next(stream.iter_lines())
+            found = http.get("/v1/requests").json()["data"]
+            return any(http.delete(f"/v1/requests/{each['id']}").status_code == 200 for each in found)
+
+    for _ in range(4):  # of which each may be anywhere
+        until(is_stopped, "a request that is stopped")
+    assert http.delete("/v1/requests/nobody").status_code == 404
+    text = http.get("/metrics").text
+    assert [f'penstock_replica_steps_total{{model="pocket",replica="{each}"}}' in text for each in (0, 1, 2)] == [
+        True, True, False,
+    ]  # fmt: skip
 
 
 def test_a_dataset_has_the_answers_of_one_machine_and_bad_rows_fail_alone(cluster: Any, alone: dict[str, str]) -> None:
@@ -159,7 +186,11 @@ def test_a_dataset_has_the_answers_of_one_machine_and_bad_rows_fail_alone(cluste
     rows = [{"id": number, "messages": each} for number, each in enumerate(messages)]
     how = {"model": "pocket", "sampling_params": {"temperature": 0, "max_tokens": 24}, "num_threads": 1}
     found = ray.data.from_items(rows).map_batches(
-        Generate, fn_constructor_kwargs=how, concurrency=1, batch_size=8, num_cpus=1
+        Generate,
+        fn_constructor_kwargs=how,
+        compute=ray.data.ActorPoolStrategy(size=1),
+        batch_size=8,
+        num_cpus=1,
     )
     answers = {row["id"]: row for row in found.take_all()}
     assert len(answers) == len(QUESTIONS)

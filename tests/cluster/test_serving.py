@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock import LLM
 from penstock.protocol.errors import ConfigError
 
 dataset, door, ray, serving = map(Later, (f"penstock.cluster.{name}" for name in ("dataset", "door", "ray", "serving")))
+exceptions = Later("ray.exceptions")
 pytestmark = [
     pytest.mark.xdist_group("cluster"),
     pytest.mark.skipif(find_spec("ray") is None, reason="RAY IS NOT TESTED: it is not installed"),
@@ -37,11 +39,12 @@ def trees() -> Iterator[None]:
 
 
 class Serve:
-    """A handle as Serve gives it to a door; each of its calls dies after so many messages of the answer."""
+    """A handle as Serve gives it to a door; each of its calls loses its replica after so many messages."""
 
-    def __init__(self, deaths: list[int]) -> None:
-        self.deaths = deaths
-        self.answer = SimpleNamespace(remote=lambda request: Call(self.replica, request, self.deaths))
+    def __init__(self) -> None:
+        self.deaths: list[int] = []
+        self.loss: Exception = exceptions.ActorDiedError()
+        self.answer = SimpleNamespace(remote=lambda request: Call(self, request))
 
     def options(self, stream: bool) -> "Serve":
         return self
@@ -60,8 +63,9 @@ class Serve:
 
 
 class Call:
-    def __init__(self, replica: Any, request: Any, deaths: list[int]) -> None:
-        self._messages, self._left = replica.answer(request), deaths.pop(0) if deaths else 10**9
+    def __init__(self, serve: Serve, request: Any) -> None:
+        self._messages, self._loss = serve.replica.answer(request), serve.loss
+        self._left = serve.deaths.pop(0) if serve.deaths else 10**9
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -69,7 +73,7 @@ class Call:
     async def __anext__(self) -> Any:
         if not self._left:
             await self._messages.aclose()
-            raise Later("ray.exceptions").RayActorError
+            raise self._loss
         self._left -= 1
         return await anext(self._messages)
 
@@ -96,26 +100,43 @@ async def asked(application: Any, **fields: Any) -> tuple[int, str]:
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent).decode()
 
 
+async def upgraded(application: Any) -> list[Any]:
+    """What somebody gets who asks for a WebSocket."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await application({"type": "websocket", "path": "/", "headers": []}, None, send)
+    return sent
+
+
 def text_of(answer: str) -> str:
     return json.loads(answer)["choices"][0]["message"]["content"]
 
 
 def test_a_dead_replica_loses_no_request_and_the_answer_that_came_through_it_ends_with_the_cause() -> None:
     async def answers() -> None:
-        serve = Serve([])
+        serve = Serve()
         application = await serve.start()
         status, undisturbed = await asked(application)
         assert status == 200 and text_of(undisturbed)
-        for deaths in ([0], [1]):  # before its first message, and behind the head that waits for what follows
-            serve.deaths = deaths
+        losses = (
+            exceptions.ActorDiedError(), exceptions.ActorUnavailableError("away", None), exceptions.NodeDiedError("x"),
+            exceptions.OutOfMemoryError("the node runs low on memory"), exceptions.WorkerCrashedError(),
+        )  # fmt: skip
+        # Before its first message, and behind the head that waits for what follows.
+        for serve.loss, number in product(losses, (0, 1)):
+            serve.deaths = [number]
             status, answer = await asked(application)
-            assert (status, text_of(answer), deaths) == (200, text_of(undisturbed), [])
-        serve.deaths = [0, 1]
+            assert (status, text_of(answer), serve.deaths) == (200, text_of(undisturbed), [])
+        serve.deaths = [0, 1, 0, 1]
         status, answer = await asked(application)
-        assert status == 500 and "died, 2 in a row" in answer, "what kills two replicas is not sent to all of them"
+        assert status == 500 and "ended, 4 in a row" in answer, "what kills four replicas is not sent to all of them"
         serve.deaths = [2]
         status, answer = await asked(application, stream=True)
-        assert status == 200 and "The replica that was answering has died" in answer.split("data: ")[-1]
+        assert status == 200 and "The replica that was answering is gone" in answer.split("data: ")[-1]
+        assert await upgraded(application) == [{"type": "websocket.close"}]
         await serve.close()
 
     asyncio.run(answers())
@@ -149,9 +170,21 @@ def test_options_that_cannot_work_are_refused_where_somebody_reads_it() -> None:
         ({"num_cpus": -1}, "num_cpus=-1"),
         ({"kv_cache_dtype": "int3"}, "kv_cache_dtype"),
         ({"http": {"htp": "127.0.0.1"}}, "htp"),
-        ({"num_replica": 2}, "num_replica"),
+        ({"num_replica": 2}, "Did you mean num_replicas"),
+        ({"autoscaling": {"min_replica": 3}}, "Did you mean min_replicas"),
+        ({"autoscaling": {"min_replicas": 3, "max_replicas": 2}}, "autoscaling="),
+        ({"drain": -1}, "drain=-1"),
+        ({"connect": "auto"}, "connect is for a daemon"),
+        ({"record": "x.rec"}, "record writes down one tree"),
+        ({"name": ""}, "name=''"),
     ):
         with pytest.raises((ConfigError, TypeError), match=words):
             ray.deployment("pocket", **given)
     with pytest.raises(ConfigError, match="A model is needed"):
         ray.app({})
+    for given in ({"max_toks": 8}, {"temperature": -1}):
+        with pytest.raises(ConfigError, match="sampling_params: "):
+            dataset.Generate("pocket", given)
+    column = numpy.array([b"a", b"b"], object)  # bytes, in a dataset without ids
+    found = asyncio.run(anext(dataset.Generate("pocket", SAMPLING)({"prompt": column})))
+    assert found["error_code"].tolist() == [400, 400]

@@ -20,9 +20,8 @@ from builders.watching import wait_until
 
 from penstock.frontend.commands.daemon.top_figures import HttpSource, Look, figures_of, rows_of
 from penstock.frontend.commands.daemon.top_table import MODELS, REQUESTS, sorted_by, table
-from penstock.frontend.http.metrics import Metrics
+from penstock.frontend.http.metrics import HttpFigures
 from penstock.frontend.replicas.totals import NONE, total
-from penstock.frontend.requests.budget import Budget
 from penstock.protocol.stats import Stats
 
 LONG = {"model": "pocket", "prompt": [5, 6, 7], "max_tokens": 1500, "ignore_eos": True, "stream": True}
@@ -200,7 +199,7 @@ def test_rates_are_differences_and_a_tree_that_began_again_has_none():
     rows = rows_of(looks[0], looks[1])
     for width in range(1, 200):
         assert all(len(line) <= width for line in table(MODELS, rows, width))
-    text = Metrics(Budget(1 << 20, 1 << 20)).text({"p": total([Stats(1, 0, 8, 4, 3, 9, 4, 9, 0), NONE])}, 0, {})
+    text = HttpFigures().text({"p": total([Stats(1, 0, 8, 4, 3, 9, 4, 9, 0), NONE])}, {})
     trees = Look(0.0, {"p": "ready"}, figures_of(text), None)
     assert [row[:3] for row in rows_of(None, trees)] == [
         ("p", None, "ready"), ("p", 0, "ready"), ("p", 1, "restarting")

@@ -1,5 +1,6 @@
 """What routers, dashboards and orchestrators read: metrics under vLLM's names, load, and readiness."""
 
+import json
 import re
 
 import httpx
@@ -7,8 +8,8 @@ from builders.cases import for_each
 from builders.served import served
 from builders.watching import wait_until
 
-from penstock.frontend.http.endpoints.state import load_of_all
-from penstock.frontend.http.metrics import Metrics
+from penstock.frontend.http.endpoints.state import Report
+from penstock.frontend.http.metrics import HttpFigures, Metrics
 from penstock.frontend.replicas.totals import NONE, total
 from penstock.frontend.requests.budget import Budget
 from penstock.protocol.stats import Stats
@@ -88,13 +89,13 @@ def test_adapters_and_accepted_drafts_have_the_labels_that_readers_expect_and_od
     )  # fmt: skip
     metrics = Metrics(Budget(1 << 20, 1 << 20))
     metrics.timer('odd "name"\\').end(["repetition"])
-    text = metrics.text({'odd "name"\\': stats}, 0, {})
+    text = metrics.figures(0).text({'odd "name"\\': stats}, {})
     labels = 'model_name="odd \\"name\\"\\\\",engine="0"'
     assert figures(text)[f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{labels},position="1"}}'] == 1
     assert f'vllm:lora_requests_info{{{labels},max_lora="4",running_lora_adapters="a,b\\"",' in text
     assert 'waiting_lora_adapters="c\\n"} 1' in text
     assert figures(text)[f'vllm:request_success_total{{{labels},finished_reason="repetition"}}'] == 1
-    assert "lora_requests_info" not in metrics.text({"m": Stats(1, 2, 8, 5, 3, 9, 4, 9, 0)}, 0, {})
+    assert "lora_requests_info" not in metrics.figures(0).text({"m": Stats(1, 2, 8, 5, 3, 9, 4, 9, 0)}, {})
 
 
 @for_each("path", ("/load", "/v1/load", "/v1/loads"))
@@ -109,14 +110,31 @@ def test_routers_are_told_how_busy_the_models_are(http, path):
 
 def test_each_of_several_trees_is_an_engine_and_a_rank_and_one_that_is_gone_has_no_sizes():
     stats = total([Stats(1, 0, 8, 4, 3, 9, 4, 9, 0, block_size=32, num_slots=4), NONE])
-    found = figures(Metrics(Budget(1 << 20, 1 << 20)).text({"m": stats}, 0, {}))
+    found = figures(HttpFigures().text({"m": stats}, {}))
     assert [found[f'vllm:num_requests_running{{model_name="m",engine="{each}"}}'] for each in (0, 1)] == [1, 0]
     [sizes] = [name for name in found if name.startswith("vllm:cache_config_info")]
     assert 'engine="0",block_size="32",num_gpu_blocks="8"' in sizes
-    told = load_of_all(3, {"m": stats, "n": NONE})
-    assert told.dp_rank_count == 2 and told.server_load == 3
-    ranks = [(load.model, load.dp_rank, load.max_total_num_tokens) for load in told.loads]
+    told = json.loads(Report({"m": stats, "n": NONE}, HttpFigures(), 3).load().body)
+    assert told["dp_rank_count"] == 2 and told["server_load"] == 3
+    ranks = [(load["model"], load["dp_rank"], load["max_total_num_tokens"]) for load in told["loads"]]
     assert ranks == [("m", 0, 256), ("m", 1, 0), ("n", 0, 0)]
+
+
+def test_what_several_servers_report_is_what_one_with_all_their_trees_would():
+    several, metrics = [], Metrics(Budget(3, 3))
+    for number, stats in enumerate((Stats(1, 0, 8, 4, 3, 9, 4, 9, 0), total([Stats(2, 1, 8, 4, 3, 9, 4, 9, 0), NONE]))):
+        own = Metrics(Budget(1 + number, 1))
+        for each in (own, metrics):
+            each.timer("m").end(["stop"])
+            each.count("/v1/completions", 200 + number)
+        several.append(Report({"m": stats}, own.figures(number), number))
+    found, wanted = figures(Report.total(several).metrics().body.decode()), figures(metrics.figures(1).text({}, {}))
+    assert [found[f'vllm:num_requests_running{{model_name="m",engine="{each}"}}'] for each in range(3)] == [1, 2, 0]
+    assert found['penstock_requests_running{model="m"}'] == 3 and found["penstock_http_waiting"] == 1
+    times = {name for name in wanted if "seconds" in name and "count" not in name}
+    assert {name: found[name] for name in wanted if name not in times} == {
+        name: figure for name, figure in wanted.items() if name not in times
+    }
 
 
 def test_a_running_request_counts_as_load_and_one_whose_client_leaves_as_aborted(paced):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.frontend.http.answers.errors import ApiError
-from penstock.frontend.http.application import application
+from penstock.frontend.http.application import application, server_of
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.requests.body import FairQueue
 from penstock.frontend.http.requests.concurrency_limit import ConcurrencyLimit
@@ -170,7 +170,7 @@ def test_requests_for_a_model_that_never_comes_leave_other_models_their_places()
 
     async def run():
         models = Models()
-        server = application(models, HttpOptions(max_requests=4, max_queue=4), Budget(1 << 30, 1 << 30))
+        server = application(server_of(models, HttpOptions(max_requests=4, max_queue=4), Budget(1 << 30, 1 << 30)))
         waiting = [asyncio.create_task(status_of(server, "never")) for _ in range(100)]
         while models.num_waiting < 4:
             await asyncio.sleep(0)

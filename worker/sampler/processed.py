@@ -12,7 +12,6 @@ from ...kernels.sampling import BEST, REALS, WHOLES, Sampling, sorted_by_row
 from .adjustments import Mask, adjust, allow
 from .parameters import SamplingRows
 
-Reals = numpy.ndarray  # float64
 _TOP_K = WHOLES.index("top_k")
 
 

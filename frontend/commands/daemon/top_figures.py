@@ -93,6 +93,7 @@ class Source(Protocol):
 
 class HttpSource:
     def __init__(self, address: str, key: str | None) -> None:
+        address = address if "://" in address else f"http://{address}"
         parts = urllib.parse.urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise PenstockError(f"{shown(address)} is no address of a server. Give one such as http://127.0.0.1:8000.")

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ....protocol.errors import ConfigError
 from ...requests.budget import Budget
-from ..application import application
+from ..application import application, server_of
 from ..files.stored_work import StoredWork
 from ..models import Models
 from ..options import HttpOptions
@@ -46,7 +46,7 @@ class HttpServer:
         """Without a `budget` it has its own, sized by the machine's memory. `say` gets a log line for each request,
         `stored` keeps files and batches."""
         self.options = options
-        self._application = application(models, options, budget or Budget.of_machine(), say, stored)
+        self._application = application(server_of(models, options, budget or Budget.of_machine(), stored), say)
         self._listener: Listener | None = None
         self._context: Context | None = None
         self._open: OpenConnections | None = None

@@ -1,9 +1,11 @@
 """The list of models, their health, metrics, and the caller's own running requests."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -12,10 +14,12 @@ from msgspec import UNSET, UnsetType
 from ....protocol.errors import PenstockError
 from ....protocol.parameters.sampling import DRAW, PENALTIES, SamplingParams
 from ....protocol.stats import Stats
+from ...replicas.totals import total
 from ...session.private import PrivateSession
 from ..answers.errors import without_paths
 from ..answers.reply import Reply
-from ..endpoint import Call
+from ..endpoint import Call, Server
+from ..metrics import HttpFigures
 from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
 from ..schemas.others import (
     Alive,
@@ -160,19 +164,54 @@ def _without_paths(reason: str) -> str:
     return " ".join(without_paths(reason).split())
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a server, or several that look like one, are doing."""
+
+    engines: dict[str, Stats]  # by model
+    http: HttpFigures
+    num_active: int  # requests over HTTP that are being answered
+    stored: dict[str, int] = field(default_factory=dict)  # files and batches
+
+    @classmethod
+    async def of(cls, server: Server) -> "Report":
+        """The server's own figures even if an engine has died or doesn't answer."""
+        engines: dict[str, Stats] = {}
+        with suppress(TimeoutError, PenstockError):
+            engines = await asyncio.wait_for(server.models.stats(), _FIGURES_SECONDS)
+        http, num_active = server.metrics.figures(server.concurrency.waiting), len(server.active_requests)
+        return cls(engines, http, num_active, server.stored.figures() if server.stored is not None else {})
+
+    @classmethod
+    def total(cls, each: "Sequence[Report]") -> "Report":
+        """Of several servers that look like one: the trees of all are those of its models."""
+        engines = {}
+        for model in dict.fromkeys(chain.from_iterable(report.engines for report in each)):
+            found = [report.engines[model] for report in each if model in report.engines]
+            engines[model] = total(list(chain.from_iterable(stats.replicas or [stats] for stats in found)))
+        http = HttpFigures.total(report.http for report in each)
+        return cls(engines, http, sum(report.num_active for report in each))
+
+    def load(self) -> Reply:
+        loads = [
+            _load_of(name, rank, each)
+            for name, stats in self.engines.items()
+            for rank, each in enumerate(stats.replicas or [stats])
+        ]
+        count = 1 + max((load.dp_rank for load in loads), default=0)
+        now = datetime.now(UTC).isoformat()
+        return Reply.of(ServerLoad(server_load=self.num_active, timestamp=now, dp_rank_count=count, loads=loads))
+
+    def metrics(self) -> Reply:
+        return Reply(self.http.text(self.engines, self.stored).encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
 async def server_load(call: Call, body: None) -> Reply:
-    return Reply.of(load_of_all(len(call.server.active_requests), await _engines(call)))
+    return (await Report.of(call.server)).load()
 
 
-def load_of_all(active_requests: int, engines: Mapping[str, Stats]) -> ServerLoad:
-    loads = [
-        _load_of(name, rank, each)
-        for name, stats in engines.items()
-        for rank, each in enumerate(stats.replicas or [stats])
-    ]
-    count = 1 + max((load.dp_rank for load in loads), default=0)
-    now = datetime.now(UTC).isoformat()
-    return ServerLoad(server_load=active_requests, timestamp=now, dp_rank_count=count, loads=loads)
+async def metrics(call: Call, body: None) -> Reply:
+    return (await Report.of(call.server)).metrics()
 
 
 def _load_of(model: str, rank: int, stats: Stats) -> ModelLoad:
@@ -188,21 +227,6 @@ def _load_of(model: str, rank: int, stats: Stats) -> ModelLoad:
         cache_hit_rate=stats.cached_tokens / max(stats.prompt_tokens, 1),
         dp_rank=rank,
     )
-
-
-async def _engines(call: Call) -> dict[str, Stats]:
-    """The statistics of all models; none if an engine has died or doesn't answer."""
-    with suppress(TimeoutError, PenstockError):
-        return await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
-    return {}
-
-
-async def metrics(call: Call, body: None) -> Reply:
-    """Return the server's own metrics even if an engine has died or doesn't answer."""
-    engines = await _engines(call)
-    stored = call.server.stored.figures() if call.server.stored is not None else {}
-    text = call.server.metrics.text(engines, call.server.concurrency.waiting, stored)
-    return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def requests(call: Call, body: None) -> Reply:

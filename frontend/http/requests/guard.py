@@ -33,6 +33,8 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close"})  # refuses the upgrade
             return
         try:
             self._check_host(only_header(scope, b"host"))

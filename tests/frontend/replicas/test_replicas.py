@@ -14,13 +14,12 @@ import pytest
 from builders.cases import for_each
 from builders.hand_driven_tree import KINDS, PICTURE, Client, HandDrivenTree
 
-from penstock.frontend.http.metrics import Metrics
+from penstock.frontend.http.metrics import HttpFigures
 from penstock.frontend.models.model_files import ModelFiles
 from penstock.frontend.replicas.moves import MOST_DEATHS
 from penstock.frontend.replicas.replica import Replica, ReplicaTransport
 from penstock.frontend.replicas.replicas import Replicas
 from penstock.frontend.replicas.totals import Totals
-from penstock.frontend.requests.budget import Budget
 from penstock.protocol.errors import AdapterError, ConfigError, EngineDeadError, RequestError
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.memory_plan import MemoryPlan
@@ -257,7 +256,7 @@ def test_figures_are_the_sums_over_all_trees_and_each_ones_own():
     stats = replicas.stats()
     assert stats.running == sum(each.running for each in stats.replicas) == 5
     assert stats.replicas[0].running == 0 and stats.blocks == 2
-    lines = Metrics(Budget(1, 1)).text({"m": stats}, 0, {}).splitlines()
+    lines = HttpFigures().text({"m": stats}, {}).splitlines()
     assert f'penstock_requests_running{{model="m"}} {stats.running}' in lines
     for number, each in enumerate(stats.replicas):
         assert f'penstock_replica_requests_running{{model="m",replica="{number}"}} {each.running}' in lines
