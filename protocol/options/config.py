@@ -254,8 +254,8 @@ def _check_trees(config: EngineConfig) -> None:
     count, lists = config.data_parallel_size, [each for each in config.devices or () if isinstance(each, list)]
     if lists and len(lists) != count:
         raise ConfigError(
-            f"devices={config.devices} is for {len(lists)} trees, and data_parallel_size={count}. Give a list for each "
-            "tree, or the devices of all trees in one list."
+            f"devices={config.devices} is for {len(lists)} trees, and data_parallel_size={count}. Give "
+            "a list for each tree, or the devices of all trees in one list."
         )
     if count > 1 and (name := next((each for each in ("trace", "record") if getattr(config, each)), None)):
         raise ConfigError(f"{name}=… writes down one tree, and data_parallel_size={count}. Leave one of them out.")

@@ -202,7 +202,7 @@ def test_an_option_that_breaks_its_rule_raises_and_names_itself(name, value):
 @for_each("options, words", [
     ({"data_parallel_size": 3, "num_threads": 2}, "num_threads=2 is for all trees, and data_parallel_size=3 needs 3"),
     ({"data_parallel_size": 2, "tensor_parallel_size": 2, "num_threads": 3}, "with tensor_parallel_size=2 needs 4"),
-    ({"data_parallel_size": 2, "devices": [[0], [1], [2]]}, "as many lists as trees"),
+    ({"data_parallel_size": 2, "devices": [[0], [1], [2]]}, "a list for each tree"),
     ({"devices": [[0], [1]]}, "data_parallel_size=1"),
     ({"data_parallel_size": 2, "trace": "/x"}, "trace=… writes down one tree"),
     ({"data_parallel_size": 2, "record": "/x"}, "record=… writes down one tree"),
