@@ -12,6 +12,7 @@ import argparse
 from functools import partial
 from typing import Any
 
+from ..console.command_line import RareHelp
 from ..console.progress import Progress
 from ..jobs.job import Job, JobOptions
 from ..jobs.job_files import JobFiles
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replay", metavar="LAST", help="an earlier run's output: same answers, sooner")
     ray = parser.add_argument_group("on a Ray cluster")
     ray.add_argument("--ray", metavar="ADDRESS", help="answer on this cluster; auto: the one that runs here")
-    ray.add_argument("--num-replicas", metavar="N", type=int, help="copies of the model (one per node)")
-    cores = "cores of each (a node's, divided by its copies)"
+    ray.add_argument("--num-replicas", metavar="N", type=int, help=RareHelp("copies of the model (one per node)"))
+    cores = RareHelp("cores of each (a node's, divided by its copies)")
     ray.add_argument("--num-cpus", metavar="N", type=int, help=cores)
     add_job_options(parser)
     add_model_options(parser, USUAL_TOKENS)
