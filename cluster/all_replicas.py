@@ -1,4 +1,4 @@
-"""What a door asks of all replicas: metrics, loads, and running requests.
+"""The questions of a door to all replicas: metrics, loads, and running requests.
 
 Together the replicas look like the trees of one server: `/metrics` and `/load` have the sums and each replica's own
 figures, and a request is found wherever it runs.
@@ -48,7 +48,7 @@ class AllReplicas:
         return list(map(_reply_of, await self._asked("answer_whole", request)))
 
     async def _asked(self, method: str, *arguments: Any) -> list[Any]:
-        """What the replicas answer that are there; one that has just died is left out."""
+        """Ask the replicas that are there; one that has just died is left out."""
         try:
             asked = self._replicas.broadcast(method, *arguments)
             found = await asked.results_async(timeout_s=_ANSWER_SECONDS, return_exceptions=True)

@@ -20,7 +20,7 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, config: EngineConfig, num_replicas: int | None, num_cpus: float | None) -> "Placement":
-        """By default each node gets one replica with all of its cores; several of a node share them.
+        """Share the nodes out: by default each gets one replica with all of its cores; several of a node share them.
 
         Connects to the cluster that `serve.run` would take, if nobody has yet: its nodes decide.
         """

@@ -126,7 +126,7 @@ def _check_scale(autoscaling: Mapping[str, Any] | None, drain: float, name: str 
 
 
 def _first_words(error: ValueError) -> str:
-    """What pydantic complains of first, without its addresses."""
+    """The first complaint of pydantic, without its addresses."""
     faults: list[Any] = getattr(error, "errors", list)()
     return f"{faults[0]['msg']}." if faults else str(error)
 

@@ -23,7 +23,7 @@ Kept = deque[tuple[bytes, zmq.Frame]]  # numbers and frames, in order
 
 
 class Replay:
-    """What one reader still gets."""
+    """The rest of the replays that one reader gets."""
 
     def __init__(self) -> None:
         self.numbers: deque[bytes] = deque()  # from which on, for each of its requests
@@ -84,7 +84,7 @@ class Replays:
         return bool(replay.numbers)
 
     def _messages(self, numbers: deque[bytes]) -> Iterator[tuple[tuple[bytes | zmq.Frame, ...], bytes | None]]:
-        """What answers a reader's requests, each with the number to go on from; None: its first request is answered."""
+        """Answer a reader's requests, each with the number to go on from; None: its first request is answered."""
         while numbers:
             # Numbers are big-endian, so their bytes have their order.
             for index in range(bisect_left(self._kept, numbers[0], key=lambda each: each[0]), len(self._kept)):

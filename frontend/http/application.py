@@ -32,7 +32,7 @@ from .requests.other_paths import advice
 
 
 def server_of(models: Models, options: HttpOptions, budget: Budget, stored: StoredWork | None = None) -> Server:
-    """What the endpoints share. `stored` keeps files and batches."""
+    """Make the state that the endpoints share. `stored` keeps files and batches."""
     limit, bodies = ConcurrencyLimit(options), BodyReader(options)
     return Server(models, options, budget, Metrics(budget), limit, bodies, asyncio.Lock(), stored)
 

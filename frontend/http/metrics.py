@@ -150,7 +150,7 @@ class RequestTimer:
 
 
 class Metrics:
-    """What a server counts."""
+    """The counters and timers of a server."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -169,7 +169,7 @@ class Metrics:
 
 @dataclass
 class HttpFigures:
-    """What a server, or several that look like one, have counted so far."""
+    """The counts so far of a server, or of several that look like one."""
 
     requests: dict[str, RequestFigures] = field(default_factory=dict)  # by model
     replies: Counter[tuple[str, int]] = field(default_factory=Counter)  # by endpoint and status

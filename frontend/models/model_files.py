@@ -78,7 +78,7 @@ def _require_config(folder: Path) -> None:
 
 
 def _advice(folder: Path) -> str:
-    """What to do about a folder without a config."""
+    """Say what to do about a folder without a config."""
     of_module = next((path.parent.name for path in sorted(folder.glob("[0-9]*_Transformer/config.json"))), None)
     if of_module is not None and (folder / "modules.json").is_file():
         return f"sentence-transformers' older files have it in {of_module}: copy what is in there next to modules.json."

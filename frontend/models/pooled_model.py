@@ -219,7 +219,7 @@ def _form_of_classifier(architecture: str, config: Mapping[str, Any], num_labels
 
 
 def _activations(folder: Path, config: Mapping[str, Any], num_labels: int) -> tuple[str, str, str]:
-    """Of classes and of scores, and the file that names them."""
+    """Find the activations of classes and of scores, and the file that names them."""
     said = config.get("sentence_transformers")
     older = {
         "sentence_transformers.activation_fn": said.get("activation_fn") if isinstance(said, dict) else None,

@@ -17,7 +17,17 @@ from ...protocol.errors import RequestError
 from ...protocol.files.formats import RECEIPT
 from ...protocol.messages import Prompt
 from ...protocol.parameters.pooling import PoolingParams
-from .written import DAMAGED, LONG_ARRAY, MOST_BESIDE_IDS, as_text, packed_in, planes, unpacked_as, unpacked_ids
+from .written import (
+    DAMAGED,
+    MOST_BESIDE_IDS,
+    as_text,
+    converted,
+    id_bytes,
+    packed_in,
+    planes,
+    unpacked_as,
+    unpacked_ids,
+)
 
 if TYPE_CHECKING:
     from ..models.facts import ModelFacts
@@ -98,10 +108,7 @@ class NumbersReceipt(msgspec.Struct, array_like=True, frozen=True):
     @property
     def pooling(self) -> list[PoolingParams]:
         """The parameters, with which numbers get a receipt again; raises `RequestError` if they are invalid."""
-        try:
-            return [msgspec.convert({**each, "receipt": True}, PoolingParams) for each in self.params]
-        except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
-            raise RequestError(f"{DAMAGED}: {error}") from error
+        return [converted({**each, "receipt": True}, PoolingParams) for each in self.params]
 
 
 class _Parts(msgspec.Struct, array_like=True):
@@ -110,16 +117,9 @@ class _Parts(msgspec.Struct, array_like=True):
     prompts: msgspec.Raw
 
 
-class _PromptParts(msgspec.Struct, array_like=True):
-    ids: msgspec.Raw
-
-
 def _bytes_beside_ids(unpacked: bytes) -> int:
     parts = msgspec.msgpack.decode(unpacked, type=_Parts)
-    if bytes(parts.prompts)[:1] == LONG_ARRAY:
-        raise RequestError(f"{DAMAGED}: it has too many prompts")
-    prompts = msgspec.msgpack.decode(parts.prompts, type=list[_PromptParts])
-    return len(unpacked) - sum(len(prompt.ids) for prompt in prompts)
+    return len(unpacked) - id_bytes(parts.prompts, "prompts")
 
 
 @dataclass(frozen=True, slots=True)

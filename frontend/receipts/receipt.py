@@ -8,7 +8,7 @@ model draws.
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -18,9 +18,7 @@ from ...protocol.files.formats import RECEIPT
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.beams import BeamSearchParams
 from ...protocol.parameters.sampling import SamplingParams
-from .written import DAMAGED, LONG_ARRAY, as_text, packed_ids, packed_in, unpacked_as, unpacked_ids
-
-_Params = TypeVar("_Params", SamplingParams, BeamSearchParams)
+from .written import DAMAGED, as_text, converted, id_bytes, packed_ids, packed_in, unpacked_as, unpacked_ids
 
 PREFIX = f"pr{RECEIPT.version}_"
 SEPARATOR = "."  # between the receipts of a body that answers several prompts
@@ -72,11 +70,11 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     @property
     def sampling(self) -> SamplingParams:
         """The parameters; raises `RequestError` if they are invalid."""
-        return _converted(self.params, SamplingParams)
+        return converted(self.params, SamplingParams, strict=False)
 
     @property
     def beam_search(self) -> BeamSearchParams | None:
-        return None if self.beams is None else _converted(self.beams, BeamSearchParams)
+        return None if self.beams is None else converted(self.beams, BeamSearchParams, strict=False)
 
     def text(self) -> str:
         return as_text(PREFIX, self)
@@ -162,10 +160,6 @@ def _shown(value: str | None) -> str:
     return "none" if not value else f"{value[:12]}…" if len(value) >= 32 else value
 
 
-class _SampleParts(msgspec.Struct, array_like=True):
-    ids: msgspec.Raw
-
-
 class _Parts(msgspec.Struct, array_like=True):
     """A receipt's fields up to its samples, as they lie there."""
 
@@ -178,14 +172,4 @@ class _Parts(msgspec.Struct, array_like=True):
 def _bytes_beside_ids(unpacked: bytes) -> int:
     """Bytes of a receipt but those of its ids. No objects are made of them."""
     parts = msgspec.msgpack.decode(unpacked, type=_Parts)
-    if bytes(parts.samples)[:1] == LONG_ARRAY:
-        raise RequestError(f"{DAMAGED}: it has too many answers")
-    samples = msgspec.msgpack.decode(parts.samples, type=list[_SampleParts])
-    return len(unpacked) - len(parts.prompt) - sum(len(sample.ids) for sample in samples)
-
-
-def _converted(given: dict[str, Any], kind: type[_Params]) -> _Params:
-    try:
-        return msgspec.convert(given, kind, strict=False)
-    except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"{DAMAGED}: {error}") from error
+    return len(unpacked) - len(parts.prompt) - id_bytes(parts.samples, "answers")

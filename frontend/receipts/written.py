@@ -6,9 +6,9 @@ The checksum only finds damage: whoever changes a receipt can make another one.
 import base64
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ...protocol.files.formats import RECEIPT
 from ...protocol.wire import column, values
 
 _Packed = TypeVar("_Packed", bound=msgspec.Struct)
+_Params = TypeVar("_Params", bound=msgspec.Struct)
 
 DAMAGED = "its receipt is damaged"
 LONG_ARRAY = b"\xdd"  # begins one of more than 65,535 elements
@@ -65,6 +66,25 @@ def unpacked_as(
     except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise RequestError(f"{DAMAGED}: {error}") from error
     return receipt
+
+
+def id_bytes(elements: msgspec.Raw, kind: str) -> int:
+    """Count the bytes of the ids that the elements of an array begin with; refuses an array of very many."""
+    if bytes(elements)[:1] == LONG_ARRAY:
+        raise RequestError(f"{DAMAGED}: it has too many {kind}")
+    return sum(len(element.ids) for element in msgspec.msgpack.decode(elements, type=list[_BeginsWithIds]))
+
+
+class _BeginsWithIds(msgspec.Struct, array_like=True):
+    ids: msgspec.Raw
+
+
+def converted(given: Mapping[str, Any], kind: type[_Params], *, strict: bool = True) -> _Params:
+    """Make parameters of a receipt's; raises `RequestError` if they are invalid."""
+    try:
+        return msgspec.convert(given, kind, strict=strict)
+    except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
+        raise RequestError(f"{DAMAGED}: {error}") from error
 
 
 def packed_ids(ids: Sequence[int]) -> bytes:

@@ -184,7 +184,7 @@ class Report:
 
     @classmethod
     def total(cls, each: "Sequence[Report]") -> "Report":
-        """Of several servers that look like one: the trees of all are those of its models."""
+        """Join the reports of several servers that look like one: the trees of all are those of its models."""
         engines = {}
         for model in dict.fromkeys(chain.from_iterable(report.engines for report in each)):
             found = [report.engines[model] for report in each if model in report.engines]
