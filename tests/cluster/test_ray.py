@@ -51,15 +51,24 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def served(cluster: Any) -> "openai.OpenAI":
+def port(cluster: Any) -> int:
+    from ray import serve
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        found: int = free.getsockname()[1]
+    serve.start(http_options={"port": found, "location": "HeadOnly"})
+    return found
+
+
+@pytest.fixture
+def served(port: int) -> "openai.OpenAI":
+    """Two replicas, unless they are there; a test that needs their cores has deleted them."""
     from ray import serve
 
     from penstock.cluster.ray import deployment
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    serve.start(http_options={"port": port, "location": "HeadOnly"})
-    serve.run(deployment("pocket", num_replicas=2), name="pocket")
+    if "pocket" not in serve.status().applications:
+        serve.run(deployment("pocket", num_replicas=2), name="pocket")
     return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=_BOUND)
 
 
@@ -161,7 +170,8 @@ def test_all_replicas_tell_what_they_do_and_a_request_is_stopped_wherever_it_run
 
     def is_stopped() -> bool:  # unless it has ended before it is found
         with http.stream("POST", "/v1/completions", json=body) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()  # the stream ends with it
+            next(lines)
             found = http.get("/v1/requests").json()["data"]
             return any(http.delete(f"/v1/requests/{each['id']}").status_code == 200 for each in found)
 
