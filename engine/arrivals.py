@@ -59,7 +59,10 @@ class Arrivals:
             adapter, refusal = self._adapters.find(lora_name), self._adapters.refusal(lora_name)
         root = self._cache.root_of(prompt, adapter.key)
         client = self._waiting.client(prompt.client)
-        request = Request(prompt, self._limits.max_model_len, root, client, adapter.slot)
+        has_whole_spans = self._limits.encoder.has_whole_spans
+        request = Request(
+            prompt, self._limits.max_model_len, root, client, adapter.slot, has_whole_spans=has_whole_spans
+        )
         if self._limits.draft_limits is not None:
             request.store = store_key(prompt.params.cache_salt, adapter.key, prompt.client)
         refusal = refusal or self._limits.refusal(request)

@@ -50,7 +50,14 @@ class Request:
     )
 
     def __init__(
-        self, prompt: Prompt, max_model_len: int, root: bytes, client: "Client", adapter: int = NO_ADAPTER
+        self,
+        prompt: Prompt,
+        max_model_len: int,
+        root: bytes,
+        client: "Client",
+        adapter: int = NO_ADAPTER,
+        *,
+        has_whole_spans: bool = False,
     ) -> None:
         params = prompt.params
         self.prompt = prompt
@@ -78,7 +85,7 @@ class Request:
         # Keys of the prompt's full blocks computed so far, by the stretch of their positions.
         self.prompt_keys: defaultdict[int, list[bytes]] = defaultdict(list)
         self.adapter = adapter  # the place of its LoRA weights in the workers' memory
-        self.media = RequestMedia(prompt.media) if prompt.media else None
+        self.media = RequestMedia(prompt.media, has_whole_spans=has_whole_spans) if prompt.media else None
         self.store = b""  # the key of the answers that it may draft from
 
 

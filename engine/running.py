@@ -85,20 +85,18 @@ class RunningBatch:
         sequence.slot = self.slots.take()
         sequence.request.client.take_slot()
 
-    def advance(self, sequence: Sequence, step: ScheduledStep, budget: int, entered: Additions | None = None) -> int:
-        """Plan the next chunk of a prefilling sequence. Returns its number of tokens, 0 if no block is free for it.
-        One that has just `entered` gets its row nevertheless, with the content of its tables."""
+    def advance(self, sequence: Sequence, step: ScheduledStep, budget: int, entered: Additions = ()) -> int:
+        """Plan the next chunk of a prefilling sequence, which may just have `entered`, with that content of its
+        tables. Returns its number of tokens, 0 if no block is free for it."""
         start, media = sequence.num_computed, sequence.media
         if sequence.num_claimed and sequence.constraint is not None:
             budget = min(budget, max(0, sequence.first_claimed - 1 - start) + _MOST_MASKED)
         num_tokens = max(0, self.reach(sequence, start + min(budget, sequence.num_left)) - start)
-        if not num_tokens and entered is None:
+        if not num_tokens:
             return 0
-        additions: Additions = ()
-        if num_tokens:
-            additions = self.cache.extend(sequence, start + num_tokens)
-            self.advance_to(sequence, start + num_tokens)
-        step.add(sequence, num_tokens, together(entered or (), additions))
+        additions = self.cache.extend(sequence, start + num_tokens)
+        self.advance_to(sequence, start + num_tokens)
+        step.add(sequence, num_tokens, together(entered, additions))
         if sequence.claim is not None:
             first = max(start, sequence.first_claimed - 1)  # the first position that samples
             step.claimed[len(step.rows) - 1] = max(0, sequence.num_computed - first)
@@ -110,7 +108,7 @@ class RunningBatch:
     def reach(self, sequence: Sequence, end: int) -> int:
         """The position up to which a prefilling sequence can be computed with the free blocks, `end` at most."""
         end = self.cache.reach(sequence, end)
-        return end if sequence.media is None else self.encoder.whole_end(sequence.media, end)
+        return end if sequence.media is None else sequence.media.whole_end(end)
 
     def advance_to(self, sequence: Sequence, end: int) -> None:
         """Count a prefilling sequence as computed up to this position, for which it has blocks."""

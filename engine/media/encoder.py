@@ -76,15 +76,10 @@ class Encoder:
         reach = allowance.beside(step.encoder_work - work_before, reach)
         return self._with_whole_spans(media, position, reach, self.most_tokens - sum(step.num_tokens))
 
-    def whole_end(self, media: RequestMedia, end: int) -> int:
-        """The end of a chunk that would end here: before a span that it would cut, if spans must be whole."""
-        span = media.span_over(end) if self.plan.has_whole_spans else None
-        return end if span is None else span.start
-
     def _with_whole_spans(self, media: RequestMedia, position: int, reach: int, room: int) -> int:
         """The same reach, shortened so that it cuts no span. A span that comes next may use all the room in the
         step, beyond the prompts' share: it can't be computed in parts."""
-        span = media.span_over(position + reach) if reach and self.plan.has_whole_spans else None
+        span = media.span_cut_at(position + reach) if reach else None
         if span is None:
             return reach
         if span.start > position:

@@ -19,10 +19,12 @@ class Span(NamedTuple):
 
 
 class RequestMedia:
-    __slots__ = ("media", "num_rows", "ends", "spans", "_span_ends")
+    __slots__ = ("media", "num_rows", "ends", "spans", "_has_whole_spans", "_span_ends")
 
-    def __init__(self, media: Sequence[Medium]) -> None:
+    def __init__(self, media: Sequence[Medium], *, has_whole_spans: bool) -> None:
+        """`has_whole_spans`: the tokens of a span are computed together."""
         self.media = media
+        self._has_whole_spans = has_whole_spans
         self.num_rows: list[int] = []
         self.ends: list[int] = []  # the position after each medium's last row
         self.spans: list[Span] = []
@@ -60,6 +62,11 @@ class RequestMedia:
     def longest_span(self) -> int:
         return max(span.end - span.start for span in self.spans)
 
+    def most_together(self, position: int) -> int:
+        """The most tokens from this position on that one step must compute."""
+        first = bisect_right(self._span_ends, position) if self._has_whole_spans else len(self.spans)
+        return max((span.end - span.start for span in self.spans[first:]), default=1)
+
     def most_of_frame(self, frames_together: int) -> int:
         """The most patches of one medium that may attend to one another."""
         return max(patches_of_frame(medium, frames_together) for medium in self.media)
@@ -78,12 +85,17 @@ class RequestMedia:
             begin = max(span.start, start)
             yield Span(begin, min(span.end, end), span.medium, span.first_row + begin - span.start)
 
-    def span_over(self, position: int) -> Span | None:
-        """The span that has rows on both sides of a position."""
-        index = bisect_right(self._span_ends, position)
+    def span_cut_at(self, position: int) -> Span | None:
+        """The span that a chunk must not cut at this position."""
+        index = bisect_right(self._span_ends, position) if self._has_whole_spans else len(self.spans)
         if index < len(self.spans) and self.spans[index].start < position:
             return self.spans[index]
         return None
+
+    def whole_end(self, end: int) -> int:
+        """The end of a chunk that would end here: before a span that it would cut."""
+        span = self.span_cut_at(end)
+        return end if span is None else span.start
 
     def needed_from(self, position: int) -> range:
         """The media with rows at this position or after it, by index."""

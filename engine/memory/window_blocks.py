@@ -39,7 +39,6 @@ class WindowBlocks(BlockGroup[WindowTable]):
         if plan.window is None:
             raise ValueError("A group of layers with windows lacks the window's length.")
         self.window = plan.window
-        self._most = blocks_touched(plan.window, block_size)
         self._num_promised = 0  # sums over all tables
         self._most_growth = 0
 
@@ -80,6 +79,8 @@ class WindowBlocks(BlockGroup[WindowTable]):
 
     def extend(self, sequence: Sequence, table: WindowTable, end: int) -> Appended:
         appended = super().extend(sequence, table, end)
+        if sequence.media is not None:  # pictures behind it need no blocks any more
+            table.num_wanted, table.most = self._wanted(sequence)
         self._promise(table)
         return appended
 
@@ -120,7 +121,9 @@ class WindowBlocks(BlockGroup[WindowTable]):
     def _wanted(self, sequence: Sequence) -> tuple[int, int]:
         """How many blocks a sequence needs at a time for its given tokens, and ever."""
         wanted, most = (blocks_for(count, self.block_size) for count in (sequence.num_given, sequence.max_total))
-        return min(wanted, self._most), min(max(wanted, most), self._most)
+        together = 1 if sequence.media is None else sequence.media.most_together(sequence.num_computed)
+        touched = blocks_touched(self.window - 1 + together, self.block_size)
+        return min(wanted, touched), min(max(wanted, most), touched)
 
     def _promise(self, table: WindowTable) -> None:
         promised = max(0, table.num_wanted - table.num_held)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from penstock.engine.admission.limits import DraftLimits
 from penstock.engine.memory import disk_stores
 from penstock.engine.memory.disk_fetches import PATIENCE
-from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.layer_groups import GroupPlan, blocks_touched
 from penstock.protocol.media import MediaPlan, Medium
 from penstock.protocol.messages import FailedRow, Prompt, Said, request_and_sample, sequence_id
 from penstock.protocol.wire import column, values
@@ -288,7 +288,20 @@ media_limits = st.fixed_dictionaries(
     }
 )
 grouped_limits = st.builds(with_groups, limits, mixes(), st.sampled_from([16, 5, 2048]))
-seeing_limits = st.builds(lambda options, media: options | media, grouped_limits, media_limits)
+
+
+def seeing(options: dict, media: dict) -> dict:
+    """With windows that hold what a step computes of one sequence, as plans have them: some spans can't be split."""
+    size, most = options["block_size"], options["max_num_batched_tokens"]
+    groups = [
+        group if group.window is None
+        else replace(group, num_blocks=max(group.num_blocks, blocks_touched(group.window - 1 + most, size)))
+        for group in options["groups"]
+    ]  # fmt: skip
+    return {**options, **media, "groups": groups}
+
+
+seeing_limits = st.builds(seeing, grouped_limits, media_limits)
 LIMITS = {"one group of layers": limits, "any mix of groups": grouped_limits, "pictures": seeing_limits}
 
 

@@ -7,9 +7,10 @@ checks in every step.
 import re
 
 from builders.cases import for_each
-from builders.engine_harness import Harness, medium, prompt
+from builders.engine_harness import Harness, answer, medium, prompt
 from msgspec.structs import replace
 
+from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import Prompt, StepPlan
 from penstock.protocol.wire import values
@@ -136,6 +137,15 @@ def test_what_can_never_be_encoded_is_refused_with_what_to_do(asked, sentence, o
     ended = harness(**options).add(asked).ended(1)
     assert ended.error_code == 400
     assert re.search(sentence, ended.error_msg), ended.error_msg
+
+
+def test_no_prompt_enters_before_there_are_blocks_for_the_rows_that_see_one_another():
+    groups = GroupPlan("full", 1, 1, 64), GroupPlan("window", 1, 1, 8, window=10)
+    tested = harness(**WHOLE, groups=groups).add(prompt(1, [9] * 10, max_tokens=60), prompt(2, [7] * 21, max_tokens=1))
+    while tested.ended(2) is None:
+        tested.step()
+    tested.add(with_picture(3, 1, before=20, rows=8)).run()
+    assert tested.tokens(3) == answer(with_picture(3, 1, before=20, rows=8), 0, 128)[0]
 
 
 def test_rows_that_see_one_another_are_computed_in_one_step_beside_streams_too():
