@@ -3,7 +3,7 @@
 They are taken one by one through the sequence's strategy, as if each had come in a step of its own: ends, grammars and
 calls see what they always see. A token that begins a call changes the masks of the row's later tokens; these are
 dropped and drawn again. Claimed tokens (`Prompt.claims`) are drafts that were sent with the request: the first drawn
-token that isn't the claimed one ends the sequence.
+token that isn't the claimed one ends the sequence, whatever else it would have ended with.
 """
 
 from array import array
@@ -31,15 +31,18 @@ def _take(sequence: Sequence, token: int, certain: Iterator[bool]) -> bool:
     """Take one token; whether the next one of its row counts."""
     guide, index, claim = sequence.guide, len(sequence.output), sequence.claim
     sequence.num_claimed = max(0, sequence.num_claimed - 1)
+    if claim is not None and (index >= len(claim) or token != claim[index]):
+        # Not left to its strategy: whether a grammar ends with it may be known later, in another process.
+        sequence.output.append(token)
+        sequence.num_known += 1
+        sequence.decoding.end(sequence, SequenceEnded(sequence.id, "abort"))
+        return False
     sequence.decoding.follow(sequence, array("i", (token,)))
     is_repetitive = _counts_as_repetition(sequence, certain)
     if sequence.has_ended:
         return False
     if is_repetitive:
         sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
-        return False
-    if claim is not None and (index >= len(claim) or token != claim[index]):
-        sequence.decoding.end(sequence, SequenceEnded(sequence.id, "abort"))
         return False
     # Another process that has begun to follow its grammar is told of one token at a time.
     is_remote = sequence.constraint is not None and sequence.constraint.is_remote

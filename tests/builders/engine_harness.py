@@ -111,7 +111,7 @@ def drawn(asked: Prompt, sample: int, whole: list[int], reason: str) -> tuple[li
     """What becomes of an answer that is claimed: it ends with the first token that isn't the claimed one."""
     if sample < len(asked.claims):
         for place, pair in enumerate(zip(values(asked.claims[sample]), whole)):
-            if pair[0] != pair[1] and place + 1 < len(whole):
+            if pair[0] != pair[1]:
                 return whole[: place + 1], "abort"
     return whole, reason
 

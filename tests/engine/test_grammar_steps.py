@@ -90,6 +90,13 @@ def test_claimed_tokens_behind_the_mark_of_a_call_are_drawn_again_under_its_mask
     check(GuidedHarness(num_blocks=128).add(*asked).run(1), *asked)
 
 
+@for_each("one_dear_in", [0, 1])
+@for_each("wrong", range(3))
+def test_an_answer_ends_with_the_first_token_that_is_not_claimed_wherever_its_grammar_is_followed(wrong, one_dear_in):
+    asked = claimed(guided(0, [list(range(50))] * 3, eos_token_id=[]), wrong)
+    check(GuidedHarness(one_dear_in=one_dear_in).add(asked).run(), asked)
+
+
 def test_an_answer_without_a_call_is_computed_like_one_without_tools():
     several = [[guided(number, None, calls=given, logprobs=1) for number in range(4)] for given in (calls(CALL), [])]
     for asked in several[0]:
