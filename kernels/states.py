@@ -5,9 +5,11 @@ read first, and the state that is written. Where both are the same, it is update
 what the one before it wrote; no row reads what another one writes in the same step.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Literal, NamedTuple
+
+import numpy
 
 from ..records import dataclass
 from .arrays import DeviceArray
@@ -35,12 +37,27 @@ class Segment(NamedTuple):
 
 @dataclass(eq=False)
 class Segments:
-    """One step's segments, in the order of its tokens: S segments, R rows."""
+    """One step's segments, in the order of its tokens: S segments, R rows. Empty ones, of no row, may follow."""
 
     starts: DeviceArray  # int32 [S + 1]: segment i is tokens starts[i]:starts[i + 1]
     reads: DeviceArray  # int32 [S]: NO_STATE or the state that is read first
     writes: DeviceArray  # int32 [S]: the state that is written; it holds all tokens up to the segment's end
     of_rows: DeviceArray  # int32 [R + 1]: row r's segments are of_rows[r]:of_rows[r + 1]
+    longest: int | None = None  # tokens of a segment, at most; None: not known
+
+    @property
+    def columns(self) -> tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray]:
+        return self.starts, self.reads, self.writes, self.of_rows
+
+    @classmethod
+    def of(cls, columns: Iterable[DeviceArray], longest: int) -> "Segments":
+        starts, reads, writes, of_rows = columns
+        return cls(starts, reads, writes, of_rows, longest)
+
+    @classmethod
+    def none(cls) -> "Segments":
+        nothing, nobody = numpy.zeros(1, numpy.int32), numpy.zeros(0, numpy.int32)
+        return cls(nothing, nobody, nobody, nothing, 0)
 
     @cached_property
     def listed(self) -> list[Segment]:

@@ -213,9 +213,9 @@ def delta_net_kernel(
 def delta_net(
     convolved: Tensor, b: Tensor, a: Tensor, heads: DeltaHeads, states: LayerStates, segments: Segments
 ) -> Tensor:
-    # Every segment has a token.
-    may_be_long = len(convolved) - len(segments.reads) >= SHORTEST - 1
-    form = delta_net_in_chunks if may_be_long and convolved.dtype != torch.float32 else delta_net_by_token
+    longest = len(convolved) if segments.longest is None else segments.longest
+    is_by_chunks = longest >= SHORTEST and convolved.dtype != torch.float32
+    form = delta_net_in_chunks if is_by_chunks else delta_net_by_token
     return form(convolved, b, a, heads, states, segments)
 
 

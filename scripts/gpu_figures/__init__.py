@@ -1,1 +1,1 @@
-"""What `bench_gpu.py` measures on a card, a file for each kind of measurement, and what tests share with it."""
+"""What `bench_gpu.py` measures on a card, a file for each kind of measurement."""

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from penstock.protocol.layer_groups import GroupChanges, GroupPlan
 from penstock.protocol.messages import Drafts, Fork, NewSlot, StepPlan, StepResult
 from penstock.protocol.wire import column, values
-from penstock.worker.device import HostDevice
 from penstock.worker.drafting.proposer import Look
 from penstock.worker.stand_in.contents import RowSpan, Segment, StateContents
 from penstock.worker.stand_in.made_up import IsAllowed
@@ -31,7 +30,7 @@ class TabledStates(StateContents):
 
     def __init__(self, plan: GroupPlan, block_size: int, verify: bool, num_slots: int) -> None:
         super().__init__(plan, verify)
-        self.tables = StateTables(num_slots, plan.num_blocks, block_size, HostDevice())
+        self.tables = StateTables(num_slots, plan.num_blocks, block_size)
         self.drafts: dict[int, list[int]] = {}  # of the step, by slot
 
     def _segments(self, rows: Sequence[RowSpan]) -> list[list[Segment]]:

@@ -48,6 +48,8 @@ FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "experts, deterministic": ("mixtral", {}, {"deterministic": True}),
     "shared expert, int8": ("qwen2_moe", {}, {"quantization": "int8"}),
     "blocks": ("qwen3", {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}, {"stored_as": q4_k_m}),
+    "states": ("qwen3_5_text", {"num_hidden_layers": 2}, {}),
+    "states, deterministic": ("qwen3_5_text", {"num_hidden_layers": 2}, {"deterministic": True}),
     "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
     "experts by kind": (ERNIE, {}, {}),
     "whole spans": ("Gemma3", {}, {}),
@@ -111,7 +113,7 @@ def started(card: Card, folder: Path, form: str) -> Any:
     if family in FAMILIES:
         seeing_model(files, family)
     else:
-        tiny_model(files, family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
+        tiny_model(files, family, **{"num_hidden_layers": 1, "max_position_embeddings": LONGEST, **shape})
     options = {"dtype": "bfloat16", **options}
     if types := options.pop("stored_as", None):
         files = as_gguf(files, folder / "in blocks", types)

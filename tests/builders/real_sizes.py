@@ -9,8 +9,8 @@ from itertools import product as combinations
 from typing import Any
 
 import torch
+from builders.filled_memory import filled_memory, steps_rows
 from builders.gpu_products import random_part
-from gpu_figures.kernels import filled_memory, steps_rows
 from torch import Tensor
 
 
@@ -217,7 +217,7 @@ def states(sizes: Sizes) -> Iterator[Case]:
     for operation, counts in combinations(("delta_net", "delta_net_invariant"), steps):
         tokens, numbers = sum(counts), torch.arange(len(counts) + 1, dtype=torch.int32, device=sizes.device)
         starts = torch.tensor([0, *counts], dtype=torch.int32).cumsum(0).int().to(sizes.device)
-        segments = Segments(starts, numbers[:-1], numbers[:-1], numbers)
+        segments = Segments(starts, numbers[:-1], numbers[:-1], numbers, max(counts))
         recurrent = sizes.random(len(counts), value_heads, length, length, dtype=torch.float32) / 8
         kept = LayerStates(sizes.random(len(counts), 3, heads.width, dtype=torch.float32), recurrent)
         b, a = sizes.random(tokens, value_heads), sizes.random(tokens, value_heads)

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 import torch
 from builders.elsewhere import distance
-from gpu_figures.kernels import BLOCK_SIZE, filled_memory, steps_rows
+from builders.filled_memory import BLOCK_SIZE, filled_memory, steps_rows
 
 from penstock.kernels.paged import PagedKV
 from penstock.kernels.reference.paged_attention import attention_paged

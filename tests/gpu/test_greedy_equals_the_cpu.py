@@ -4,8 +4,8 @@ import statistics
 from typing import Any
 
 import pytest
+from builders.cpu_answers import on_cpu
 from builders.on_card import generated, mixed_prompts, pocket
-from gpu_figures.cpu_answers import on_cpu
 
 from penstock import SamplingParams
 

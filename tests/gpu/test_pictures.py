@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.cpu_answers import on_cpu
 from builders.on_card import SMALL, generated
 from builders.seeing_model import answering_model, noise
 from builders.seeing_models import ERNIE, seeing_model
 from builders.tiny_sight import ERNIE as ERNIES_TOKENS
 from builders.tiny_sight import seeing_folder
-from gpu_figures.cpu_answers import on_cpu
 from tokenizers import Tokenizer
 
 from penstock import LLM, SamplingParams

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from builders.adapters import adapter
+from builders.cpu_answers import on_cpu
 from builders.on_card import SMALL, generated
 from builders.tiny_model import tiny_model
-from gpu_figures.cpu_answers import on_cpu
 
 from penstock import LLM, SamplingParams
 

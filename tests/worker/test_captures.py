@@ -15,7 +15,7 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.hand_planned import new, plan, sampled
-from builders.runner_harness import fast_steps, no_mask, slotted_runner
+from builders.runner_harness import engine_of, fast_steps, no_mask, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.paged import DeviceRows, PromptRows
@@ -218,6 +218,26 @@ def test_steps_with_prompts_are_replayed_and_answer_as_launched_ones(model, monk
     assert answers(runner, WITH_PROMPTS) == expected
     assert [(key.rows, key.num_tokens) for key in replayed] == [(3, 16), (3, 16), (3, 16), (3, 3)]
     model.forward_pass.forget()
+
+
+@pytest.mark.parametrize("family", ["lfm2", pytest.param("qwen3_5_text", marks=pytest.mark.long)])
+def test_steps_of_layers_that_keep_states_are_replayed_and_answer_as_launched_ones(tmp_path, family, monkeypatch):
+    shape = {"lfm2": {"num_hidden_layers": 2, "full_attn_idxs": [1], "layer_types": None}}.get(family, {})
+    asked = [prompt(number, range(5, 14 + 9 * number), max_tokens=2 + number) for number in range(2)]
+    with interpreted.interpretation():
+        model = load_model(tiny_model(tmp_path, family, vocab_size=60, **shape))
+    limits = {"max_num_batched_tokens": 13, "num_slots": 3, "num_blocks": 12}
+    expected = engine_of(model, **limits).run(*asked)
+    model.forward_pass.forget()
+    monkeypatch.setattr(model.forward_pass, "most_tokens", 16)
+    engine = engine_of(model, **limits)
+    GraphCapture(model.forward_pass, model.sample, engine.runner.table, engine.runner.memory, Parallel()).capture_all(
+        1 << 30, lambda *progress: None
+    )
+    taken = fast_steps(engine.runner)
+    monkeypatch.setattr(DeviceBatch, "inputs", lambda *given: pytest.fail("a step was launched"))
+    assert engine.run(*asked) == expected
+    assert taken
 
 
 # --- steps of plain rows ----------------------------------------------------------------------------------------------

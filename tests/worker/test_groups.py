@@ -151,13 +151,13 @@ STORIES: dict[str, list[tuple[Spans, list[list], list]]] = {
 
 @for_each("story", STORIES)
 def test_segments_of_rows_read_and_write_the_states_of_their_tokens(story):
-    table = StateTables(4, 30, 16, CPU)
+    table = StateTables(4, 30, 16)
     for spans, appended, expected in STORIES[story]:
         assert segments(table, rows(*spans), changes(*appended)) == expected
 
 
 def test_a_fork_goes_on_in_its_copy():
-    table = StateTables(4, 30, 16, CPU)
+    table = StateTables(4, 30, 16)
     table.fork(1, numpy.array([12]))
     assert segments(table, rows((1, 30, 31)), changes([])) == [[(0, 1, 12, 12)]]
 
@@ -174,4 +174,4 @@ def test_a_fork_goes_on_in_its_copy():
 )
 def test_a_plan_that_breaks_a_rule_of_states_is_refused(step, appended, sentence):
     with pytest.raises(PlanError, match=sentence):
-        StateTables(4, 30, 16, CPU).advance(step, appended)
+        StateTables(4, 30, 16).advance(step, appended)

@@ -4,7 +4,6 @@ Triton's kernels compute on a GPU, native ones on a CPU, torch's operations othe
 """
 
 import logging
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -67,10 +66,7 @@ def select_backend(
             from .torch.device import tensor_device
             from .triton.backend import TritonBackend
 
-            # Captured steps only support tables of blocks.
-            captures_steps = options.captures_steps and not any(config.states)
-            own = replace(options, captures_steps=captures_steps)
-            return TritonBackend.create(tensor_device(device), dtype, ranks, own)
+            return TritonBackend.create(tensor_device(device), dtype, ranks, options)
     else:
         try:
             return NativeBackend.create(load_library(), config, dtype, ranks)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy
 
 from ...kernels.arrays import DeviceArray
+from ...kernels.states import Segments
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.layer_groups import GroupChanges, SpareStates
 from ...protocol.messages import ChunkLayers, ForcedTokens, Fork, NewSlot, StepPlan
@@ -84,8 +85,14 @@ class SlotTable:
     def _table_of(self, group: LayerGroup, num_blocks: int) -> BlockTables | StateTables:
         num_slots, max_blocks = len(self.is_taken), -(-self.max_model_len // self.block_size)
         if group.kind == "state":
-            return StateTables(num_slots, num_blocks, self.block_size, self.device)
+            return StateTables(num_slots, num_blocks, self.block_size)
         return BlockTables(num_slots, max_blocks, num_blocks, self.block_size, group.window, self.device)
+
+    def no_rows(self) -> StepRows:
+        """An empty step."""
+        rows = StepRows.none()
+        rows.segments = tuple(Segments.none() if isinstance(each, StateTables) else None for each in self.groups)
+        return rows
 
     def apply(self, plan: StepPlan, drafts: StepDrafts | None = None) -> StepRows:
         """Apply the plan in its stated order, and add drafts to its rows; afterwards the counts are those after the

@@ -15,7 +15,6 @@ import numpy
 from ...kernels.states import NO_STATE, Segments
 from ...protocol.layer_groups import GroupChanges
 from ...records import dataclass
-from ..device import Device
 from ..plan_error import require
 from .block_tables import check_offsets
 from .step_rows import Ints, StepRows, all_within, column
@@ -47,10 +46,9 @@ class _Drafted:
 
 
 class StateTables:
-    def __init__(self, num_slots: int, num_states: int, block_size: int, device: Device) -> None:
+    def __init__(self, num_slots: int, num_states: int, block_size: int) -> None:
         self.num_states = num_states
         self.block_size = block_size
-        self.device = device
         self.reads = numpy.full(num_slots, NO_STATE, numpy.int32)  # before the next token
         self.writes = numpy.full(num_slots, NO_STATE, numpy.int32)  # after it
         self.spares: dict[int, list[int]] = {}  # of slots that may have drafts
@@ -83,7 +81,7 @@ class StateTables:
         self.reads[slot] = self.writes[slot] = states[0]
 
     def advance(self, rows: StepRows, changes: GroupChanges) -> Segments:
-        """Return the step's segments, and update the slots' states to those after the step."""
+        """Return the step's segments, on the host, and update the slots' states to those after the step."""
         states, offsets, starts = (column(each) for each in (changes.block_ids, changes.block_offsets, changes.starts))
         check_offsets(rows.slots, states, offsets)
         require(len(states) == len(starts), f"has {len(states)} states and {len(starts)} positions of them")
@@ -99,7 +97,8 @@ class StateTables:
             first += end - start
         columns.starts.append(first)
         parts = (columns.starts, columns.reads, columns.writes, columns.of_rows)
-        return Segments(*(self.device.put(numpy.array(part, numpy.int32)) for part in parts))
+        longest = int(rows.num_tokens.max(initial=0))
+        return Segments.of((numpy.array(part, numpy.int32) for part in parts), longest)
 
     def _add_row(
         self, columns: _Columns, slot: int, offset: int, span: tuple[int, int], appended: list[tuple[int, int]]

@@ -25,12 +25,11 @@ from ...device import Device
 from ...kv.model_memory import ModelMemory
 from ...layers.decoder import Decoder, LayeredStream
 from ...steps.slots import SlotTable
-from ...steps.step_rows import StepRows
 from ...weights.weights import Rows
 from ..torch.decoder import DeviceRopes
 from ..torch.device import torch_device
 from .cuda_graph import Capture, new_capture
-from .device_batch import DeviceBatch, Inputs, Places, StepColumns, inputs_of, packed
+from .device_batch import DeviceBatch, Inputs, Places, Room, inputs_of
 from .graph_keys import (
     GraphKey,
     all_keys,
@@ -130,7 +129,7 @@ class GraphedDecoder:
         return self._last.logits
 
     def _replay(self, graph: Graph, batch: DeviceBatch) -> LastReplay:
-        graph.columns.copy_(_packed(batch.step_rows, graph.key), non_blocking=True)
+        graph.columns.copy_(room_for(graph.key).packed(batch.step_rows), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
         graph.logits = graph.replay()
@@ -202,6 +201,10 @@ class GraphedDecoder:
 
     def _key_of(self, batch: DeviceBatch) -> GraphKey | None:
         """The key of the graphs for steps like this one; None if they aren't captured."""
+        key = self._smallest_key_of(batch)
+        return key if key is not None and batch.num_segments <= key.segments else None
+
+    def _smallest_key_of(self, batch: DeviceBatch) -> GraphKey | None:
         if not self.captures_steps or batch.rotations_end > self.captured_end(batch.table):
             return None
         if batch.only_decodes:
@@ -246,10 +249,9 @@ class GraphedDecoder:
         start, size, placement = time.perf_counter(), key.num_tokens, self.decoder.placement
         device = torch_device(table.device)
         # Columns for no rows: a replay makes the inputs from their contents at that time.
-        blank = DeviceBatch(table, StepRows.none(), memory)
-        packed_columns = _packed(blank.step_rows, key).to(device)
-        columns = StepColumns.shaped(packed_columns, key.rows)
-        places = Places.shaped(packed_columns, key.rows, 1 if key.has_prompts else key.tokens)
+        blank, room = DeviceBatch(table, table.no_rows(), memory), room_for(key)
+        packed = room.packed(blank.step_rows).to(device)
+        columns = room.columns(packed, blank.step_rows)
         hidden = self._room_for(size, device)
         adapted = None
         if key.has_adapters and placement.adapters is not None:
@@ -262,11 +264,11 @@ class GraphedDecoder:
                 return hidden
             return cast(Tensor, self.decoder.head(self.decoder.norm(Rows(hidden))))
 
-        graph = Graph(key, packed_columns, places, adapted, hidden, self.capture(step), self.ropes.tables)
+        graph = Graph(key, packed, columns.places, adapted, hidden, self.capture(step), self.ropes.tables)
         _LOG.info("captured a step of %s, in %.2f s", key, time.perf_counter() - start)
         return graph
 
 
-def _packed(rows: StepRows, key: GraphKey) -> Tensor:
-    """A step's columns for a graph; one with prompts has no places."""
-    return packed(rows, key.rows, 1 if key.has_prompts else key.tokens)
+def room_for(key: GraphKey) -> Room:
+    """For the columns of a graph's steps; one with prompts has no places."""
+    return Room(key.rows, 1 if key.has_prompts else key.tokens, key.segments, key.tokens)

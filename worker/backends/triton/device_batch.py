@@ -5,7 +5,8 @@ Nothing here waits for the device.
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy
 import torch
@@ -15,6 +16,7 @@ from ....kernels import LoraMapping
 from ....kernels.operands import PlacedRows
 from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
+from ....kernels.states import NO_STATE, Segments
 from ....kernels.torch.arrays import tensor_of
 from ....kernels.triton.products.lora import DeviceLoraMapping
 from ...kv.model_memory import ModelMemory
@@ -32,6 +34,13 @@ if TYPE_CHECKING:  # its kernels import triton
 _ALIGNED = 4  # int32 elements in 16 bytes, the alignment that kernels prefer
 
 
+class Places(NamedTuple):
+    """The places at which a captured step draws tokens, one for each of its tokens, followed by empty ones."""
+
+    slots: Tensor  # int32 [T]
+    positions: Tensor  # int32 [T]: of the tokens to draw
+
+
 class StepColumns(NamedTuple):
     """The rows of a step, followed by empty rows."""
 
@@ -39,54 +48,54 @@ class StepColumns(NamedTuple):
     starts: Tensor  # int32 [R]: position of the first token to compute
     ends: Tensor  # int32 [R]: position after the last one
     query_starts: Tensor  # int32 [R + 1]: the tokens of row r are query_starts[r]:query_starts[r + 1]
-
-    @classmethod
-    def shaped(cls, packed: Tensor, num_rows: int) -> Self:
-        """Split the result of `packed` into columns."""
-        slots, starts, ends = packed[: 3 * _stride(num_rows)].view(3, -1)[:, :num_rows]
-        return cls(slots, starts, ends, packed[3 * _stride(num_rows) :][: num_rows + 1])
+    places: Places
+    segments: tuple[Segments | None, ...]  # for each group of layers with states, as in `StepRows`
 
 
-class Places(NamedTuple):
-    """The places at which a captured step draws tokens, one for each of its tokens, followed by empty ones."""
+class Room(NamedTuple):
+    """For the columns of a step, which lie one behind another in one array: a copy brings them all."""
 
-    slots: Tensor  # int32 [T]
-    positions: Tensor  # int32 [T]: of the tokens to draw
+    rows: int
+    places: int = 1  # of a row, at most
+    segments: int = 0  # of each group with states
+    longest: int = 1  # tokens of a segment, at most
 
-    @classmethod
-    def shaped(cls, packed: Tensor, num_rows: int, tokens: int) -> Self:
-        """The places in the result of `packed`."""
-        if tokens == 1:
-            columns = StepColumns.shaped(packed, num_rows)
-            return cls(columns.slots, columns.ends)
-        return cls(*packed[_places_start(num_rows) :].view(2, -1)[:, : num_rows * tokens])
+    def sizes(self, num_groups: int) -> list[int]:
+        of_places = [self.rows * self.places] * 2 if self.places > 1 else []
+        of_segments = [self.segments + 1, self.segments, self.segments, self.rows + 1]
+        return [*[self.rows] * 3, self.rows + 1, *of_places, *of_segments * num_groups]
+
+    def packed(self, rows: StepRows) -> Tensor:
+        """Pinned for a GPU, so that the copy doesn't block."""
+        query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
+        columns = [(rows.slots, NO_ROW), (rows.starts, 0), (rows.ends, 0), (query_starts, query_starts[-1])]
+        if self.places > 1:
+            drawn = DrawnPlaces.of(rows)
+            columns += [(drawn.slots, NO_ROW), (drawn.positions, 0)]
+        groups = [each for each in rows.segments if each is not None]
+        for each in groups:
+            fills = (each.starts[-1], NO_STATE, 0, each.of_rows[-1])
+            columns += zip(each.columns, fills, strict=True)
+        strides = [_stride(size) for size in self.sizes(len(groups))]
+        whole, at = numpy.empty(sum(strides), numpy.int32), 0
+        for (column, fill), stride in zip(columns, strides, strict=True):
+            whole[at : at + len(column)], whole[at + len(column) : at + stride] = column, fill
+            at += stride
+        return pinned(torch.from_numpy(whole))
+
+    def columns(self, packed: Tensor, rows: StepRows) -> StepColumns:
+        """Views into the result of `packed`, for steps whose groups are those of `rows`."""
+        sizes = self.sizes(sum(each is not None for each in rows.segments))
+        parts = zip(packed.split([_stride(size) for size in sizes]), sizes, strict=True)
+        slots, starts, ends, query_starts, *others = (part[:size] for part, size in parts)
+        places = Places(*others[:2]) if self.places > 1 else Places(slots, ends)
+        columns = iter(others[2:] if self.places > 1 else others)
+        segments = [each and Segments.of(islice(columns, 4), self.longest) for each in rows.segments]
+        return StepColumns(slots, starts, ends, query_starts, places, tuple(segments))
 
 
-def packed(rows: StepRows, num_rows: int, tokens: int = 1) -> Tensor:
-    """Pack a step's columns for `num_rows`, and its places if rows have up to so many tokens, into one array; pinned
-    for a GPU, so that the copy doesn't block."""
-    count, stride = len(rows), _stride(num_rows)
-    of_places = 0 if tokens == 1 else 2 * _stride(num_rows * tokens)
-    columns = numpy.zeros(_places_start(num_rows) + of_places, numpy.int32)
-    by_row, query_starts = columns[: 3 * stride].reshape(3, stride), columns[3 * stride :][: num_rows + 1]
-    by_row[:, :count] = rows.slots, rows.starts, rows.ends
-    by_row[0, count:] = NO_ROW
-    query_starts[1 : count + 1] = numpy.cumsum(rows.num_tokens)
-    query_starts[count + 1 :] = query_starts[count]
-    if of_places:
-        drawn = DrawnPlaces.of(rows)
-        by_place = columns[-of_places:].reshape(2, -1)
-        by_place[:, : len(drawn)] = drawn.slots, drawn.positions
-        by_place[0, len(drawn) :] = NO_ROW
-    return pinned(torch.from_numpy(columns))
-
-
-def _places_start(num_rows: int) -> int:
-    return 3 * _stride(num_rows) + _stride(num_rows + 1)
-
-
-def _stride(num_rows: int) -> int:
-    return -(-num_rows // _ALIGNED) * _ALIGNED
+def _stride(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +105,7 @@ class Inputs:
     token_ids: Tensor  # [T] int64
     rotations: Tensor  # [T] int64: the tokens' rows in the rotary tables
     rows: DeviceRows
+    segments: tuple[Segments | None, ...]
     adapted: DeviceLoraMapping | None = None  # which tokens have a LoRA adapter, if any may
 
 
@@ -124,7 +134,8 @@ def inputs_of(
         prompts,
         seen_ends,
     )
-    return Inputs(found.token_ids, _rotations(found.positions, columns, table), rows, adapted)
+    rotations = _rotations(found.positions, columns, table)
+    return Inputs(found.token_ids, rotations, rows, columns.segments, adapted)
 
 
 def _rotations(positions: Tensor, columns: StepColumns, table: SlotTable) -> Tensor:
@@ -141,6 +152,7 @@ class DeviceBatch:
 
     token_ids: Tensor
     rows: DeviceRows
+    segments: tuple[Segments | None, ...]
     rotations_by_layer: list[Rotation | None]
     adapted: DeviceLoraMapping | None
     token_inputs: Any = None
@@ -159,6 +171,11 @@ class DeviceBatch:
     @property
     def num_tokens(self) -> int:
         return self.query_starts[-1]
+
+    @property
+    def num_segments(self) -> int:
+        """Of the group of layers with states that has most."""
+        return max((len(each.reads) for each in self.step_rows.segments if each is not None), default=0)
 
     @cached_property
     def only_decodes(self) -> bool:
@@ -211,8 +228,9 @@ class DeviceBatch:
 
     def inputs(self, ops: "TritonOperations") -> Inputs:
         count, device = len(self.step_rows), torch_device(self.table.device)
-        columns = StepColumns.shaped(packed(self.step_rows, count).to(device, non_blocking=True), count)
         most, longest = int(self.step_rows.num_tokens.max()), int(self.step_rows.ends.max())
+        room = Room(count, 1, self.num_segments, most)
+        columns = room.columns(room.packed(self.step_rows).to(device, non_blocking=True), self.step_rows)
         adapted = None
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
@@ -229,6 +247,7 @@ class DeviceBatch:
     def take(self, inputs: Inputs, rotations_by_layer: list[Rotation | None]) -> None:
         """Set the inputs that layers read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
+        self.segments = inputs.segments
         self.rotations_by_layer = rotations_by_layer
         if self.table.media_tokens is not None:
             row_of_token, positions = self._rows_and_positions
@@ -236,9 +255,7 @@ class DeviceBatch:
             self.token_kinds = token_kinds(self.table, inputs.token_ids, is_prompt)
 
     def of_layer(self, layer: int) -> LayerStep:
-        found = self.step_rows.segments
-        segments = found[self.memory.group_of(layer)] if found else None
-        rows = self.rows if segments is None else segments
+        rows = (self.segments and self.segments[self.memory.group_of(layer)]) or self.rows
         return LayerStep(self.memory.of_layer(layer), rows, self.rotations_by_layer[layer])
 
 

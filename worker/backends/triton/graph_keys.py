@@ -14,6 +14,7 @@ MOST_PLACES = _DRAFTED_ROWS[0] * _DRAFTED_TOKENS[0]
 # Up to 128 tokens such steps have as many spare ones at most, beyond that half as many.
 _PROMPT_TOKENS = (4096, 3072, 2048, 1536, 1024, 768, 512, 384, 256, 192, 128, 64, 32, 16)
 _PROMPT_ROWS = 4  # or as many as there may be
+_TOKENS_OF_SEGMENT = 16
 
 
 class GraphKey(NamedTuple):
@@ -32,6 +33,12 @@ class GraphKey(NamedTuple):
     @property
     def num_tokens(self) -> int:
         return self.tokens if self.has_prompts else self.rows * self.tokens
+
+    @property
+    def segments(self) -> int:
+        """For how many there is room, where layers keep states; of prompts some are cut at the ends of blocks."""
+        each = 2 * self.rows + self.tokens // _TOKENS_OF_SEGMENT
+        return min(self.tokens, each) if self.has_prompts else self.num_tokens
 
     @property
     def kind(self) -> tuple[bool, bool]:

@@ -155,7 +155,7 @@ def _batch(model: Model, rows: StepRows, memory: ModelMemory, table: SlotTable) 
     """Make a batch. In layers with states each row reads none and writes the same one."""
     count, starts = len(rows), numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     columns = (starts, numpy.full(count, NO_STATE), numpy.zeros(count), numpy.arange(count + 1))
-    segments = Segments(*(table.device.put(column.astype(numpy.int32)) for column in columns))
+    segments = Segments.of((column.astype(numpy.int32) for column in columns), int(rows.num_tokens.max()))
     rows.segments = tuple(segments if isinstance(group, StateTables) else None for group in table.groups)
     return model.backend.batch(table, rows, memory)
 
