@@ -4,8 +4,8 @@ A query sees its row's keys up to its own, or up to an end that it is given: in 
 one another.
 
 A program takes one tile of queries (`tile.py`) and one head of keys. Where queries are few, the context is split into
-stretches that have programs of their own, and the last of them adds these up (`split.py`). How long the stretches are
-depends on a tile's positions, and on how many rows the step has.
+stretches that have programs of their own, and the last of them adds these up (`split.py`): as many as a card has room
+for. How long they are depends on a tile's positions and on the card, in the fast form also on how many rows there are.
 
 `attention_paged` takes the tiles that are fastest for the step. What stands in other rows changes no bit of a row's
 output; the step's shape (its rows and tokens, how many queries a row has at most, and whether there are ends) may
@@ -73,15 +73,15 @@ def attention_kernel(
     HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
     """A program: one tile, one head, and one split or, as always with ends, all of them."""
-    head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
+    head, has_one = tl.program_id(1), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
     rows = LaunchRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
     tile = tile_of(number, rows, POSITIONS)
     begin, end = first_key(tile.position, window, KEYS), tile.position + POSITIONS
-    length = split_length(end, splits_at_most, shortest_split)
+    length = split_length(end - begin, splits_at_most, shortest_split)
     first_split, beyond = begin // length, tl.cdiv(end, length)
-    is_beyond = has_one & ((split < first_split) | (split >= beyond))
-    if (tile.position >= tile.context) | is_beyond:
+    split = first_split + tl.program_id(2)
+    if (tile.position >= tile.context) | (split >= beyond):
         return
 
     own, members = tl.arange(0, POSITIONS * GROUP) // GROUP, tl.arange(0, POSITIONS * GROUP) % GROUP
@@ -100,7 +100,7 @@ def attention_kernel(
     memory = memory_of(table, keys, values, key_scales, value_scales, head, tl.num_programs(1), HEAD_DIM)
     firsts = positions - tl.where(window > 0, window, end) + 1
     if ADDS_SPLITS:
-        low, high = tl.where(has_one, split, first_split), tl.where(has_one, split + 1, beyond)
+        low, high = split, tl.where(has_one, split + 1, beyond)
         weighted, highest, total = attend_split_by_split(
             queries, firsts, lasts, low, high, length, begin, end, tile.context, scale, memory, KEYS, HEAD_DIM,
             BLOCK_SIZE,
@@ -114,10 +114,10 @@ def attention_kernel(
     if has_one & (beyond - first_split > 1):
         offsets = (number * POSITIONS + own).to(tl.int64) * (tl.num_programs(1) * SHARED) + members
         offsets *= tl.num_programs(2)
-        store_split(parts, sums, offsets + split, is_there, weighted, highest, total, HEAD_DIM)
+        store_split(parts, sums, offsets + split - first_split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, number * tl.num_programs(1) + head, beyond - first_split):
             add_splits(
-                output, heads, parts, sums, offsets, is_there, first_split, beyond, sinks, members, HEAD_DIM, HAS_SINKS
+                output, heads, parts, sums, offsets, is_there, beyond - first_split, sinks, members, HEAD_DIM, HAS_SINKS
             )
     else:
         if HAS_SINKS:
@@ -225,7 +225,8 @@ def _launch(
     seen_ends = rows.seen_ends if tiles.most_queries > 1 else None  # a lone query sees all
     if seen_ends is not None or num_tiles * num_heads > MOST:
         tiles = tiles.unsplit()
-    num_splits = tiles.num_splits(rows)
+    tiles = tiles._replace(split=max(tiles.split, choice["KEYS"]))  # a split is some whole steps
+    num_splits = tiles.num_splits(rows, scoring.window)
     counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries)
     shape = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
     parts = query.new_empty((*shape, kv.head_dim), dtype=torch.float32)

@@ -9,19 +9,15 @@ from functools import partial
 from typing import NamedTuple
 
 from ...paged import DeviceRows
-from ..launch.tuning import Key, LaunchConfig, Tuning
+from ..launch.tuning import Key, LaunchConfig, Tuning, multiprocessors
 
-# Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
-SPLIT = 256
-# Programs of whole contexts for each of which so short a stretch is worth a program: a device has them all at once.
-_PROGRAMS_OF_SHORT = 64
-_LONGER_AT_MOST = 4  # times as long are the shortest stretches where there are many programs anyway
-# Programs of one tile and head, at most: partial sums take memory in proportion.
-SPLITS_AT_MOST = 32
+# Tokens of the shortest stretch that a context is split into, a power of 2: in the invariant form two steps, so that
+# the second one's keys come while the first is computed; elsewhere one, where that gives idle multiprocessors work.
+SPLIT, _ONE_STEP, _LONGEST_OF_SHORTEST = 128, 64, 1024
+_USUAL_CONTEXT = 2048  # which has two programs on each multiprocessor, if stretches can be so short
+_SPLITS_AT_MOST = 128  # of one tile: the last of their programs adds them all up
 # Rows of a tile (queries × heads that share a key head) up to which a step has few queries, and contexts are split.
 FEW_ROWS = {"fp32": 16, "fp16": 32, "bf16": 32, "int8": 32}
-# Programs up to which a step of many queries leaves a device idle, so that its contexts are split too.
-FEW_PROGRAMS = 64
 SPLITS_OF_MANY = 8
 LEAST_ROWS = 16  # of any product
 
@@ -52,26 +48,40 @@ class Tiles(NamedTuple):
         """The same queries, by programs that have all of their context."""
         return self._replace(is_split=False, splits_at_most=self.splits_at_most if self.adds_splits else 1)
 
-    def num_splits(self, rows: DeviceRows) -> int:
+    def num_splits(self, rows: DeviceRows, window: int | None) -> int:
+        """A window has one more, since it may begin and end within one."""
         end = -(-rows.max_context // self.positions) * self.positions
-        return min(self.splits_at_most, -(-end // self.split)) if self.is_split else 1
+        return min(self.splits_at_most + bool(window), -(-end // self.split)) if self.is_split else 1
+
+
+def most_splits(num_heads: int) -> int:
+    """Of one tile: so many that a row alone has two programs on each multiprocessor. What a row's length and its card
+    say, and nothing of who stands beside it; a power of 2."""
+    wanted = 2 * multiprocessors() // num_heads
+    return min(1 << max(wanted, 1).bit_length() - 1, _SPLITS_AT_MOST)
+
+
+def few_programs() -> int:
+    """Up to which a step of many queries leaves a device idle, so that its contexts are split too."""
+    return multiprocessors() // 2
 
 
 def tiles_of_few(kind: str, shared: int, most_queries: int, rows: DeviceRows, num_heads: int) -> Tiles | None:
     """One tile for all queries of a row, or two; none where there are too many. `shared` is a power of 2.
 
-    Few programs have short splits, to be many; of many each has a longer one, to begin less often.
+    A step of few rows has short splits, to be many programs; of many each has a longer one, to begin less often.
     """
     positions = 1 << (most_queries - 1).bit_length()
     group = max(shared, LEAST_ROWS // positions)
     is_few = positions == 1 or positions * group <= FEW_ROWS[kind]
-    longer = min(max(1, rows.num_rows * num_heads // _PROGRAMS_OF_SHORT), _LONGER_AT_MOST)
-    return Tiles(positions, group, 1, most_queries, SPLITS_AT_MOST, SPLIT * longer, is_split=True) if is_few else None
+    each = _USUAL_CONTEXT * rows.num_rows * num_heads // (2 * multiprocessors())
+    split = min(max(1 << max(each, 1).bit_length() - 1, _ONE_STEP), _LONGEST_OF_SHORTEST)
+    return Tiles(positions, group, 1, most_queries, most_splits(num_heads), split, is_split=True) if is_few else None
 
 
 def tiles_of_many(shared: int, num_rows: int, least_queries: int, rows: DeviceRows, num_heads: int) -> Tiles:
     tiles = Tiles(max(1, num_rows // shared), shared, least_queries, rows.max_queries)
-    is_idle = tiles.count(rows) * num_heads <= FEW_PROGRAMS
+    is_idle = tiles.count(rows) * num_heads <= few_programs()
     return tiles._replace(splits_at_most=SPLITS_OF_MANY, is_split=True) if is_idle else tiles
 
 
@@ -79,10 +89,10 @@ def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows, 
     """One tile and one order of sums for every row; rows of one query, and few tiles of others, have their splits
     computed side by side."""
     positions = max(1, num_rows // shared)
-    tiles = Tiles(positions, shared, 1, rows.max_queries, SPLITS_AT_MOST, adds_splits=True)
+    tiles = Tiles(positions, shared, 1, rows.max_queries, most_splits(num_heads), adds_splits=True)
     if rows.max_queries * shared <= FEW_ROWS[kind]:
         return [tiles._replace(is_split=True)]
-    others = tiles._replace(is_split=tiles.count(rows) * num_heads <= FEW_PROGRAMS)
+    others = tiles._replace(is_split=tiles.count(rows) * num_heads <= few_programs())
     if rows.num_rows == 1 or not rows.may_have_answers:
         return [others]
     return [tiles._replace(most_queries=1, is_split=True), others._replace(least_queries=2)]

@@ -38,35 +38,34 @@ def _stored_split(parts, sums, offsets, is_there, columns, HEAD_DIM: tl.constexp
 
 
 @triton.jit
-def _added(parts, sums, offsets, is_there, split, beyond, columns, HEAD_DIM: tl.constexpr):
-    """Some columns of the softmax over all splits from `split` on; `offsets` are those of split 0."""
+def _added(parts, sums, offsets, is_there, count, columns, HEAD_DIM: tl.constexpr):
+    """Some columns of the softmax over so many splits; `offsets` are those of the first."""
     ROWS: tl.constexpr = offsets.shape[0]
     AT_ONCE: tl.constexpr = max(1, _NUMBERS_AHEAD // (ROWS * columns.shape[0]))
     weighted, highest, total = nothing(ROWS, columns.shape[0])
-    while split < beyond:
+    for split in range(0, count, AT_ONCE):
         stored = (_stored_split(parts, sums, offsets + split, is_there, columns, HEAD_DIM),)
         for ahead in tl.static_range(1, AT_ONCE):
-            is_stored = is_there & (split + ahead < beyond)
+            is_stored = is_there & (split + ahead < count)
             next_split = (_stored_split(parts, sums, offsets + split + ahead, is_stored, columns, HEAD_DIM),)
             stored = stored + next_split  # type: ignore[assignment]
         for ahead in tl.static_range(AT_ONCE):
             more, more_highest, more_total = stored[ahead]
             weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
-        split += AT_ONCE
     return weighted, highest, total
 
 
 @triton.jit
 def add_splits(
-    output, heads, parts, sums, offsets, is_there, split, beyond, sinks, members, HEAD_DIM: tl.constexpr,
+    output, heads, parts, sums, offsets, is_there, count, sinks, members, HEAD_DIM: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
-    """Writes the output, by the splits from `split` on; `members` are the numbers of the rows' heads."""
+    """Writes the output, by so many splits; `members` are the numbers of the rows' heads."""
     ALL: tl.constexpr = triton.next_power_of_2(HEAD_DIM)
     COLUMNS: tl.constexpr = max(16, min(ALL, _NUMBERS_AT_ONCE // offsets.shape[0]))
     for piece in range(ALL // COLUMNS):
         columns = piece * COLUMNS + tl.arange(0, COLUMNS)
-        weighted, highest, total = _added(parts, sums, offsets, is_there, split, beyond, columns, HEAD_DIM)
+        weighted, highest, total = _added(parts, sums, offsets, is_there, count, columns, HEAD_DIM)
         if HAS_SINKS:
             weighted, highest, total = with_sinks(weighted, highest, total, sinks, members, is_there)
         attended = (weighted / tl.where(is_there, total, 1.0)[:, None]).to(output.dtype.element_ty)

@@ -60,10 +60,10 @@ def tile_of(number, rows, POSITIONS: tl.constexpr):
 
 
 @triton.jit
-def split_length(end, splits_at_most, shortest):
-    """The length of the stretches that positions below `end` are split into."""
-    length = end * 0 + shortest
-    while length * splits_at_most < end:
+def split_length(seen, splits_at_most, shortest):
+    """The length of the stretches into which a tile's context is split, by how much of it the tile sees."""
+    length = seen * 0 + shortest
+    while length * splits_at_most < seen:
         length *= 2
     return length
 

@@ -146,7 +146,7 @@ def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_no
     # So it is where several queries of a row, as of an answer with drafts, take more than one tile.
     drafts = Requests(Form("bf16", 8, 1, 32), [530]), [(0, 522, 530)], "invariant"
     split = attended(*drafts)
-    monkeypatch.setattr(shape, "FEW_PROGRAMS", 0)
+    monkeypatch.setattr(shape, "few_programs", lambda: 0)
     assert torch.equal(attended(*drafts), split)
 
 
@@ -245,7 +245,7 @@ def test_a_token_has_the_same_bits_with_pictures_in_company_and_however_its_prom
 
 
 def test_splits_are_no_longer_where_a_picture_begins_before_they_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.kernels.triton.attention.shape.SPLITS_AT_MOST", 2)
+    monkeypatch.setattr(shape, "most_splits", lambda num_heads: 2)
     requests = Requests(Form("bf16", 1, 1, 16), [560])
     pictures: list[Pictures] = [[(505, 540)]]
     whole = attended(requests, [(0, 400, 560)], "invariant", pictures)
