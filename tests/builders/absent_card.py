@@ -5,6 +5,7 @@ is counted, and can be compiled to machine code, whose registers and shared memo
 which plugs the card in before it imports any kernel. Knows no kernel by name.
 """
 
+import math
 import re
 import subprocess
 import tempfile
@@ -36,6 +37,7 @@ class Resources(NamedTuple):
     spilled: int  # bytes of a thread that did not fit into them
     shared: int  # bytes of shared memory
     warps: int
+    ahead: int  # bytes on their way from memory while those before them are computed
 
     @property
     def programs(self) -> int:
@@ -67,7 +69,15 @@ class Launched(NamedTuple):
             raise RuntimeError(f"{self.kernel.__name__} takes {made.metadata.tmem_size} columns of tensor memory.")
         registers, stack = _registers(made.asm["cubin"])
         spilled = 0 if registers < MOST_REGISTERS and stack <= SMALL_STACK else stack
-        return Resources(registers, spilled, made.metadata.shared, self.options.num_warps)
+        return Resources(registers, spilled, made.metadata.shared, self.options.num_warps, _ahead(made.asm["ttgir"]))
+
+
+def _ahead(code: str) -> int:
+    """Of buffers that a loop has several of, all but the one that is read."""
+    total = 0
+    for count, shape, bits in re.findall(r"local_alloc : \(\) -> !ttg\.memdesc<(\d+)x([\dx]+)x[a-z]+(\d+),", code):
+        total += (int(count) - 1) * math.prod(map(int, shape.split("x"))) * int(bits) // 8
+    return total
 
 
 def _registers(cubin: bytes) -> tuple[int, int]:

@@ -41,10 +41,7 @@ def test_after_a_warm_up_no_kernel_compiles(tmp_path, form, switches):
     kernels = traces.pop("kernels")
     assert len(kernels) >= 3
     for name, taken in sorted(kernels.items()):
-        print(
-            "{registers:>4} registers {spilled:>3} spilled {shared:>6} shared {programs:>3} programs".format(**taken),
-            name,
-        )
+        print(*(f"{taken[what]:>6} {what}" for what in ("registers", "spilled", "shared", "programs", "ahead")), name)
         # A choice that is tried may spill or have no room: no card would find it the fastest.
         assert not switches or (taken["programs"] and not taken["spilled"]), name
     assert traces["draining"]["steps"] > 80 and traces["mixed"]["steps"] > 120

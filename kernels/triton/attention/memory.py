@@ -52,9 +52,11 @@ def values_at(memory, offsets, is_there, HEAD_DIM: tl.constexpr):
 
 
 @triton.jit
-def scales_at(scales, offsets, is_there):
-    """float32 [tokens]."""
-    return tl.load(scales + offsets, mask=is_there, other=0).to(tl.float32)
+def scales_at(memory, tokens, context, BLOCK_SIZE: tl.constexpr):
+    """float32 [tokens], of keys and of values."""
+    is_there, offsets = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
+    of_keys = tl.load(memory.key_scales + offsets, mask=is_there, other=0).to(tl.float32)
+    return of_keys, tl.load(memory.value_scales + offsets, mask=is_there, other=0).to(tl.float32)
 
 
 @triton.jit

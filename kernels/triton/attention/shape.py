@@ -111,6 +111,9 @@ class ProgramShape(NamedTuple):
         return LaunchConfig.of(self.num_warps, self.num_stages, ROWS=self.rows, KEYS=self.keys)
 
 
+# Stages from which on a step's keys and values both come while the one before is computed: the way through the table
+# takes two. With fewer they come between the two, as the compiled loop says.
+_BOTH_AHEAD = 5
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}
 _SHORT = ProgramShape(16, 32, 4, 2)
 _INTERPRETED = ProgramShape(16, 128, 4, 2)  # few rows, so that small tests have many tiles
@@ -151,9 +154,9 @@ def _few(kind: str, architecture: int, key: Key) -> LaunchConfig:
         return _INTERPRETED.choice
     head_dim, num_rows = key
     is_long = head_dim > 128
-    is_tight = num_rows > LEAST_ROWS and is_long
-    keys = 32 if is_tight and kind in ("fp16", "bf16") else _KEYS[kind]
-    return LaunchConfig.of(8 if is_tight else 4, 2 if is_long else 3, KEYS=keys)
+    keys = 32 if is_long and kind in ("fp16", "bf16") else _KEYS[kind]
+    warps, stages = 8 if num_rows > LEAST_ROWS and is_long else 4, 2 if is_long and kind == "fp32" else _BOTH_AHEAD
+    return LaunchConfig.of(warps, stages, KEYS=keys)
 
 
 def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
@@ -164,16 +167,15 @@ def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
 
 def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
     """One choice for each format and head dimension, whatever the card; two sums of values take registers."""
-    rows, warps = (LEAST_ROWS, 4) if key[0] > 128 or kind == "fp32" else (32, 8)
-    return ProgramShape(rows, _KEYS[kind], warps, 2).choice
+    rows, warps, stages = (LEAST_ROWS, 4, 2) if key[0] > 128 or kind == "fp32" else (32, 8, _BOTH_AHEAD)
+    return ProgramShape(rows, _KEYS[kind], warps, stages).choice
 
 
 def _few_tried(kind: str) -> list[LaunchConfig]:
-    """From 5 stages on a step's keys and values come while the one before is computed, else between the two."""
     keys = _KEYS[kind]
-    steps = [(4, 3, keys), (4, 2, keys), (8, 3, keys), (4, 5, keys), (8, 5, keys), (4, 3, 2 * keys)]
+    steps = [(4, 3, keys), (4, 2, keys), (8, 3, keys), (4, _BOTH_AHEAD, keys), (8, _BOTH_AHEAD, keys), (4, 3, 2 * keys)]
     if kind in ("fp16", "bf16"):
-        steps.append((4, 5, keys // 2))
+        steps.append((4, _BOTH_AHEAD, keys // 2))
     return [LaunchConfig.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
 
 

@@ -127,12 +127,15 @@ def attend(
     """
     HAS_SCALES: tl.constexpr = memory.key_heads.dtype.element_ty == tl.int8
     weighted, highest, total = nothing(lasts.shape[0], HEAD_DIM)
+    if HAS_SCALES:
+        # Read a step ahead: what is as narrow passes no shared memory, and would be waited for.
+        key_scales, value_scales = scales_at(memory, first // KEYS * KEYS + tl.arange(0, KEYS), context, BLOCK_SIZE)
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
         tokens = step * KEYS + tl.arange(0, KEYS)
         is_there, offsets = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
         scores = tl.dot(queries, tl.trans(keys_at(memory, offsets, HEAD_DIM)), input_precision="ieee")
         if HAS_SCALES:
-            scores *= scales_at(memory.key_scales, offsets, is_there)[None, :]
+            scores *= key_scales[None, :]
         is_seen = (tokens[None, :] >= firsts[:, None]) & (tokens[None, :] <= lasts[:, None])
         scores = tl.where(is_seen, scores * scale, float("-inf"))
 
@@ -140,7 +143,8 @@ def attend(
         kept, weights = weight_of(highest, most), weight_of(scores, most[:, None])
         highest, total = most, total * kept + tl.sum(weights, 1)
         if HAS_SCALES:
-            weights *= scales_at(memory.value_scales, offsets, is_there)[None, :]
+            weights *= value_scales[None, :]
+            key_scales, value_scales = scales_at(memory, tokens + KEYS, context, BLOCK_SIZE)
         values = values_at(memory, offsets, is_there, HEAD_DIM)
         weighted = tl.dot(weights.to(queries.dtype), values, weighted * kept[:, None], input_precision="ieee")
     return weighted, highest, total

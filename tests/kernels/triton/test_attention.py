@@ -14,7 +14,7 @@ from builders.cases import for_each
 from builders.operation_examples.attention import Form, Requests
 from torch import Tensor
 
-from penstock.kernels.paged import KV_DTYPES
+from penstock.kernels.paged import KV_DTYPES, DeviceRows
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
 from penstock.kernels.triton import arrival
 from penstock.kernels.triton.attention import paged, shape
@@ -168,6 +168,17 @@ def test_what_answers_are_tuned_on_is_a_step_of_answers(kind: str, monkeypatch: 
     tried, memory, rows = paged._trial_step(query, requests.memory())
     found = FORMS["fast"].versions["triton"](tried + 1, memory, rows, 0.125, None)
     assert found.shape == (2, 2, 64) and torch.equal(found, torch.zeros_like(found))
+
+
+def test_a_row_alone_has_a_program_for_each_multiprocessor_and_company_moves_no_border() -> None:
+    for num_heads in (1, 2, 4, 8, 16, 32, 40):
+        assert 120 <= shape.most_splits(num_heads) * num_heads <= 264
+        borders = set()
+        for count, queries in ((1, 1), (300, 1), (1, 3), (4, 90)):
+            rows = DeviceRows(*(torch.empty(count * queries) for _ in range(4)), queries, 4096)
+            tiles = shape.tiles_of_invariant("bf16", 4, 32, rows, num_heads)
+            borders |= {(each.positions, each.splits_at_most, each.split) for each in tiles}
+        assert len(borders) == 1, num_heads
 
 
 @for_each("form", ["attention_by_shape", "attention_of_one_shape"])
