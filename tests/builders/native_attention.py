@@ -10,7 +10,7 @@ from torch import Tensor
 
 from penstock.kernels.cpu.calls.attention import PlanMemory, num_part_floats
 from penstock.kernels.cpu.library import Library
-from penstock.kernels.cpu.structs import ROTATION, Attention, Quantized, RotaryTable, Step, StoreHeads
+from penstock.kernels.cpu.structs import ROTATION, Attention, Quantized, Step, StoreHeads
 from penstock.kernels.reference.attention import softmax_with
 from penstock.kernels.torch.arrays import tensor_of
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
@@ -64,8 +64,6 @@ class Machine:
     shape: Shape
     num_blocks: int
     max_parts: int = 64
-    rotation: str | None = None
-    norms: tuple[Tensor, Tensor] | None = None
     kv: NativeKVCache = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,14 +76,11 @@ class Machine:
         """Stores and attends; [tokens, query heads × head_dim]."""
         shape, heads = self.shape, torch.cat([row.heads for row in rows]).contiguous()
         step, kept = self._step(rows)
-        table = RotaryTable(*(angle.data_ptr() for angle in self._angles))
-        norms = [norm.data_ptr() for norm in self.norms] if self.norms else [None, None]
         self.library.call(
             "penstock_store_heads",
-            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, shape.query_step, 2, *norms, 0, 0, 0, 0,
-                       1e-6, addressof(table), ROTATION[self.rotation or "none"], shape.head_dim, self.kv.of_layer(0)),
+            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, shape.query_step, 2, None, None, 0, 0, 0,
+                       0, 1e-6, None, ROTATION["none"], shape.head_dim, self.kv.of_layer(0)),
         )  # fmt: skip
-        self.heads = heads
         plan = PlanMemory.allocate(
             addressof(step), len(heads), len(rows), shape.block_size, shape.heads, shape.query_heads, shape.window,
             self.max_parts,
@@ -104,7 +99,7 @@ class Machine:
         return output
 
     def _step(self, rows: list[Row]) -> tuple[Step, list[Tensor]]:
-        size, longest = self.shape.block_size, max(row.end for row in rows)
+        size = self.shape.block_size
         tables = torch.zeros(len(rows), max(len(row.table) for row in rows), dtype=torch.int32)
         starts, positions, slots = [0], [], []
         for i, row in enumerate(rows):
@@ -112,13 +107,12 @@ class Machine:
             starts.append(starts[-1] + len(row.heads))
             positions += range(row.start, row.end)
             slots += [row.table[position // size] * size + position % size for position in range(row.start, row.end)]
-        self._angles = angles(longest, self.shape.head_dim, self.rotation)
         kept = [
-            torch.tensor(positions), torch.tensor(positions), torch.tensor(slots),
+            torch.tensor(positions), torch.tensor(slots),
             torch.tensor(starts, dtype=torch.int32), torch.tensor([row.end for row in rows], dtype=torch.int32),
             tables,
         ]  # fmt: skip
-        names = ("positions", "rotations", "kv_slots", "query_starts", "context_lengths", "block_tables")
+        names = ("positions", "kv_slots", "query_starts", "context_lengths", "block_tables")
         step = Step(num_tokens=starts[-1], num_rows=len(rows), table_width=tables.shape[1])
         for name, tensor in zip(names, kept, strict=True):
             setattr(step, name, tensor.data_ptr())
@@ -140,14 +134,6 @@ class Machine:
         hidden = (seen > own) | (seen <= own - (shape.window or row.end + 1))
         weights = softmax_with(shape.sinks, scores.masked_fill_(hidden, -torch.inf))
         return torch.einsum("htk,khd->thd", weights, values.repeat_interleave(shared, 1)).flatten(1)
-
-
-def angles(longest: int, head_dim: int, rotation: str | None) -> tuple[Tensor, Tensor]:
-    angle = torch.arange(longest)[:, None] * torch.rand(head_dim // 2, generator=torch.Generator().manual_seed(5))
-    cos, sin = angle.cos(), angle.sin()
-    if rotation == "pairs":
-        return cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
-    return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
 def heads_of(shape: Shape, tokens: int, seed: int) -> Tensor:

@@ -62,7 +62,7 @@ class OneCall:
         self.num_rows = num_rows
         self.step = Step(num_tokens=num_rows)
         self.ops = NativeOperations(load(), ranks)
-        self.program = Program(load(), capacity, self.step.address_of("num_tokens"))
+        self.program = Program(load(), capacity + 1, self.step.address_of("num_tokens"))
         self.buffers: dict[str, Buffer] = {}  # by the parameter's name
         self.kept: list[Any] = []  # what the step and the arguments point to
         self.memories: list[NativeMemory] = []  # of keys and values, which the call may write to
@@ -100,7 +100,12 @@ class OneCall:
             for buffer in self.buffers.values():
                 if isinstance(buffer.writer, Quantize) and buffer.writer.quantized.values:
                     self.program.call_first("penstock_quantize", buffer.writer)
+        outputs = found if isinstance(found, NativeRoutes) else [found] * (found is not None)
+        behind = [tensor_of(each.rows(self.num_rows + 1))[self.num_rows] for each in outputs]
+        for row in behind:
+            row.fill_(7)
         self.program.replay()
+        assert all((row == 7).all() for row in behind), "a row behind the step's was written"
         for memory in self.memories if method.startswith("store_") else ():
             memory.give_back()
         if found is None:

@@ -6,7 +6,7 @@ from itertools import product
 import numpy
 import torch
 from builders.cases import for_each
-from builders.native_attention import Machine, Row, Shape, angles, assert_near, handed_out, heads_of, pieces_of
+from builders.native_attention import Machine, Row, Shape, assert_near, handed_out, heads_of, pieces_of
 from builders.native_products import empty_rows
 from builders.native_variants import needs_variant
 from builders.operation_examples.attention import paged_step
@@ -20,15 +20,13 @@ from builders.operation_examples.latents import (
     stored_with_large_keys,
     value_inputs,
 )
-from builders.quantized_parts import draws
 from builders.recorded_layers import RECORDED
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.cpu.calls.latents import heads_in_a_group
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.kernels.registry import OPS
 from penstock.kernels.torch.arrays import tensor_of
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
@@ -59,7 +57,16 @@ row_sizes = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 70)), min_siz
 quick = settings(max_examples=12, deadline=None, derandomize=True)
 
 
+def with_wide_heads_and_capped_scores(test):
+    """In every format, with one query and with many."""
+    for kind, (head_dim, softcap) in product(KV_FORMATS, ((512, None), (256, 2.0))):
+        shape = Shape(kind, query_heads=8, heads=1, head_dim=head_dim, block_size=32, softcap=softcap)
+        test = example(shape=shape, sizes=[(0, 289), (289, 1)], threads=1)(test)
+    return test
+
+
 @quick
+@with_wide_heads_and_capped_scores
 @given(shape=shapes, sizes=row_sizes, threads=st.integers(1, 3))
 def test_attention_agrees_with_its_formula_whatever_the_format_the_company_and_the_threads(
     library: Library, shape: Shape, sizes, threads: int
@@ -83,7 +90,7 @@ def test_attention_agrees_with_its_formula_whatever_the_format_the_company_and_t
 @given(
     shape=shapes,
     length=st.integers(2, 700),
-    cuts=st.lists(st.integers(1, 700), max_size=6),
+    cuts=st.lists(st.integers(1, 700), max_size=6) | st.just(list(range(300))),
     block_size=st.sampled_from([16, 32, 64, 128]),
 )
 def test_a_prompt_has_the_same_bits_in_any_pieces_and_blocks(library, shape: Shape, length, cuts, block_size) -> None:
@@ -93,17 +100,6 @@ def test_a_prompt_has_the_same_bits_in_any_pieces_and_blocks(library, shape: Sha
     tables, num_blocks = handed_out([length], block_size)
     machine = Machine(library, replace(shape, block_size=block_size), num_blocks)
     found = torch.cat([machine.step([piece]) for piece in pieces_of(heads, tables[0], cuts)])
-    assert torch.equal(found, whole)
-
-
-@for_each("kind", KV_FORMATS)
-def test_a_prompt_has_the_same_bits_token_by_token(library: Library, kind: str) -> None:
-    shape = Shape(kind, query_heads=6, heads=2, head_dim=64, block_size=32)
-    heads = heads_of(shape, 300, 2)
-    tables, num_blocks = handed_out([300], shape.block_size)
-    whole = Machine(library, shape, num_blocks).step([Row(tables[0], 0, heads)])
-    machine = Machine(library, shape, num_blocks)
-    found = torch.cat([machine.step([piece]) for piece in pieces_of(heads, tables[0], list(range(300)))])
     assert torch.equal(found, whole)
 
 
@@ -178,35 +174,12 @@ def test_rows_with_a_common_prefix_look_at_it_in_one_tile(library: Library) -> N
 
 
 @for_each("kind", KV_FORMATS)
-@for_each("head_dim, softcap", [(512, None), (256, 2.0)])
-def test_wide_heads_and_capped_scores_agree_with_the_formula_from_one_query_to_many(
-    library: Library, kind: str, head_dim: int, softcap: float | None
-) -> None:
-    shape = Shape(kind, query_heads=8, heads=1, head_dim=head_dim, block_size=32, softcap=softcap)
-    tables, num_blocks = handed_out([290], shape.block_size)
-    heads = heads_of(shape, 290, 4)
+def test_stored_heads_are_the_nearest_numbers_of_their_format(library: Library, kind: str) -> None:
+    """Norms and rotations: test_cpu_versions.py."""
+    heads, ([table], num_blocks) = heads_of(shape := Shape(kind, 6, 3, head_dim=48), 150, 3), handed_out([150], 16)
     machine = Machine(library, shape, num_blocks)
-    for row in (Row(tables[0], 0, heads[:289]), Row(tables[0], 289, heads[289:])):
-        assert_near(machine.step([row]), machine.expected(row), TOLERANCES[kind])
-
-
-@for_each("kind", KV_FORMATS)
-@for_each("rotation, has_norms", [("halves", False), ("halves", True), ("pairs", True)])
-def test_heads_are_normed_rotated_and_stored(library: Library, kind: str, rotation: str, has_norms: bool) -> None:
-    shape = Shape(kind, query_heads=6, heads=3, head_dim=48, block_size=16)
-    norms = (draws(48, seed=1).abs(), draws(48, seed=2).abs()) if has_norms else None
-    heads = heads_of(shape, 150, 3)
-    tables, num_blocks = handed_out([150], shape.block_size)
-    machine = Machine(library, shape, num_blocks, rotation=rotation, norms=norms)
-    machine.step([Row(tables[0], 0, heads)])
-    query, key, value = heads.split((6, 3, 3), 1)
-    if norms:
-        query, key = rms_norm(query, norms[0], 1e-6), rms_norm(key, norms[1], 1e-6)
-    cos, sin = (table[:, None] for table in angles(150, 48, rotation))
-    rotate = rotate_pairs if rotation == "pairs" else rotate_halves
-    query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-    torch.testing.assert_close(machine.heads[:, :6], query, rtol=1e-5, atol=1e-5)
-    for stored, before in zip(machine.kv.stored(0, numpy.array(tables[0])), (key, value), strict=True):
+    machine.step([Row(table, 0, heads)])
+    for stored, before in zip(machine.kv.stored(0, numpy.array(table)), heads.split(3, 1)[2:], strict=True):
         written = tensor_of(stored).transpose(1, 2).flatten(0, 1)[:150]
         error = (written - before).abs() / (before.amax(-1, keepdim=True) - before.amin(-1, keepdim=True))
         assert error.max() <= STEPS[kind] + 1e-6, f"off by {error.max():.2e} of a head's range"

@@ -1,26 +1,27 @@
 """Native mixtures of experts: against the formulas for all kinds of weights and odd shapes, and the bits of a token
 alone and in any company."""
 
+import inspect
 from collections.abc import Callable
-from ctypes import addressof, c_int32
 from dataclasses import dataclass
+from itertools import cycle, product
 
 import torch
 from builders.arrays import pack_experts
 from builders.cases import for_each
 from builders.gpu_products import random_part
-from builders.native_products import assert_free_of_company, quantized
+from builders.native_products import assert_free_of_company
 from builders.native_variants import needs_variant
 from builders.operation_examples.experts import route_inputs, routes
 from builders.quantized_model import random_blocks
 from builders.quantized_parts import draws, floats, part
-from builders.recorded_layers import RECORDED
+from builders.recorded_layers import RECORDED, OneCall
 from torch import Tensor
 
-from penstock.kernels.cpu.calls.experts import gating_of, memory_bytes
-from penstock.kernels.cpu.library import Library, load, struct_of
-from penstock.kernels.cpu.structs import Experts
-from penstock.kernels.cpu.weights.experts import unpack_experts
+from penstock.kernels.cpu.calls import experts as calls
+from penstock.kernels.cpu.library import load
+from penstock.kernels.cpu.operations import NativeOperations
+from penstock.kernels.cpu.weights.experts import of_one_kind, unpack_experts
 from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes, Routing
 from penstock.kernels.operands import WeightFormat
 from penstock.kernels.reference.experts import experts, route
@@ -34,7 +35,9 @@ pytestmark = needs_variant
 
 # How far outputs may be off: what rounding rows to bfloat16 or 8 bits costs.
 KINDS = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 0.02, "int8": 0.03, "int4": 0.03}
+IN_BLOCKS = 0.03
 choose = RECORDED["experts.route"]
+_PARAMETERS = list(inspect.signature(NativeOperations.experts).parameters.values())[1:]
 SILU, CLAMPED = GatedActivation(), GatedActivation(slope=1.702, shift=1.0, limit=0.7)
 GELU = GatedActivation(slope=1.5957691216, cubic=0.044715)
 
@@ -49,22 +52,19 @@ class Mixture:
 
     @classmethod
     def drawn(
-        cls, kind: str, count: int, hidden: int, width: int, *, first: int = 0, has_bias: bool = False,
-        activation: GatedActivation = SILU, group_size: int = 32,
+        cls, kinds: tuple[str, str], count: int, hidden: int, width: int, *, first: int = 0, has_bias: bool = False,
+        activation: GatedActivation = SILU,
     ) -> "Mixture":  # fmt: skip
         gate_up, down = draws(count, 2 * width, hidden) / hidden**0.5, draws(count, hidden, width, seed=1) / width**0.5
-        halves = [list(each.chunk(2)) for each in gate_up]
-        format = WeightFormat(kind, group_size)
-        matrices = (halves, [[each] for each in down])
-        packed = [pack_experts([stored(kind, parts) for parts in each], count, format) for each in matrices]
+        matrices = ([list(each.chunk(2)) for each in gate_up], [[each] for each in down])
+        packed = [
+            pack_experts([stored(kind, parts) for parts in each], count, WeightFormat(kind, 32))
+            for kind, each in zip(kinds, matrices, strict=True)
+        ]
         biases = (draws(count, 2 * width, seed=2), draws(count, hidden, seed=3)) if has_bias else (None, None)
-        weights = ExpertWeights(*packed, *biases, first, count, width, activation)
-        unpacked = (unpack_experts(each, count, rows) for each, rows in zip(packed, (2 * width, hidden), strict=True))
-        return cls(weights, *map(tensor_of, unpacked))
-
-    @property
-    def hidden(self) -> int:
-        return self.down.shape[1]
+        weights = of_one_kind(ExpertWeights(*packed, *biases, first, count, width, activation), hidden)
+        pairs = ((weights.gate_up, 2 * width), (weights.down, hidden))
+        return cls(weights, *(tensor_of(unpack_experts(each, count, rows)) for each, rows in pairs))
 
     def formula(self, x: Tensor, chosen: Routes) -> Tensor:
         own = self.weights
@@ -72,24 +72,12 @@ class Mixture:
             x, self.gate_up, self.down, own.gate_up_bias, own.down_bias, chosen, own.first, own.activation
         )
 
-    def native(self, library: Library, x: Tensor, chosen: Routes, tokens_at_a_time: int = 70) -> Tensor:
-        own, family, tokens = self.weights, self.weights.gate_up.family, c_int32(len(x))
-        x, top_k = x.contiguous(), chosen.experts.shape[1]
-        inputs = quantized(library, x, own.gate_up.row_group)
-        memory = torch.empty(memory_bytes(own, self.hidden, top_k, tokens_at_a_time) + 64, dtype=torch.uint8)
-        at = -memory.data_ptr() % 64
-        output = torch.full((len(x) + 1, self.hidden), 7.0)
-        arguments = struct_of(
-            Experts, num_rows=addressof(tokens), input=x, quantized_input=inputs.structure(),
-            experts=chosen.experts.contiguous(), weights=chosen.weights.contiguous(), top_k=top_k, first=own.first,
-            num_experts=own.num_experts, hidden=self.hidden, width=own.width, gate_up=own.gate_up.structure(),
-            down=own.down.structure(), gate_up_bias=own.gate_up_bias, down_bias=own.down_bias,
-            gating=gating_of(own.activation), memory=memory.data_ptr() + at, memory_bytes=len(memory) - 64,
-            output=output,
-        )  # fmt: skip
-        library.call(f"penstock_experts_{family}", arguments)
-        assert (output[len(x) :] == 7).all(), "rows beyond the tokens were written"
-        return output[: len(x)]
+    def native(self, x: Tensor, chosen: Routes) -> Tensor:
+        call = OneCall(len(x), len(x))
+        arguments = zip(_PARAMETERS, (x, chosen, self.weights), strict=True)
+        found = call.given("experts", [call.placed(*pair) for pair in arguments])
+        assert isinstance(found, Tensor)
+        return found
 
 
 def stored(kind: str, parts: list[Tensor]) -> list[WeightPart]:
@@ -107,14 +95,6 @@ def off_by(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).square().mean().sqrt() / expected.square().mean().sqrt().clamp_min(1e-6))
 
 
-def with_threads(library: Library, count: int, body: Callable[[], Tensor]) -> Tensor:
-    library.set_threads(count)
-    try:
-        return body()
-    finally:
-        library.set_threads(1)
-
-
 # tokens, top_k, experts of all ranks, first, here, hidden, width
 SHAPES = (
     (1, 2, 8, 0, 8, 64, 96),
@@ -126,24 +106,33 @@ SHAPES = (
 )
 
 
-@for_each("kind", KINDS)
-@for_each("shape", SHAPES)
-def test_experts_agree_with_their_formula(library: Library, kind: str, shape: tuple[int, ...]) -> None:
+# A file's blocks stay as they are; those of both products may be unlike.
+PAIRS = [
+    ("Q4_K", "Q6_K"), ("Q4_K", "Q8_0"), ("Q8_0", "Q5_0"), ("IQ4_XS", "Q4_K"), ("mxfp4", "mxfp4"), ("Q5_K", "Q5_1"),
+    ("Q4_0", "Q4_0"),
+]  # fmt: skip
+MANY, ONE = (23, 3, 6, 0, 6, 512, 256), (1, 3, 6, 0, 6, 512, 256)
+CASES = [*product(zip(KINDS, KINDS), SHAPES), *zip(PAIRS, cycle((MANY, ONE)))]
+
+
+@for_each("kinds, shape", CASES)
+def test_experts_agree_with_their_formula(variant: str, kinds: tuple[str, str], shape: tuple[int, ...]) -> None:
     tokens, top_k, total, first, here, hidden, width = shape
     is_odd, activation = tokens % 2 == 1, (SILU, CLAMPED, GELU)[tokens % 3]
-    mixture = Mixture.drawn(kind, here, hidden, width, first=first, has_bias=is_odd, activation=activation)
+    mixture = Mixture.drawn(kinds, here, hidden, width, first=first, has_bias=is_odd, activation=activation)
+    assert (mixture.weights.gate_up.kind, mixture.weights.down.kind) == tuple(kind.lower() for kind in kinds)
     x, chosen = draws(tokens, hidden, seed=4), routes(tokens, top_k, total, torch.Generator().manual_seed(5))
-    found = with_threads(library, 2, lambda: mixture.native(library, x, chosen))
-    assert off_by(found, mixture.formula(x, chosen)) < KINDS[kind]
+    load().set_threads(2)
+    assert off_by(mixture.native(x, chosen), mixture.formula(x, chosen)) < KINDS.get(kinds[0], IN_BLOCKS)
 
 
 @for_each("kind", [*KINDS, "mxfp4", "Q8_0", "Q4_1", "Q4_K", "Q6_K"])
-def test_a_token_has_the_same_bits_alone_and_in_any_company_even_beside_nan(library: Library, kind: str) -> None:
+def test_a_token_has_the_same_bits_alone_and_in_any_company_even_beside_nan(variant: str, kind: str) -> None:
     hidden, width = (512, 256) if kind in TYPES else (160, 96)
-    mixture = Mixture.drawn(kind, 6, hidden, width, has_bias=True)
+    mixture = Mixture.drawn((kind, kind), 6, hidden, width, has_bias=True)
     x, chosen = draws(70, hidden, seed=4), routes(70, 3, 6, torch.Generator().manual_seed(5))
-    run = lambda own: mixture.native(library, x[own], cut(chosen, own))  # noqa: E731
-    assert_free_of_company(library, run, 70, (*range(2, 27, 3), 48, 70))
+    run = lambda own: mixture.native(x[own], cut(chosen, own))  # noqa: E731
+    assert_free_of_company(load(), run, 70, (*range(2, 27, 3), 48, 70))
     whole = run(slice(70))
     x[17, 3] = torch.nan
     found, others = run(slice(70)), torch.arange(70) != 17
@@ -155,25 +144,29 @@ def cut(chosen: Routes, own: slice) -> Routes:
 
 
 @for_each("kind", ["bf16", "int8"])
-def test_all_tokens_may_go_to_one_expert_or_to_none_here(library: Library, kind: str) -> None:
-    mixture = Mixture.drawn(kind, 4, 64, 64, first=8)
+def test_all_tokens_may_go_to_one_expert_or_to_none_here(variant: str, kind: str) -> None:
+    mixture = Mixture.drawn((kind, kind), 4, 64, 64, first=8)
     x, weights = draws(50, 64), torch.rand(50, 1, generator=torch.Generator().manual_seed(1))
     to_one = Routes(torch.full((50, 1), 10, dtype=torch.int32), weights)
-    assert off_by(mixture.native(library, x, to_one), mixture.formula(x, to_one)) < KINDS[kind]
+    assert off_by(mixture.native(x, to_one), mixture.formula(x, to_one)) < KINDS[kind]
     for elsewhere in (-1, 7, 12, 2**31 - 1):
         to_none = Routes(torch.full((50, 1), elsewhere, dtype=torch.int32), weights)
-        assert not mixture.native(library, x, to_none).any()
+        assert not mixture.native(x, to_none).any()
 
 
 @for_each("kind", ["fp32", "bf16", "int8", "int4", "mxfp4"])
-def test_steps_larger_than_the_memory_between_products_have_the_same_bits(library: Library, kind: str) -> None:
+def test_steps_larger_than_the_memory_between_products_have_the_same_bits(variant: str, kind: str, monkeypatch) -> None:
     """A step is computed some tokens at a time, and its second product some columns at a time."""
-    mixture, tokens = Mixture.drawn(kind, 3, 2048, 64), 150
+    mixture, tokens = Mixture.drawn((kind, kind), 3, 2048, 64), 150
     x, chosen = draws(tokens, 2048, seed=4), routes(tokens, 3, 3, torch.Generator().manual_seed(5))
-    at_once = with_threads(library, 2, lambda: mixture.native(library, x, chosen, tokens_at_a_time=tokens))
-    in_pieces = with_threads(library, 3, lambda: mixture.native(library, x, chosen, tokens_at_a_time=1))
-    assert torch.equal(at_once, in_pieces)
-    assert torch.equal(at_once[140:141], mixture.native(library, x[140:141], cut(chosen, slice(140, 141))))
+    load().set_threads(2)
+    at_once = mixture.native(x, chosen)
+    assert torch.equal(at_once[140:141], mixture.native(x[140:141], cut(chosen, slice(140, 141))))
+    load().set_threads(3)
+    monkeypatch.setattr(calls, "_LEAST_BYTES", 0)
+    for most in (1, 7):
+        monkeypatch.setattr(calls, "_MOST_TOKENS", most)
+        assert torch.equal(at_once, mixture.native(x, chosen)), most
 
 
 def test_a_tokens_experts_do_not_depend_on_its_company_or_the_threads(variant: str) -> None:

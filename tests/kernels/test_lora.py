@@ -1,6 +1,6 @@
 """Kernels add an adapter's share to products as the formula does, with the same bits whatever a token's company.
 
-Quick on processors; in Triton's interpreter with `-m long`, since test_every_kernel.py tries it in every run.
+Quick on processors; in Triton's interpreter with `-m long`, since test_triton_worker.py tries it in every run.
 """
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
@@ -117,23 +117,16 @@ def test_it_adds_what_the_formula_says(made, in_features, outputs, ranks, adapte
 
 
 @for_each("dtype", TOLERANCE)
-def test_weights_may_be_of_any_float_format(made, dtype):
-    product, adapters = made(200, [96, 40], [16, 3, 33], dtype), [0, 2, 1, -1, 0, 2]
-    x, start = draws(6, 200).to(dtype).float(), draws(6, 136).to(dtype).float()
-    found = product.added(x, adapters, start)
-    torch.testing.assert_close(found, product.expected(x, adapters, start), rtol=0, atol=TOLERANCE[dtype] * 3)
-
-
-@for_each("dtype", TOLERANCE)
-def test_a_tokens_bits_do_not_depend_on_its_company_the_threads_or_the_room_to_spare(made, dtype):
+def test_in_any_float_format_a_tokens_bits_do_not_depend_on_its_company_the_threads_or_the_room_to_spare(made, dtype):
     product = made(130, [70, 33], [7, 16, 64, 1], dtype)
     adapters = [(5 * number) % 5 - 1 if number % 3 else number % 4 for number in range(71)]
-    x, start = draws(71, 130), draws(71, 103)
+    x, start = draws(71, 130).to(dtype).float(), draws(71, 103).to(dtype).float()
+    together = product.added(x, adapters, start)
+    torch.testing.assert_close(together, product.expected(x, adapters, start), rtol=0, atol=TOLERANCE[dtype] * 3)
     if isinstance(product, NativeProduct):
         run = lambda own: product.added(x[own], adapters[own], start[own])  # noqa: E731
         assert_free_of_company(product.library, run, 71, (1, 2, 3, 5, 8, 33, 71))
         return
-    together = product.added(x, adapters, start)
     for own, room in ((slice(1), 0), (slice(2), 9), (slice(37), 64), (slice(3, 4), 0), (slice(70, 71), 0)):
         assert torch.equal(product.added(x[own], adapters[own], start[own], room), together[own]), own
 

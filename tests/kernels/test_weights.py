@@ -1,17 +1,14 @@
-"""Weights as layers use them: a quantized checkpoint's and a GGUF file's, side by side, gated, and as experts.
+"""Weights as layers use them: a quantized checkpoint's and a GGUF file's, side by side and gated.
 
-What a kernel multiplies is taken over as it is, and the rest becomes int8, on processors and on GPUs.
+What a kernel multiplies is taken over as it is, and the rest becomes int8, on processors and on GPUs. Experts are in
+test_cpu_experts.py.
 """
-
-import inspect
-from itertools import product as product_of
 
 import torch
 from builders.arrays import equal, pack, pack_experts, pack_parts
 from builders.cases import for_each
 from builders.gpu_products import random_part
 from builders.native_variants import needs_variant
-from builders.quantized_model import random_blocks
 from builders.quantized_parts import WITHOUT_A_PRODUCT, draws, floats, part, quick
 from builders.recorded_layers import OneCall
 from hypothesis import example, given
@@ -19,25 +16,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels import WeightFormat
-from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.weights.blocks import JoinedWeight, unpacked_blocks
-from penstock.kernels.cpu.weights.experts import of_one_kind
 from penstock.kernels.cpu.weights.packed import BLOCK_KINDS, NativeWeight
 from penstock.kernels.cpu.weights.quantized import OrderedWeight, unpacked, unpacked_mxfp4
-from penstock.kernels.experts import ExpertWeights, GatedActivation, Routes
-from penstock.kernels.reference.experts import activate
 from penstock.kernels.reference.quantized import quantize_int4, quantize_int8, quantize_rows
-from penstock.kernels.stored.mxfp4 import BLOCK, Mxfp4Part
 from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
-from penstock.kernels.torch.arrays import array_of, tensor_of
+from penstock.kernels.torch.arrays import tensor_of
 from penstock.kernels.torch.packed import gpu_weights
 from penstock.kernels.torch.packed.gpu_weights import GpuWeight
 
 pytestmark = needs_variant
 GROUPS = (32, 64, 128, 256, 384, 1000)  # that native kernels multiply
 FLOATS = WeightFormat("bf16")
-_EXPERTS = list(inspect.signature(NativeOperations.experts).parameters.values())[1:]
 
 
 def packed(*parts: WeightPart) -> NativeWeight:
@@ -215,54 +206,6 @@ def test_a_gate_behind_a_product_takes_it_in_one_call(types: tuple[str, str]) ->
     product = linear(x, weight)
     expected = torch.nn.functional.silu(product[:, :width]) * product[:, width:]
     torch.testing.assert_close(tensor_of(gated.rows(len(x))), expected, rtol=1e-5, atol=1e-6)
-
-
-# --- experts ----------------------------------------------------------------------------------------------------------
-
-
-def published_mxfp4(outputs: int, inputs: int, seed: int) -> Mxfp4Part:
-    return Mxfp4Part(*map(array_of, random_blocks((outputs, inputs // BLOCK), seed)))
-
-
-@for_each(
-    "kinds, tokens",
-    [
-        (("Q4_K", "Q6_K"), 23), (("Q4_K", "Q8_0"), 1), (("Q8_0", "Q5_0"), 23), (("IQ4_XS", "Q4_K"), 1),
-        (("Q5_K", "Q5_1"), 1), (("Q4_0", "Q4_0"), 23), (("MXFP4", "MXFP4"), 23),
-    ],
-)  # fmt: skip
-def test_experts_of_two_kinds_compute_the_formula_on_rows_of_8_bits(kinds: tuple[str, str], tokens: int) -> None:
-    generator, count, top_k = torch.Generator().manual_seed(0), 6, 3
-    is_published = kinds[0] == "MXFP4"
-    hidden, width = (96, 64) if is_published else (512, 256)
-    activation = GatedActivation(1.702, 1.0, 7.0) if is_published else GatedActivation()
-    gate_up, down = (
-        [published_mxfp4(*shape, seed) if is_published else random_part(kind, *shape, seed) for seed in range(count)]
-        for kind, shape in zip(kinds, ((2 * width, hidden), (hidden, width)), strict=True)
-    )
-    biases = [torch.randn(count, size, generator=generator) for size in (2 * width, hidden)]
-    x = torch.randn(tokens, hidden, generator=generator)
-    chosen = torch.stack([torch.randperm(count, generator=generator)[:top_k] for _ in range(tokens)])
-    routes = Routes(chosen.int(), torch.rand(tokens, top_k, generator=generator))
-
-    form = WeightFormat("mxfp4", BLOCK) if is_published else WeightFormat("fp32")
-    matrices = (pack_experts(([own] for own in parts), count, form) for parts in (gate_up, down))
-    weights = of_one_kind(ExpertWeights(*matrices, *biases, 0, count, width, activation), hidden)
-    assert (weights.gate_up.kind, weights.down.kind) == tuple(kind.lower() for kind in kinds)
-    call = OneCall(tokens, tokens)
-    found = call.given("experts", [call.placed(*pair) for pair in zip(_EXPERTS, (x, routes, weights), strict=True)])
-
-    # Rows that meet MXFP4 have one scale each.
-    groups = (hidden, width) if is_published else (gate_up[0].block.block, down[0].block.block)
-    expected = torch.zeros_like(x)
-    for token, rank in product_of(range(tokens), range(top_k)):
-        expert = int(chosen[token, rank])
-        inner = in_8_bits(x[token], groups[0]) @ floats(gate_up[expert]).T + biases[0][expert]
-        inner = in_8_bits(activate.reference(inner[None], activation)[0], groups[1])
-        expected[token] += routes.weights[token, rank] * (inner @ floats(down[expert]).T + biases[1][expert])
-    assert isinstance(found, Tensor)
-    # A number between two integers may be rounded to the other one.
-    assert (found - expected).norm() < (1e-6 if is_published else 1e-3) * expected.norm()
 
 
 def test_a_gate_and_what_it_lets_through_may_be_of_unlike_types() -> None:
