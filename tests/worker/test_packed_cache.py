@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy
@@ -60,34 +61,38 @@ def opened(model: Path, kernels: str = "here", form: str = "int4", rank: int = 0
     return PackedCache.of(model, kernels, WeightFormat(form), rank)
 
 
-def kept(model: Path, count: int = 3) -> PackedCache:
-    """A cache whose weights "0", "1", … were packed now and written."""
-    cache = opened(model)
-    for number in range(count):
-        cache.add(str(number), weight(number, 1000 + number))
+MADE = {str(number): weight(number, 1000 + number) for number in range(3)}
+
+
+def kept(model: Path, made: Mapping[str, NativeWeight] = MADE) -> PackedCache:
+    """A cache whose weights were packed now and written."""
+    return written(opened(model), made)
+
+
+def written(cache: PackedCache, made: Mapping[str, NativeWeight]) -> PackedCache:
+    for name, each in made.items():
+        cache.add(name, each)
     cache.write_in_background()
     cache.wait()
     return cache
 
 
+def same(found: NativeWeight | None, made: NativeWeight) -> bool:
+    return found is not None and numpy.array_equal(found.data, made.data)
+
+
 def test_what_was_kept_comes_back_as_it_was_in_the_files_own_memory(model):
-    first = opened(model)
-    plain = [weight(number, 1000 + number) for number in range(3)]
-    ordered = OrderedWeight("int4", 1, 7, 64, False, plain[1].data, numpy.arange(7, dtype=numpy.int32)[::-1])
-    for name, each in zip(("0", "1", "2", "ordered"), [*plain, ordered], strict=True):
-        first.add(name, each)
-    first.write_in_background()
-    first.wait()
+    ordered = OrderedWeight("int4", 1, 7, 64, False, MADE["1"].data, numpy.arange(7, dtype=numpy.int32)[::-1])
+    first = kept(model, MADE | {"ordered": ordered})
     assert first.weight("0") is None
     second = opened(model)
     mappings = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(first.path) in line]
     spans = [[int(edge, 16) for edge in span.split("-")] for span, *_ in mappings]
     assert {access for _, access, *_ in mappings} == {"r--s"}
-    for number, made in enumerate(plain):
-        found = second.weight(str(number))
-        assert type(found) is NativeWeight
+    for number, (name, made) in enumerate(MADE.items()):
+        found = second.weight(name)
+        assert type(found) is NativeWeight and same(found, made)
         assert (found.kind, found.out_features, found.in_features) == ("int4", number, 7)
-        assert numpy.array_equal(found.data, made.data)
         assert found.address % 64 == 0
         assert any(start <= found.address < end for start, end in spans)
     assert numpy.array_equal(second.weight("ordered").order, ordered.order)
@@ -126,8 +131,7 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
         made = [place.at("norm").packed([CheckpointPiece("weight", (64,))])]
         made += [place.at("embed_tokens").table(table, each) for each in (form, WeightFormat("bf16"))]
         found.append((source.bytes_read, source.leftovers(), [(each.kind, each.data.tolist()) for each in made]))
-        cache.write_in_background()
-        cache.wait()
+        written(cache, {})
     (read, unread, weights), (read_again, *again) = found
     assert (read > 0, read_again) == (True, 0)
     assert again == [unread, weights]
@@ -141,11 +145,7 @@ def test_a_file_whose_header_is_damaged_is_noticed_and_made_again(model, place, 
     if at is not None:
         content[at] ^= 4
     if place == "another file":
-        other = PackedCache(path.with_name("0other"))
-        other.add("0", weight(1, 1000))
-        other.write_in_background()
-        other.wait()
-        content = other.path.read_bytes()
+        content = written(PackedCache(path.with_name("0other")), MADE).path.read_bytes()
     path.write_bytes({"end": content[:-100], "everything": b""}.get(place, content))
     caplog.clear()
     assert opened(model).weight("0") is None
@@ -164,12 +164,8 @@ def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model
     number = damaged.draw(st.sampled_from(range(len(SIZES))))
     changes = damaged.draw(st.dictionaries(st.integers(0, SIZES[number] - 1), st.integers(1, 255), min_size=1))
     shutil.rmtree(folder, ignore_errors=True)
-    first = opened(model)
     made = {str(each): weight(each, size) for each, size in enumerate(SIZES)}
-    for name, each in made.items():
-        first.add(name, each)
-    first.write_in_background()
-    first.wait()
+    first = kept(model, made)
     whole = first.path.read_bytes()
     at = whole.index(made[str(number)].data.tobytes(), 2 << 20)
     with first.path.open("r+b") as file:
@@ -180,7 +176,7 @@ def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model
     for name, each in made.items():
         assert (second.weight(name) is None) == (name == str(number)), "only what is damaged is not used"
         if name == str(number):
-            assert numpy.array_equal(second.add(name, each).data, each.data)
+            assert same(second.add(name, each), each)
     caplog.clear()
     second.complete()
     assert "1 of the packed weights kept" in caplog.text and "packed anew" in caplog.text
@@ -198,12 +194,9 @@ def test_a_damaged_weight_that_cannot_be_written_where_it_lay_goes_to_a_new_file
         cache = opened(model)
     assert cache.weight("0") is None
     assert cache.weight("1") is not None
-    cache.add("0", weight(0))
-    cache.write_in_background()
-    cache.wait()
+    written(cache, {"0": MADE["0"]})
     assert path.stat().st_ino != before
-    for number in range(3):
-        assert numpy.array_equal(opened(model).weight(str(number)).data, weight(number, 1000 + number).data)
+    assert all(same(opened(model).weight(name), made) for name, made in MADE.items())
 
 
 def test_a_file_of_another_form_is_made_again(model, monkeypatch):
@@ -328,9 +321,9 @@ def test_a_start_that_comes_to_write_uses_the_file_that_another_has_written(tmp_
     first.complete()
     second = PackedCache.of(path) if is_complete else second
     second.write_through(20_000)
-    assert numpy.array_equal(second.weight("0").data, weight(0).data)
+    assert same(second.weight("0"), weight(0))
     second.complete()
-    assert numpy.array_equal(PackedCache.of(path).weight("0").data, weight(0).data)
+    assert same(PackedCache.of(path).weight("0"), weight(0))
     if not is_complete:
         assert [path.name for path in folder.glob("[0-9a-z]*")] == [first.path.name]
         assert os.path.samestat(os.stat(first.path), os.fstat(first._through._file))
@@ -344,6 +337,6 @@ def test_a_weight_larger_than_what_is_mapped_at_once_keeps_its_further_tensors(m
     cache.write_through(1)
     used = [cache.add(str(number), weight(number, 9000)) for number in range(20)] + [cache.add("ordered", ordered)]
     cache.complete()
-    assert all(numpy.array_equal(mapped.data, weight(number, 9000).data) for number, mapped in enumerate(used[:-1]))
+    assert all(same(mapped, weight(number, 9000)) for number, mapped in enumerate(used[:-1]))
     assert numpy.array_equal(used[-1].order, order)
     assert numpy.array_equal(PackedCache.of(model).weight("ordered").order, order)

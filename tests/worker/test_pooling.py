@@ -1,7 +1,6 @@
 """Prompts that end in numbers: the rows that transformers computes, the same bits in any company."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,44 +32,55 @@ MODES = {
 }
 
 
-def asked(form: PoolingForm, lengths: list[int], *, by_token: bool = False, seed: int = 0) -> list[Prompt]:
+def asked(form: PoolingForm, lengths: list[int], by_token: bool = False) -> list[Prompt]:
     """Prompts that share beginnings, so that some are found in the cache."""
-    whole = [random.Random(seed).randrange(5, 100) for _ in range(max(lengths))]
-    pooled = WantedVectors(by_token, by_token or form.reads_all)
+    whole = random.Random(0).choices(range(5, 100), k=max(lengths))
+    wanted = WantedVectors(by_token, by_token or form.reads_all)
     each = (prompt(number, whole[:length], max_tokens=1) for number, length in enumerate(lengths))
-    return [msgspec.structs.replace(one, pooled=pooled) for one in each]
+    return [msgspec.structs.replace(one, pooled=wanted) for one in each]
 
 
-def rows(folder: Path, tokens: bytes) -> numpy.ndarray:
+def rows_of(reference: torch.nn.Module, tokens: bytes, **given: torch.Tensor) -> numpy.ndarray:
     """The last hidden states that transformers computes."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).model.eval()
     with torch.no_grad():
-        return model(torch.tensor([numpy.frombuffer(tokens, numpy.int32).tolist()])).last_hidden_state[0].numpy()
+        return reference(torch.tensor([values(tokens).tolist()]), **given).last_hidden_state[0].numpy()
 
 
-def expected(rows: numpy.ndarray, place: str) -> numpy.ndarray:
+def scores_of(reference: torch.nn.Module, tokens: bytes) -> numpy.ndarray:
+    with torch.no_grad():
+        return reference(torch.tensor([values(tokens).tolist()])).logits[0].numpy()
+
+
+def pooled(rows: numpy.ndarray, modes: list[str]) -> numpy.ndarray:
     weights = numpy.arange(1, len(rows) + 1)[:, None]
-    return {
-        "cls": rows[0],
-        "lasttoken": rows[-1],
-        "max": rows.max(0),
-        "mean": rows.mean(0),
+    found = {
+        "cls": rows[0], "lasttoken": rows[-1], "max": rows.max(0), "mean": rows.mean(0),
         "weightedmean": (rows * weights).sum(0) / weights.sum(),
-    }[place]
+    }  # fmt: skip
+    return numpy.concatenate([found[mode] for mode in modes])
+
+
+def assert_near(vector: bytes, wanted: numpy.ndarray) -> None:
+    found = numpy.frombuffer(vector, numpy.float32).reshape(wanted.shape)
+    assert numpy.abs(found - wanted).max() < 1e-4 * max(1, numpy.abs(wanted).max())
+
+
+def whole_texts(model: Model, **options: Any) -> TinyEngine:
+    return engine_of(model, max_model_len=256, has_whole_texts=True, **options)
 
 
 @for_each("mode", MODES)
 def test_a_vector_is_that_of_transformers_and_has_the_same_bits_in_company(mode, tmp_path):
+    from transformers import AutoModelForCausalLM
+
     folder = embedding_model(tmp_path / mode, **MODES[mode])
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).model.eval()
     form = find_pooled_model(folder, "auto").form
     model = load_model(folder, pooling=form)
     lengths = [1, 2, 17, 64, 64, 33, 100, 128]
     alone = [engine_of(model, max_model_len=128).run(one)[0].vectors for one in asked(form, lengths)]
     for one, vector in zip(asked(form, lengths), alone):
-        wanted = numpy.concatenate([expected(rows(folder, one.token_ids), place) for place in form.modes])
-        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
+        assert_near(vector, pooled(rows_of(reference, one.token_ids), form.modes))
     # In chunks of odd lengths, with too few blocks for all, and prefixes of one another.
     together = engine_of(model, max_model_len=128, num_blocks=13, max_num_batched_tokens=37)
     assert [each.vectors for each in together.run(*asked(form, lengths))] == alone
@@ -83,54 +93,40 @@ def test_classes_have_the_scores_of_the_last_row_or_of_each(purpose, tmp_path):
     folder = classifier(tmp_path / purpose, purpose, 3)
     found = find_pooled_model(folder, "auto")
     assert (found.task, found.labels, found.activation) == ("classify", ("class 0", "class 1", "class 2"), "softmax")
-    model = load_model(folder, pooling=found.form)
-    by_token = found.form.by_token
-    lengths = [1, 9, 70]
-    alone = [engine_of(model).run(one)[0].vectors for one in asked(found.form, lengths, by_token=by_token)]
-    together = engine_of(model, max_num_batched_tokens=13).run(*asked(found.form, lengths, by_token=by_token))
+    model, given = load_model(folder, pooling=found.form), ([1, 9, 70], found.form.by_token)
+    alone = [engine_of(model).run(one)[0].vectors for one in asked(found.form, *given)]
+    together = engine_of(model, max_num_batched_tokens=13).run(*asked(found.form, *given))
     assert [each.vectors for each in together] == alone
-    generator = numpy.random.default_rng(7)
-    hidden = model.config.hidden_size
-    weight, bias = (generator.normal(size=size).astype(numpy.float32) for size in ((3, hidden), 3))
+    head = load_file(folder / "model-score.safetensors")
     plain = load_model(tiny_model(tmp_path / "plain", "qwen3"), pooling=PoolingForm(["lasttoken"]))
-    states = [engine_of(plain).run(one)[0].vectors for one in asked(found.form, lengths, by_token=by_token)]
-    for state, scores in zip(states, alone):
-        wanted = numpy.frombuffer(state, numpy.float32).reshape(-1, hidden) @ weight.T + bias
-        assert numpy.abs(numpy.frombuffer(scores, numpy.float32).reshape(-1, 3) - wanted).max() < 1e-4
+    for one, scores in zip(asked(found.form, *given), alone):
+        state = numpy.frombuffer(engine_of(plain).run(one)[0].vectors, numpy.float32)
+        assert_near(scores, state.reshape(-1, model.config.hidden_size) @ head["score.weight"].T + head["score.bias"])
 
 
-@for_each("kind", ENCODERS)
-def test_an_encoders_rows_are_those_of_transformers_and_have_the_same_bits_in_company(kind, tmp_path):
-    reference = encoder(tmp_path / kind, kind)
+# With what their configs have otherwise, and what computes them.
+SHAPES = [
+    *((kind, {}, "native") for kind in ENCODERS),
+    ("ModernBert", dict(norm_bias=True, attention_bias=True, mlp_bias=True), "native"),
+    ("Bert", dict(hidden_size=80), "torch"),  # heads of 20 numbers
+]
+
+
+@for_each("kind, config, kernels", SHAPES)
+def test_an_encoders_rows_are_those_of_transformers_and_have_the_same_bits_in_company(kind, config, kernels, tmp_path):
+    reference = encoder(tmp_path, kind, **config)
     form = PoolingForm(["cls", "mean"])
-    model = load_model(tmp_path / kind, pooling=form)
+    model = load_model(tmp_path, pooling=form)
+    assert (model.backend.kernels == "torch") == (kernels == "torch")
     lengths = [1, 2, 17, 64, 33, 100, 200, 256]
     alone = [whole_texts(model).run(one)[0].vectors for one in asked(form, lengths)]
     for one, vector in zip(asked(form, lengths), alone):
-        tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
-        with torch.no_grad():
-            rows = reference(tokens).last_hidden_state[0].numpy()
-        wanted = numpy.concatenate([rows[0], rows.mean(0)])
-        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
+        assert_near(vector, pooled(rows_of(reference, one.token_ids), form.modes))
     together = whole_texts(model, num_blocks=40, max_num_batched_tokens=128)
     assert [each.vectors for each in together.run(*asked(form, lengths))] == alone
     # A text that is longer than a step has one of its own.
     assert max(len(values(plan.slots)) for plan in together.plans if max(values(plan.num_tokens)) > 128) == 1
     together.scheduler.check()
-
-
-def whole_texts(model: Model, **options: Any) -> TinyEngine:
-    return engine_of(model, max_model_len=256, has_whole_texts=True, **options)
-
-
-def test_vectors_have_the_same_bits_in_company_where_no_kernels_are(tmp_path):
-    encoder(tmp_path, "Bert", hidden_size=80)  # heads of 20 numbers
-    form = PoolingForm(["cls", "mean"])
-    model = load_model(tmp_path, pooling=form)
-    assert model.backend.kernels == "torch"
-    lengths = [1, 2, 17, 64, 33, 100]
-    alone = [whole_texts(model).run(one)[0].vectors for one in asked(form, lengths)]
-    assert [each.vectors for each in whole_texts(model).run(*asked(form, lengths))] == alone
 
 
 @for_each("kind", ["Bert", "XLMRoberta", "ModernBert"])
@@ -139,11 +135,7 @@ def test_an_encoders_classes_have_the_scores_of_transformers(kind, tmp_path):
     found = find_pooled_model(tmp_path / kind, "auto")
     model = load_model(tmp_path / kind, pooling=found.form)
     for one in asked(found.form, [1, 40, 256]):
-        tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
-        with torch.no_grad():
-            wanted = reference(tokens).logits[0].numpy()
-        vector = whole_texts(model).run(one)[0].vectors
-        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4, len(tokens[0])
+        assert_near(whole_texts(model).run(one)[0].vectors, scores_of(reference, one.token_ids))
 
 
 @for_each("kind, pooling_type", [("Bert", 1), ("XLMRoberta", 2), ("ModernBert", 1), ("Gemma3Text", 1)])
@@ -157,15 +149,11 @@ def test_an_encoder_in_a_gguf_file_is_the_same_and_says_how_it_is_pooled(kind, p
     folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, pooling_type, **dense)).folder
     found = find_pooled_model(folder, "auto")
     assert (found.form.modes, found.normalizes) == (["mean"] if pooling_type == 1 else ["cls"], True)
-    model = load_model(folder, pooling=found.form, dtype="float32")
     [one] = asked(found.form, [50])
-    with torch.no_grad():
-        rows = reference(torch.tensor([values(one.token_ids).tolist()])).last_hidden_state[0].numpy()
-    wanted = expected(rows, found.form.modes[0])
+    wanted = pooled(rows_of(reference, one.token_ids), found.form.modes)
     for matrix in dense.values():
         wanted = matrix @ wanted
-    vector = numpy.frombuffer(whole_texts(model).run(one)[0].vectors, numpy.float32)
-    assert numpy.abs(vector - wanted).max() < 1e-4 * max(1, numpy.abs(wanted).max())
+    assert_near(whole_texts(load_model(folder, pooling=found.form, dtype="float32")).run(one)[0].vectors, wanted)
 
 
 @for_each("kind", ["XLMRoberta", "ModernBert"])
@@ -176,12 +164,9 @@ def test_a_reranker_in_a_gguf_file_has_the_scores_of_transformers(kind, tmp_path
     folder = find_model(encoder_as_gguf(tmp_path / "model.gguf", reference, 4)).folder
     found = find_pooled_model(folder, "auto")
     assert (found.labels, found.activation, found.pairs) == (("LABEL_0",), "sigmoid", "tokenizer")
-    model = load_model(folder, pooling=found.form, dtype="float32")
     [one] = asked(found.form, [50])
-    with torch.no_grad():
-        wanted = reference(torch.tensor([values(one.token_ids).tolist()])).logits[0].numpy()
-    vector = numpy.frombuffer(whole_texts(model).run(one)[0].vectors, numpy.float32)
-    assert numpy.abs(vector - wanted).max() < 1e-4
+    model = load_model(folder, pooling=found.form, dtype="float32")
+    assert_near(whole_texts(model).run(one)[0].vectors, scores_of(reference, one.token_ids))
 
 
 @for_each("kind, purpose", [("Bert", "Model"), ("XLMRoberta", "ForSequenceClassification"), ("Gemma3Text", "Model")])
@@ -202,44 +187,24 @@ def test_a_converted_folder_gives_nearly_the_same_numbers(kind, purpose, tmp_pat
 
 
 def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path):
-    reference = encoder(tmp_path, "Bert")
-    form = PoolingForm(["mean"])
-    model = load_model(tmp_path, pooling=form)
-    [one] = asked(form, [90])
+    reference, form = encoder(tmp_path, "Bert"), PoolingForm(["mean"])
+    model, [one] = load_model(tmp_path, pooling=form), asked(form, [90])
     for second in (1, 40, 89):
         one.pooled = WantedVectors(reads_all=True, second_text=second)
-        tokens = torch.tensor([numpy.frombuffer(one.token_ids, numpy.int32).tolist()])
-        with torch.no_grad():
-            types = (torch.arange(90) >= second).long()[None]
-            wanted = reference(tokens, token_type_ids=types).last_hidden_state[0].mean(0).numpy()
-        vector = whole_texts(model).run(one)[0].vectors
-        assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
-
-
-def test_norms_of_modernbert_may_have_biases(tmp_path):
-    reference = encoder(tmp_path, "ModernBert", norm_bias=True, attention_bias=True, mlp_bias=True)
-    form = PoolingForm(["mean"])
-    [one] = asked(form, [50])
-    with torch.no_grad():
-        wanted = reference(torch.tensor([values(one.token_ids).tolist()])).last_hidden_state[0].mean(0).numpy()
-    vector = whole_texts(load_model(tmp_path, pooling=form)).run(one)[0].vectors
-    assert numpy.abs(numpy.frombuffer(vector, numpy.float32) - wanted).max() < 1e-4
+        types = (torch.arange(90) >= second).long()[None]
+        wanted = pooled(rows_of(reference, one.token_ids, token_type_ids=types), ["mean"])
+        assert_near(whole_texts(model).run(one)[0].vectors, wanted)
 
 
 def test_padding_within_a_text_takes_no_position(tmp_path):
-    reference = encoder(tmp_path, "XLMRoberta")
-    form = PoolingForm(["cls", "mean"])
-    model = load_model(tmp_path, pooling=form)
+    reference, form = encoder(tmp_path, "XLMRoberta"), PoolingForm(["cls", "mean"])
     texts = [[5, 1, 6, 7, 1, 1, 8], [5, 6, 7], [1], [9, 8, 1]]
     requests = [prompt(number, text, max_tokens=1) for number, text in enumerate(texts)]
     for one in requests:
         one.pooled = WantedVectors(reads_all=True)
-    for text, each in zip(texts, whole_texts(model).run(*requests)):
-        ids = torch.tensor([text])
-        with torch.no_grad():
-            rows = reference(ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0].numpy()
-        wanted = numpy.concatenate([rows[0], rows.mean(0)])
-        assert numpy.abs(numpy.frombuffer(each.vectors, numpy.float32) - wanted).max() < 1e-4, text
+    for one, each in zip(requests, whole_texts(load_model(tmp_path, pooling=form)).run(*requests)):
+        seen = torch.ones(1, len(values(one.token_ids)), dtype=torch.int64)
+        assert_near(each.vectors, pooled(rows_of(reference, one.token_ids, attention_mask=seen), form.modes))
 
 
 def test_a_model_whose_tokens_see_those_after_them_writes_no_text(tmp_path):
