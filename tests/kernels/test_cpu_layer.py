@@ -49,16 +49,12 @@ def test_a_table_gives_the_rows_that_it_holds(library: Library, kind: str, dtype
         assert torch.equal(embedded(library, token_ids, pack([rows], kind), first, 201), expected), first
 
 
-@for_each(
-    "table",
-    [
-        lambda rows: pack([rows], "int8"),
-        lambda rows: pack([rows], "int4", 32),
-        lambda rows: pack([rows], "int4", 10_000),
-        lambda rows: pack_int4_from([(rows.clamp(-7, 7).add(8).to(torch.uint8), *group_scales(rows))], 64),
-    ],
-    ids=["int8", "int4", "int4, one group", "int4 with zeros"],
-)
+@for_each("table", [
+    lambda rows: pack([rows], "int8"),
+    lambda rows: pack([rows], "int4", 32),
+    lambda rows: pack([rows], "int4", 10_000),
+    lambda rows: pack_int4_from([(rows.clamp(-7, 7).add(8).to(torch.uint8), *group_scales(rows))], 64),
+], ids=["int8", "int4", "int4, one group", "int4 with zeros"])  # fmt: skip
 def test_an_integer_table_gives_the_rows_that_it_multiplies(
     library: Library, table: Callable[[Tensor], NativeWeight]
 ) -> None:

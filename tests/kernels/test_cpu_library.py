@@ -75,24 +75,21 @@ def of_machine(monkeypatch) -> Callable[[str], None]:
     return change
 
 
-@for_each(
-    "machine, features, wanted",
-    [
-        ("x86_64", frozenset({"sse4_2", "avx"}), ()),
-        ("x86_64", AVX2 - {"f16c"}, ()),
-        ("x86_64", AVX2, ("avx2",)),
-        ("x86_64", AVX2 | {"avx_vnni"}, ("avx_vnni", "avx2")),
-        ("x86_64", AVX512, ("avx512", "avx2")),
-        ("x86_64", AVX512 | {"avx512_vnni"}, ("avx512_vnni", "avx512", "avx2")),
-        ("x86_64", AVX512 | {"avx512_vnni", "avx_vnni"}, ("avx512_vnni", "avx512", "avx_vnni", "avx2")),
-        ("x86_64", AVX512 | {"avx512_vnni", "avx512_bf16"}, ("avx512_bf16", "avx512_vnni", "avx512", "avx2")),
-        ("aarch64", frozenset({"fp", "asimd"}), ()),
-        ("aarch64", frozenset({"fp", "asimd", "asimddp"}), ("neon",)),
-        ("aarch64", frozenset({"asimd", "asimddp", "i8mm", "bf16"}), ("neon_i8mm", "neon")),
-        ("aarch64", AVX2, ()),
-        ("riscv64", AVX2, ()),
-    ],
-)
+@for_each("machine, features, wanted", [
+    ("x86_64", frozenset({"sse4_2", "avx"}), ()),
+    ("x86_64", AVX2 - {"f16c"}, ()),
+    ("x86_64", AVX2, ("avx2",)),
+    ("x86_64", AVX2 | {"avx_vnni"}, ("avx_vnni", "avx2")),
+    ("x86_64", AVX512, ("avx512", "avx2")),
+    ("x86_64", AVX512 | {"avx512_vnni"}, ("avx512_vnni", "avx512", "avx2")),
+    ("x86_64", AVX512 | {"avx512_vnni", "avx_vnni"}, ("avx512_vnni", "avx512", "avx_vnni", "avx2")),
+    ("x86_64", AVX512 | {"avx512_vnni", "avx512_bf16"}, ("avx512_bf16", "avx512_vnni", "avx512", "avx2")),
+    ("aarch64", frozenset({"fp", "asimd"}), ()),
+    ("aarch64", frozenset({"fp", "asimd", "asimddp"}), ("neon",)),
+    ("aarch64", frozenset({"asimd", "asimddp", "i8mm", "bf16"}), ("neon_i8mm", "neon")),
+    ("aarch64", AVX2, ()),
+    ("riscv64", AVX2, ()),
+])  # fmt: skip
 def test_the_widest_instructions_that_a_processor_has_come_first(machine, features, wanted, of_machine):
     of_machine(machine)
     assert variants.executable_variants(features) == wanted
@@ -115,15 +112,12 @@ def test_features_are_read_from_the_kernels_list(tmp_path):
     assert variants.processor_features(tmp_path / "nothing") == frozenset()
 
 
-@for_each(
-    "wanted, executable, sentence",
-    [
-        ("none", ("avx2",), "switched off"),
-        ("sse2", ("avx2",), "there is no such variant"),
-        ("avx512_bf16", ("avx2",), "cannot execute it"),
-        ("", (), "need"),
-    ],
-)
+@for_each("wanted, executable, sentence", [
+    ("none", ("avx2",), "switched off"),
+    ("sse2", ("avx2",), "there is no such variant"),
+    ("avx512_bf16", ("avx2",), "cannot execute it"),
+    ("", (), "need"),
+])  # fmt: skip
 def test_a_variant_that_cannot_be_had_is_refused_with_the_reason(wanted, executable, sentence, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CPU_VARIANT", wanted)
     monkeypatch.setattr(loading, "executable_variants", lambda: executable)

@@ -99,15 +99,12 @@ def test_what_kernels_read_is_written_with_all_that_it_holds_and_points_to():
     assert write_structs.module(SOURCES) == f"{write_structs.HEAD}\n{CLASSES}"
 
 
-@for_each(
-    "field, said",
-    [
-        ("Vec first;", "base.hpp: TYPES has no row for Vec, the type of Pair.first"),
-        ("uint8_t first[4];", r"no row for uint8_t first\[4\];"),
-        ("int32_t first = 0;", "no row for int32_t first = 0;"),
-        ("int32_t first,", "no row for int32_t first,"),
-    ],
-)
+@for_each("field, said", [
+    ("Vec first;", "base.hpp: TYPES has no row for Vec, the type of Pair.first"),
+    ("uint8_t first[4];", r"no row for uint8_t first\[4\];"),
+    ("int32_t first = 0;", "no row for int32_t first = 0;"),
+    ("int32_t first,", "no row for int32_t first,"),
+])  # fmt: skip
 def test_a_field_that_no_rule_stores_is_refused(field, said):
     sources = {name: text.replace("int32_t first, second;", field) for name, text in SOURCES.items()}
     with pytest.raises(SystemExit, match=said):

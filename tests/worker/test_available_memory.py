@@ -42,19 +42,16 @@ def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str,
     return {f"{where}{name}": content for name, content in files.items()}
 
 
-@for_each(
-    "group, files, left",
-    [
-        ("0::/\n", {}, 8 * GIB),
-        ("0::/\n", limited("", "max", 0), 8 * GIB),
-        ("0::/\n", limited("", 4 * GIB, GIB), 3 * GIB),
-        ("0::/\n", limited("", 4 * GIB, GIB, file=GIB // 2), 3 * GIB + GIB // 2),
-        ("0::/a/b\n", {**limited("a/b/", "max", 0), **limited("a/", 2 * GIB, GIB)}, GIB),
-        ("0::/the/host's/path\n", limited("", 4 * GIB, GIB), 3 * GIB),
-        ("0::/\n", limited("", 100 * GIB, GIB), 8 * GIB),
-        ("3:cpu:/x\n2:memory,hugetlb:/x\n", OLD_GROUP, GIB),
-    ],
-)
+@for_each("group, files, left", [
+    ("0::/\n", {}, 8 * GIB),
+    ("0::/\n", limited("", "max", 0), 8 * GIB),
+    ("0::/\n", limited("", 4 * GIB, GIB), 3 * GIB),
+    ("0::/\n", limited("", 4 * GIB, GIB, file=GIB // 2), 3 * GIB + GIB // 2),
+    ("0::/a/b\n", {**limited("a/b/", "max", 0), **limited("a/", 2 * GIB, GIB)}, GIB),
+    ("0::/the/host's/path\n", limited("", 4 * GIB, GIB), 3 * GIB),
+    ("0::/\n", limited("", 100 * GIB, GIB), 8 * GIB),
+    ("3:cpu:/x\n2:memory,hugetlb:/x\n", OLD_GROUP, GIB),
+])  # fmt: skip
 def test_limits_of_control_groups_count(tmp_path, group, files, left):
     assert machine(tmp_path, group, files) == left
 

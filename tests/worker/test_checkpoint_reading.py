@@ -36,15 +36,12 @@ def test_a_part_of_a_tensor_of_any_format_is_what_slicing_the_whole_gives(tmp_pa
     assert checkpoint.bytes_read == expected.nbytes
 
 
-@for_each(
-    "family, lost",
-    [
-        ("llama", "mlp.down_proj.bias"),
-        ("gpt_oss", "self_attn.o_proj.bias"),
-        ("gpt_oss", "mlp.experts.down_proj_bias"),
-        ("deepseek_v3", "mlp.gate.e_score_correction_bias"),
-    ],
-)
+@for_each("family, lost", [
+    ("llama", "mlp.down_proj.bias"),
+    ("gpt_oss", "self_attn.o_proj.bias"),
+    ("gpt_oss", "mlp.experts.down_proj_bias"),
+    ("deepseek_v3", "mlp.gate.e_score_correction_bias"),
+])  # fmt: skip
 def test_a_bias_that_one_layer_lacks_is_missed(tmp_path, family, lost):
     tiny_model(tmp_path, family, num_hidden_layers=3, num_nextn_predict_layers=0, mlp_bias=family == "llama")
     assert load_model(tmp_path)
@@ -163,15 +160,12 @@ def test_a_tied_head_that_was_saved_all_the_same_counts_if_it_has_numbers_of_its
         assert not read_config(target).tie_word_embeddings
 
 
-@for_each(
-    "family, changes, sentence",
-    [
-        ("qwen3", {"tie_word_embeddings": False}, r'holds no lm_head\.weight, .* write "tie_word_embeddings": true'),
-        ("llama", {"intermediate_size": 90}, r"gate_proj\.weight .* \(88, 48\).* \(90, 48\)"),
-        ("llama", {"num_hidden_layers": 1}, r"2 layers, up to model\.layers\.1, and .*config\.json names 1"),
-        ("ernie4_5", {"num_hidden_layers": 1}, r"2 layers, up to model\.layers\.1, and .*config\.json names 1"),
-    ],
-)
+@for_each("family, changes, sentence", [
+    ("qwen3", {"tie_word_embeddings": False}, r'holds no lm_head\.weight, .* write "tie_word_embeddings": true'),
+    ("llama", {"intermediate_size": 90}, r"gate_proj\.weight .* \(88, 48\).* \(90, 48\)"),
+    ("llama", {"num_hidden_layers": 1}, r"2 layers, up to model\.layers\.1, and .*config\.json names 1"),
+    ("ernie4_5", {"num_hidden_layers": 1}, r"2 layers, up to model\.layers\.1, and .*config\.json names 1"),
+])  # fmt: skip
 def test_a_checkpoint_that_is_not_as_its_config_says_is_refused_with_both(tmp_path, family, changes, sentence):
     folder = change_config(tiny_model(tmp_path, family), **changes)
     with pytest.raises(ConfigError, match=sentence):

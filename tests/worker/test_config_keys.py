@@ -152,17 +152,14 @@ CHANGES_NOTHING = {
 }  # fmt: skip
 
 
-@for_each(
-    "changes",
-    [
-        *({key: value} for key, value in CHANGES_NOTHING.items()),
-        {"sliding_window": 16, "use_sliding_window": False},
-        *({"norm_type": name} for name in ("rms_layernorm", "RMSLayerNorm", "rms-layer_norm")),
-        {"alibi": None, "alibi_bias_max": 8},
-        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},  # which the class ignores
-        {"num_experts": 0, "num_experts_per_tok": 8, "norm_topk_prob": True},  # idle where there are none
-    ],
-)
+@for_each("changes", [
+    *({key: value} for key, value in CHANGES_NOTHING.items()),
+    {"sliding_window": 16, "use_sliding_window": False},
+    *({"norm_type": name} for name in ("rms_layernorm", "RMSLayerNorm", "rms-layer_norm")),
+    {"alibi": None, "alibi_bias_max": 8},
+    {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},  # which the class ignores
+    {"num_experts": 0, "num_experts_per_tok": 8, "norm_topk_prob": True},  # idle where there are none
+])  # fmt: skip
 def test_a_value_that_changes_nothing_and_bookkeeping_are_accepted(tmp_path, changes):
     assert read_config(change_config(tiny_model(tmp_path, "llama"), **changes)).cut is None
 

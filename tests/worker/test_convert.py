@@ -84,15 +84,12 @@ def test_it_says_how_far_it_is_and_reads_nothing_twice(source, tmp_path, options
     assert made.after == sum(each.nbytes for path in files for each in load_file(path).values())
 
 
-@for_each(
-    "options, sentence",
-    [
-        (dict(group_size=128), r"group_size=128 .* inputs, 64, 128\. Use 32 or 64\."),
-        (dict(group_size=48), "Use 32 or 64"),
-        (dict(group_size=64, tensor_parallel_size=4), r"on each of 4 ranks, 32, 64\. Use 32\."),
-        (dict(tensor_parallel_size=3), "tensor_parallel_size=3 can't share 4 attention heads"),
-    ],
-)
+@for_each("options, sentence", [
+    (dict(group_size=128), r"group_size=128 .* inputs, 64, 128\. Use 32 or 64\."),
+    (dict(group_size=48), "Use 32 or 64"),
+    (dict(group_size=64, tensor_parallel_size=4), r"on each of 4 ranks, 32, 64\. Use 32\."),
+    (dict(tensor_parallel_size=3), "tensor_parallel_size=3 can't share 4 attention heads"),
+])  # fmt: skip
 def test_groups_that_do_not_divide_the_inputs_are_refused_with_those_that_do(source, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         converted(source, "int4", **options)

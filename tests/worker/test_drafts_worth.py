@@ -179,16 +179,13 @@ def test_of_several_proposers_the_one_that_is_right_is_believed():
     assert Played(drafting([braggart, modest]), TEXT).gain > 3
 
 
-@for_each(
-    "look, share, least, most",
-    [
-        (1e-5, 0.0, 590, 600),  # next to nothing, so it may be in vain
-        (5e-4, 0.0, 200, 320),
-        (5e-3, 0.0, 30, 70),
-        (1e-2, 0.2, 30, 120),  # as long as half a step, and a fifth of a token is foreseen
-        (1e-3, 0.9, 60, 300),  # nine tokens are
-    ],
-)
+@for_each("look, share, least, most", [
+    (1e-5, 0.0, 590, 600),  # next to nothing, so it may be in vain
+    (5e-4, 0.0, 200, 320),
+    (5e-3, 0.0, 30, 70),
+    (1e-2, 0.2, 30, 120),  # as long as half a step, and a fifth of a token is foreseen
+    (1e-3, 0.9, 60, 300),  # nine tokens are
+])  # fmt: skip
 def test_looks_get_rare_where_they_take_more_than_they_save_and_a_hundredth_of_the_time(look, share, least, most):
     oracle = Oracle(TEXT, share, 0.5)
     Played(drafting([oracle], look), TEXT, seconds=lambda num_tokens: 0.02)

@@ -203,18 +203,15 @@ def in_blocks(folder: Path) -> Path:
 
 
 @native
-@for_each(
-    "written, quantization, shown",
-    [
-        (mxfp4, None, "mxfp4, bfloat16"),
-        (mxfp4, "int8", "int8, mxfp4"),
-        (mxfp4, '{"*.experts.*": null}', "bfloat16"),
-        (gptq(bits=4), None, "int4, float32"),  # whose head is in floats
-        (gptq(bits=8), None, "int8, float32"),
-        (gptq(bits=8, group_size=0), None, "int8, float32"),
-        (in_blocks, None, "q4_k, q5_k, q6_k"),
-    ],
-)
+@for_each("written, quantization, shown", [
+    (mxfp4, None, "mxfp4, bfloat16"),
+    (mxfp4, "int8", "int8, mxfp4"),
+    (mxfp4, '{"*.experts.*": null}', "bfloat16"),
+    (gptq(bits=4), None, "int4, float32"),  # whose head is in floats
+    (gptq(bits=8), None, "int8, float32"),
+    (gptq(bits=8, group_size=0), None, "int8, float32"),
+    (in_blocks, None, "q4_k, q5_k, q6_k"),
+])  # fmt: skip
 def test_the_table_names_the_numbers_that_products_are_computed_with(tmp_path, written, quantization, shown):
     found = plan_of(written(tmp_path / "model"), tmp_path, quantization=quantization).dtype
     assert sorted(found.split(", ")) == sorted(shown.split(", "))

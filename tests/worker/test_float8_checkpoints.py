@@ -131,16 +131,13 @@ def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kin
         assert equal(pack([ours], kind, 32).data, pack([theirs], kind, 32).data)
 
 
-@for_each(
-    "name, changes, sentence",
-    [
-        ("deepseek", {"weight_scale_inv": None}, r"down_proj is stored as 8-bit floats without a"),
-        ("deepseek", {"weight_scale_inv": torch.ones(3, 3)}, r"3 scales along 64 numbers, .* says blocks of 32\."),
-        ("compressed-channel", {"weight_scale": torch.ones(63, 1)}, "63 scales along 64 numbers, .* no blocks"),
-        ("static", {"weight": torch.ones(64, 96).to(torch.float8_e4m3fn)}, r"shape \(64, 96\), .* asks for 112 inputs"),
-        ("static", {"weight": torch.ones(32, 112).to(torch.float8_e4m3fn)}, "32 outputs, and .* asks for 64"),
-    ],
-)
+@for_each("name, changes, sentence", [
+    ("deepseek", {"weight_scale_inv": None}, r"down_proj is stored as 8-bit floats without a"),
+    ("deepseek", {"weight_scale_inv": torch.ones(3, 3)}, r"3 scales along 64 numbers, .* says blocks of 32\."),
+    ("compressed-channel", {"weight_scale": torch.ones(63, 1)}, "63 scales along 64 numbers, .* no blocks"),
+    ("static", {"weight": torch.ones(64, 96).to(torch.float8_e4m3fn)}, r"shape \(64, 96\), .* asks for 112 inputs"),
+    ("static", {"weight": torch.ones(32, 112).to(torch.float8_e4m3fn)}, "32 outputs, and .* asks for 64"),
+])  # fmt: skip
 def test_what_does_not_fit_together_is_named(tmp_path, name, changes, sentence):
     model, _ = float8_model(tmp_path, BY_NAME[name])
     tensors, module = load_file(model / "model.safetensors"), DOWN.removesuffix("weight")
@@ -152,16 +149,13 @@ def test_what_does_not_fit_together_is_named(tmp_path, name, changes, sentence):
         opened(model).matrix(DOWN, DOWN_SHAPE)
 
 
-@for_each(
-    "changes, sentence",
-    [
-        ({"quant_method": "fp8", "weight_block_size": [128]}, "not as fp8 writes it"),
-        ({"quant_method": "fp8", "weight_block_size": [128, "128"]}, "blocks must have two whole numbers"),
-        ({"quant_method": "fp8", "expert_dtype": "fp4"}, r"\(fp8, with experts in fp4\)"),
-        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, r"\(modelopt, NVFP4\)"),
-        ({"quant_method": "modelopt"}, "it has no 'quant_algo'"),
-    ],
-)
+@for_each("changes, sentence", [
+    ({"quant_method": "fp8", "weight_block_size": [128]}, "not as fp8 writes it"),
+    ({"quant_method": "fp8", "weight_block_size": [128, "128"]}, "blocks must have two whole numbers"),
+    ({"quant_method": "fp8", "expert_dtype": "fp4"}, r"\(fp8, with experts in fp4\)"),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, r"\(modelopt, NVFP4\)"),
+    ({"quant_method": "modelopt"}, "it has no 'quant_algo'"),
+])  # fmt: skip
 def test_a_form_that_is_not_read_is_named(tmp_path, changes, sentence):
     model, _ = float8_model(tmp_path, Float8Form("other", (0, 0), changes))
     with pytest.raises(ConfigError, match=sentence):

@@ -205,17 +205,13 @@ def test_a_copy_keeps_the_models_own_numbers_and_stretched_positions_and_windows
     assert windowed["llama.context_length"] == 300, "where llama.cpp would forget the window"
 
 
-@for_each(
-    "family, options, why",
-    [
-        ("smollm3", {}, "family smollm3 are not written"),
-        ("qwen3_moe", dict(norm_topk_prob=False), "norm_topk_prob is false"),
-        ("gemma3_text", dict(query_pre_attn_scalar=77), "query_pre_attn_scalar"),
-        ("qwen3", dict(attention_bias=True), "has no tensor for"),
-        ("llama", dict(rope=dict(rope_type="dynamic", factor=2.0)), "stretched by dynamic"),
-    ],
-    ids=str,
-)
+@for_each("family, options, why", [
+    ("smollm3", {}, "family smollm3 are not written"),
+    ("qwen3_moe", dict(norm_topk_prob=False), "norm_topk_prob is false"),
+    ("gemma3_text", dict(query_pre_attn_scalar=77), "query_pre_attn_scalar"),
+    ("qwen3", dict(attention_bias=True), "has no tensor for"),
+    ("llama", dict(rope=dict(rope_type="dynamic", factor=2.0)), "stretched by dynamic"),
+], ids=str)  # fmt: skip
 def test_what_llama_cpp_would_compute_otherwise_is_refused(tmp_path, family, options, why):
     source = tiny_model(tmp_path / "model", family, **options)
     with pytest.raises(ConfigError, match=why) as raised:

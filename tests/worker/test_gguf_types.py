@@ -138,15 +138,12 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     write_gguf(path, header.metadata, tensors)
 
 
-@for_each(
-    "family, tensor, shape",
-    [
-        ("llama", "blk.1.attn_q.weight", (48, 48)),  # fewer rows than its order of heads has
-        ("gpt_oss", "blk.0.ffn_gate_exps.bias", (64, 6)),  # two that are made one
-        ("qwen3_5_text", "blk.0.ssm_out.weight", (1,)),  # no matrix
-        ("llama", "blk.0.ffn_up.weight", ()),
-    ],
-)
+@for_each("family, tensor, shape", [
+    ("llama", "blk.1.attn_q.weight", (48, 48)),  # fewer rows than its order of heads has
+    ("gpt_oss", "blk.0.ffn_gate_exps.bias", (64, 6)),  # two that are made one
+    ("qwen3_5_text", "blk.0.ssm_out.weight", (1,)),  # no matrix
+    ("llama", "blk.0.ffn_up.weight", ()),
+])  # fmt: skip
 def test_a_tensor_of_another_shape_is_named_with_what_it_was_to_give(
     family: str, tensor: str, shape: tuple[int, ...], tmp_path: Path
 ):

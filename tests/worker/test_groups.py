@@ -99,17 +99,14 @@ def test_a_table_may_begin_with_blocks_that_were_given_back():
     assert found.kv_slots.tolist() == [9 * SIZE + 4]
 
 
-@for_each(
-    "window, span, blocks, sentence",
-    [
-        (WINDOW, (50, 53), [ABSENT, ABSENT, 7, 9], r"slots \[1\] read blocks that aren't there"),
-        (WINDOW, (52, 53), [3, ABSENT, 7, 9], "where a token would read it"),
-        (None, (20, 21), [ABSENT, 3], "where a token would read it"),
-        (WINDOW, (52, 53), [ABSENT, ABSENT, 7], "its blocks reach 48"),
-        (WINDOW, (52, 53), [ABSENT, ABSENT, 7, 50], r"outside 0\.\.49"),
-        (WINDOW, (52, 53), [ABSENT, ABSENT, 7, -2], r"outside 0\.\.49"),
-    ],
-)
+@for_each("window, span, blocks, sentence", [
+    (WINDOW, (50, 53), [ABSENT, ABSENT, 7, 9], r"slots \[1\] read blocks that aren't there"),
+    (WINDOW, (52, 53), [3, ABSENT, 7, 9], "where a token would read it"),
+    (None, (20, 21), [ABSENT, 3], "where a token would read it"),
+    (WINDOW, (52, 53), [ABSENT, ABSENT, 7], "its blocks reach 48"),
+    (WINDOW, (52, 53), [ABSENT, ABSENT, 7, 50], r"outside 0\.\.49"),
+    (WINDOW, (52, 53), [ABSENT, ABSENT, 7, -2], r"outside 0\.\.49"),
+])  # fmt: skip
 def test_a_plan_that_has_a_row_read_what_is_not_there_is_refused(window, span, blocks, sentence):
     with pytest.raises(PlanError, match=sentence):
         BlockTables(2, 8, 50, SIZE, window, CPU).advance(rows((1, *span)), changes(blocks))
@@ -162,16 +159,13 @@ def test_a_fork_goes_on_in_its_copy():
     assert segments(table, rows((1, 30, 31)), changes([])) == [[(0, 1, 12, 12)]]
 
 
-@for_each(
-    "step, appended, sentence",
-    [
-        (rows((0, 3, 5)), changes([]), "with no state to write"),
-        (rows((0, 0, 5)), changes([(1, 0), (2, 6)]), "its tokens end at 5"),
-        (rows((0, 0, 5)), changes([(30, 0)]), r"outside 0\.\.29"),
-        (rows((0, 0, 5)), GroupChanges(column([1]), column([0, 1])), "1 states and 0 positions"),
-        (rows((0, 0, 5)), GroupChanges(column([1]), column([0, 2]), column([0])), "2 block offsets"),
-    ],
-)
+@for_each("step, appended, sentence", [
+    (rows((0, 3, 5)), changes([]), "with no state to write"),
+    (rows((0, 0, 5)), changes([(1, 0), (2, 6)]), "its tokens end at 5"),
+    (rows((0, 0, 5)), changes([(30, 0)]), r"outside 0\.\.29"),
+    (rows((0, 0, 5)), GroupChanges(column([1]), column([0, 1])), "1 states and 0 positions"),
+    (rows((0, 0, 5)), GroupChanges(column([1]), column([0, 2]), column([0])), "2 block offsets"),
+])  # fmt: skip
 def test_a_plan_that_breaks_a_rule_of_states_is_refused(step, appended, sentence):
     with pytest.raises(PlanError, match=sentence):
         StateTables(4, 30, 16).advance(step, appended)

@@ -138,14 +138,11 @@ def test_the_second_start_maps_them_and_answers_the_same(tmp_path, name):
         assert torch.equal(logits_of(second), logits_of(first))
 
 
-@for_each(
-    "name, changed",
-    [
-        ("blocks of a GGUF file", "../model.gguf"),
-        ("cut for ranks", "rank-0-of-2/model.safetensors"),
-        ("cut for ranks", "config.json"),
-    ],
-)
+@for_each("name, changed", [
+    ("blocks of a GGUF file", "../model.gguf"),
+    ("cut for ranks", "rank-0-of-2/model.safetensors"),
+    ("cut for ranks", "config.json"),
+])  # fmt: skip
 def test_weights_are_packed_anew_where_a_file_was_replaced(tmp_path, name, changed):
     write, options = MODELS[name]
     folder = write(tmp_path / "folder")

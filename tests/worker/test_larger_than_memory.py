@@ -124,16 +124,12 @@ CANNOT_BE_MAPPED = r"need 2\d(\.\d+)? MiB in fp32, and 20 MiB are free on .*can'
 WAY_OUT = r".*Use quantization='int8', a smaller model, or free memory\. Nothing was read\."
 
 
-@pytest.mark.parametrize(
-    "options, sentence",
-    [
-        ({"load_format": "dummy"}, CANNOT_BE_MAPPED + "load_format='dummy'" + WAY_OUT),
-        ({}, CANNOT_BE_MAPPED + "of the disk of {folder} they may take 18 MiB" + WAY_OUT),
-        # What must stay in memory has to fit even where weights are mapped.
-        ({"kv_cache_memory": "14MiB"}, r"Mapped from the disk they would run, but .* need 2\d.* MiB, and 20 MiB"),
-    ],
-    ids=["made up", "disk", "memory"],
-)
+@pytest.mark.parametrize("options, sentence", [
+    ({"load_format": "dummy"}, CANNOT_BE_MAPPED + "load_format='dummy'" + WAY_OUT),
+    ({}, CANNOT_BE_MAPPED + "of the disk of {folder} they may take 18 MiB" + WAY_OUT),
+    # What must stay in memory has to fit even where weights are mapped.
+    ({"kv_cache_memory": "14MiB"}, r"Mapped from the disk they would run, but .* need 2\d.* MiB, and 20 MiB"),
+], ids=["made up", "disk", "memory"])  # fmt: skip
 def test_what_cannot_be_mapped_is_refused_before_it_is_read(machine, folder, monkeypatch, options, sentence):
     monkeypatch.setattr(Checkpoint, "stored", lambda *_: pytest.fail("something was read"))
     if not options:

@@ -29,23 +29,20 @@ def plan(*, device="cpu", available=64 * GIB, block=MIB, context=4096, groups=No
     return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
 
-@for_each(
-    "given, num_blocks",
-    [
-        # What all sequences need, and no more.
-        ({"max_num_seqs": 2, "max_model_len": 320}, 20),
-        # A quarter of what was free before the weights, shared by all ranks.
-        ({"available": 2 * GIB, "weight_bytes": 2 * GIB, "context": 1024}, 1024),
-        ({"available": 2 * GIB, "weight_bytes": 2 * GIB, "context": 1024, "tensor_parallel_size": 2}, 512),
-        # One request of a length that was given always fits.
-        ({"available": 200 * MIB, "max_model_len": 4096}, 128),
-        # Options name the number.
-        ({"kv_cache_memory": "300MiB"}, 300),
-        ({"kv_cache_memory": "300MiB", "num_gpu_blocks_override": 7, "max_model_len": 200}, 7),
-        # A card is filled.
-        ({"device": "cuda:0", "available": 10 * GIB, "activation_bytes": 2 * GIB}, 8 * 1024),
-    ],
-)
+@for_each("given, num_blocks", [
+    # What all sequences need, and no more.
+    ({"max_num_seqs": 2, "max_model_len": 320}, 20),
+    # A quarter of what was free before the weights, shared by all ranks.
+    ({"available": 2 * GIB, "weight_bytes": 2 * GIB, "context": 1024}, 1024),
+    ({"available": 2 * GIB, "weight_bytes": 2 * GIB, "context": 1024, "tensor_parallel_size": 2}, 512),
+    # One request of a length that was given always fits.
+    ({"available": 200 * MIB, "max_model_len": 4096}, 128),
+    # Options name the number.
+    ({"kv_cache_memory": "300MiB"}, 300),
+    ({"kv_cache_memory": "300MiB", "num_gpu_blocks_override": 7, "max_model_len": 200}, 7),
+    # A card is filled.
+    ({"device": "cuda:0", "available": 10 * GIB, "activation_bytes": 2 * GIB}, 8 * 1024),
+])  # fmt: skip
 def test_as_many_blocks_are_planned_as_requests_need_and_memory_has(given, num_blocks):
     assert plan(**given).num_blocks == num_blocks
 
@@ -89,17 +86,14 @@ def test_a_length_beyond_where_attention_is_exact_is_refused_with_the_reason():
         plan(max_model_len=5000, context_cut=reason)
 
 
-@for_each(
-    "options, error",
-    [
-        ({"max_model_len": 5000}, ConfigError),
-        ({"max_model_len": 2000, "kv_cache_memory": 40 * MIB}, ConfigError),
-        ({"max_model_len": 2000, "num_gpu_blocks_override": 40}, ConfigError),
-        ({"max_model_len": 4096, "available": 100 * MIB}, OutOfMemoryError),
-        ({"num_gpu_blocks_override": 101, "available": 110 * MIB, "activation_bytes": 10 * MIB}, OutOfMemoryError),
-        ({"max_model_len": 4096, "available": 100 * MIB, "device": "cuda:0"}, OutOfMemoryError),
-    ],
-)
+@for_each("options, error", [
+    ({"max_model_len": 5000}, ConfigError),
+    ({"max_model_len": 2000, "kv_cache_memory": 40 * MIB}, ConfigError),
+    ({"max_model_len": 2000, "num_gpu_blocks_override": 40}, ConfigError),
+    ({"max_model_len": 4096, "available": 100 * MIB}, OutOfMemoryError),
+    ({"num_gpu_blocks_override": 101, "available": 110 * MIB, "activation_bytes": 10 * MIB}, OutOfMemoryError),
+    ({"max_model_len": 4096, "available": 100 * MIB, "device": "cuda:0"}, OutOfMemoryError),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_with_the_figure_that_would(options, error):
     with pytest.raises(error) as refused:
         plan(**options)
@@ -118,13 +112,10 @@ def test_a_second_tier_holds_what_swap_space_says():
         plan(swap_space=0.0005)
 
 
-@for_each(
-    "options",
-    [
-        {"device": "cuda:0", "available": 10 * GIB, "host_bytes": 3 * GIB + 7},
-        {"available": 4 * GIB, "kv_cache_memory": "500MiB", "activation_bytes": 300 * MIB},
-    ],
-)
+@for_each("options", [
+    {"device": "cuda:0", "available": 10 * GIB, "host_bytes": 3 * GIB + 7},
+    {"available": 4 * GIB, "kv_cache_memory": "500MiB", "activation_bytes": 300 * MIB},
+])  # fmt: skip
 def test_a_second_tier_that_does_not_fit_into_cpu_memory_is_refused_with_the_figure_that_would(options):
     with pytest.raises(OutOfMemoryError) as refused:
         plan(**options, swap_space=8)
@@ -180,14 +171,11 @@ KINDS = {
 
 
 @for_each("kinds", KINDS)
-@for_each(
-    "options, error",
-    [
-        ({"max_model_len": 3000, "kv_cache_memory": 110 * MIB}, ConfigError),
-        ({"max_model_len": 3000, "num_gpu_blocks_override": 20}, ConfigError),
-        ({"max_model_len": 3000, "available": 110 * MIB}, OutOfMemoryError),
-    ],
-)
+@for_each("options, error", [
+    ({"max_model_len": 3000, "kv_cache_memory": 110 * MIB}, ConfigError),
+    ({"max_model_len": 3000, "num_gpu_blocks_override": 20}, ConfigError),
+    ({"max_model_len": 3000, "available": 110 * MIB}, OutOfMemoryError),
+])  # fmt: skip
 def test_of_several_kinds_too_little_memory_is_refused_with_figures_that_would_do(kinds, options, error):
     options = {"groups": KINDS[kinds], "max_num_batched_tokens": 64, "max_num_seqs": 4, **options}
     if kinds == "windows alone":
@@ -217,17 +205,14 @@ def test_all_kinds_together_take_what_was_asked_for_and_the_second_tier_is_share
         assert group.num_cpu_blocks == group.num_blocks * 512 * MIB // found.kv_bytes
 
 
-@for_each(
-    "given, num_blocks",
-    [
-        ({"weight_bytes": 512 * MIB}, 2048),  # no more than 2 GiB
-        ({"weight_bytes": 400 * MIB}, 1600),  # no more than four times the weights
-        ({"weight_bytes": 200 * MIB, "tensor_parallel_size": 2}, 800),  # which are those of all ranks
-        ({"weight_bytes": MIB}, 256),  # and for a small model no more than 256 MiB
-        ({"weight_bytes": MIB, "max_model_len": 16384}, 512),  # unless a length was given that needs more,
-        ({"weight_bytes": MIB, "kv_cache_memory": "3GiB"}, 3072),  # or the bytes
-    ],
-)
+@for_each("given, num_blocks", [
+    ({"weight_bytes": 512 * MIB}, 2048),  # no more than 2 GiB
+    ({"weight_bytes": 400 * MIB}, 1600),  # no more than four times the weights
+    ({"weight_bytes": 200 * MIB, "tensor_parallel_size": 2}, 800),  # which are those of all ranks
+    ({"weight_bytes": MIB}, 256),  # and for a small model no more than 256 MiB
+    ({"weight_bytes": MIB, "max_model_len": 16384}, 512),  # unless a length was given that needs more,
+    ({"weight_bytes": MIB, "kv_cache_memory": "3GiB"}, 3072),  # or the bytes
+])  # fmt: skip
 def test_a_cpu_takes_no_more_kv_memory_unasked_than_suits_the_model(given, num_blocks):
     found = plan(context=given.get("max_model_len", 4096), max_num_seqs=64, **given)
     assert (found.num_blocks, found.max_model_len, found.notes) == (num_blocks, found.model_context, [])
@@ -247,23 +232,20 @@ def mapped_plan(mapped: int, others: int = 0, **options):
     return plan(available=1600 * MIB - mapped - others, **sizes, **options)
 
 
-@for_each(
-    "given, num_blocks, resident, words",
-    [
-        # It takes what mapped weights leave, or beside those that do not fit a sixteenth of what is free.
-        (dict(mapped=1400 * MIB), 190, 1400 * MIB, None),
-        (dict(mapped=2400 * MIB), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
-        (dict(mapped=2400 * MIB, max_model_len=320), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
-        # A length that was given has its blocks, and weights give way.
-        (dict(mapped=2400 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 2.3 GiB about"),
-        (dict(mapped=1500 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 1.5 GiB about"),
-        # Ranks share what is free for their weights.
-        (
-            dict(mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2),
-            50, 740 * MIB, "of 1.2 GiB about 740 MiB (61 %)",
-        ),
-    ],
-)  # fmt: skip
+@for_each("given, num_blocks, resident, words", [
+    # It takes what mapped weights leave, or beside those that do not fit a sixteenth of what is free.
+    (dict(mapped=1400 * MIB), 190, 1400 * MIB, None),
+    (dict(mapped=2400 * MIB), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
+    (dict(mapped=2400 * MIB, max_model_len=320), 100, 1490 * MIB, "of 2.3 GiB about 1.5 GiB (62 %)"),
+    # A length that was given has its blocks, and weights give way.
+    (dict(mapped=2400 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 2.3 GiB about"),
+    (dict(mapped=1500 * MIB, max_model_len=4096), 128, 1462 * MIB, "of 1.5 GiB about"),
+    # Ranks share what is free for their weights.
+    (
+        dict(mapped=1200 * MIB, others=1200 * MIB, tensor_parallel_size=2),
+        50, 740 * MIB, "of 1.2 GiB about 740 MiB (61 %)",
+    ),
+])  # fmt: skip
 def test_kv_memory_that_nobody_asked_for_takes_what_mapped_weights_leave(given, num_blocks, resident, words):
     found = mapped_plan(**given)
     assert (found.num_blocks, found.resident_bytes) == (num_blocks, resident)

@@ -13,16 +13,13 @@ from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.description.config import read_config
 
 
-@for_each(
-    "rope, context",
-    [
-        ({}, 1024),
-        ({"rope_type": "linear", "factor": 4.0}, 4096),
-        ({"rope_type": "dynamic", "factor": 2.0}, 2048),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}, 2048),
-        ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}, 1024),
-    ],
-)
+@for_each("rope, context", [
+    ({}, 1024),
+    ({"rope_type": "linear", "factor": 4.0}, 4096),
+    ({"rope_type": "dynamic", "factor": 2.0}, 2048),
+    ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}, 2048),
+    ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}, 1024),
+])  # fmt: skip
 def test_the_context_is_what_the_stretched_positions_reach(tmp_path, rope, context):
     stretched = read_config(tiny_model(tmp_path / "own", "qwen3", rope=rope))
     assert stretched.max_position == context
@@ -83,59 +80,53 @@ def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_val
             assert f"is {value!r}." in str(raised.value), (name, value)
 
 
-@for_each(
-    "rope, figures",
-    [
-        (YARN, {"factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),  # DeepSeek-V3
-        (YARN, {"factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0}),  # Kimi-K2
-        (YARN, {"factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}),  # gpt-oss
-        (YARN, {"attention_factor": None, "beta_fast": None, "truncate": None, "mscale": 0, "mscale_all_dim": 0}),
-        (YARN, {"attention_factor": 1, "factor": 1.0, "type": "yarn", "low_freq_factor": "of another"}),
-        (LLAMA_3, {"factor": 32.0, "original_max_position_embeddings": 8192, "rope_theta": None}),  # Llama 3.2
-        (DYNAMIC, {"factor": 1, "original_max_position_embeddings": 512.0}),
-        (LINEAR, {"beta_fast": 0, "mrope_section": [16, 24, 24]}),
-    ],
-)
+@for_each("rope, figures", [
+    (YARN, {"factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),  # DeepSeek-V3
+    (YARN, {"factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0}),  # Kimi-K2
+    (YARN, {"factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}),  # gpt-oss
+    (YARN, {"attention_factor": None, "beta_fast": None, "truncate": None, "mscale": 0, "mscale_all_dim": 0}),
+    (YARN, {"attention_factor": 1, "factor": 1.0, "type": "yarn", "low_freq_factor": "of another"}),
+    (LLAMA_3, {"factor": 32.0, "original_max_position_embeddings": 8192, "rope_theta": None}),  # Llama 3.2
+    (DYNAMIC, {"factor": 1, "original_max_position_embeddings": 512.0}),
+    (LINEAR, {"beta_fast": 0, "mrope_section": [16, 24, 24]}),
+])  # fmt: skip
 def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
     given = rope | figures
     read = read_config(change_config(tiny_model(tmp_path, "llama"), rope_parameters=given, rope_theta=1e4))
     assert read.ropes.ropes[0].factor == given["factor"]
 
 
-@for_each(
-    "changes, sentence",
-    [
-        (
-            {"rope_parameters": LLAMA_3 | {"high_freq_factor": 1.0}},
-            "high_freq_factor must be above low_freq_factor, and is 1.0",
-        ),
-        ({"rope_parameters": YARN | {"beta_slow": 33}}, "beta_fast must not be below beta_slow, and is 32"),
-        ({"rope_parameters": DYNAMIC, "head_dim": 2}, "heads of 2 of which 100% rotate"),
-        ({"partial_rotary_factor": "half"}, "of which 'half' rotate"),
-        ({"partial_rotary_factor": 0}, "of which 0 rotate"),
-        ({"rope_theta": 1, "rope_parameters": None}, "rope_theta must be a number above 1, and is 1"),
-        (
-            {"architectures": ["MambaForCausalLM"]},
-            r"MambaForCausalLM; it is not supported\. The nearest is .* Supported are those of Llama, .*Ernie4_5",
-        ),
-        ({"architectures": ABSENT}, "names the architecture none"),
-        ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),
-        ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),
-        ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
-        ({"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
-        ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, and is 'false'"),
-        ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "rope type 'spiral' is not supported"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
-        ({"rope_parameters": LINEAR | {"partial_rotary_factor": 0.5}}, "of which 50% rotate"),
-        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"differ by layer \(full_attention\)"),
-        (MISTRAL | {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
-        (MISTRAL | {"sliding_window": 0}, "sliding_window must be a positive whole number, and is 0"),
-        (MISTRAL | {"sliding_window": True}, "sliding_window must be a positive whole number, and is True"),
-        (QWEN3 | {"use_sliding_window": "false"}, "use_sliding_window must be true or false, and is 'false'"),
-        (QWEN3 | {"layer_types": ["full_attention"]}, "layer_types names 1 layers, and num_hidden_layers is 2"),
-        (QWEN3 | {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has 'chunked_attention'"),
-    ],
-)
+@for_each("changes, sentence", [
+    (
+        {"rope_parameters": LLAMA_3 | {"high_freq_factor": 1.0}},
+        "high_freq_factor must be above low_freq_factor, and is 1.0",
+    ),
+    ({"rope_parameters": YARN | {"beta_slow": 33}}, "beta_fast must not be below beta_slow, and is 32"),
+    ({"rope_parameters": DYNAMIC, "head_dim": 2}, "heads of 2 of which 100% rotate"),
+    ({"partial_rotary_factor": "half"}, "of which 'half' rotate"),
+    ({"partial_rotary_factor": 0}, "of which 0 rotate"),
+    ({"rope_theta": 1, "rope_parameters": None}, "rope_theta must be a number above 1, and is 1"),
+    (
+        {"architectures": ["MambaForCausalLM"]},
+        r"MambaForCausalLM; it is not supported\. The nearest is .* Supported are those of Llama, .*Ernie4_5",
+    ),
+    ({"architectures": ABSENT}, "names the architecture none"),
+    ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),
+    ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),
+    ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
+    ({"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
+    ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, and is 'false'"),
+    ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "rope type 'spiral' is not supported"),
+    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
+    ({"rope_parameters": LINEAR | {"partial_rotary_factor": 0.5}}, "of which 50% rotate"),
+    ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"differ by layer \(full_attention\)"),
+    (MISTRAL | {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
+    (MISTRAL | {"sliding_window": 0}, "sliding_window must be a positive whole number, and is 0"),
+    (MISTRAL | {"sliding_window": True}, "sliding_window must be a positive whole number, and is True"),
+    (QWEN3 | {"use_sliding_window": "false"}, "use_sliding_window must be true or false, and is 'false'"),
+    (QWEN3 | {"layer_types": ["full_attention"]}, "layer_types names 1 layers, and num_hidden_layers is 2"),
+    (QWEN3 | {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has 'chunked_attention'"),
+])  # fmt: skip
 def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sentence):
     with pytest.raises(ConfigError, match=sentence):
         read_config(change_config(tiny_model(tmp_path, "llama"), **changes))

@@ -184,38 +184,32 @@ def test_the_config_is_read_as_paddles_engines_read_it(tmp_path):
     assert (found.tie_word_embeddings, found.dtype) == (False, "bfloat16")
 
 
-@for_each(
-    "asked",
-    [
-        {"quantization": "mix_quant", "dense_quant_type": "wint8", "kv_cache_quant_type": "int8"},
-        {"quantization": "wint8", "is_quantized": False},
-    ],
-)
+@for_each("asked", [
+    {"quantization": "mix_quant", "dense_quant_type": "wint8", "kv_cache_quant_type": "int8"},
+    {"quantization": "wint8", "is_quantized": False},
+])  # fmt: skip
 def test_a_quantization_that_is_only_asked_of_fastdeploy_is_left_to_the_user(tmp_path, asked):
     original = tiny_model(tmp_path / "original", "ernie4_5")
     assert_alike(load_model(original), load_model(paddle_model(tmp_path / "copy", original, quantization_config=asked)))
 
 
-@for_each(
-    "changes, sentence",
-    [
-        ({"compression_ratio": 4.0}, "compression_ratio is 4.0, and only 1"),
-        ({"use_rmsnorm": False}, "use_rmsnorm is False, and only true"),
-        ({"scale_qk_coeff": 2}, "scale_qk_coeff is 2"),
-        ({"rms_norm_eps": None}, "lacks rms_norm_eps"),
-        ({"is_quantized": True}, "quantized for FastDeploy .*bfloat16 form"),
-        ({"quantization_config": {"quantization": "wint8"}}, r"\(wint8\), and its integers lie in an order"),
-        (
-            {"quantization_config": {"quantization": "mix_quant", "moe_quant_type": "w4a8", "is_quantized": True}},
-            r"\(w4a8\), and its products expect inputs that are rotated",
-        ),
-        (
-            {"is_quantized": True, "quantization_config": {"quantization": "wint2", "moe_quant_type": "w4w2"}},
-            r"\(w4w2\), and its 2-bit codes",
-        ),
-        ({"moe_gate_act": "sigmoid"}, "moe_gate_act='sigmoid' asks for something else than 'softmax'"),
-    ],
-)
+@for_each("changes, sentence", [
+    ({"compression_ratio": 4.0}, "compression_ratio is 4.0, and only 1"),
+    ({"use_rmsnorm": False}, "use_rmsnorm is False, and only true"),
+    ({"scale_qk_coeff": 2}, "scale_qk_coeff is 2"),
+    ({"rms_norm_eps": None}, "lacks rms_norm_eps"),
+    ({"is_quantized": True}, "quantized for FastDeploy .*bfloat16 form"),
+    ({"quantization_config": {"quantization": "wint8"}}, r"\(wint8\), and its integers lie in an order"),
+    (
+        {"quantization_config": {"quantization": "mix_quant", "moe_quant_type": "w4a8", "is_quantized": True}},
+        r"\(w4a8\), and its products expect inputs that are rotated",
+    ),
+    (
+        {"is_quantized": True, "quantization_config": {"quantization": "wint2", "moe_quant_type": "w4w2"}},
+        r"\(w4w2\), and its 2-bit codes",
+    ),
+    ({"moe_gate_act": "sigmoid"}, "moe_gate_act='sigmoid' asks for something else than 'softmax'"),
+])  # fmt: skip
 def test_what_cannot_be_computed_is_refused_by_name(tmp_path, changes, sentence):
     original = tiny_model(tmp_path / "original", "ernie4_5_moe" if "moe_gate_act" in changes else "ernie4_5")
     with pytest.raises(ConfigError, match=sentence):

@@ -23,13 +23,10 @@ def refused(device: torch.device) -> None:
     raise RuntimeError("no fabric here")
 
 
-@for_each(
-    "theirs, is_seen, shared, adds_up",
-    [
-        (1, False, pytest.fail, None), (1, True, refused, None), (0, True, lambda device: "memory", None),
-        (1, True, lambda device: "memory", False),
-    ],
-)  # fmt: skip
+@for_each("theirs, is_seen, shared, adds_up", [
+    (1, False, pytest.fail, None), (1, True, refused, None), (0, True, lambda device: "memory", None),
+    (1, True, lambda device: "memory", False),
+])  # fmt: skip
 def test_one_rank_that_cannot_is_enough_for_nobody_to_have_it(monkeypatch, caplog, theirs, is_seen, shared, adds_up):
     """Of two ranks; the other one says `theirs` whenever it is asked."""
     caplog.clear()

@@ -45,18 +45,15 @@ def test_ernies_two_kinds_of_experts_are_told_apart(tmp_path, of_paddle):
     assert {100_295, 101_304, 101_307} <= set(config.media_tokens)
 
 
-@for_each(
-    "config, changed, sentence",
-    [
-        (ERNIE_VL_28B, {"moe_num_experts": [64, 32]}, "only as many of text as of media"),
-        (ERNIE_VL_28B, {"temporal_conv_size": 4}, "temporal_conv_size is 4, and only 2"),
-        (ERNIE_VL_28B, {"vision_config": {"temporal_merge_size": 3}}, "temporal_merge_size=3"),
-        (GEMMA_3_4B, {"mm_tokens_per_image": 100}, "64 patches along a side can't become the 10"),
-        (QWEN2_VL, {"vision_config": QWEN2_VL["vision_config"] | {"spatial_patch_size": 16}}, "spatial_patch_size"),
-        (QWEN2_5_VL, {"vision_config": QWEN2_5_VL["vision_config"] | {"in_chans": 1}}, "in_channels"),
-        (SMOLVLM_256M, {"vision_config": {"hidden_act": "mish"}}, "hidden_act='mish' is not supported"),
-    ],
-)
+@for_each("config, changed, sentence", [
+    (ERNIE_VL_28B, {"moe_num_experts": [64, 32]}, "only as many of text as of media"),
+    (ERNIE_VL_28B, {"temporal_conv_size": 4}, "temporal_conv_size is 4, and only 2"),
+    (ERNIE_VL_28B, {"vision_config": {"temporal_merge_size": 3}}, "temporal_merge_size=3"),
+    (GEMMA_3_4B, {"mm_tokens_per_image": 100}, "64 patches along a side can't become the 10"),
+    (QWEN2_VL, {"vision_config": QWEN2_VL["vision_config"] | {"spatial_patch_size": 16}}, "spatial_patch_size"),
+    (QWEN2_5_VL, {"vision_config": QWEN2_5_VL["vision_config"] | {"in_chans": 1}}, "in_channels"),
+    (SMOLVLM_256M, {"vision_config": {"hidden_act": "mish"}}, "hidden_act='mish' is not supported"),
+])  # fmt: skip
 def test_another_model_is_refused_by_name(tmp_path, config, changed, sentence):
     with pytest.raises(ConfigError, match=sentence):
         read(tmp_path, {**config, **changed})

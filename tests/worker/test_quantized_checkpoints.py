@@ -138,14 +138,11 @@ def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
     assert part.zeros is not None and not part.zeros.any()
 
 
-@for_each(
-    "damage, sentence",
-    [
-        ("scales", r"q_proj has 3 scales for 64 inputs, and config\.json says groups of 32"),
-        ("g_idx", r"q_proj\.g_idx does not give every group 32 of the 64 inputs"),
-        ("qweight", r"q_proj fills 10 words with 64 values"),
-    ],
-)
+@for_each("damage, sentence", [
+    ("scales", r"q_proj has 3 scales for 64 inputs, and config\.json says groups of 32"),
+    ("g_idx", r"q_proj\.g_idx does not give every group 32 of the 64 inputs"),
+    ("qweight", r"q_proj fills 10 words with 64 values"),
+])  # fmt: skip
 def test_what_does_not_fit_together_is_named(tmp_path, damage, sentence):
     model, _ = quantized_model(tmp_path, Form("gptq"))
     tensors = tensors_of(model)
@@ -174,43 +171,40 @@ def compressed(**weights: object) -> dict[str, object]:
     return COMPRESSED | {"config_groups": {"a": {"weights": WEIGHTS | weights}}}
 
 
-@for_each(
-    "written_config, sentence",
-    [
-        ({"quant_method": "hqq"}, r"quantized \(hqq\), and its methods are not among gptq, awq, auto-round"),
-        ({}, r"quantized \(an unnamed method\)"),
-        ({"group_size": 64, "bits": 4, "mode": "affine"}, r"quantized \(MLX\)"),
-        ({"quant_method": "auto-round", "bits": 2}, r"auto-round, 2 bits\)"),
-        (
-            {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:llm_compressor"},
-            r"its packings that are read are auto_round:auto_gptq, auto_round:auto_awq",
-        ),
-        ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"}, r"auto-round, mx_fp\)"),
-        ({"quant_method": "gptq", "bits": 3}, r"gptq, 3 bits\), and 4 and 8 bits are read"),
-        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, r"\(gptq, marlin\)"),
-        ({"quant_method": "gptq"}, "not as gptq writes it: it has no 'bits'"),
-        ({"quant_method": "gptq", "bits": "4"}, r"gptq, '4' bits\), and 4 and 8 bits are read, written as numbers"),
-        ({"quant_method": "gptq", "bits": True}, r"gptq, True bits\)"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": "128"}, "group_size must be a whole number, and is '128'"),
-        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "2"}, r"\(gptq, '2'\)"),
-        ({"quant_method": "awq", "w_bit": "4"}, r"awq, '4' bits\)"),
-        ({"quant_method": "awq", "bits": 4, "version": 2}, r"awq, version 2\)"),
-        ({"quant_method": "4"}, r"quantized \('4'\)"),
-        ({"quant_method": ["gptq"]}, r"quantized \(\['gptq'\]\)"),
-        ("gptq", "quantization_config must be an object, and is 'gptq'"),
-        ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "not as gptq writes it"),
-        (
-            {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*up_proj": {"bits": 3}}},
-            r"quantized \(gptq, dynamic '\+:\.\*up_proj', 3 bits\), and 4 and 8 bits are read",
-        ),
-        ({"quant_method": "awq", "bits": 4, "version": "gemv"}, r"awq, version gemv\), and only version gemm"),
-        (COMPRESSED | {"format": "nvfp4-pack-quantized"}, r"\(compressed-tensors, nvfp4-pack-quantized\)"),
-        (COMPRESSED | {"config_groups": {"a": {}}}, "not as compressed-tensors writes it"),
-        (compressed(num_bits=2), r"\(compressed-tensors, 2 bits\)"),
-        (compressed(num_bits="4"), r"\(compressed-tensors, '4' bits\)"),
-        (compressed() | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse weights are not read"),
-    ],
-)
+@for_each("written_config, sentence", [
+    ({"quant_method": "hqq"}, r"quantized \(hqq\), and its methods are not among gptq, awq, auto-round"),
+    ({}, r"quantized \(an unnamed method\)"),
+    ({"group_size": 64, "bits": 4, "mode": "affine"}, r"quantized \(MLX\)"),
+    ({"quant_method": "auto-round", "bits": 2}, r"auto-round, 2 bits\)"),
+    (
+        {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:llm_compressor"},
+        r"its packings that are read are auto_round:auto_gptq, auto_round:auto_awq",
+    ),
+    ({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"}, r"auto-round, mx_fp\)"),
+    ({"quant_method": "gptq", "bits": 3}, r"gptq, 3 bits\), and 4 and 8 bits are read"),
+    ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, r"\(gptq, marlin\)"),
+    ({"quant_method": "gptq"}, "not as gptq writes it: it has no 'bits'"),
+    ({"quant_method": "gptq", "bits": "4"}, r"gptq, '4' bits\), and 4 and 8 bits are read, written as numbers"),
+    ({"quant_method": "gptq", "bits": True}, r"gptq, True bits\)"),
+    ({"quant_method": "gptq", "bits": 4, "group_size": "128"}, "group_size must be a whole number, and is '128'"),
+    ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "2"}, r"\(gptq, '2'\)"),
+    ({"quant_method": "awq", "w_bit": "4"}, r"awq, '4' bits\)"),
+    ({"quant_method": "awq", "bits": 4, "version": 2}, r"awq, version 2\)"),
+    ({"quant_method": "4"}, r"quantized \('4'\)"),
+    ({"quant_method": ["gptq"]}, r"quantized \(\['gptq'\]\)"),
+    ("gptq", "quantization_config must be an object, and is 'gptq'"),
+    ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "not as gptq writes it"),
+    (
+        {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*up_proj": {"bits": 3}}},
+        r"quantized \(gptq, dynamic '\+:\.\*up_proj', 3 bits\), and 4 and 8 bits are read",
+    ),
+    ({"quant_method": "awq", "bits": 4, "version": "gemv"}, r"awq, version gemv\), and only version gemm"),
+    (COMPRESSED | {"format": "nvfp4-pack-quantized"}, r"\(compressed-tensors, nvfp4-pack-quantized\)"),
+    (COMPRESSED | {"config_groups": {"a": {}}}, "not as compressed-tensors writes it"),
+    (compressed(num_bits=2), r"\(compressed-tensors, 2 bits\)"),
+    (compressed(num_bits="4"), r"\(compressed-tensors, '4' bits\)"),
+    (compressed() | {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse weights are not read"),
+])  # fmt: skip
 def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, written_config, sentence):
     folder = tiny_model(tmp_path, "llama")
     change_config(folder, quantization_config=written_config)

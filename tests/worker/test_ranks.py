@@ -65,17 +65,14 @@ def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
 DELTA_NETS = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
 
 
-@for_each(
-    "family, given, size, expert_parallel, sentence",
-    [
-        ("qwen3_moe", {"moe_intermediate_size": 1}, 2, False, "an expert's first product, of which there are 1"),
-        ("qwen2_moe", {"shared_expert_intermediate_size": 2}, 3, True, "shared experts' first product, .* there are 2"),
-        ("qwen3", {"intermediate_size": 3, "num_attention_heads": 4}, 4, False, r"\(intermediate_size\), .* are 3"),
-        ("qwen3_moe", {"num_experts": 3, "num_experts_per_tok": 1}, 4, True, "has only 3"),
-        ("qwen3_5_text", DELTA_NETS, 4, False, r"2 key heads of delta nets, .* Use one of 1, 2\."),
-        ("mxfp4", {"intermediate_size": 32}, 2, False, "blocks of 32 in an expert's inner layer, of which there are 1"),
-    ],
-)
+@for_each("family, given, size, expert_parallel, sentence", [
+    ("qwen3_moe", {"moe_intermediate_size": 1}, 2, False, "an expert's first product, of which there are 1"),
+    ("qwen2_moe", {"shared_expert_intermediate_size": 2}, 3, True, "shared experts' first product, .* there are 2"),
+    ("qwen3", {"intermediate_size": 3, "num_attention_heads": 4}, 4, False, r"\(intermediate_size\), .* are 3"),
+    ("qwen3_moe", {"num_experts": 3, "num_experts_per_tok": 1}, 4, True, "has only 3"),
+    ("qwen3_5_text", DELTA_NETS, 4, False, r"2 key heads of delta nets, .* Use one of 1, 2\."),
+    ("mxfp4", {"intermediate_size": 32}, 2, False, "blocks of 32 in an expert's inner layer, of which there are 1"),
+])  # fmt: skip
 def test_a_width_that_leaves_a_rank_without_anything_is_refused(
     tmp_path, family, given, size, expert_parallel, sentence
 ):

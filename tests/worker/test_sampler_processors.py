@@ -84,27 +84,24 @@ def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
     assert seen == [(VOCABULARY, [1, {"a": None}], TOKENS, 3, logits[0, 9].item() + 50)]
 
 
-@for_each(
-    "make, given, words",
-    [
-        (favour, 1000, "The logits processor 'broken' failed: ValueError: 1000 is no token"),
-        (always(lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)), None, "'broken' failed: IndexError"),
-        (always(lambda tokens, num_prompt, logits: logits[:-1]), None, "ndarray of shape (96,) and float32; a step"),
-        (always(lambda tokens, num_prompt, logits: logits > 0), None, "and bool; a step changes its logits in place"),
-        (always(lambda tokens, num_prompt, logits: torch.zeros(2, VOCABULARY)), None, "Tensor of shape (2, 97)"),
-        (always(lambda tokens, num_prompt, logits: torch.zeros(VOCABULARY) > 0), None, "bool"),
-        (always(lambda tokens, num_prompt, logits: logits * 1j), None, "complex64"),
-        (always(lambda tokens, num_prompt, logits: ["a"] * VOCABULARY), None, "list of shape (97,) and <U1"),
-        (always(lambda tokens, num_prompt, logits: 0), None, "int of shape ()"),
-        (always(lambda tokens, num_prompt, logits: [[1], [2, 3]]), None, "inhomogeneous"),
-        (always(lambda tokens, num_prompt, logits: logits.__setitem__(3, numpy.nan)), None, "NaN or infinity"),
-        (always(lambda tokens, num_prompt, logits: [float("inf")] * VOCABULARY), None, "NaN or infinity"),
-        (lambda vocab_size, given: 5, None, "TypeError"),
-        (always(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
-        (always(lambda tokens, num_prompt, logits: sys.exit(3)), None, "'broken' failed: SystemExit: 3"),
-        (always(with_another_dtype), None, "NaN or infinity"),
-    ],
-)
+@for_each("make, given, words", [
+    (favour, 1000, "The logits processor 'broken' failed: ValueError: 1000 is no token"),
+    (always(lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)), None, "'broken' failed: IndexError"),
+    (always(lambda tokens, num_prompt, logits: logits[:-1]), None, "ndarray of shape (96,) and float32; a step"),
+    (always(lambda tokens, num_prompt, logits: logits > 0), None, "and bool; a step changes its logits in place"),
+    (always(lambda tokens, num_prompt, logits: torch.zeros(2, VOCABULARY)), None, "Tensor of shape (2, 97)"),
+    (always(lambda tokens, num_prompt, logits: torch.zeros(VOCABULARY) > 0), None, "bool"),
+    (always(lambda tokens, num_prompt, logits: logits * 1j), None, "complex64"),
+    (always(lambda tokens, num_prompt, logits: ["a"] * VOCABULARY), None, "list of shape (97,) and <U1"),
+    (always(lambda tokens, num_prompt, logits: 0), None, "int of shape ()"),
+    (always(lambda tokens, num_prompt, logits: [[1], [2, 3]]), None, "inhomogeneous"),
+    (always(lambda tokens, num_prompt, logits: logits.__setitem__(3, numpy.nan)), None, "NaN or infinity"),
+    (always(lambda tokens, num_prompt, logits: [float("inf")] * VOCABULARY), None, "NaN or infinity"),
+    (lambda vocab_size, given: 5, None, "TypeError"),
+    (always(lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)), None, "read-only"),
+    (always(lambda tokens, num_prompt, logits: sys.exit(3)), None, "'broken' failed: SystemExit: 3"),
+    (always(with_another_dtype), None, "NaN or infinity"),
+])  # fmt: skip
 def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words):
     logits = logits_like(2, VOCABULARY)
 

@@ -93,15 +93,12 @@ PICTURES = Scene("Qwen3VL").picture(2, 2, seed=1).text(11).picture(14, 6, seed=2
 CUTS = ((1, 1024, 1), (4, 1024, 1), (1, 20, 2), (23, 1024, 3), (97, 36, 2), (150, 28, 1))
 
 
-@for_each(
-    "backend, form, scene",
-    [
-        ("native", {"dtype": "float32"}, PICTURES),
-        ("native", {"dtype": "bfloat16", "quantization": "int8"}, PICTURES),
-        ("native", {"dtype": "float32"}, Scene("Qwen2_5_VL").video(9, 6, 8, seed=4).picture(4, 8, seed=5)),
-        ("invariant", {"dtype": "float32"}, Scene("Qwen2_5_VL").video(5, 6, 8, seed=4).picture(4, 8, seed=5)),
-    ],
-)
+@for_each("backend, form, scene", [
+    ("native", {"dtype": "float32"}, PICTURES),
+    ("native", {"dtype": "bfloat16", "quantization": "int8"}, PICTURES),
+    ("native", {"dtype": "float32"}, Scene("Qwen2_5_VL").video(9, 6, 8, seed=4).picture(4, 8, seed=5)),
+    ("invariant", {"dtype": "float32"}, Scene("Qwen2_5_VL").video(5, 6, 8, seed=4).picture(4, 8, seed=5)),
+])  # fmt: skip
 def test_rows_are_the_same_however_their_work_is_cut_into_steps_and_by_any_threads(
     backend, form, scene, monkeypatch, tmp_path
 ):

@@ -176,15 +176,12 @@ def test_cosines_are_multiplied_by_the_attention_factor(tmp_path, figures, expec
     assert (within.ropes.stretches, within.max_position) == ((), ORIGINAL)
 
 
-@for_each(
-    "figures, said",
-    [
-        ({"short_factor": [1.0] * 7}, "short_factor must be a list of 8 numbers, .* and is a list of 7"),
-        ({"long_factor": None}, "long_factor must be a list of 8 numbers"),
-        ({"long_factor": [1.0] * 7 + [0]}, "long_factor must be a number above 0, and is 0"),
-        ({"rope_type": "linear", "factor": 2.0}, "'linear' is not supported; supported are default, longrope"),
-    ],
-)
+@for_each("figures, said", [
+    ({"short_factor": [1.0] * 7}, "short_factor must be a list of 8 numbers, .* and is a list of 7"),
+    ({"long_factor": None}, "long_factor must be a list of 8 numbers"),
+    ({"long_factor": [1.0] * 7 + [0]}, "long_factor must be a number above 0, and is 0"),
+    ({"rope_type": "linear", "factor": 2.0}, "'linear' is not supported; supported are default, longrope"),
+])  # fmt: skip
 def test_figures_that_mean_nothing_are_refused(tmp_path, figures, said):
     with pytest.raises(ConfigError, match=said):
         read_config(tiny_model(tmp_path, "phi3", rope={**LONGROPE, **figures}, **CONTEXTS))

@@ -84,15 +84,12 @@ def test_quantized_matrices_count_as_floats_without_native_kernels(tmp_path, mon
     assert surveyed(folder).cpu_bytes == 4 * matrices
 
 
-@for_each(
-    "config, sentence",
-    [
-        ({"architectures": ["HeliumForCausalLM"]}, "config.json names the architecture HeliumForCausalLM"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not as awq writes it"),
-        ({"hidden_size": "many"}, "hidden_size must be a positive whole number"),
-        ({"rope_parameters": "none"}, "config.json"),
-    ],
-)
+@for_each("config, sentence", [
+    ({"architectures": ["HeliumForCausalLM"]}, "config.json names the architecture HeliumForCausalLM"),
+    ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not as awq writes it"),
+    ({"hidden_size": "many"}, "hidden_size must be a positive whole number"),
+    ({"rope_parameters": "none"}, "config.json"),
+])  # fmt: skip
 def test_a_model_that_would_not_load_is_refused_with_the_reason(config, sentence, tmp_path):
     path = tiny_model(tmp_path, "llama") / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | config))
