@@ -61,6 +61,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
         "use_bidirectional_attention": True,
         "sliding_window": 16,
         "head_dim": 16,
+        "query_pre_attn_scalar": 16,  # a GGUF file has no key for another one
         "num_key_value_heads": 2,
     },
 }

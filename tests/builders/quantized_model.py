@@ -219,7 +219,6 @@ def quantization_config(form: Form) -> dict[str, Any]:
 
 
 _BLOCK = 32
-_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def mxfp4_model(folder: Path, **given: Any) -> Path:
@@ -241,13 +240,6 @@ def mxfp4_model(folder: Path, **given: Any) -> Path:
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     return folder
-
-
-def widened(codes: Tensor, exponents: Tensor) -> Tensor:
-    """float32 [..., outputs, inputs]."""
-    values = torch.tensor((*_VALUES, *(-value for value in _VALUES)), dtype=torch.float64)
-    neighbours = torch.stack((codes % 16, codes // 16), -1).flatten(-2)  # [..., outputs, blocks, 32]
-    return (values[neighbours.long()] * 2.0 ** (exponents[..., None].double() - 127)).float().flatten(-2)
 
 
 def random_blocks(shape: tuple[int, ...], seed: int = 0) -> tuple[Tensor, Tensor]:

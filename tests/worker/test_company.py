@@ -203,35 +203,20 @@ DRAFTING: list[dict[str, Any]] = [
     {"num_blocks": 9, "max_num_batched_tokens": 40},
     {"num_blocks": 8, "num_cells": 200, "max_num_batched_tokens": 40},
     {"num_slots": 2, "max_num_batched_tokens": 20, "layered": 3},
+    {"draft_limits": DraftLimits(each=2, all=9)},
 ]
-
-
-def check_drafting(model: Model, alone: list[Answer], seeds: range, **room: Any) -> None:
-    room.setdefault("num_states", 300)
-    drafted = accepted = 0
-    for seed in seeds:
-        engine = engine_of(model, drafts=seed, **room)
-        for first_id in (0, 100):  # then with prefixes found
-            assert engine.run(*expecting(requests(first_id, len(prompts(model))), alone)) == alone, seed
-        engine.scheduler.check()
-        drafted += engine.scheduler.counters.draft_tokens
-        accepted += engine.scheduler.counters.accepted_tokens
-    assert 0 < accepted < drafted
 
 
 @on(*MODELS, long=RARER + RARER_ON_TORCH)
 @for_each("room", DRAFTING)
 def test_whatever_is_drafted_answers_are_as_alone(model, alone, room):
-    if model.backend.library is None and room in DRAFTING[:2]:
+    if model.backend.library is None and room not in DRAFTING[2:5]:
         pytest.skip("torch takes long: only where memory is scarce or layers wait")
-    check_drafting(model, alone, range(1), **room)
-
-
-@pytest.mark.long
-@on(*MODELS)
-@for_each("room", [*DRAFTING, {"draft_limits": DraftLimits(each=2, all=9)}, {"num_slots": 5, "layered": 1}])
-def test_whatever_is_drafted_answers_are_as_alone_in_many_sittings(model, alone, room):
-    check_drafting(model, alone, range(1, 12) if model.backend.library is not None else range(1, 4), **room)
+    engine = engine_of(model, drafts=0, **{"num_states": 300, **room})
+    for first_id in (0, 100):  # then with prefixes found
+        assert engine.run(*expecting(requests(first_id, len(prompts(model))), alone)) == alone
+    engine.scheduler.check()
+    assert 0 < engine.scheduler.counters.accepted_tokens < engine.scheduler.counters.draft_tokens
 
 
 def with_random_heads(model: Model, folder: Path) -> Model:
@@ -283,15 +268,6 @@ def test_layer_by_layer_over_several_steps_answers_are_as_alone(model, alone, ro
     engine = engine_of(model, layered=len(room), **room)
     assert engine.run(*prompts(model)) == alone
     assert engine.num_layered > 1
-
-
-@pytest.mark.long
-@on(*MODELS)
-@for_each("count", [1, 2])
-@for_each("limits", [{"max_num_batched_tokens": 1}, {"max_num_batched_tokens": 16}, {"num_slots": 5}])
-def test_in_any_chunks_and_on_any_threads_answers_are_as_alone(model, alone, count, limits):
-    with threads(model, count):
-        assert engine_of(model, **limits).run(*prompts(model)) == alone
 
 
 # --- beams: forks and copied blocks hold what was computed into them --------------------------------------------------

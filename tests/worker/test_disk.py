@@ -16,11 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol.files.own_folder import make_own
 from penstock.protocol.files.prefix_folder import SEGMENT, UNFINISHED, WHAT, PrefixKind
-from penstock.protocol.layer_groups import (
-    DiskOrders,
-    FetchRows,
-    StoreRows,
-)
+from penstock.protocol.layer_groups import DiskOrders, FetchRows, StoreRows
 from penstock.protocol.messages import StepPlan
 from penstock.protocol.wire import column
 from penstock.worker.disk import block_reader, rows_on_disk
@@ -100,25 +96,17 @@ def kind_in(root: Path) -> Path:
     return root / "kind"
 
 
-def test_what_was_stored_is_there_after_a_restart_in_files_for_this_user_only(folder):
+def test_what_was_stored_is_there_after_a_restart_in_files_for_this_user_only(folder, monkeypatch):
+    monkeypatch.setattr(rows_on_disk, "_PIECE", 1500)  # rows take several pieces
     rank = Rank(folder)
-    assert rank.store(0, [1, 2, 3]) and rank.store(1, [3])
+    assert rank.store(0, [1, 2, 3]) and rank.store(1, [3]) and all(rank.store_rows(number) for number in range(4))
     rank.close()
     later = Rank(folder)
     assert later.fetch([(0, 3), (0, 1), (1, 3), (1, 1), (0, 2)]) == [True, True, True, False, True]
-    assert later.known == {(0, key(1)), (0, key(2)), (0, key(3)), (1, key(3))}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(folder)} == {0o600}
-    later.close()
-
-
-def test_rows_are_there_after_a_restart_in_as_many_pieces_as_they_take(folder, monkeypatch):
-    monkeypatch.setattr(rows_on_disk, "_PIECE", 1500)
-    rank = Rank(folder)
-    assert all(rank.store_rows(number) for number in range(4))
-    rank.close()
-    later = Rank(folder)
     assert [later.fetch_rows(number) for number in (3, 0, 4, 2, 1)] == [True, True, False, True, True]
-    assert later.known == {(MEDIA, key(number)) for number in range(4)}
+    blocks = {(0, key(1)), (0, key(2)), (0, key(3)), (1, key(3))}
+    assert later.known == blocks | {(MEDIA, key(number)) for number in range(4)}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files_in(folder)} == {0o600}
     later.close()
 
 

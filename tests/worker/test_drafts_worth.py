@@ -156,27 +156,32 @@ def test_a_token_that_was_drafted_in_vain_is_less_likely_until_it_was_right():
     assert chances([5, 9]) == chances([5, 6])
 
 
-@for_each("num_rows", [1, 4, 16])
-def test_a_proposer_that_is_sure_and_wrong_costs_nearly_nothing(num_rows):
-    played = Played(drafting([Oracle(TEXT, 0.0, 1.0)]), TEXT, num_rows=num_rows)
-    assert played.gain > 0.98
-    assert played.num_drafts < 200 * num_rows
+def in_proportion(num_tokens: int) -> float:
+    return 0.02 * num_tokens
 
 
-def test_nothing_is_drafted_where_a_token_costs_as_much_in_any_step():
-    in_proportion = Played(drafting([Oracle(TEXT, 0.9, 0.9)]), TEXT, seconds=lambda num_tokens: 0.02 * num_tokens)
-    assert in_proportion.gain > 0.93  # what it took to learn it
+def named(name: str, *oracle: float) -> Oracle:
+    found = Oracle(TEXT, *oracle)
+    found.name = name
+    return found
 
 
-@for_each("share", [0.3, 0.6, 1.0])
-def test_what_is_often_right_makes_the_text_cheaper(share):
-    assert Played(drafting([Oracle(TEXT, share, 0.9)]), TEXT).gain > {0.3: 1.2, 0.6: 1.7, 1.0: 8}[share]
+# Proposers, how a text of so many rows is played, and the least gain.
+GAINS: dict[str, tuple[list[Oracle], dict, float]] = {
+    **{f"{rows} rows, sure and wrong": ([named("any", 0.0, 1.0)], {"num_rows": rows}, 0.98) for rows in (1, 4, 16)},
+    "tokens that cost as much in any step": ([named("any", 0.9, 0.9)], {"seconds": in_proportion}, 0.93),
+    "sometimes right": ([named("any", 0.3, 0.9)], {}, 1.2),
+    "often right": ([named("any", 0.6, 0.9)], {}, 1.7),
+    "always right": ([named("any", 1.0, 0.9)], {}, 8),
+    "a braggart and one that is right": ([named("braggart", 0.05, 1.0), named("modest", 0.9, 0.4)], {}, 3),
+}
 
 
-def test_of_several_proposers_the_one_that_is_right_is_believed():
-    braggart, modest = Oracle(TEXT, 0.05, 1.0), Oracle(TEXT, 0.9, 0.4)
-    braggart.name = "braggart"
-    assert Played(drafting([braggart, modest]), TEXT).gain > 3
+@for_each("proposers, played, least", GAINS.values(), ids=GAINS)
+def test_right_drafts_make_the_text_cheaper_and_wrong_ones_cost_nearly_nothing(proposers, played, least):
+    found = Played(drafting(proposers), TEXT, **played)
+    assert found.gain > least
+    assert least > 1 or found.num_drafts < 200 * played.get("num_rows", 3)
 
 
 @for_each("look, share, least, most", [
@@ -208,9 +213,8 @@ def test_a_method_that_was_named_drafts_whatever_it_finds():
 
 
 def test_what_another_proposer_finds_has_to_pay_where_a_method_was_named():
-    wrong, named = Oracle(TEXT, 0.0, 1.0), Oracle([], 0.0, 0.5)
-    wrong.name = "replay"
-    played = Played(drafting([wrong, named], always=named.name), TEXT)
+    silent = Oracle([], 0.0, 0.5)
+    played = Played(drafting([named("replay", 0.0, 1.0), silent], always=silent.name), TEXT)
     assert played.gain > 0.98 and played.num_drafts < 200
 
 

@@ -9,20 +9,6 @@ from hypothesis import strategies as st
 from penstock.protocol.layer_groups import CHECKPOINT_EVERY
 from penstock.worker.start.memory.shares import STATES_A_SEQUENCE, GroupSize, Shares
 
-
-def test_memory_for_32k_tokens_of_gemma_3_1b_is_what_its_windows_need():
-    """26 layers with a key head of 256 in bfloat16."""
-    a_token = 2 * 256 * 2
-    groups = [GroupSize("full", 4, 4 * 32 * a_token), GroupSize("window", 22, 22 * 32 * a_token, 512)]
-    needed = a_token * (4 * 32_768 + 22 * 512)
-    assert Shares(groups, block_size=32, num_seqs=1, chunk=1).needed_bytes(32_768) < 1.01 * needed
-    assert Shares(groups, block_size=32, num_seqs=1, chunk=256).needed_bytes(32_768) < 1.05 * needed
-    assert 26 * 32_768 * a_token > 5.9 * needed, "what it would be if windows kept all tokens"
-
-
-# --- how memory is shared out among groups of layers ------------------------------------------------------------------
-
-
 KIB = 1 << 10
 KINDS = st.one_of(
     st.builds(GroupSize, st.just("window"), st.just(4), st.integers(1, 64 * KIB), st.integers(1, 3000)),
@@ -77,12 +63,6 @@ def test_a_number_of_blocks_is_that_of_the_longest_group(shares, wanted, num_blo
     length = shares.longest_in_first(num_blocks, wanted)
     assert length == min(wanted, num_blocks * shares.block_size)
     assert shares.of_first_group(num_blocks, length)[0] == num_blocks
-
-
-def test_one_group_gets_everything():
-    shares = Shares([GroupSize("full", 4, 1000)], 32, 16, 512)
-    assert shares.of_bytes(123_456, 64) == [123]
-    assert shares.useful_bytes(100) == 16 * 4 * 1000
 
 
 def test_a_window_needs_what_its_tokens_and_one_step_s_chunk_take():

@@ -54,22 +54,18 @@ SPELLINGS = {
 
 
 @for_each("spelling", SPELLINGS)
-def test_every_spelling_of_two_ropes_gives_each_layer_its_own(tmp_path, spelling):
-    config = read_config(written(tmp_path, **SPELLINGS[spelling]))
-    assert config.ropes.by_layer == (0, 1, 0)
-    window, full = config.ropes.ropes
-    assert (window.kind, window.theta, window.factor) == ("default", 300.0, 1.0)
-    assert (full.kind, full.theta, full.factor) == ("linear", 1e6, 8.0)
-    assert config.max_position == 1024
-
-
-@for_each("spelling", SPELLINGS)
-def test_a_scaling_given_as_an_option_is_that_of_layers_without_a_window(tmp_path, spelling):
+def test_every_spelling_gives_each_layer_its_own_rope_and_an_option_is_that_of_layers_without_a_window(
+    tmp_path, spelling
+):
+    folder = written(tmp_path, **SPELLINGS[spelling])
     yarn = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 256}
-    config = read_config(written(tmp_path, **SPELLINGS[spelling]), rope_scaling=yarn)
-    window, full = config.ropes.ropes
-    assert (window.kind, window.theta, window.factor) == ("default", 300.0, 1.0)
-    assert (full.kind, full.theta, full.factor, full.original_context) == ("yarn", 1e6, 2.0, 256)
+    for option, expected in ((None, ("linear", 1e6, 8.0, 1024)), (yarn, ("yarn", 1e6, 2.0, 256))):
+        config = read_config(folder, rope_scaling=option)
+        window, full = config.ropes.ropes
+        assert config.ropes.by_layer == (0, 1, 0)
+        assert (window.kind, window.theta, window.factor) == ("default", 300.0, 1.0)
+        assert (full.kind, full.theta, full.factor) == expected[:3]
+        assert (full.original_context if option else config.max_position) == expected[3]
 
 
 def test_layers_with_a_window_have_the_familys_base_where_none_is_given_and_one_rope_for_all_is_refused(tmp_path):

@@ -72,17 +72,6 @@ def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
     assert (exact - rounded).abs().max() < 0.15
 
 
-def test_dynamic_positions_are_stretched_for_lengths_that_double():
-    config = RopeConfig("dynamic", 1e4, 16, 16, 5.0, trained_context=64, original_context=64, figures={})
-    rope = Rope(config, False)
-    assert config.stretches == (64, 128, 256, 320)
-    assert rope.starts.tolist() == [0, 64, 192, 448]
-    for frequencies, length in zip(rope.frequencies, config.stretches, strict=True):
-        base = 1e4 * (5 * length / 64 - 4) ** (16 / 14)
-        assert frequencies[1] == pytest.approx(base ** (-2 / 16))
-    assert [rope.end_of(length) for length in (1, 64, 65, 128, 320)] == [1, 64, 64 + 65, 64 + 128, 448 + 320]
-
-
 def test_the_table_of_angles_grows_and_keeps_its_bits():
     config = RopeConfig("default", 1e4, 16, 16, 1.0, trained_context=9000, original_context=9000, figures={})
     at_once, grown = Rope(config, True), Rope(config, True)

@@ -39,33 +39,22 @@ def written(tmp_path_factory) -> Callable[[Form], tuple[Path, Path]]:
     return cache(lambda form: quantized_model(tmp_path_factory.mktemp(str(form)), form))
 
 
-@each_form
-def test_a_matrix_means_what_its_tool_wrote_and_symmetric_ones_bring_no_zeros(written, form):
-    model, twin = written(form)
-    checkpoint, widened = opened(model), tensors_of(twin)
-    for module, shape in MATRICES.items():
-        name = f"model.layers.1.{module}.weight"
-        part = checkpoint.matrix(name, shape)
-        assert isinstance(part, QuantizedPart)
-        assert (part.bits, part.zeros is None) == (form.bits, form.is_symmetric)
-        assert torch.equal(floats(part), widened[name]), module
-
-
-def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
-    """Some outputs, or some inputs where they can be divided."""
+def shares() -> Iterator[tuple[Form, tuple[int, int, int] | None]]:
+    """All, some outputs, or some inputs where they can be divided."""
     for form in FORMS:
-        yield from ((form, (0, first, last)) for first, last in ((0, 48), (21, 43), (95, 96)))
-        yield from ((form, (1, first, last)) for first, last in ((0, 32), (32, 64)))
+        yield from ((form, share) for share in (None, (0, 0, 48), (0, 21, 43), (0, 95, 96), (1, 0, 32), (1, 32, 64)))
         if form.is_ordered:  # whose groups lie anywhere
             yield from ((form, (1, first, last)) for first, last in ((0, 5), (5, 47), (63, 64)))
 
 
 @for_each("form, share", list(shares()))
-def test_a_ranks_share_is_what_slicing_the_whole_gives(written, form, share):
-    checkpoint, (dim, first, last) = opened(written(form)[0]), share
-    whole = floats(checkpoint.matrix(QUERY, QUERY_SHAPE))
-    found = floats(checkpoint.matrix(QUERY, QUERY_SHAPE, share))
-    assert torch.equal(found, whole.narrow(dim, first, last - first))
+def test_a_matrix_and_a_ranks_share_mean_what_the_tool_wrote_and_symmetric_ones_bring_no_zeros(written, form, share):
+    model, twin = written(form)
+    part, expected = opened(model).matrix(QUERY, QUERY_SHAPE, share), tensors_of(twin)[QUERY]
+    assert isinstance(part, QuantizedPart)
+    assert (part.bits, part.zeros is None) == (form.bits, form.is_symmetric)
+    dim, first, last = share or (0, 0, QUERY_SHAPE[0])
+    assert torch.equal(floats(part), expected.narrow(dim, first, last - first))
 
 
 @for_each("layout", ["gptq", "awq", "pack-quantized"])
