@@ -23,7 +23,7 @@ from penstock.kernels.cpu.rank_memory import RankMemory
 from penstock.kernels.cpu.shared_memory import Board, SharedMemory
 from penstock.kernels.torch.arrays import array_of, tensor_of
 
-from .arrays import pack
+from .quantized_parts import pack
 from .recorded_layers import OneCall
 
 _BOUND = 60  # seconds that ranks wait for one another

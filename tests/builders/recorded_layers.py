@@ -34,8 +34,8 @@ from penstock.kernels.torch.packed.torch_weights import PackedWeight
 from penstock.kernels.torch.parts import quantized_part
 from penstock.kernels.torch.products import TorchLora
 
-from .arrays import pack, pack_experts, pack_parts
 from .operation_examples.table import EXAMPLES
+from .quantized_parts import pack, pack_experts, pack_parts
 
 # The methods that have another name than the operation whose formula they have.
 _METHODS = {

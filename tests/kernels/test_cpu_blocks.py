@@ -5,13 +5,12 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from builders.arrays import equal, pack_parts
 from builders.cases import for_each
 from builders.gpu_products import HALVES, random_part
 from builders.native_products import embedded, product, quantized
 from builders.native_variants import available_variants, needs_variant, quick_or_long
 from builders.quantized_model import random_blocks
-from builders.quantized_parts import draws, floats
+from builders.quantized_parts import draws, equal, floats, pack_parts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

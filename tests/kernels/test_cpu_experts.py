@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import cycle, product
 
 import torch
-from builders.arrays import pack_experts
 from builders.cases import for_each
 from builders.gpu_products import random_part
 from builders.native_products import assert_free_of_company
 from builders.native_variants import needs_variant
 from builders.operation_examples.experts import route_inputs, routes
 from builders.quantized_model import random_blocks
-from builders.quantized_parts import draws, floats, part
+from builders.quantized_parts import draws, floats, pack_experts, part
 from builders.recorded_layers import RECORDED, OneCall
 from torch import Tensor
 

@@ -8,11 +8,11 @@ from ctypes import addressof, c_int32
 from itertools import product as combinations
 
 import torch
-from builders.arrays import pack, pack_parts
 from builders.cases import for_each
 from builders.native_products import embedded, empty_rows, product, quantized
 from builders.native_variants import needs_variant
 from builders.quantized_parts import draws as normal
+from builders.quantized_parts import pack, pack_parts
 from builders.recorded_layers import RECORDED
 from torch import Tensor
 

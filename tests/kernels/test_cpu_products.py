@@ -7,11 +7,10 @@ from itertools import product as combinations
 
 import pytest
 import torch
-from builders.arrays import equal, pack
 from builders.cases import for_each
 from builders.native_products import assert_free_of_company, embedded, product, quantized
 from builders.native_variants import available_variants, computed_variant, needs_variant, quick_or_long
-from builders.quantized_parts import draws, floats, part
+from builders.quantized_parts import draws, equal, floats, pack, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

@@ -5,11 +5,20 @@ test_cpu_experts.py.
 """
 
 import torch
-from builders.arrays import equal, pack, pack_experts, pack_parts
 from builders.cases import for_each
 from builders.gpu_products import random_part
 from builders.native_variants import needs_variant
-from builders.quantized_parts import WITHOUT_A_PRODUCT, draws, floats, part, quick
+from builders.quantized_parts import (
+    WITHOUT_A_PRODUCT,
+    draws,
+    equal,
+    floats,
+    pack,
+    pack_experts,
+    pack_parts,
+    part,
+    quick,
+)
 from builders.recorded_layers import OneCall
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from builders.arrays import equal
 from builders.cases import for_each
 from builders.compared_models import converted, logits_of
+from builders.quantized_parts import equal
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file, save_file

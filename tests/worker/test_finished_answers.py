@@ -31,14 +31,6 @@ def test_an_answer_is_drafted_from_one_with_the_same_key_that_has_finished():
     assert drafted(proposer, [4, 5, 6, *PROMPT], MINE) == ANSWER[:8]
 
 
-@for_each("store", [YOURS, b""])
-def test_no_answer_is_drafted_from_one_with_another_key_or_without_one(store):
-    proposer = Suffix()
-    finished(proposer, ANSWER, MINE)
-    finished(proposer, ANSWER, b"")
-    assert drafted(proposer, [1, 2, *ANSWER[4:9]], store) == []
-
-
 @given(st.lists(st.tuples(st.sampled_from([MINE, YOURS, b"", b"third"]), texts), max_size=30), texts)
 def test_only_tokens_that_followed_in_answers_of_the_same_key_are_drafted(answers, end):
     """Each key's tokens are its own, and some that all have."""

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.arrays import equal, pack
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.float8_forms import FLOAT8_FORMS, Float8Form
 from builders.native_variants import available_variants
 from builders.quantized_model import float8_model
-from builders.quantized_parts import floats
+from builders.quantized_parts import equal, floats, pack
 from safetensors.torch import load_file, save_file
 
 from penstock.kernels import WeightFormat

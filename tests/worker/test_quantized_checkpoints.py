@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.arrays import equal
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.native_variants import available_variants
 from builders.quantized_model import FORMS, Form, quantized_model
-from builders.quantized_parts import floats
+from builders.quantized_parts import equal, floats
 from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file

@@ -16,14 +16,10 @@ from builders.tiny_model import tiny_model
 from penstock.kernels.arrays import BFLOAT16, FLOAT32, DType
 from penstock.kernels.cpu.shared_memory import Board
 from penstock.protocol.errors import ConfigError, EngineDeadError
-from penstock.worker.description.config import read_config
-from penstock.worker.description.groups import groups_of
-from penstock.worker.kv.kv_cache import KVShape
 from penstock.worker.layers.linear import local_kv_heads
 from penstock.worker.ranks import host_ranks
 from penstock.worker.ranks.host_ranks import HostRanks, Pipes
 from penstock.worker.ranks.parallel import Parallel
-from penstock.worker.start.group_memory import kv_shape
 from penstock.worker.start.load import load_model
 
 
@@ -54,12 +50,6 @@ def test_a_rank_reads_its_own_share_only(tmp_path):
     half = load_model(tmp_path, ranks=Parallel(1, 2)).report.bytes_read
     norms = 5 * 48 * 4
     assert half - norms == pytest.approx((whole - norms) / 2)
-
-
-def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
-    tiny_model(tmp_path, "mistral")
-    group = groups_of(read_config(tmp_path), 64)[0]
-    assert {kv_shape(group, Parallel(rank, 5)) for rank in range(5)} == {KVShape(2, 1, 16)}
 
 
 DELTA_NETS = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
