@@ -21,6 +21,11 @@ NAMES = [field.name for field in msgspec.structs.fields(SamplingParams)]
 TEXTS = ("", "x", "Hello", "\0", "é你好👍", "\ud800", "{{ 1 }}", "{% for %}", "<think>", "a" * 5000, "0", "nan", "user")
 
 
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
+
 class Colour(enum.Enum):
     RED = "red"
 
@@ -76,6 +81,7 @@ OBJECTS: tuple[Callable[[random.Random], Any], ...] = (
     lambda chance: chance.choice((Said(), Said(5, 6), Said, ValueError("x"), SamplingParams(), SamplingParams)),
     lambda chance: chance.choice((Broken(), BrokenMapping(), BrokenList([1, 2]), Broken)),
     lambda chance: chance.choice((UserDict({"role": "user", "content": "x"}), OrderedDict(prompt="x"))),
+    lambda chance: chance.choice((DEEP, {"prompt": DEEP}, {"prompt": "x", "cache_salt": DEEP}, {5: DEEP})),
 )
 
 

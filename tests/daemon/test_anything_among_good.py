@@ -3,7 +3,6 @@
 Good requests stand between the others, and are answered as they are alone. The long form tries five thousand.
 """
 
-import asyncio
 import json
 import random
 from collections.abc import Callable
@@ -13,13 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
-from builders.random_values import any_conversation, any_fields, any_message, any_params, any_prompt
-from builders.starts import WORDS
+from builders.random_values import OBJECTS, SCALARS, any_conversation, any_fields, any_message, any_params, any_prompt
 from builders.tiny_model import tiny_model
-from builders.watching import loop_face, tree_processes
+from builders.watching import tree_processes
 
 from penstock import LLM, PenstockError, SamplingParams
-from penstock.frontend.cli import main
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 
@@ -62,7 +59,8 @@ def between(good: Any, make: Callable[[], Any], count: int) -> list[Any]:
 
 def test_in_a_list_or_a_stream_only_what_is_wrong_fails(either, count):
     chance = random.Random(count)
-    prompts = between(GOOD, lambda: any_prompt(chance), count)
+    kinds_of_values = [make(chance) for make in (*SCALARS, *OBJECTS)]  # each kind once, then any
+    prompts = between(GOOD, lambda: kinds_of_values.pop() if kinds_of_values else any_prompt(chance), count)
     before = _processes(either)
     check(either.generate(prompts, GREEDY, use_tqdm=False), prompts)
     params = between(GREEDY, lambda: any_params(chance), count)
@@ -104,66 +102,19 @@ def test_what_stands_in_the_place_of_all_prompts_raises_or_fails_with_a_sentence
     check(either.generate([GOOD], GREEDY, use_tqdm=False), [GOOD])
 
 
-def test_an_event_loop(private, count):
-    async def run() -> None:
-        llm, chance = loop_face(private), random.Random(count)
-        prompts = between(GOOD, lambda: any_prompt(chance), count)
-        check(await llm.generate(prompts, GREEDY), prompts)
-        conversations = between(HELLO, lambda: any_conversation(chance), count)
-        check(await llm.chat(conversations, GREEDY), conversations)
-        for prompt in prompts[:count]:
-            try:
-                *_, last = [output async for output in llm.stream(prompt, GREEDY)]
-                sentence = last.error_msg if last.error_code != 200 else "answered"
-            except RequestError as error:
-                sentence = str(error)
-            assert sentence, kinds(prompt)
-
-    asyncio.run(run())
-
-
-def test_lines_of_a_file(count, tmp_path, capfd):
-    chance = random.Random(count)
-
-    def line() -> str:
-        value = any_prompt(chance, of_json=True)
-        if isinstance(value, dict):
-            value |= any_fields(chance)
-        return json.dumps(value) if chance.random() < 0.9 else json.dumps(value)[:-1] + chance.choice('}]"x')
-
-    lines = between('{"prompt_token_ids": [7, 8, 9], "id": "good"}', line, count)
-    (tmp_path / "in.jsonl").write_text("".join(each + "\n" for each in lines))
-    words = ["--max-tokens", "2", "--ignore-eos", "--limit-logprobs", "20000", *WORDS]
-    files = ["--input", str(tmp_path / "in.jsonl"), "--format", "jsonl", "--temperature", "0", "--quiet"]
-    main(["generate", "pocket", *files, *words])
-    told = capfd.readouterr()
-    assert "Traceback" not in told.err, told.err
-    records = sorted(map(json.loads, told.out.encode().splitlines()), key=lambda record: record["index"])
-    assert [record["index"] for record in records] == list(range(len(lines)))
-    good = [record for record in records if record.get("id") == "good"]
-    assert len(good) == len(lines[::3]) and all("error_code" not in record for record in good)
-    assert len({str(record["outputs"][0]["token_ids"]) for record in good}) == 1
-    assert all(record.get("error_msg") for record in records if "error_code" in record)
-
-
-BODIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "/v1/completions": ({"prompt": "Hello"}, ("prompt", "model", "stream", "echo", "suffix", "stream_options", "user")),
+BODIES: dict[str, tuple[dict[str, Any], str]] = {
+    "/v1/completions": ({"prompt": "Hello"}, "prompt model stream echo suffix stream_options user"),
     "/v1/chat/completions": (
-        {"messages": HELLO},
-        ("messages", "tools", "tool_choice", "chat_template_kwargs", "chat_template", "stream", "logprobs"),
+        {"messages": HELLO}, "messages tools tool_choice chat_template_kwargs chat_template stream logprobs"
     ),
-    "/v1/responses": ({"input": "Hello"}, ("input", "tools", "text", "reasoning", "instructions", "stream")),
-    "/v1/messages": (
-        {"messages": HELLO},
-        ("messages", "system", "tools", "tool_choice", "thinking", "output_config", "stream"),
-    ),
+    "/v1/responses": ({"input": "Hello"}, "input tools text reasoning instructions stream"),
+    "/v1/messages": ({"messages": HELLO}, "messages system tools tool_choice thinking output_config stream"),
     "/api/chat": (
-        {"messages": HELLO, "options": {"num_predict": 2}},
-        ("messages", "tools", "format", "options", "think", "stream"),
+        {"messages": HELLO, "options": {"num_predict": 2}}, "messages tools format options think stream"
     ),
-    "/tokenize": ({"prompt": "Hello"}, ("prompt", "messages", "tools", "add_special_tokens")),
-    "/detokenize": ({"tokens": GOOD}, ("tokens", "model")),
-}
+    "/tokenize": ({"prompt": "Hello"}, "prompt messages tools add_special_tokens"),
+    "/detokenize": ({"tokens": GOOD}, "tokens model"),
+}  # fmt: skip
 
 
 def test_requests_over_http(daemon, count):
@@ -175,7 +126,7 @@ def test_requests_over_http(daemon, count):
             good, own = BODIES[path]
             bound = {"max_output_tokens" if path == "/v1/responses" else "max_tokens": 2} if "token" not in path else {}
             bound = {} if path.startswith("/api/") else bound
-            body = {"model": "pocket", **good, **bound, **_some_fields(chance, own)}
+            body = {"model": "pocket", **good, **bound, **_some_fields(chance, tuple(own.split()))}
             answer = http.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
             assert answer.status_code in (200, 400, 404, 413, 422), (path, answer.text, body)
             error = {} if answer.status_code == 200 else answer.json()["error"]
@@ -231,20 +182,16 @@ def model_with(folder: Path, **parts: Any) -> Path:
 def test_a_text_or_tokens_at_which_it_panics_are_refused(tmp_path):
     tokenizer = Tokenizer(model_with(tmp_path / "encodes", normalizer=PANICS))
     assert tokenizer.encode("good") and tokenizer.encode("a bad one")
-    for call in (lambda: tokenizer.encode("bad"), lambda: tokenizer.encode_batch(["good", "bad"])):
+    for call, given in ((tokenizer.encode, "bad"), (tokenizer.encode_batch, ["good", "bad"])):
         with pytest.raises(RequestError, match="can't be tokenized: the tokenizers library failed"):
-            call()
+            call(given)
     strips = {"type": "Strip", "content": "!", "start": 5, "stop": 5}
     tokenizer = Tokenizer(model_with(tmp_path / "decodes", decoder=strips))
     bad, good = tokenizer.token_to_id("!"), tokenizer.token_to_id("a")
     assert tokenizer.decode(good) == tokenizer.decode_token(good) == "a"
-    for call in (
-        lambda: tokenizer.decode(bad),
-        lambda: tokenizer.decode([bad, bad]),
-        lambda: tokenizer.decode_token(bad),
-    ):
+    for call, given in ((tokenizer.decode, bad), (tokenizer.decode, [bad, bad]), (tokenizer.decode_token, bad)):
         with pytest.raises(RequestError, match="no text: the tokenizers library failed"):
-            call()
+            call(given)
 
 
 def test_one_such_prompt_ends_alone_in_a_batch_and_over_http(start, tmp_path):
@@ -258,8 +205,7 @@ def test_one_such_prompt_ends_alone_in_a_batch_and_over_http(start, tmp_path):
         spelled = SamplingParams(max_tokens=2, bad_words=["bad"])
         assert llm.generate("good", spelled, use_tqdm=False)[0].error_code == 400
         for path, more in {"/v1/completions": {"max_tokens": 2}, "/tokenize": {}}.items():
-            reply = httpx.post(
-                daemon.status().http + path, json={"model": "panics", "prompt": "bad", **more}, timeout=60
-            )
+            body = {"model": "panics", "prompt": "bad", **more}
+            reply = httpx.post(daemon.status().http + path, json=body, timeout=60)
             assert reply.status_code == 400 and "the tokenizers library failed" in reply.text, reply.text
         assert llm.generate("good", PARAMS, use_tqdm=False)[0].error_code == 200

@@ -1,12 +1,10 @@
 """LoRA adapters in a real tree: loaded beside running requests, named by requests, unloaded when nobody uses them."""
 
-import asyncio
 import threading
 
 import pytest
 from builders.adapters import adapter
 from builders.tiny_model import tiny_model
-from builders.watching import loop_face
 
 from penstock import LLM, AdapterError, BeamSearchParams, ConfigError, ModelNotFoundError, SamplingParams
 from penstock.frontend.jobs.head import differences, facts_of_model
@@ -131,15 +129,3 @@ def test_two_ranks_answer_as_one_and_fail_to_load_as_one(split, roomy, adapters,
     assert answers(split, names) == answers(roomy, names)
     for name in adapters:
         split.unload_lora(name)
-
-
-def test_from_an_event_loop(roomy, adapters):
-    async def names():
-        llm, found = loop_face(roomy), []
-        await llm.load_lora("third", adapters["first"])
-        found.append(await llm.list_loras())
-        [output] = await llm.generate([{"prompt_token_ids": [1, 2], "lora_name": "third"}], GREEDY)
-        await llm.unload_lora("third")
-        return [*found, await llm.list_loras()], output.error_code
-
-    assert asyncio.run(names()) == ([["first", "second", "third"], ["first", "second"]], 200)

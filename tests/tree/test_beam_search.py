@@ -9,13 +9,9 @@ from penstock import BeamSearchParams, RequestError, RequestOutput, SamplingPara
 
 LENGTH = 12
 SEARCHES = [
-    {},
-    {"early_stopping": True},
-    {"early_stopping": "never", "length_penalty": 2.0},
-    {"length_penalty": 0.0},
-    {"length_penalty": -1.0, "early_stopping": True},
-    {"ignore_eos": True},
-]
+    {}, {"early_stopping": True}, {"early_stopping": "never", "length_penalty": 2.0}, {"length_penalty": 0.0},
+    {"length_penalty": -1.0, "early_stopping": True}, {"ignore_eos": True},
+]  # fmt: skip
 draws = random.Random(5)
 PROMPTS = [[draws.randrange(5, 300) for _ in range(draws.randrange(1, 60))] for _ in range(60)]
 
@@ -36,23 +32,12 @@ def reference(model_folder):
         settled = {"length_penalty": 1.0, "early_stopping": False, **options}
         with torch.inference_mode():
             made = model.generate(
-                text,
-                attention_mask=torch.ones_like(text),
-                num_beams=width,
-                num_return_sequences=width,
-                max_new_tokens=LENGTH,
-                do_sample=False,
-                eos_token_id=None if ignore_eos else [2, 4],
-                pad_token_id=3,
-                return_dict_in_generate=True,
-                output_scores=True,
-                **settled,
-            )
-        lengths = (made.beam_indices >= 0).sum(-1).tolist()
-        answers = [
-            sequence[len(prompt) : len(prompt) + length].tolist()
-            for sequence, length in zip(made.sequences, lengths, strict=True)
-        ]
+                text, attention_mask=torch.ones_like(text), num_beams=width, num_return_sequences=width,
+                max_new_tokens=LENGTH, do_sample=False, eos_token_id=None if ignore_eos else [2, 4], pad_token_id=3,
+                return_dict_in_generate=True, output_scores=True, **settled,
+            )  # fmt: skip
+        ends = (len(prompt) + (made.beam_indices >= 0).sum(-1)).tolist()
+        answers = [sequence[len(prompt) : end].tolist() for sequence, end in zip(made.sequences, ends, strict=True)]
         return list(zip(answers, made.sequences_scores.tolist(), strict=True))
 
     return search
@@ -63,11 +48,9 @@ def test_beams_are_those_of_transformers(llm, reference, number, options):
     width, prompts = 3 + number % 3, PROMPTS[3 * number : 3 * number + 3]
     outputs = llm.beam_search(prompts, BeamSearchParams(width, LENGTH, **options), use_tqdm=False)
     for prompt, output in zip(prompts, outputs, strict=True):
-        expected = reference(prompt, width, **options)
-        assert [beam.token_ids for beam in output.outputs] == [answer for answer, _ in expected], prompt
-        assert [beam.score for beam in output.outputs] == pytest.approx(
-            [score for _, score in expected], rel=1e-6, abs=1e-4
-        )
+        answers, scores = zip(*reference(prompt, width, **options), strict=True)
+        assert [beam.token_ids for beam in output.outputs] == [*answers], prompt
+        assert [beam.score for beam in output.outputs] == pytest.approx([*scores], rel=1e-6, abs=1e-4)
 
 
 def test_a_beam_says_how_it_ended_what_it_weighs_and_its_text(llm):
@@ -94,11 +77,9 @@ def test_neither_a_prefix_that_is_cached_nor_a_second_rank_changes_a_beam(llm, s
     [again] = llm.beam_search([prompt], params, use_tqdm=False)
     assert (first.num_cached_tokens, again.num_cached_tokens) == (0, 96)
     assert found(again) == found(first)
-    alone = llm.beam_search(PROMPTS[:6], params, use_tqdm=False)
-    shared = split.beam_search(PROMPTS[:6], params, use_tqdm=False)
-    assert split.stats().free_blocks == split.stats().blocks
-    for one, other in zip(alone, shared, strict=True):
-        assert [beam.token_ids for beam in one.outputs] == [beam.token_ids for beam in other.outputs]
+    alone, shared = ([[beam.token_ids for beam in output.outputs] for output in each.beam_search(PROMPTS[:6], params)]
+                     for each in (llm, split))  # fmt: skip
+    assert split.stats().free_blocks == split.stats().blocks and alone == shared
 
 
 def test_one_bad_prompt_fails_alone_and_what_is_no_search_raises_and_names_the_field(llm):

@@ -3,6 +3,7 @@ with thousands of open files is served as any other, and one with too few left i
 """
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -56,22 +57,15 @@ print(well, render_request_template(endless, {}, turns, 1000, cpu_seconds=1, wal
 IS_NOTED = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)
 
 
-@pytest.mark.parametrize(
-    "way", [IGNORED, pytest.param(COLLECTED, marks=pytest.mark.long)], ids=["ignored", "collected"]
-)
-@pytest.mark.parametrize(
-    "body, ends",
-    [
-        (DEATH, ["The worker 0 process", "was killed by SIGSEGV" if IS_NOTED else "how is unknown"]),
-        pytest.param(TEMPLATE, ["['hi'] [RequestError('The chat template of this request "], marks=pytest.mark.long),
-    ],
-    ids=["a death", "templates"],
-)
-def test_a_caller_that_leaves_no_status_for_others_is_told_how_a_process_has_ended(start_script, way, body, ends):
+@pytest.mark.parametrize("way, body, end", [
+    (IGNORED, DEATH, "The worker 0 process .* " + ("was killed by SIGSEGV" if IS_NOTED else "how is unknown")),
+    pytest.param(COLLECTED, TEMPLATE, r"\['hi'\] \[RequestError\('The chat template of this ", marks=pytest.mark.long),
+])  # fmt: skip
+def test_a_caller_that_leaves_no_status_for_others_is_told_how_a_process_has_ended(start_script, way, body, end):
     script = start_script(HEAD + way + body)
     said, errors = script.communicate(timeout=120)
     assert script.returncode == 0, errors
-    assert all(end in said for end in ends), said
+    assert re.search(end, said), said
 
 
 @contextmanager
@@ -91,15 +85,10 @@ def ended(command: str) -> ChildProcess:
     return child
 
 
-@for_each(
-    "command, status, words",
-    [
-        ("exit 0", 0, "exited with status 0"),
-        ("exit 7", 7, "exited with status 7"),
-        ("kill -SEGV $$", -signal.SIGSEGV, "was killed by SIGSEGV"),
-        ("kill -40 $$", -40, "was killed by signal 40"),
-    ],
-)
+@for_each("command, status, words", [
+    ("exit 0", 0, "exited with status 0"), ("exit 7", 7, "exited with status 7"),
+    ("kill -SEGV $$", -signal.SIGSEGV, "was killed by SIGSEGV"), ("kill -40 $$", -40, "was killed by signal 40"),
+])  # fmt: skip
 @for_each("is_ignored", [False, *([True] if IS_NOTED else [])])
 def test_an_end_has_its_status_and_its_words(command, status, words, is_ignored):
     with ignored() if is_ignored else nullcontext():

@@ -18,37 +18,32 @@ def answers(llm: LLM) -> list[tuple[list[int], list[float]]]:
     return [(each.token_ids, [next(iter(of.values())).logprob for of in each.logprobs]) for each in outputs]
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])
-def test_a_draft_model_gives_the_same_answers_in_fewer_steps(model_folder, ranks):
-    options = {**OPTIONS, "tensor_parallel_size": ranks, "deterministic": True}
-    with LLM(model_folder, **options, speculative_config=False) as llm:
-        alone, num_steps = answers(llm), llm.stats().steps
+def accepted(llm: LLM) -> int:
+    """How many drafts were; without them, an answer's 40 tokens take as many steps."""
+    stats = llm.stats()
+    assert stats.steps < 40
+    return stats.accepted_tokens
+
+
+def test_a_draft_model_gives_the_same_answers_over_two_ranks_in_fewer_steps(model_folder, split):
     drafting = {"method": "draft_model", "model": str(model_folder), "num_speculative_tokens": 4}
-    with LLM(model_folder, **options, speculative_config=drafting) as llm:
-        assert answers(llm) == alone
-        stats = llm.stats()
-    assert stats.accepted_tokens > 100 and stats.steps < num_steps / 2
+    options = {**OPTIONS, "tensor_parallel_size": 2, "deterministic": True, "speculative_config": drafting}
+    with LLM(model_folder, **options) as llm:
+        assert answers(llm) == answers(split)
+        assert accepted(llm) > 100
 
 
-def test_a_models_own_heads_give_the_same_answers_in_fewer_steps(tmp_path):
-    folder = HeadFormula(tmp_path / "model", "ernie4_5", agreeing=True).folder
-    with LLM(folder, **OPTIONS, speculative_config=False) as llm:
-        alone, num_steps = answers(llm), llm.stats().steps
-    with LLM(folder, **OPTIONS, speculative_config={"method": "mtp", "num_speculative_tokens": 2}) as llm:
-        assert answers(llm) == alone
-        stats = llm.stats()
-    assert stats.accepted_tokens > 50 and stats.steps < num_steps
-
-
-def test_eagle_heads_give_the_same_answers_in_fewer_steps(tmp_path):
-    formula = EagleFormula(tmp_path, "specforge", agreeing=True)
-    with LLM(formula.folder, **OPTIONS, speculative_config=False) as llm:
-        alone, num_steps = answers(llm), llm.stats().steps
-    heads = {"method": "eagle3", "model": str(formula.heads.folder), "num_speculative_tokens": 3}
-    with LLM(formula.folder, **OPTIONS, speculative_config=heads) as llm:
-        assert answers(llm) == alone
-        stats = llm.stats()
-    assert stats.accepted_tokens > 20 and stats.steps < num_steps
+def test_heads_draft_for_their_model(tmp_path):
+    """tests/worker/test_drafting_models.py has that its answers stay the same."""
+    own = HeadFormula(tmp_path / "own", "ernie4_5", agreeing=True)
+    eagle = EagleFormula(tmp_path / "eagle", "specforge", agreeing=True)
+    for folder, drafting, least in (
+        (own.folder, {"method": "mtp", "num_speculative_tokens": 2}, 50),
+        (eagle.folder, {"method": "eagle3", "model": str(eagle.heads.folder), "num_speculative_tokens": 3}, 20),
+    ):
+        with LLM(folder, **OPTIONS, speculative_config=drafting) as llm:
+            answers(llm)
+            assert accepted(llm) > least
 
 
 def test_a_draft_model_with_other_tokens_is_refused_with_both_names(model_folder, tmp_path):

@@ -10,7 +10,7 @@ from builders.cases import for_each
 from builders.starts import STAND_IN, processes_of
 from builders.watching import wait_until
 
-from penstock import LLM, AsyncLLM, ConfigError, SamplingParams
+from penstock import LLM, ConfigError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.console.logs import log_folder
 from penstock.frontend.models.generation_config import default_params
@@ -106,17 +106,12 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("kind", [LLM, pytest.param(AsyncLLM, marks=pytest.mark.long)])
-def test_wherever_a_start_fails_its_tree_ends(kind, place, monkeypatch, model_folder):
+def test_wherever_a_start_fails_its_tree_ends(place, monkeypatch, model_folder):
     before = own_processes()
-
-    async def opened() -> None:
-        await AsyncLLM(model_folder, **STAND_IN, quiet=True).ready()
-
     # The error is kept, as by a debugger or a log: nothing may depend on its being forgotten.
     with monkeypatch.context() as broken, pytest.raises(OSError, match="as if a terminal") as kept:
         broken.setattr(*PLACES[place], fails)
-        LLM(model_folder, **STAND_IN, quiet=True) if kind is LLM else asyncio.run(opened())
+        LLM(model_folder, **STAND_IN, quiet=True)
     wait_until(lambda: own_processes() <= before, 60, "the tree has ended")
     del kept
 

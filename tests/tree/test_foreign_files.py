@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from builders.canaries import canaries, contents
 from builders.cases import for_each
-from builders.starts import ANSWERS, STAND_IN, command, run
+from builders.starts import STAND_IN, command, run
 from builders.tiny_model import tiny_model
 from builders.watching import tree_processes
 
@@ -121,10 +121,6 @@ def test_only_a_socket_beside_our_lock_is_removed_and_a_dead_daemons_is_replaced
 # --- folders as they may be -------------------------------------------------------------------------------------------
 
 
-REMOVED = "import os, tempfile; folder = tempfile.mkdtemp(); os.chdir(folder); os.rmdir(folder)\n"
-REAL = ANSWERS.replace("'load_format': 'stand-in', ", "")
-
-
 @pytest.fixture
 def removed(tmp_path, monkeypatch):
     folder = tmp_path / "gone"
@@ -134,13 +130,6 @@ def removed(tmp_path, monkeypatch):
     folder.rmdir()
     yield
     os.chdir(before)
-
-
-@pytest.mark.long
-def test_a_script_loads_a_real_model():
-    """MKL refuses to be loaded there."""
-    done = run(REMOVED + REAL)
-    assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
 
 
 def test_children_run_in_a_folder_that_is_there_and_a_name_that_is_nowhere_is_told_as_always(

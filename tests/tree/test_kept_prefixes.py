@@ -125,24 +125,25 @@ def said_about(llm: LLM, conversations: list[list[dict]], **params) -> list[str]
 
 
 def test_another_model_or_adapter_or_number_format_finds_nothing(model_folder, adapters, tmp_path):
-    room = {"enable_lora": True, "max_lora_rank": 16}
-    options = {**OPTIONS, "prefix_cache_dir": tmp_path / "kept"}
-    with LLM(model_folder, **options, **room) as llm:
+    options = {**OPTIONS, "prefix_cache_dir": tmp_path / "kept", "enable_lora": True, "max_lora_rank": 16}
+    with LLM(model_folder, **options) as llm:
         llm.load_lora("one", adapters["first"])
         said = Answer(llm, lora_name="one").said
         wait_for_files(llm)
-    with LLM(model_folder, **options, **room) as llm:
+    with LLM(model_folder, **options) as llm:
         llm.load_lora("one", adapters["second"])
         llm.load_lora("other", adapters["first"])
         assert [Answer(llm, lora_name=name).num_cached for name in (None, "one", "other")] == [0, 0, 0]
         wait_for_files(llm)
-    with LLM(model_folder, **options, **room) as llm:
+        llm.unload_lora("one")
         llm.load_lora("one", adapters["first"])
         assert from_disk(llm, lora_name="one").said == said, "the same files under the same name"
-    with LLM(tiny_model(tmp_path / "model", "qwen3", seed=1), **options, **room) as llm:
-        assert Answer(llm).num_cached == 0
-    with LLM(model_folder, **options, **room, kv_cache_dtype="bf16") as llm:
-        assert Answer(llm).num_cached == 0
+    for model, more in (
+        (tiny_model(tmp_path / "model", "qwen3", seed=1), {}),
+        (model_folder, {"kv_cache_dtype": "bf16"}),
+    ):
+        with LLM(model, **options, **more) as llm:
+            assert Answer(llm).num_cached == 0
 
 
 @pytest.mark.long
@@ -180,15 +181,14 @@ def about_pictures(llm: LLM) -> list[str]:
 
 
 def test_options_that_contradict_it_or_a_folder_of_somebody_else_are_refused(model_folder, tmp_path):
-    with pytest.raises(ConfigError, match="enable_prefix_caching"):
-        LLM(model_folder, **OPTIONS, prefix_cache_size="1GiB", enable_prefix_caching=False)
-    with pytest.raises(ConfigError, match="record"):
-        LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path / "kept", record=tmp_path / "record")
-    with pytest.raises(ConfigError, match="prefix_cache_dir='': must be a path"):
-        LLM(model_folder, **OPTIONS, prefix_cache_dir="")
     (tmp_path / "diary.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="aren't Penstock's"):
-        LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path)
-    with pytest.raises(ConfigError, match="holds no block"):
-        LLM(model_folder, **OPTIONS, prefix_cache_dir=tmp_path / "kept", prefix_cache_size=100)
+    for options, words in (
+        ({"prefix_cache_size": "1GiB", "enable_prefix_caching": False}, "enable_prefix_caching"),
+        ({"prefix_cache_dir": tmp_path / "kept", "record": tmp_path / "record"}, "record"),
+        ({"prefix_cache_dir": ""}, "prefix_cache_dir='': must be a path"),
+        ({"prefix_cache_dir": tmp_path}, "aren't Penstock's"),
+        ({"prefix_cache_dir": tmp_path / "kept", "prefix_cache_size": 100}, "holds no block"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            LLM(model_folder, **OPTIONS, **options)
     assert os.listdir(tmp_path / "kept") == [".penstock"]

@@ -30,9 +30,7 @@ def ready(*words):
     time.sleep(6000)
 """
 IDLE = OPEN + "llm = opened()\nready()\n"
-FORKED = (
-    OPEN
-    + """
+FORKED = f"""{OPEN}
 import multiprocessing
 
 llm = opened()
@@ -42,16 +40,12 @@ print("ready", held.pid, flush=True)
 while True:
     llm.generate([[1, 2, 3]] * 8, SamplingParams(max_tokens=900, ignore_eos=True), use_tqdm=False)
 """
-)
-EXECUTING = (
-    OPEN
-    + """
+EXECUTING = f"""{OPEN}
 llm = opened()
 print("ready", flush=True)
 sys.stdin.readline()
 os.execv("/bin/sleep", ["sleep", "6000"])
 """
-)
 TEMPLATE = """
 from penstock.frontend.text.template_process import render_request_template
 from penstock.frontend.text.template_input import TemplateInput
@@ -101,14 +95,7 @@ def pids_of(processes: list[psutil.Process]) -> list[int]:
     return [process.pid for process in processes]
 
 
-@pytest.mark.parametrize(
-    "body, count",
-    [
-        pytest.param(IDLE, 3, marks=pytest.mark.long, id="idle"),
-        pytest.param(TEMPLATE, 1, id="rendering a template"),
-        pytest.param(PROGRAM, 2, id="running a program that runs others"),
-    ],
-)
+@pytest.mark.parametrize("body, count", [(TEMPLATE, 1), (PROGRAM, 2)], ids=["a template", "a program"])
 def test_stopped_processes_go_with_their_caller(start_script, body, count):
     caller = started(start_script, body)
     processes = processes_of(caller, count)
@@ -117,17 +104,9 @@ def test_stopped_processes_go_with_their_caller(start_script, body, count):
     assert_gone(pids_of(processes))
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "worker.step",
-        pytest.param("engine.plan", marks=pytest.mark.long),
-        pytest.param("detokenizer.tokens", marks=pytest.mark.long),
-    ],
-)
-def test_a_process_that_holds_the_interpreters_lock_goes_with_its_caller(start_script, point):
+def test_a_process_that_holds_the_interpreters_lock_goes_with_its_caller(start_script):
     body = OPEN + "llm = opened()\nprint('ready', flush=True)\nllm.generate([[1, 2, 3]], use_tqdm=False)\n"
-    caller = started(start_script, body, PENSTOCK_FAULTS=f"{point}=hold:6000@1")
+    caller = started(start_script, body, PENSTOCK_FAULTS="worker.step=hold:6000@1")
     log = next(path for path in logs.log_folder().glob(f"*-{caller.pid}.log"))
     wait_until(lambda: "The lock is held" in log.read_text(), BOUND_SECONDS, "the lock is held")
     pids = pids_of(processes_of(caller, 3))

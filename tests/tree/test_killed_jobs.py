@@ -173,21 +173,22 @@ class Interrupted:
 
 
 def check_kills(folder: Path, num_lines: int, count: int, seed: int, model: str = "pocket", *, daemon: bool) -> None:
-    source = folder / "in.jsonl"
-    source.write_text("\n".join(lines(model, num_lines)))
-    (folder / "own").mkdir(mode=0o700)
-    whole = Command(source, folder / "whole", model)
-    cut = Command(source, folder / "cut", model, folder / "own" / "socket" if daemon else None)
-    check_same(whole, cut, num_lines, count, seed)
+    (folder / "in.jsonl").write_text("\n".join(lines(model, num_lines)))
+    check_same(Command, folder / "in.jsonl", "", model, num_lines, count, seed, daemon=daemon)
 
 
-def check_same(whole: Command, cut: Command, num_lines: int, count: int, seed: int) -> None:
+def check_same(kind: type[Command], source: Path, suffix: str, model: str, num_lines: int, count: int, seed: int, *,
+               daemon: bool = False) -> Command:  # fmt: skip
+    (own := source.parent / "own").mkdir(mode=0o700)
+    whole, cut = (kind(source, source.parent / f"{name}{suffix}", model) for name in ("whole", "cut"))
+    cut.address = own / "socket" if daemon else None
     whole.finish(whole.start(2, is_slow=False, drafts=False))
     interrupted = Interrupted(cut, count, seed)
     interrupted.run(num_lines)
     is_same = cut.made() == whole.made()
     assert is_same, f"{cut.files.output} and {whole.files.output} differ"  # showing how takes minutes
     assert interrupted.has_continued or not cut.goes_on_within_answers, "no answer was continued in its middle"
+    return cut
 
 
 def test_a_job_killed_twice_makes_the_bytes_of_one_that_was_not(tmp_path):
@@ -201,26 +202,12 @@ def test_a_job_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path,
     check_kills(tmp_path, 200, 20, 2, model, daemon=daemon)
 
 
-def check_vectors(folder: Path, num_lines: int, count: int, *, daemon: bool) -> None:
-    """Of texts of all lengths, some too long for the model."""
-    model = str(embedding_model(folder / "model", pooling_mode_lasttoken=True))
-    source = folder / "in.txt"
-    source.write_text("\n".join("a hen " * (number % 210) + str(number) for number in range(num_lines)))
-    (folder / "own").mkdir(mode=0o700)
-    whole = Embedding(source, folder / "whole.npy", model)
-    cut = Embedding(source, folder / "cut.npy", model, folder / "own" / "socket" if daemon else None)
-    check_same(whole, cut, num_lines, count, seed=5)
-    assert cut.made()[1], "no text failed"
-
-
 def test_a_job_of_vectors_that_is_killed_makes_the_bytes_of_one_that_was_not(tmp_path):
-    check_vectors(tmp_path, 220, 1, daemon=False)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("daemon", [False, True])
-def test_a_job_of_vectors_killed_twenty_times_makes_the_bytes_of_one_that_was_not(tmp_path, daemon):
-    check_vectors(tmp_path, 4000, 20, daemon=daemon)
+    """Of texts of all lengths, some too long for the model."""
+    model = str(embedding_model(tmp_path / "model", pooling_mode_lasttoken=True))
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join("a hen " * (number % 210) + str(number) for number in range(220)))
+    assert check_same(Embedding, source, ".npy", model, 220, 1, seed=5).made()[1], "no text failed"
 
 
 def test_a_line_that_the_model_has_died_of_twice_is_computed_alone_and_then_fails(stand_in, tmp_path):

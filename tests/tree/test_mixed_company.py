@@ -11,6 +11,7 @@ import random
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,39 +99,53 @@ def alone(pocket_llm, pocket_adapters) -> dict[str, tuple]:
     return found
 
 
-@pytest.fixture(scope="module")
-def crowded(pocket_adapters) -> Iterator[LLM]:
-    # Four beams of the longest prompt need some 20 blocks; all requests together would need 200.
+@contextmanager
+def company(adapters: dict[str, Path], **options: Any) -> Iterator[LLM]:
+    """With little room: four beams of the longest prompt need some 20 blocks; all requests together would need 200."""
     small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
-    with LLM("pocket", **OPTIONS, **small) as llm:
-        for name, folder in pocket_adapters.items():
+    with LLM("pocket", **OPTIONS, **small, **options) as llm:
+        for name, folder in adapters.items():
             llm.load_lora(name, folder)
         yield llm
 
 
-@pytest.mark.parametrize("order", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_every_answer_is_what_it_is_alone(crowded, alone, order):
+@pytest.fixture(scope="module")
+def crowded(pocket_adapters) -> Iterator[LLM]:
+    with company(pocket_adapters) as llm:
+        yield llm
+
+
+def assert_same(found: dict[str, tuple], alone: dict[str, tuple]) -> None:
+    different = [name for name in found if found[name] != alone[name]]
+    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
+
+
+def assert_same_together(llm: LLM, alone: dict[str, tuple], choice: random.Random) -> None:
     names = list(REQUESTS)
-    random.Random(order).shuffle(names)
+    choice.shuffle(names)
     half = len(names) // 2
     with ThreadPoolExecutor(max_workers=8) as threads:
-        waiting = [threads.submit(generated, crowded, part) for part in (names[:half], names[half:])]
-        waiting += [threads.submit(searched, crowded, name) for name in SEARCHES]
+        waiting = [threads.submit(generated, llm, part) for part in (names[:half], names[half:])]
+        waiting += [threads.submit(searched, llm, name) for name in SEARCHES]
         found = {name: answer for each in waiting for name, answer in each.result(timeout=600).items()}
-    different = [name for name in alone if found[name] != alone[name]]
-    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
+    assert found.keys() == alone.keys()
+    assert_same(found, alone)
+    stats = llm.stats()
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+
+
+@pytest.mark.parametrize("order", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_every_answer_is_what_it_is_alone(crowded, alone, order):
+    assert_same_together(crowded, alone, random.Random(order))
     stats = crowded.stats()
     assert stats.preemptions > 0 and stats.cached_tokens > 0, "the company was meant to be crowded"
-    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
 
 
 @pytest.mark.parametrize("order", [0, *(pytest.param(order, marks=pytest.mark.long) for order in range(1, 12))])
 def test_every_answer_goes_on_from_any_of_its_tokens_as_if_it_had_never_been_cut(crowded, alone, order):
     whole = {name: answer for name, answer in alone.items() if name in REQUESTS}
     before = crowded.stats().generated_tokens
-    found = gone_on(crowded, whole, random.Random(order))
-    different = [name for name in whole if found[name] != whole[name]]
-    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {whole[name]}" for name in different)
+    assert_same(gone_on(crowded, whole, random.Random(order)), whole)
     num_tokens = sum(len(token_ids) for answers, _ in whole.values() for token_ids, *_ in answers)
     assert crowded.stats().generated_tokens - before < 0.7 * num_tokens, "what was said isn't sampled again"
 
@@ -144,40 +159,34 @@ def mistaken(token_ids: list[int], choice: random.Random) -> list[int]:
     return said
 
 
-@pytest.fixture(scope="module", params=["expected", pytest.param("off", marks=pytest.mark.long)])
-def speculating(request, pocket_adapters, tmp_path_factory) -> Iterator[LLM]:
-    """With or without drafts, whatever they are worth; the same little room."""
-    is_off = request.param == "off"
-    method = {"method": "off"} if is_off else drafting_whatever_is_expected(tmp_path_factory.mktemp("run"))
-    small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
-    with LLM("pocket", **OPTIONS, **small, speculative_config=method) as llm:
-        for name, folder in pocket_adapters.items():
-            llm.load_lora(name, folder)
+@pytest.fixture(scope="module")
+def speculating(pocket_adapters, tmp_path_factory) -> Iterator[LLM]:
+    """With drafts, whatever they are worth; the same little room."""
+    drafting = drafting_whatever_is_expected(tmp_path_factory.mktemp("run"))
+    with company(pocket_adapters, speculative_config=drafting) as llm:
         yield llm
 
 
 @pytest.mark.parametrize("order", [0, *(pytest.param(order, marks=pytest.mark.long) for order in range(1, 40))])
-def test_every_answer_is_what_it_is_alone_whatever_is_drafted(speculating, alone, order, monkeypatch, request):
-    choice, names = random.Random(order), list(REQUESTS)
+def test_every_answer_is_what_it_is_alone_whatever_is_drafted(speculating, alone, order, monkeypatch):
+    choice = random.Random(order)
     expected = {
         number: [column(mistaken(token_ids, choice)) for token_ids, *_ in alone[name][0]]
-        for number, name in enumerate(names)
+        for number, name in enumerate(REQUESTS)
     }
     monkeypatch.setattr(door, "_expected", lambda prompt, *_: [] if prompt.beams else expected[prompt.seed])
     before = speculating.stats()
-    choice.shuffle(names)
-    half = len(names) // 2
-    with ThreadPoolExecutor(max_workers=8) as threads:
-        waiting = [threads.submit(generated, speculating, part) for part in (names[:half], names[half:])]
-        waiting += [threads.submit(searched, speculating, name) for name in SEARCHES]
-        found = {name: answer for each in waiting for name, answer in each.result(timeout=600).items()}
-    different = [name for name in alone if found[name] != alone[name]]
-    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
+    assert_same_together(speculating, alone, choice)
     stats = speculating.stats()
     drafted, accepted = stats.draft_tokens - before.draft_tokens, stats.accepted_tokens - before.accepted_tokens
-    is_off = request.node.callspec.params["speculating"] == "off"
-    assert drafted == 0 if is_off else 0 < accepted < drafted
-    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+    assert 0 < accepted < drafted
+
+
+@pytest.mark.long
+def test_every_answer_is_what_it_is_alone_without_drafts(pocket_adapters, alone):
+    with company(pocket_adapters, speculative_config={"method": "off"}) as llm:
+        assert_same_together(llm, alone, random.Random(0))
+        assert llm.stats().draft_tokens == 0
 
 
 @pytest.fixture(scope="module")
@@ -227,24 +236,6 @@ def test_a_changed_token_is_found_at_its_place_in_every_kind_of_answer(crowded, 
         draws = receipted[name].outputs[sample].token_ids[place]
         assert (verdict.status, verdict.sample, verdict.position) == ("differs", sample, place), name
         assert (verdict.had, verdict.draws) == (had, draws), name
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("order", range(45))
-def test_of_many_answers_each_honest_one_is_proved_and_each_changed_token_found(crowded, order):
-    choice, names = random.Random(order), list(REQUESTS)
-    choice.shuffle(names)
-    given = [params(1000 * order + at, {**REQUESTS[name][1], "receipt": True}) for at, name in enumerate(names)]
-    outputs = crowded.generate([REQUESTS[name][0] for name in names], given, use_tqdm=False)
-    at, changes = choice.randrange(len(names) - 5), []
-    for output in outputs[at : at + 5]:
-        sample = choice.randrange(len(output.outputs))
-        changes.append((output, sample, choice.randrange(len(output.outputs[sample].token_ids))))
-    verdicts = crowded.verify([*outputs, *(with_token(*change) for change in changes)])
-    unproved = [f"{name}: {found.sentence}" for name, found in zip(names, verdicts) if found.status != "proved"]
-    assert not unproved
-    places = [(found.status, found.sample, found.position) for found in verdicts[len(names) :]]
-    assert places == [("differs", sample, place) for _, sample, place in changes]
 
 
 def test_whatever_else_is_changed_in_an_answer_or_its_receipt_is_found(crowded, receipted):
@@ -321,16 +312,10 @@ def test_the_company_was_mixed(alone):
     assert len({text for _, text, *_ in alone["beams"][0]}) == 4
 
 
-@for_each(
-    "own",
-    [
-        {"guided_json": PERSON},
-        {"reasoning_max_tokens": 4, "temperature": 0},
-        {"lora_name": "second", "guided_json": PERSON},
-        {"temperature": 1.5, "top_k": 50, "repetition_penalty": 1.3},
-    ],
-    ids=["a shape", "a closed thought", "a shape under an adapter", "sampled"],
-)
+@for_each("own", [
+    {"guided_json": PERSON}, {"reasoning_max_tokens": 4, "temperature": 0},
+    {"lora_name": "second", "guided_json": PERSON}, {"temperature": 1.5, "top_k": 50, "repetition_penalty": 1.3},
+])  # fmt: skip
 def test_log_probabilities_of_an_answer_are_those_of_its_text_as_a_prompt(crowded, own):
     """Forced tokens have them too, and masks and penalties on the others change none."""
     [written] = crowded.generate([SUM], params(3, {**own, "logprobs": 3}), use_tqdm=False)

@@ -118,7 +118,7 @@ def test_two_ranks_say_of_pictures_what_one_says_alone_and_in_a_batch(family, tm
 
 
 @LONG  # quick, in one process: tests/worker/test_triton_*.py and test_gguf_on_triton.py
-@pytest.mark.parametrize("options", [{}, {"enforce_eager": True}, {"deterministic": True}, {"swap_space": 0.01}])
+@pytest.mark.parametrize("options", [{"swap_space": 0.01}, {"deterministic": True}])
 def test_a_worker_with_the_kernels_of_a_gpu_in_tritons_interpreter_gives_the_processors_answers(monkeypatch, options):
     """Captured steps are called again instead of replayed, with their spare rows."""
     small = {"dtype": "float32", "num_gpu_blocks_override": 16, "max_num_seqs": 4, "quiet": True}

@@ -59,23 +59,19 @@ def test_an_answer_without_doubt_is_ended_and_says_so(llm):
     """Against the log-probabilities that the whole answer reports."""
     settled = {"temperature": 0, "max_tokens": 60, "ignore_eos": True, "logprobs": 0}
     prompts = [[number, 40, 50 + number] for number in range(10, 20)]
-    free = llm.generate(prompts, SamplingParams(**settled), use_tqdm=False)
-    stopped = llm.generate(prompts, SamplingParams(**settled, early_stop=EARLY_STOP), use_tqdm=False)
+    free, stopped = (
+        llm.generate(prompts, SamplingParams(**settled, early_stop=early_stop), use_tqdm=False)
+        for early_stop in (None, EARLY_STOP)
+    )
     lengths = []
-    for whole, cut in zip(free, stopped, strict=True):
-        likely = [numpy.exp(entry[token].logprob) >= 0.06 for entry, token in pairs(whole)]
+    for whole, cut in zip((each.outputs for each in free), (each.outputs for each in stopped), strict=True):
+        entries = zip(whole.logprobs, whole.token_ids, strict=True)
+        likely = [numpy.exp(entry[token].logprob) >= 0.06 for entry, token in entries]
         ends = [end for end in range(3, 61) if all(likely[end - 3 : end])]
-        length = min([*ends, 60])
-        lengths.append(length)
-        assert cut.outputs.token_ids == whole.outputs.token_ids[:length]
-        expected = ("stop", "repetition") if ends else ("length", None)
-        assert (cut.outputs.finish_reason, cut.outputs.stop_reason) == expected
-        assert len(cut.outputs.logprobs) == length
+        lengths.append(min([*ends, 60]))
+        assert cut.token_ids == whole.token_ids[: lengths[-1]] and len(cut.logprobs) == lengths[-1]
+        assert (cut.finish_reason, cut.stop_reason) == (("stop", "repetition") if ends else ("length", None))
     assert min(lengths) < 60 < 10 * max(lengths), "some are ended, at different lengths"
-
-
-def pairs(output: RequestOutput) -> list[tuple[dict, int]]:
-    return list(zip(output.outputs.logprobs, output.outputs.token_ids, strict=True))
 
 
 # --- log-probabilities ------------------------------------------------------------------------------------------------
@@ -89,47 +85,19 @@ def generate(llm: LLM, prompt: object = LONG_PROMPT, **params) -> RequestOutput:
     return output
 
 
-def test_the_whole_vocabulary_is_a_distribution_of_the_models_own_and_a_lone_logprob_is_of_the_chosen_token(llm):
+def test_log_probabilities_are_of_the_models_own_distribution_and_a_lone_one_is_of_the_chosen_token(llm):
     output = generate(llm, max_tokens=2, logprobs=-1, prompt_logprobs=-1)
     for position in output.prompt_logprobs[1:] + output.outputs.logprobs:
         assert sorted(position) == list(range(307))
-        assert sorted(entry.rank for entry in position.values()) == list(range(1, 308))
         assert sum(math.exp(entry.logprob) for entry in position.values()) == pytest.approx(1, abs=1e-4)
-    free = generate(llm, temperature=0, max_tokens=1, logprobs=-1)
-    [best] = free.outputs.token_ids
-    assert free.outputs.logprobs[0][best].rank == 1
-    bent = generate(
-        llm, temperature=0.4, top_k=3, seed=1, max_tokens=1, logprobs=-1, bad_words_ids=[[best]], logit_bias={9: 50.0}
-    )
-    assert bent.outputs.token_ids == [9]
-    assert bent.outputs.logprobs == free.outputs.logprobs
+    free = generate(llm, temperature=0, max_tokens=1, logprobs=-1).outputs
+    [best] = free.token_ids
+    bending = {"temperature": 0.4, "top_k": 3, "seed": 1, "bad_words_ids": [[best]], "logit_bias": {9: 50.0}}
+    bent = generate(llm, max_tokens=1, logprobs=-1, **bending).outputs
+    assert (bent.token_ids, bent.logprobs) == ([9], free.logprobs)
     output = generate(llm, temperature=1.5, seed=4, max_tokens=12, logprobs=0, prompt_logprobs=0)
     assert [list(position) for position in output.outputs.logprobs] == [[token] for token in output.outputs.token_ids]
     assert [list(position) for position in output.prompt_logprobs[1:]] == [[token] for token in LONG_PROMPT[1:]]
     one, two = (generate(llm, prompt, max_tokens=2, prompt_logprobs=1) for prompt in ([7], [7, 8]))
     assert one.prompt_logprobs == [None]
     assert [each is None for each in two.prompt_logprobs] == [True, False]
-
-
-def test_each_sample_has_its_own_in_a_stream_with_its_tokens_and_the_prompt_has_them_once(llm):
-    params = {"temperature": 1.0, "seed": 6, "max_tokens": 9, "logprobs": 2}
-    output = generate(llm, n=3, prompt_logprobs=1, **params)
-    assert len(output.prompt_logprobs) == len(LONG_PROMPT)
-    for answer in output.outputs:
-        chosen = [position[token] for token, position in zip(answer.token_ids, answer.logprobs, strict=True)]
-        assert answer.cumulative_logprob == pytest.approx(sum(entry.logprob for entry in chosen))
-        decode = llm.get_tokenizer().decode
-        assert [entry.decoded_token for entry in chosen] == [
-            decode([token], skip_special_tokens=False) for token in answer.token_ids
-        ]
-    assert generate(llm, **params).outputs.logprobs == output.outputs[0].logprobs
-    params = SamplingParams(temperature=1.0, seed=2, max_tokens=20, ignore_eos=True, n=2, logprobs=3, prompt_logprobs=2)
-    [whole] = llm.generate([LONG_PROMPT], params, use_tqdm=False)
-    of_prompt, of_samples = [], [[], []]
-    for delta in llm.stream(LONG_PROMPT, params):
-        of_prompt += delta.prompt_logprobs or []
-        for answer in delta.outputs:
-            assert len(answer.logprobs or []) == len(answer.token_ids), "each delta holds those of its own tokens"
-            of_samples[answer.index] += answer.logprobs or []
-    assert of_prompt == whole.prompt_logprobs
-    assert of_samples == [answer.logprobs for answer in whole.outputs]

@@ -1,34 +1,18 @@
 """No process of a tree on native kernels has torch, whatever it computes: neither among its modules nor mapped."""
 
 import os
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.daemon import running_daemon
-from builders.gguf_models import as_gguf
 from builders.native_variants import available_variants
 from builders.seeing_model import about, as_url, picture
 from builders.starts import command, run
-from builders.tiny_model import tiny_model
 from builders.watching import tree_processes
 
 from penstock import LLM, BeamSearchParams, SamplingParams
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="torch's operations compute where no kernels do")
-# Kinds of `penstock convert`, and what it writes.
-CONVERSIONS = [
-    ("int8", "folder"),
-    ("int4", "folder", "--group-size", "32", "--tensor-parallel-size", "2", "--per-rank"),
-    ('{"*": "int4", "*.down_proj": null}', "folder"),
-    ("none", "folder"),
-    ("q8_0", "file.gguf"),
-    ("q4_0", "file.gguf"),
-    ("q4_k", "file.gguf"),
-    ("none", "file.gguf"),
-]
-QUICK_CONVERSIONS = ("int8", "q4_k")
 OPTIONS: dict[str, Any] = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 1, "quiet": True}
 PARAMS = [
     SamplingParams(max_tokens=6, temperature=0, ignore_eos=True),
@@ -51,20 +35,10 @@ print(has_torch())
 """
 
 
-def having_torch(processes: Iterable[int]) -> list[str]:
-    """The commands of those that have mapped a library of torch's."""
-    found = [pid for pid in processes if "/torch/lib/" in Path(f"/proc/{pid}/maps").read_text()]
-    return [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in found]
-
-
-def check(model: Path | str, ask: Callable[[LLM], Any], **options: Any) -> None:
-    with LLM(model, **OPTIONS, **options) as llm:
-        ask(llm)
-        assert_without(llm)
-
-
 def assert_without(llm: LLM) -> None:
-    assert having_torch(tree_processes(llm).values()) == []
+    """No process has mapped a library of torch's."""
+    maps = {role: Path(f"/proc/{pid}/maps").read_text() for role, pid in tree_processes(llm).items()}
+    assert [role for role, mapped in maps.items() if "/torch/lib/" in mapped] == []
 
 
 def answers(llm: LLM, prompts: list[Any] = PROMPTS) -> None:
@@ -89,60 +63,26 @@ def test_rules_grammars_beams_and_two_ranks_with_adapters_need_none(llm, split, 
 
 
 def test_pictures_need_none():
-    def ask(llm: LLM) -> None:
+    with LLM("pocket-sight", **OPTIONS) as llm:
         [output] = llm.chat(about({"type": "image_url", "image_url": {"url": as_url(picture())}}), PARAMS[0])
         assert output.error_msg is None
+        assert_without(llm)
 
-    check("pocket-sight", ask)
+
+PER_RANK = ["--group-size", "32", "--tensor-parallel-size", "2", "--per-rank"]
 
 
-@pytest.mark.parametrize(
-    "kind, target, words",
-    [
-        pytest.param(kind, target, words, marks=() if kind in QUICK_CONVERSIONS else pytest.mark.long)
-        for kind, target, *words in CONVERSIONS
-    ],
-)
+@pytest.mark.parametrize("kind, target, words", [
+    ("int8", "folder", []), ("q4_k", "file.gguf", []), pytest.param("int4", "folder", PER_RANK, marks=pytest.mark.long)
+])  # fmt: skip
 def test_a_conversion_needs_none_in_any_process(tmp_path, kind, target, words):
     """Put a module that leaves a file where it is imported in the place of torch."""
     (shadow := tmp_path / "shadow").mkdir()
     (shadow / "torch.py").write_text("import pathlib\npathlib.Path(__file__, '../found').resolve().touch()\n")
     environment = {"env": {**os.environ, "PYTHONPATH": str(shadow)}}
-    done = command(
-        "convert", "pocket", str(tmp_path / target), "--quantization", kind, "--quiet", *words, **environment
-    )
+    asked = ["pocket", str(tmp_path / target), "--quantization", kind]
+    done = command("convert", *asked, "--quiet", *words, **environment)
     assert done.returncode == 0 and (tmp_path / target).exists(), done.stderr
     assert not (shadow / "found").exists()
     run("import torch", **environment)
     assert (shadow / "found").exists(), "the look would not have found it"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "family, options",
-    [
-        ("qwen3_moe", {}),
-        ("gpt_oss", {}),
-        ("qwen3_next", {}),
-        ("lfm2", {}),
-        ("youtu", {}),
-        ("gemma3_text", {"quantization": "int8"}),
-        ("qwen3", {"quantization": "int4", "kv_cache_dtype": "int8", "swap_space": 0.01}),
-    ],
-)
-def test_families_and_formats_need_none(tmp_path, family, options):
-    check(tiny_model(tmp_path / "model", family, dtype="bfloat16"), answers, **options)
-
-
-@pytest.mark.long
-def test_gguf_files_need_none(tmp_path):
-    source = tiny_model(tmp_path / "model", "qwen3", hidden_size=256, intermediate_size=256)
-    check(as_gguf(source, tmp_path / "gguf", lambda name: "Q4_K" if "ffn" in name else "Q8_0"), answers)
-
-
-@pytest.mark.long
-def test_the_daemon_needs_none(tmp_path):
-    (folder := tmp_path / "daemon").mkdir()
-    with running_daemon(folder, "pocket") as daemon, daemon.attach() as llm:
-        answers(llm)
-        assert having_torch(daemon.processes()) == []
