@@ -44,7 +44,7 @@ for name in ("COLUMNS", "LINES", *PROXIES, *map(str.upper, PROXIES), "PENSTOCK_F
 # each tree starts once. Of a file whose tests use several the first one here counts.
 SHARED_TREES = {
     "daemon": "daemon", "private": "daemon", "numbers_daemon": "daemon", "pocket": "http_server",
-    "paced": "http_server",
+    "paced": "http_server", "quick": "quick",
     "llm": "tree", "split": "tree", "pocket_llm": "pocket_llm", "stand_in": "stand_in",
     "shell": "shell", "bundled_trees": "docs",
 }  # fmt: skip

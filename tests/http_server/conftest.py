@@ -12,6 +12,7 @@ from builders.page import CHROMIUM, Browser, Page, assert_nothing_from_elsewhere
 from builders.served import Served, running_model, served
 
 openai = Later("openai")
+STAND_IN = {"load_format": "stand-in", "max_model_len": 2048, "num_gpu_blocks_override": 1024, "max_num_seqs": 16}
 
 
 @pytest.fixture(scope="session")
@@ -40,14 +41,20 @@ def client(server) -> "Iterator[openai.OpenAI]":
 
 
 @pytest.fixture(scope="session")
+def quick() -> Iterator[tuple]:
+    """A model that computes nothing, as fast as it can."""
+    with running_model("pocket", **STAND_IN) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
 def paced() -> Iterator[tuple]:
     """A model that computes nothing and takes its time: a long answer is still on its way whatever else the machine
     does meanwhile, and ends early only if somebody ends it."""
-    options = {"load_format": "stand-in", "max_model_len": 2048, "num_gpu_blocks_override": 1024, "max_num_seqs": 16}
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.1")
-            model = stack.enter_context(running_model("pocket", **options))
+            model = stack.enter_context(running_model("pocket", **STAND_IN))
         yield model
 
 

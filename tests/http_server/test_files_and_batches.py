@@ -4,7 +4,7 @@ import asyncio
 import json
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from builders.batch_input import CHATS, MULTIPART, form, line
 from builders.cases import for_each
 from builders.later import Later
 from builders.raw_http import replies, spoken
-from builders.served import running_model, served
+from builders.served import served
 from builders.watching import wait_until
 from hypothesis import given
 from hypothesis import strategies as some
@@ -32,22 +32,15 @@ BOUND = 120.0
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[tuple]:
-    options = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 256, "max_num_seqs": 4}
-    with running_model("pocket", **options) as found:
-        yield found
+def model(quick) -> tuple:
+    return quick
 
 
 @contextmanager
 def clients(model: tuple, *keys: str, **options: Any) -> Iterator[Any]:
-    with served(*model, **options) as server:
-        made = [
-            openai.OpenAI(base_url=server.address + "/v1", api_key=key, max_retries=0, timeout=BOUND)
-            for key in keys or ("none",)
-        ]
-        yield (server, *made)
-        for client in made:
-            client.close()
+    with served(*model, **options) as server, ExitStack() as stack:
+        given = {"base_url": server.address + "/v1", "max_retries": 0, "timeout": BOUND}
+        yield (server, *(stack.enter_context(openai.OpenAI(api_key=key, **given)) for key in keys or ("none",)))
 
 
 def ended(client: "openai.OpenAI", content: str, endpoint: str = CHATS, **more: Any) -> Any:
@@ -207,9 +200,8 @@ def test_a_batch_has_the_answers_of_a_job_byte_for_byte(model, endpoint, tmp_pat
     assert (batch.usage.input_tokens, batch.usage.output_tokens) == (prompts, outputs)
     assert batch.usage.total_tokens == prompts + outputs > 0
     if endpoint == CHATS:  # the others' limit is the context, or 16
-        job = asyncio.run_coroutine_threadsafe(llm.batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), loop).result(
-            BOUND
-        )
+        running = asyncio.run_coroutine_threadsafe(llm.batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl"), loop)
+        job = running.result(BOUND)
         assert found == [job.output.read_bytes(), job.errors.read_bytes()]
     assert [json.loads(each)["custom_id"] for each in found[0].splitlines()] == [f"r{n}" for n in range(7)]
     assert "temperature='hot'" in json.loads(found[1])["response"]["body"]["error"]["message"]

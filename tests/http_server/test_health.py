@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -25,16 +24,6 @@ def unwatched() -> Iterator[Served]:
 def http(unwatched) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=unwatched.address, timeout=60) as client:
         yield client
-
-
-@contextmanager
-def streaming(server: Served, max_tokens: int) -> Iterator[Iterator[str]]:
-    """The lines of an answer of so many tokens, of which the first is there."""
-    body = {**TEXT, "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
-    with httpx.stream("POST", server.address + "/v1/completions", json=body, timeout=60) as stream:
-        lines = stream.iter_lines()
-        next(lines)
-        yield lines
 
 
 @pytest.mark.parametrize("role", [pytest.param(role, marks=pytest.mark.long) for role in ROLES[1:]] + [ROLES[0]])
@@ -59,14 +48,6 @@ def test_a_tree_that_has_died_is_told_by_health_and_by_every_request(unwatched, 
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
     assert refused.json()["error"]["message"].startswith("The model's processes have ended")
     assert http.get("/metrics").status_code == 200
-
-
-@pytest.mark.long
-def test_a_worker_in_a_long_step_is_not_called_silent(monkeypatch):
-    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:14@3")
-    with running_model("pocket", **STAND_IN) as found, served(*found) as server, streaming(server, 8) as lines:
-        assert httpx.get(server.address + "/health", timeout=60).status_code == 200
-        assert "data: [DONE]" in list(lines)
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Requests that have broken other engines: each is refused or answered, and a good one after it is served as before.
+"""Requests that have broken other engines: each is refused or answered, and a good one after them is served as before.
 
 What is refused is refused in a sentence that says what to write instead.
 """
@@ -18,13 +18,14 @@ CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/r
 GOOD = {"model": "pocket", "prompt": "What is", "max_tokens": 2, "temperature": 0}
 
 
-@for_each("case", lambda: hostile.EVERY, ids=lambda case: case.name)
-def test_a_hostile_request_is_refused_and_the_next_one_is_served(server, http, case):
-    said = spoken(server.port, case.sent)
-    status = int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else hostile.CLOSED
-    assert status in case.right, said[:500]
-    for secret in ("/root", "/home", "/tmp", "/work", "site-packages", ".py", "0x7", "Traceback", "root:x:"):
-        assert secret not in said.decode("latin-1")
+@for_each("kind", lambda: hostile.ADVISORIES)
+def test_a_hostile_request_is_refused_and_a_good_one_after_its_kind_is_served(server, http, kind):
+    for case in (case for case in hostile.EVERY if case.kind == kind):
+        said = spoken(server.port, case.sent)
+        status = int(said.split(b" ", 2)[1]) if said.startswith(b"HTTP/1.1 ") else hostile.CLOSED
+        assert status in case.right, (case.name, said[:500])
+        for secret in ("/root", "/home", "/tmp", "/work", "site-packages", ".py", "0x7", "Traceback", "root:x:"):
+            assert secret not in said.decode("latin-1"), case.name
     assert http.post(COMPLETIONS, json=GOOD).status_code == 200
 
 
@@ -68,14 +69,17 @@ def test_a_shape_that_is_made_to_take_long_is_refused_and_others_go_on(http, ser
 
 
 @for_each("path, fields, sentence", [
-    *((path, {name: [{"role": "usr", "content": "What is 2 + 3?"}]}, "knows no role 'usr'.* Did you mean user\\?$")
-      for path, name in ((CHAT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages"))),
+    *((path, {name: [{"role": role, "content": "What is 2 + 3?"}], **more}, sentence)
+      for path, name in ((CHAT, "messages"), (RESPONSES, "input"), ("/tokenize", "messages"))
+      for role, more, sentence in (
+          ("usr", {}, "knows no role 'usr'.* Did you mean user\\?$"),
+          ("user", {"chat_template_kwargs": {"enable_thinkng": False}}, "Did you mean enable_thinking\\?"))),
     *((RESPONSES, {"input": "Hello", "text": {"format": form}}, r'^text\.format must be \{"type": "text"\}')
       for form in ({"type": "jsn"}, {"type": "json_schema"}, {})),
     (CHAT, {"messages": [{"role": "user"}], "tools": [{"name": "f"}]}, r"needs function, .* A tool is .*\}\} here"),
     (RESPONSES, {"input": "Hi", "tools": [{"function": {"name": "f"}}]}, 'needs name, .* A tool is .*"name": …'),
 ])  # fmt: skip
-def test_a_role_that_the_template_leaves_out_and_other_endpoints_forms_are_refused_by_their_names(
+def test_what_the_template_leaves_out_and_other_endpoints_forms_are_refused_by_their_names(
     http, path, fields, sentence
 ):
     reply = http.post(path, json={"model": "pocket", **fields})

@@ -17,7 +17,6 @@ from penstock.frontend.http.endpoints import messages
 from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.requests.message_parts import message_parts
 from penstock.frontend.http.schemas.messages import MessagesRequest
-from penstock.frontend.rows.batch_line import BatchLine
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, FunctionCall, ToolCall
 from penstock.protocol.parameters.sampling import SamplingParams
@@ -44,12 +43,8 @@ def claude(server):
 
 @pytest.fixture
 def ask(claude):
-    def ask(messages=QUESTION, **fields):
-        return claude.messages.create(
-            **{"model": "pocket", "max_tokens": 200, "messages": messages, "extra_body": GREEDY, **fields}
-        )
-
-    return ask
+    usual = {"model": "pocket", "max_tokens": 200, "extra_body": GREEDY}
+    return lambda messages=QUESTION, **fields: claude.messages.create(**{**usual, "messages": messages, **fields})
 
 
 # --- the client ------------------------------------------------------------------------------------------------------
@@ -161,51 +156,52 @@ def test_silence_is_told_until_the_first_piece_and_nothing_is_left_of_a_stream_t
         finally:
             ends.append(True)
 
-    async def whole():
+    async def run():
         released, found = asyncio.Event(), []
         async for piece in or_silence(pieces(released), 0.001):
             found.append(piece)
             if len(found) == 3:
                 released.set()
-        return found
-
-    async def left():
+        assert found[:3] == [None] * 3 and found[-2:] == [1, 2] and ends == [True]
         waiting = or_silence(pieces(asyncio.Event()), 0.001)
         assert await anext(waiting) is None
         await waiting.aclose()
 
-    found = asyncio.run(whole())
-    assert found[:3] == [None] * 3 and found[-2:] == [1, 2] and ends == [True]
-    asyncio.run(left())
+    asyncio.run(run())
     assert ends == [True, True]
 
 
 # --- what Claude Code sends -------------------------------------------------------------------------------------------
 
+
+def text(content, **more):
+    return {"type": "text", "text": content, **more}
+
+
+def user(*content):
+    return {"role": "user", "content": [*content]}
+
+
+def assistant(*content):
+    return {"role": "assistant", "content": [*content]}
+
+
 CLAUDE_CODE = {
-    "model": "pocket",
-    "max_tokens": 32_000,
-    "stream": True,
+    "model": "pocket", "max_tokens": 32_000, "stream": True,
     "system": [
-        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoint=cli; cch=fa690;"},
-        {"type": "text", "text": "You help with code.", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        text("x-anthropic-billing-header: cc_version=2.1.37; cc_entrypoint=cli; cch=fa690;"),
+        text("You help with code.", cache_control={"type": "ephemeral", "ttl": "1h"}),
     ],
     "messages": [
-        {"role": "user", "content": [
-            {"type": "text", "text": "<system-reminder>\nToday is Monday.\n</system-reminder>"},
-            {"type": "text", "text": "What is the weather in Paris?", "cache_control": {"type": "ephemeral"}},
-        ]},
+        user(text("<system-reminder>\nToday is Monday.\n</system-reminder>"),
+             text("What is the weather in Paris?", cache_control={"type": "ephemeral"})),
         {"role": "system", "content": "<total_tokens>1000 tokens left</total_tokens>"},
-        {"role": "assistant", "content": [
+        assistant(
             {"type": "thinking", "thinking": "I ask.", "signature": "abc"},
-            {"type": "redacted_thinking", "data": "xyz"},
-            {"type": "text", "text": "I look."},
-            {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}, "caller": {}},
-        ]},
-        {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True, "content": "no network"},
-            {"type": "text", "text": "And now?"},
-        ]},
+            {"type": "redacted_thinking", "data": "xyz"}, text("I look."),
+            {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Paris"}, "caller": {}}),
+        user({"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True, "content": "no network"},
+             text("And now?")),
     ],
     "tools": [{**TOOL, "eager_input_streaming": True}],
     "metadata": {"user_id": '{"device_id":"a","session_id":"b"}'},
@@ -231,24 +227,15 @@ def test_a_body_of_claude_code_is_answered_and_its_conversation_is_that_of_other
     assert start["usage"]["input_tokens"] + start["usage"]["cache_read_input_tokens"] == counted
     assert "notice" not in start
     parts = parts_of(**CLAUDE_CODE)
-    system, user, assistant, result, now = parts.messages
+    system, question, answer, result, now = parts.messages
     assert system.content == "You help with code."
-    assert [part.text for part in user.content][1:] == [
+    assert [part.text for part in question.content][1:] == [
         "What is the weather in Paris?", "<system>\n<total_tokens>1000 tokens left</total_tokens>\n</system>",
     ]  # fmt: skip
-    assert (assistant.content, assistant.reasoning_content) == ("I look.", "I ask.")
+    assert (answer.content, answer.reasoning_content) == ("I look.", "I ask.")
     assert (result.role, result.content, result.name) == ("tool", "Error: no network", "get_weather")
-    assert (result.tool_call_id, now.content) == (assistant.tool_calls[0].id, "And now?")
+    assert (result.tool_call_id, now.content) == (answer.tool_calls[0].id, "And now?")
     assert parts.template_options == {"enable_thinking": True, "reasoning_effort": "high"}
-
-
-def test_a_line_of_a_batch_is_the_same_request(http):
-    body = {name: value for name, value in CLAUDE_CODE.items() if name != "stream"}
-    line = BatchLine.of({"custom_id": "a", "method": "POST", "url": URL, "body": body})
-    conversation, params = line.prompt_and_params(SamplingParams())
-    parts = parts_of(**body)
-    assert (conversation.template_options, params) == (parts.template_options, parts.params)
-    assert [message["role"] for message in conversation.messages] == [message.role for message in parts.messages]
 
 
 # --- pictures, documents, and what can't be shown --------------------------------------------------------------------
@@ -262,31 +249,29 @@ FOUND = {"type": "search_result", "source": "s", "title": "T", "content": [{"typ
 def test_results_follow_their_calls_and_only_billing_lines_are_left_out_of_a_system_prompt():
     calls = [{"type": "tool_use", "id": name, "name": name, "input": {}} for name in "ab"]
     results = [{"type": "tool_result", "tool_use_id": name, "content": f"of {name}"} for name in "ba"]
-    turns = [*QUESTION, {"role": "assistant", "content": "One."}, {"role": "assistant", "content": calls},
-             {"role": "user", "content": results}]  # fmt: skip
+    turns = [*QUESTION, {"role": "assistant", "content": "One."}, assistant(*calls), user(*results)]
     for system in ("X-Anthropic-Billing-Header: a=1;\nx-anthropic-b: 2\n\nBe brief.", "Be brief."):
-        told, _, assistant, *answers = parts_of(system=system, messages=turns).messages
-        assert (told.content, assistant.content) == ("Be brief.", "One.")
+        told, _, answer, *answers = parts_of(system=system, messages=turns).messages
+        assert (told.content, answer.content) == ("Be brief.", "One.")
         assert [(each.name, each.content) for each in answers] == [("a", "of a"), ("b", "of b")]
 
 
 def test_pictures_of_a_result_follow_it_and_documents_are_texts():
-    result = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "seen"}, PICTURE]}
-    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
-    question = {"role": "user", "content": [result, BY_URL, PAGE, FOUND]}
-    _, tool, user = parts_of(messages=[call, question]).messages
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [text("seen"), PICTURE]}
+    call = assistant({"type": "tool_use", "id": "a", "name": "f", "input": {}})
+    _, tool, asked = parts_of(messages=[call, user(result, BY_URL, PAGE, FOUND)]).messages
     assert (tool.role, tool.content) == ("tool", "seen")
-    assert [part.image_url or part.text for part in user.content] == [
-        "data:image/png;base64,aGk=", "data:image/png;base64,aGk=", "T", "a text", "T\ns\na text",
-    ]  # fmt: skip
+    url = "data:image/png;base64,aGk="
+    found = [part.image_url or part.text for part in asked.content]
+    assert found == [url, url, "T", "a text", "T\ns\na text"]
 
 
 @for_each("fields, sentence", [
-    ({"messages": [{"role": "user", "content": [{"type": "server_tool_use", "id": "a"}]}]}, "'server_tool_use'"),
-    ({"messages": [{"role": "user", "content": [{**PICTURE, "source": {"type": "file"}}]}]}, "a picture's source is"),
-    ({"messages": [{"role": "user", "content": [{**PAGE, "source": {"type": "base64"}}]}]}, "send its text as"),
+    ({"messages": [user({"type": "server_tool_use", "id": "a"})]}, "'server_tool_use'"),
+    ({"messages": [user({**PICTURE, "source": {"type": "file"}})]}, "a picture's source is"),
+    ({"messages": [user({**PAGE, "source": {"type": "base64"}})]}, "send its text as"),
     ({"messages": [{"role": "system", "content": "a"}]}, "no message of a user"),
-    ({"messages": [{"role": "user", "content": []}]}, "no message of a user"),
+    ({"messages": [user()]}, "no message of a user"),
     ({"system": [PICTURE]}, "'image' can't be in a system prompt"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "'bash_20250124' is a tool of Anthropic's own"),
     ({"tool_choice": {"type": "tool"}}, "tool_choice needs name"),
@@ -295,7 +280,7 @@ def test_pictures_of_a_result_follow_it_and_documents_are_texts():
     ({"temprature": 1}, "Did you mean temperature?"),
     ({"n": 2}, "n is not a field here: /v1/chat/completions takes it."),
     ({f"x{n}": 1 for n in range(40)}, "40 unknown fields"),
-    ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b"}]}]}, "tool_use_id='b'"),
+    ({"messages": [user({"type": "tool_result", "tool_use_id": "b"})]}, "tool_use_id='b'"),
     ({"tools": [{"name": "f", "parameters": {}}]}, "parameters is not a field here: here it is input_schema."),
     ({"tools": [{"function": {"name": "f"}}]}, "A tool is {\"name\": …"),
     ({"thinking": {"type": "enabled", "budget_token": 9}}, "Did you mean budget_tokens?"),

@@ -1,6 +1,5 @@
-"""OpenAI's own client, of the current major version, walks through every endpoint: blocking, async, streaming."""
+"""OpenAI's own client, of the current major version, walks through every endpoint, in whole answers and in streams."""
 
-import asyncio
 import json
 import socket
 
@@ -75,19 +74,16 @@ def test_a_prediction_changes_no_answer_and_only_drafts_that_came_true_are_part_
 
 
 def test_usage_has_the_counts_of_drafts_only_for_a_request_with_a_prediction():
-    tally, unanswered = Tally(), Tally()
-    unanswered.reports_drafts = True
-    assert unanswered.usage.completion_tokens_details == CompletionDetails(
-        accepted_prediction_tokens=0, rejected_prediction_tokens=0
-    )
+    tally = Tally()
     answer, metrics = CompletionOutput(token_ids=[1]), RequestMetrics(0.0, num_draft_tokens=5, num_accepted_tokens=2)
     for prompt in range(2):
         tally.add(prompt, RequestOutput("", None, [1], Samples([answer]), metrics=metrics))
     assert tally.usage.completion_tokens_details is msgspec.UNSET
-    tally.reports_drafts = True
-    assert tally.usage.completion_tokens_details == CompletionDetails(
-        accepted_prediction_tokens=4, rejected_prediction_tokens=6
-    )
+    for counted, accepted, rejected in ((tally, 4, 6), (Tally(), 0, 0)):
+        counted.reports_drafts = True
+        assert counted.usage.completion_tokens_details == CompletionDetails(
+            accepted_prediction_tokens=accepted, rejected_prediction_tokens=rejected
+        )
 
 
 def test_a_stream_holds_the_same_answers_of_samples_with_a_seed_too_and_ends_with_its_usage(chat):
@@ -166,16 +162,14 @@ def test_prompts_are_completed_side_by_side_and_an_echo_holds_the_prompt_and_its
         asked = {"echo": True, "logprobs": 2, **further}
         return client.completions.create(prompt=prompt, max_tokens=max_tokens, **asked, **GREEDY)
 
-    found = echoed("What is", 2)
-    [choice] = found.choices
-    assert choice.text.startswith("What is")
-    told = choice.logprobs
-    assert told.token_logprobs[0] is None and all(value <= 0 for value in told.token_logprobs[1:])
-    assert len(told.tokens) == found.usage.total_tokens
-    assert told.text_offset == sorted(told.text_offset)
-    alone = echoed("What is", 0)
-    assert alone.choices[0].text == "What is" and alone.usage.completion_tokens == 0
-    assert len(alone.choices[0].logprobs.tokens) == alone.usage.prompt_tokens
+    for most in (2, 0):
+        found = echoed("What is", most)
+        [choice] = found.choices
+        assert choice.text.startswith("What is") and (most or choice.text == "What is")
+        told = choice.logprobs
+        assert told.token_logprobs[0] is None and all(value <= 0 for value in told.token_logprobs[1:])
+        assert len(told.tokens) == found.usage.total_tokens == found.usage.prompt_tokens + most
+        assert told.text_offset == sorted(told.text_offset)
     assert echoed([[40]], 0).choices[0].logprobs.token_logprobs == [None], "nothing predicts the only token"
     found = client.completions.create(prompt=[[40]], extra_body={"prompt_logprobs": 1}, max_tokens=1, **GREEDY)
     assert found.choices[0].prompt_logprobs == [None]
@@ -184,34 +178,6 @@ def test_prompts_are_completed_side_by_side_and_an_echo_holds_the_prompt_and_its
         for choice in chunk.choices:
             texts[choice.index] += choice.text
     assert texts == [choice.text for choice in echoed(**asked).choices]
-
-
-# --- async, and streams that are left --------------------------------------------------------------------------------
-
-
-def asynchronous(server) -> "openai.AsyncOpenAI":
-    return openai.AsyncOpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60)
-
-
-def test_the_async_client_asks_and_streams_at_once(server):
-    async def main():
-        async with asynchronous(server) as client:
-
-            async def chat(number, is_streamed):
-                messages = [{"role": "user", "content": f"What is {number} + 3?"}]
-                found = await client.chat.completions.create(messages=messages, stream=is_streamed, **GREEDY)
-                return joined([chunk async for chunk in found])[0] if is_streamed else found.choices[0].message.content
-
-            async def response(is_streamed):
-                found = await client.responses.create(input="What is 2 + 3?", stream=is_streamed, **GREEDY)
-                return ([event async for event in found][-1].response if is_streamed else found).output_text
-
-            assert "pocket" in [card.id async for card in client.models.list()]
-            chats = (chat(number, is_streamed) for is_streamed in (True, False) for number in range(8))
-            return await asyncio.gather(response(True), *chats, response(False))
-
-    answers = asyncio.run(main())
-    assert answers[1:9] == answers[9:17] and answers[0] == answers[17]
 
 
 # --- responses: whole, as events, with calls --------------------------------------------------------------------------
@@ -272,108 +238,92 @@ def test_a_response_takes_the_parameters_that_other_requests_take(client):
 # --- tools in chats --------------------------------------------------------------------------------------------------
 
 
-def test_a_required_call_comes_as_a_call_so_does_one_of_a_named_function_and_none_shows_no_tools(client):
-    def chat(choice, tools=TOOLS, **further):
-        asked = {"messages": QUESTION, "max_tokens": 200, "tool_choice": choice, **further}
-        return client.chat.completions.create(**asked, tools=tools, **GREEDY)
+def tool(name, **further):
+    return {"type": "function", "function": {"name": name, **further}}
 
+
+def allowed(mode, *names):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [tool(name) for name in names]}}
+
+
+def test_a_required_call_comes_as_a_call_in_a_stream_too(chat):
+    asked = {"tools": TOOLS, "tool_choice": "required", "max_tokens": 200}
     name, text, reason = "", "", None
-    for chunk in chat("required", stream=True):
+    for chunk in chat(**asked, stream=True):
         for call in chunk.choices[0].delta.tool_calls or []:
             name += call.function.name or ""
             text += call.function.arguments or ""
         reason = chunk.choices[0].finish_reason or reason
-    [choice] = chat("required").choices
+    [choice] = chat(**asked).choices
     [call] = choice.message.tool_calls
     assert (name, text, reason) == (call.function.name, call.function.arguments, choice.finish_reason)
     assert name == "add" and reason == "tool_calls" and {"a", "b"} <= json.loads(text).keys()
-    [call] = chat({"type": "function", "function": {"name": "add"}}, max_tokens=60).choices[0].message.tool_calls
-    assert call.function.name == "add" and call.function.arguments.startswith("{")
-    for parameters in ({}, {"parameters": {"type": "object", "properties": {}}}):
-        tool = {"type": "function", "function": {"name": "now", **parameters}}
-        for wanted in ("required", {"type": "function", "function": {"name": "now"}}):
-            [call] = chat(wanted, [tool]).choices[0].message.tool_calls
-            assert (call.function.name, json.loads(call.function.arguments)) == ("now", {})
-    others = [{"type": "function", "function": {"name": name}} for name in ("now", "then")]
 
-    def allowed(mode, *names):
-        tools = [{"type": "function", "function": {"name": name}} for name in names]
-        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
 
-    [call] = chat(allowed("required", "now"), [*TOOLS, *others]).choices[0].message.tool_calls
-    assert call.function.name == "now"
-    assert chat(allowed("auto", "add"), [*others, *TOOLS]).usage == chat("auto").usage
+@for_each("choice, tools, name", [
+    (tool("add"), TOOLS, "add"), (allowed("required", "now"), [*TOOLS, tool("now"), tool("then")], "now"),
+    *((choice, [tool("now", **parameters)], "now") for choice in ("required", tool("now"))
+      for parameters in ({}, {"parameters": {"type": "object", "properties": {}}})),
+])  # fmt: skip
+def test_the_function_that_is_asked_for_is_called(chat, choice, tools, name):
+    [call] = chat(tools=tools, tool_choice=choice, max_tokens=200).choices[0].message.tool_calls
+    arguments = json.loads(call.function.arguments)
+    assert call.function.name == name and (name == "add" or len(tools) > 1 or arguments == {})
+
+
+def test_none_shows_no_tools_and_those_that_are_not_allowed_are_not_shown(chat):
+    assert chat(tools=TOOLS, tool_choice="none").usage.prompt_tokens == chat().usage.prompt_tokens
+    mixed = chat(tools=[tool("now"), *TOOLS], tool_choice=allowed("auto", "add"))
+    assert mixed.usage == chat(tools=TOOLS, tool_choice="auto").usage
     for wrong, words in (
         (allowed("auto", "nwo"), "allows 'nwo', which is not among tools"),
-        (allowed("required"), "there are no tools"),
-        ({"type": "allowed_tools"}, "needs allowed_tools"),
+        (allowed("required"), "there are no tools"), ({"type": "allowed_tools"}, "needs allowed_tools"),
         ({"type": "function", "function": None}, "needs function"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(openai.BadRequestError, match=words):
-            chat(wrong)
-    without = client.chat.completions.create(messages=QUESTION, **GREEDY)
-    assert chat("none").usage.prompt_tokens == without.usage.prompt_tokens
+            chat(tools=TOOLS, tool_choice=wrong)
 
 
-def test_a_call_that_the_model_has_begun_by_itself_is_held_to_the_schema_of_its_tool(client):
+def test_a_call_that_the_model_has_begun_by_itself_is_held_to_the_schema_of_its_tool(chat):
     """The bias has it call whenever it is free; its calls alone are held, and streams tell the same."""
     schema = {"type": "object", "properties": {"n": {"enum": [7, 8]}, "s": {"enum": ["x"]}}, "required": ["n", "s"]}
-    functions = {"now": {}, "pick": {"parameters": schema}}
     begun = {"logit_bias": {"5": 100}, "max_tokens": 90, "temperature": 1, "seed": 3, "n": 2}
-    for name, further in functions.items():
-        tools = [{"type": "function", "function": {"name": name, **further}}]
-        asked = {"messages": QUESTION, "tools": tools, **begun, "model": GREEDY["model"]}
-        whole = [choice.message.tool_calls for choice in client.chat.completions.create(**asked).choices]
+    for name, further in {"now": {}, "pick": {"parameters": schema}}.items():
+        asked = {"tools": [tool(name, **further)], **begun}
+        whole = [choice.message.tool_calls for choice in chat(**asked).choices]
         pieces: dict[tuple[int, int], str] = {}
-        for chunk in client.chat.completions.create(**asked, stream=True):
-            for choice in chunk.choices:
-                for call in choice.delta.tool_calls or []:
-                    place = choice.index, call.index
-                    pieces[place] = pieces.get(place, "") + (call.function.arguments or "")
+        for choice in (choice for chunk in chat(**asked, stream=True) for choice in chunk.choices):
+            for call in choice.delta.tool_calls or []:
+                place = choice.index, call.index
+                pieces[place] = pieces.get(place, "") + (call.function.arguments or "")
         for sample, calls in enumerate(whole):
             assert len(calls) > 1 and {call.function.name for call in calls} == {name}
-            for call in calls[:-1]:  # `max_tokens` may cut the last
-                arguments = json.loads(call.function.arguments)
+            for arguments in (json.loads(call.function.arguments) for call in calls[:-1]):  # the last may be cut
                 assert arguments == {} if name == "now" else (arguments["n"] in (7, 8) and arguments["s"] == "x")
             texts = [call.function.arguments for call in calls]
             assert [pieces[sample, index] for index in range(len(calls))] == texts
 
 
-def test_an_answer_that_repeats_itself_says_so_in_its_stop_reason(client):
+def test_an_answer_that_repeats_itself_says_so_in_its_stop_reason(chat):
     looping = {"guided_grammar": 'root ::= ("ab"){400}', "early_stop": {"strategy": "cycle", "window_size": 40}}
-    [choice] = client.chat.completions.create(messages=QUESTION, max_tokens=700, extra_body=looping, **GREEDY).choices
+    [choice] = chat(max_tokens=700, extra_body=looping).choices
     assert (choice.finish_reason, choice.stop_reason) == ("stop", "repetition")
     assert choice.message.content.startswith("abab") and len(choice.message.content) < 400
 
 
-def test_a_refusal_among_the_parts_is_text_and_a_prompt_that_fits_may_ask_to_be_cut(client):
+def test_a_refusal_among_the_parts_is_text_and_a_prompt_that_fits_may_ask_to_be_cut(client, chat):
     refused, told = {"type": "refusal", "refusal": "No."}, {"type": "text", "text": "No."}
-    first, second = [
-        client.chat.completions.create(
-            messages=[USE, {"role": "assistant", "content": [part]}, USE], max_tokens=9, **GREEDY
-        )
-        for part in (refused, told)
-    ]
+    first, second = (
+        chat([USE, {"role": "assistant", "content": [part]}, USE], max_tokens=9) for part in (refused, told)
+    )
     assert first.choices == second.choices and first.usage.prompt_tokens == second.usage.prompt_tokens
     said = {"type": "message", "role": "assistant", "content": [refused]}
     asked = {"input": [USE, said, USE], "truncation": "auto", "max_output_tokens": 9}
     assert client.responses.create(**asked, **GREEDY).usage.input_tokens == first.usage.prompt_tokens
 
 
-def test_a_misspelt_option_of_the_template_is_refused(client):
-    misspelt = {"extra_body": {"chat_template_kwargs": {"enable_thinkng": False}}, **GREEDY}
-    for ask in (
-        lambda: client.chat.completions.create(messages=QUESTION, **misspelt),
-        lambda: client.responses.create(input="hi", **misspelt),
-        lambda: client.post("/../tokenize", body={"messages": QUESTION, **misspelt["extra_body"]}, cast_to=object),
-    ):
-        with pytest.raises(openai.BadRequestError, match="Did you mean enable_thinking?"):
-            ask()
-
-
-def test_a_conversation_with_a_call_and_what_it_gave_goes_on(client):
+def test_a_conversation_with_a_call_and_what_it_gave_goes_on(chat):
     call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
     called = {"role": "assistant", "content": None, "tool_calls": [call]}
     gave = {"role": "tool", "tool_call_id": "call_1", "content": "5"}
-    found = client.chat.completions.create(messages=[*QUESTION, called, gave], tools=TOOLS, max_tokens=40, **GREEDY)
-    assert "5" in found.choices[0].message.content
+    assert "5" in chat([*QUESTION, called, gave], tools=TOOLS, max_tokens=40).choices[0].message.content

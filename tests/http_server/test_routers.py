@@ -28,6 +28,8 @@ READ_BY = {
     "request_prefill_time_seconds_sum prefix_cache_queries_total prefix_cache_hits_total num_preemptions_total "
     "iteration_tokens_total_bucket request_inference_time_seconds_count prompt_tokens_cached_total",
 }
+OWN = ("requests_running", "requests_waiting", "kv_usage_ratio", "prefix_hit_tokens_total", "preemptions_total",
+       "prompt_tokens_total", "generated_tokens_total", "time_to_first_token_seconds_count")  # fmt: skip
 TEXT = {"model": "pocket", "prompt": "What is", "max_tokens": 5, "ignore_eos": True, "temperature": 0}
 
 
@@ -76,6 +78,10 @@ def test_every_reader_finds_what_it_looks_for_and_the_figures_are_those_of_the_r
     assert grown("request_generation_tokens_sum") == 20
     whole, parts = grown("e2e_request_latency_seconds_sum"), ("queue", "prefill", "decode")
     assert 0 < sum(grown(f"request_{part}_time_seconds_sum") for part in parts) <= whole
+    for kind in ("draft", "accepted"):
+        counted = now[f'penstock_{kind}_tokens_total{{model="pocket"}}']
+        assert now[f'vllm:spec_decode_num_{kind}_tokens_total{{model_name="pocket",engine="0"}}'] == counted
+    assert {f'penstock_{name}{{model="pocket"}}' for name in OWN} <= now.keys()
     for own, name in {"request_seconds": "e2e_request_latency_seconds",
                       "time_between_tokens_seconds": "inter_token_latency_seconds"}.items():  # fmt: skip
         assert now[f'penstock_{own}_sum{{model="pocket"}}'] == now[f'vllm:{name}_sum{{model_name="pocket",engine="0"}}']
