@@ -5,7 +5,9 @@ Whatever a sample says follows from its id, so an answer can be checked however 
 
 import random
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -165,11 +167,49 @@ class Client:
 
 
 KINDS: tuple[dict[str, Any], ...] = (
-    {},
-    {"n": 3},
-    {"logprobs": 0},
-    {"n": 2, "logprobs": 0, "prompt_logprobs": 0},
-    {"logprobs": 0, "early_stop": {"window_size": 5}},
-    {"continue_on_restart": False},
-)
+    {}, {"n": 3}, {"logprobs": 0}, {"n": 2, "logprobs": 0, "prompt_logprobs": 0},
+    {"logprobs": 0, "early_stop": {"window_size": 5}}, {"continue_on_restart": False},
+)  # fmt: skip
 PICTURE = Medium("image", b"a picture", b"", (1, 1, 1), column([1, 1]), 1)
+
+
+class Life:
+    """Requests to trees that die, at random; what a tree is, and what must become of a request, is the test's own."""
+
+    transport: Any  # to which requests are submitted
+
+    def __init__(self, seed: int) -> None:
+        self.chosen = random.Random(seed)
+        self.clients: list[Client] = []
+        self.deaths: Counter[int] = Counter()  # of trees that had computed a token of the request
+        self.decodings: list[tuple[Any, Future[Any]]] = []
+        self.unreadable: set[int] = set()
+        self.depth = 0
+
+    def ask(self) -> None:
+        client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
+        if self.chosen.random() < 0.2:
+            client.request.source, client.request.prompt.media = client.request, [PICTURE]
+        self.clients.append(client)
+        client.submit(self.transport)
+
+    def read(self) -> None:
+        if self.clients:
+            self.chosen.choice(self.clients).read()
+
+    def leave(self) -> None:
+        if running := [client for client in self.clients if client.is_running and client.transport is not None]:
+            self.chosen.choice(running).leave(self.chosen.choice(("cancel", "abort")))
+
+    def decode_later(self, request: Any) -> "Future[Any]":
+        self.decodings.append((request, Future()))
+        return self.decodings[-1][1]
+
+    def decode(self) -> None:
+        if self.decodings:
+            request, decoded = self.decodings.pop(self.chosen.randrange(len(self.decodings)))
+            if self.chosen.random() < 0.1:
+                self.unreadable.add(request.request_id)
+                decoded.set_exception(OSError("no more processes"))
+                return
+            decoded.set_result(SimpleNamespace(placed=SimpleNamespace(media=[PICTURE], positions=b""), refusal=None))

@@ -14,6 +14,13 @@ from .pooled_models import embedding_model, encoder
 TEXTS = ["a hen in the rain", "three hares", "the oldest oak there is"]
 WORDS = {"query": "to find: ", "document": "", "long": "words that stand before a text "}
 LONG = "a hen " * 400
+QUESTIONS: list[Any] = [
+    {"type": "predicate", "instructions": "The sum is four.", "name": "sum"},
+    {"type": "choice", "instructions": "Which one?", "choices": [{"value": "a"}, {"value": True, "description": "b"}]},
+    {"type": "score", "instructions": [{"type": "input_text", "text": "How large is it?"}],
+     "levels": [{"label": "small"}, {"label": "large"}]},
+    *({"type": "predicate", "instructions": f"It is {number}."} for number in range(100)),
+]  # fmt: skip
 
 
 @contextmanager

@@ -78,11 +78,9 @@ class Crowd:
 class Traffic(Crowd):
     """`stalled` names who was not answered since the period began; `noticed_death` excuses what fails soon after it."""
 
-    def __init__(self, daemon: RunningDaemon, pause: float = 0.0) -> None:
-        """A client pauses for so many seconds after each of its turns."""
+    def __init__(self, daemon: RunningDaemon) -> None:
         super().__init__()
         self.daemon = daemon
-        self.pause = pause
         self.port = int(daemon.status().http.rpartition(":")[2])
         self._death = 0.0
         self._answered: dict[str, int] = {}
@@ -112,7 +110,6 @@ class Traffic(Crowd):
                 except Exception as error:
                     outcome = self.is_wrong(kind.__name__, f"{type(error).__name__}: {error}")
                 self.counts[kind.__name__][outcome] += 1
-                self.over.wait(self.pause)
 
     def _check_cause(self, kind: str, error: EngineDeadError) -> None:
         if "worker" not in str(error) and "processes have ended" not in str(error):

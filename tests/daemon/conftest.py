@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx
 import pytest
 from builders.daemon import RunningDaemon, models, running_daemon
 from builders.numbers import daemon_of_numbers
@@ -31,6 +32,19 @@ def daemon() -> Iterator[RunningDaemon]:
 def numbers_daemon(tmp_path_factory) -> Iterator[RunningDaemon]:
     with daemon_of_numbers(tmp_path_factory.mktemp("n")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def vectors(numbers_daemon) -> Iterator[LLM]:
+    with numbers_daemon.attach("vectors") as llm:
+        yield llm
+
+
+@pytest.fixture(scope="session")
+def http(numbers_daemon) -> Iterator[httpx.Client]:
+    """To the daemon of numbers."""
+    with httpx.Client(base_url=numbers_daemon.status().http, timeout=60) as client:
+        yield client
 
 
 @pytest.fixture

@@ -37,12 +37,11 @@ PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
 PROMPTS = ["What is 2 + 3?", [5, 6, 7, 8], {"prompt": "Say hello.", "priority": 1}, "The capital of"]
 
 
-# All that does not depend on when it ran.
 OF_REQUEST = attrgetter(
-    "request_id", "prompt", "prompt_token_ids", "error_code", "error_msg", "finished", "prompt_logprobs"
+    *["request_id", "prompt", "prompt_token_ids", "error_code", "error_msg", "finished", "prompt_logprobs"]
 )
 OF_SAMPLE = attrgetter(
-    "index", "text", "token_ids", "finish_reason", "stop_reason", "logprobs", "cumulative_logprob", "score"
+    *["index", "text", "token_ids", "finish_reason", "stop_reason", "logprobs", "cumulative_logprob", "score"]
 )
 
 
@@ -50,32 +49,32 @@ def told(outputs):
     return [(*OF_REQUEST(output), *map(OF_SAMPLE, output.outputs)) for output in outputs]
 
 
+def asked(prompts, params=GREEDY):
+    return lambda llm: llm.generate(prompts, params, use_tqdm=False)
+
+
+BAD_ROLE, BAD_PICTURE = [{**TALK[0], "role": "usr"}], [{**TALK[0], "content": [PICTURE]}]
 CALLS = {
-    "text, ids and dicts": lambda llm: llm.generate(PROMPTS, GREEDY, use_tqdm=False),
-    "sampled with the seeds of their count": lambda llm: llm.generate(
-        ["One", "Two", "Three"], SamplingParams(temperature=1.0, max_tokens=16, ignore_eos=True), use_tqdm=False
+    "text, ids and dicts": asked(PROMPTS),
+    "sampled with the seeds of their count": asked(
+        ["One", "Two", "Three"], SamplingParams(temperature=1.0, max_tokens=16, ignore_eos=True)
     ),
-    "several samples with log-probabilities": lambda llm: llm.generate(
-        ["Blue"], SamplingParams(n=3, seed=5, max_tokens=6, logprobs=2, prompt_logprobs=1), use_tqdm=False
+    "several samples with log-probabilities": asked(
+        ["Blue"], SamplingParams(n=3, seed=5, max_tokens=6, logprobs=2, prompt_logprobs=1)
     ),
-    "the model's own defaults": lambda llm: llm.generate(["2 + 2 is"], use_tqdm=False),
-    "a conversation": lambda llm: llm.chat(TALK, GREEDY, use_tqdm=False),
-    "a role that no template knows, and a picture that this model can't see": lambda llm: llm.chat(
-        [TALK, [{**TALK[0], "role": "usr"}], [{**TALK[0], "content": [PICTURE]}], TALK], GREEDY, use_tqdm=False
+    "the model's own defaults": asked(["2 + 2 is"], None),
+    "a conversation, a role that no template knows, and a picture that this model can't see": lambda llm: llm.chat(
+        [TALK, BAD_ROLE, BAD_PICTURE, TALK], GREEDY, use_tqdm=False
     ),
-    "answers that go on": lambda llm: llm.generate(
-        [Continuation(prompt, [Said(column([7, 8, 9]))]) for prompt in PROMPTS], GREEDY, use_tqdm=False
-    ),
+    "answers that go on": asked([Continuation(prompt, [Said(column([7, 8, 9]))]) for prompt in PROMPTS]),
     "beams": lambda llm: llm.beam_search(["The"], BeamSearchParams(beam_width=3, max_tokens=6), use_tqdm=False),
     "an iterator out of order": lambda llm: sorted(
         llm.generate_iter(iter(PROMPTS), GREEDY, ordered=False), key=lambda output: int(output.request_id)
     ),
-    "bad requests among good ones": lambda llm: llm.generate(
-        ["", "Good", [10**6], [2**40], [-1], {"prompt": "x", "image": 1}, "word " * 4000], GREEDY, use_tqdm=False
+    "bad requests among good ones": asked(
+        ["", "Good", [10**6], [2**40], [-1], {"prompt": "x", "image": 1}, "word " * 4000]
     ),
-    "a shape": lambda llm: llm.generate(
-        ["Yes or no?"], SamplingParams(guided_choice=["yes", "no"], temperature=0), use_tqdm=False
-    ),
+    "a shape": asked(["Yes or no?"], SamplingParams(guided_choice=["yes", "no"], temperature=0)),
 }
 
 
@@ -123,14 +122,11 @@ def test_a_request_brings_its_template_and_one_that_goes_wrong_ends_alone(attach
 
 
 def test_an_event_loop_has_the_same_surface(daemon, private):
-    async def talk():
-        async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
-            both = await asyncio.gather(llm.generate(["What is 2 + 3?"], GREEDY), llm.chat(TALK, GREEDY))
-            pieces = [piece async for piece in llm.stream(TALK, GREEDY)]
-            stats = await llm.stats()
-            return both, pieces, stats
+    async def talk(llm):
+        both = await asyncio.gather(llm.generate(["What is 2 + 3?"], GREEDY), llm.chat(TALK, GREEDY))
+        return *both, [piece async for piece in llm.stream(TALK, GREEDY)], await llm.stats()
 
-    (generated, chatted), pieces, stats = asyncio.run(talk())
+    generated, chatted, pieces, stats = on_a_loop(daemon, talk)
     assert told(generated)[0][2:] == told(private.generate(["What is 2 + 3?"], GREEDY, use_tqdm=False))[0][2:]
     assert "".join(piece.outputs.text for piece in pieces) == chatted[0].outputs.text
     assert stats.blocks == 128
@@ -141,15 +137,9 @@ def test_answers_over_http_and_to_scripts_are_proved_by_daemon_and_tree(daemon, 
     weather = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
     tools = {"tools": [{"type": "function", "function": weather}]}
     chats = [{}, {"n": 2, "logprobs": True, "top_logprobs": 2}, tools, {**tools, "include_reasoning": False}]
-    sent = [("chat/completions", {"messages": TALK, "max_tokens": 9, **each}) for each in chats]
-    sent += [
-        ("completions", {"prompt": ["One", "Two"], "n": 2, "logprobs": 1, "max_tokens": 9}),
-        ("completions", {"prompt": "One", "max_tokens": 9, "stream": True}),
-        ("responses", {"input": "Say hello.", "max_output_tokens": 9}),
-    ]
     flat = [{"type": "function", **weather}, {"type": "function", "name": "search", "parameters": None}]
-    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]}
-    choices = [None, "none", "required", {"type": "function", "name": "weather"}, allowed]
+    named = {"type": "function", "name": "weather"}
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [named]}
     repeated = {
         "input": "Say hello.",
         "instructions": "Be brief.",
@@ -157,7 +147,13 @@ def test_answers_over_http_and_to_scripts_are_proved_by_daemon_and_tree(daemon, 
         "tools": flat,
         "top_p": 0.9,
     }
-    sent += [("responses", {**repeated, "tool_choice": choice}) for choice in choices]
+    sent = [
+        *(("chat/completions", {"messages": TALK, "max_tokens": 9, **each}) for each in chats),
+        ("completions", {"prompt": ["One", "Two"], "n": 2, "logprobs": 1, "max_tokens": 9}),
+        ("completions", {"prompt": "One", "max_tokens": 9, "stream": True}),
+        ("responses", {"input": "Say hello.", "max_output_tokens": 9}),
+        *(("responses", {**repeated, "tool_choice": choice}) for choice in (None, "none", "required", named, allowed)),
+    ]
     server = f"{daemon.status().http}/v1"
     replies = [httpx.post(f"{server}/{path}", json={**asked, **own}, timeout=60).text for path, own in sent]
     chunks = [json.loads(line[6:]) for line in replies.pop(5).splitlines() if line.startswith("data: {")]
@@ -175,32 +171,36 @@ def test_answers_over_http_and_to_scripts_are_proved_by_daemon_and_tree(daemon, 
     ]  # fmt: skip
     text = outputs[0].outputs.text
     outputs[0].outputs[0].text += "!"
-    [verdict] = asyncio.run(_verified(daemon, outputs[:1]))
+    [verdict] = on_a_loop(daemon, lambda llm: llm.verify(outputs[:1]))
     assert (verdict.status, verdict.had, verdict.draws) == ("differs", text + "!", text)
 
 
-async def _verified(daemon, outputs):
-    async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
-        return await llm.verify(outputs)
+def on_a_loop(daemon, work):
+    """What an attached AsyncLLM's work gives."""
+
+    async def run():
+        async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
+            return await work(llm)
+
+    return asyncio.run(run())
 
 
 def test_an_abort_leaves_what_there_is(daemon):
-    endless = SamplingParams(max_tokens=400, ignore_eos=True, n=8)
+    worker, endless = worker_of(daemon), SamplingParams(max_tokens=400, ignore_eos=True, n=8)
 
-    async def cut():
-        async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
-            worker, last = worker_of(daemon), None
-            async for piece in llm.stream("Count", endless):
-                if last is None and not piece.finished:
-                    with stopped(worker):  # so that it isn't answered before it is aborted
-                        if (await llm.stats()).running:
-                            await llm.abort(piece.request_id)
-                            await llm.stats()  # the daemon takes the abort before it
-                last = piece
-            return last
+    async def cut(llm):
+        last = None
+        async for piece in llm.stream("Count", endless):
+            if last is None and not piece.finished:
+                with stopped(worker):  # so that it isn't answered before it is aborted
+                    if (await llm.stats()).running:
+                        await llm.abort(piece.request_id)
+                        await llm.stats()  # the daemon takes the abort before it
+            last = piece
+        return last
 
     # It may have ended before the worker stood still: then it is asked again.
-    last = next(last for last in (asyncio.run(cut()) for _ in range(50)) if last.error_code != 200)
+    last = next(last for last in (on_a_loop(daemon, cut) for _ in range(50)) if last.error_code != 200)
     assert last.error_code == 499 and last.finished
 
 
@@ -271,16 +271,11 @@ def test_without_a_daemon_auto_is_a_private_tree_with_a_notice_and_require_and_a
         LLM("pocket", connect="always")
 
 
-# `auto` has become a family's name by the time that options are compared.
 CHOSEN = {
-    **STAND_IN,
-    "reasoning_parser": "auto",
-    "quantization": {"*": "int4", "lm_head": None},
-    "prefix_cache_ttl": 60,
-    "speculative_config": {"method": "ngram", "num_speculative_tokens": 4},
-    "early_stop_config": {"window_size": 300},
+    **STAND_IN, "reasoning_parser": "auto", "quantization": {"*": "int4", "lm_head": None}, "prefix_cache_ttl": 60,
+    "speculative_config": {"method": "ngram", "num_speculative_tokens": 4}, "early_stop_config": {"window_size": 300},
     "quiet": True,
-}
+}  # fmt: skip
 AGREE = [
     {"reasoning_parser": "qwen3"},
     {"speculative_config": {"method": "ngram_match", "num_speculative_tokens": 4, "max_ngram_size": 5}},

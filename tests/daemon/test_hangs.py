@@ -54,9 +54,8 @@ def raises(call: Callable[[], Any], error: type[Exception], words: str) -> None:
         bounded(call)
 
 
-@pytest.mark.parametrize("is_worker_stopped", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_who_hangs_is_named_to_everybody_a_model_is_started_again_and_stop_ends_a_daemon_with_its_trees(
-    usual_daemon, capfd, is_worker_stopped
+    usual_daemon, capfd
 ):
     with usual_daemon.attach() as llm:
         worker = worker_of(usual_daemon)
@@ -71,28 +70,18 @@ def test_who_hangs_is_named_to_everybody_a_model_is_started_again_and_stop_ends_
         one, other = (open_ones.enter_context(usual_daemon.attach(watchdog_timeout=1.0)) for _ in range(2))
         pids = usual_daemon.processes()
         assert len(pids) >= 4  # the daemon and a tree, and what else it has started
-        stop(*([worker_of(usual_daemon)] if is_worker_stopped else []), pids[0])
+        stop(pids[0])
         private = threads.submit(lambda: LLM("pocket", connect="auto", **{**STAND_IN, "quiet": False}))
         words = r"\(pid \d+\) has said nothing for \d.*stopped \(SIGSTOP\)"
-        waits = [
-            threads.submit(raises, call, error, words)
-            for call, error in (
-                (lambda: one.generate([[1]], ENDLESS, use_tqdm=False), EngineDeadError),
-                (
-                    lambda: one.generate([[1] * 500] * 2000, ENDLESS, use_tqdm=False),
-                    EngineDeadError,
-                ),  # fills the socket
-                (lambda: list(other.stream([1], ENDLESS)), EngineDeadError),
-                (lambda: other.chat(HELLO, ENDLESS, use_tqdm=False), EngineDeadError),
-                (lambda: other.apply_chat_template(HELLO), EngineDeadError),
-                (lambda: other.stats(), EngineDeadError),
-                (lambda: other.list_loras(), EngineDeadError),
-                (lambda: usual_daemon.attach(), EngineDeadError),
-                (lambda: LLM("pocket", connect="require", **STAND_IN), EngineDeadError),
-                (lambda: usual_daemon.status(), PenstockError),
-            )
-        ]
-        for wait in waits:
+        calls = (
+            lambda: one.generate([[1]], ENDLESS, use_tqdm=False),
+            lambda: one.generate([[1] * 500] * 2000, ENDLESS, use_tqdm=False),  # fills the socket
+            lambda: list(other.stream([1], ENDLESS)), lambda: other.chat(HELLO, ENDLESS, use_tqdm=False),
+            lambda: other.apply_chat_template(HELLO), other.stats, other.list_loras, usual_daemon.attach,
+            lambda: LLM("pocket", connect="require", **STAND_IN),
+        )  # fmt: skip
+        waits = [threads.submit(raises, call, EngineDeadError, words) for call in calls]
+        for wait in (*waits, threads.submit(raises, usual_daemon.status, PenstockError, words)):
             wait.result()
         assert private.result()._session.transport.tree.children
         private.result().close()
@@ -175,17 +164,20 @@ def chat(address, model, **more):
     return httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60).status_code
 
 
-def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(start, tmp_path):
+@pytest.fixture(scope="module")
+def several(start_shared) -> RunningDaemon:
+    """Models of which the last one's template never ends."""
+    room = "enable_lora = true\nmax_loras = 16\n"
+    config = models("hung", "good", more=room) + models("endless", more=f'chat_template = "{ENDLESS_TEMPLATE}"\n')
+    return start_shared(config, "--http", "127.0.0.1:0", "--trust-request-chat-template")
+
+
+def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(several, tmp_path):
     folder = tmp_path / "polite"
     folder.mkdir()
-    room = "enable_lora = true\nmax_loras = 16\n"
-    daemon = start(models("a", more=room), "--http", "127.0.0.1:0")
-    with daemon.attach("a") as hung:
-        worker = worker_of(daemon)
-        daemon.config.write_text(models("a", "b", more=room))
-        os.kill(daemon.status().pid, signal.SIGHUP)
-        wait_for(lambda: "b" in [model.name for model in daemon.status().models], "the other model is known")
-        with daemon.attach("b") as good, stopped(worker):
+    with several.attach("hung") as hung:
+        worker = worker_of(several)
+        with several.attach("good") as good, stopped(worker):
             loads = [in_thread(hung.load_lora, f"hung{number}", folder) for number in range(8)]
             wait_for(lambda: sum(load.is_alive() for load in loads) == 8, "all loads are under way")
             assert bounded(lambda: is_answered(good))
@@ -197,11 +189,9 @@ def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(start, t
         assert len(hung.list_loras()) == 8
 
 
-def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(start):
+def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(several):
     """The templates come from a model's own folder, over both doors, and then from clients."""
-    config = models("good") + models("endless", more=f'chat_template = "{ENDLESS_TEMPLATE}"\n')
-    daemon = start(config, "--http", "127.0.0.1:0", "--trust-request-chat-template")
-    address = daemon.status().http
+    daemon, address = several, several.status().http
     with daemon.attach("good") as good, daemon.attach("endless") as endless:
         for _ in range(3):
             in_thread(endless.chat, HI, PARAMS)

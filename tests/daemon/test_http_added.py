@@ -137,19 +137,11 @@ def leaked(client: Client, folder: Path) -> list[str]:
     return [part for part in (*folder.parent.parts[1:], str(folder)) if part != "tmp" and part in client.told]
 
 
-@for_each(
-    "model, name",
-    {
-        "pocket": "pocket",
-        "Qwen/Qwen3-0.6B": "Qwen/Qwen3-0.6B",
-        "/models/private/tiny": "tiny",
-        "/models/tiny/": "tiny",
-        "./elsewhere/tiny": "tiny",
-        "~/tiny": "tiny",
-        "some/where/tiny": "tiny",
-        "/": "model",
-    }.items(),
-)
+@for_each("model, name", [
+    ("pocket", "pocket"), ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"), ("/models/private/tiny", "tiny"),
+    ("/models/tiny/", "tiny"), ("./elsewhere/tiny", "tiny"), ("~/tiny", "tiny"), ("some/where/tiny", "tiny"),
+    ("/", "model"),
+])  # fmt: skip
 def test_a_name_that_is_made_from_a_path_is_its_last_part(tmp_path, monkeypatch, model, name):
     monkeypatch.chdir(tmp_path)
     assert name_of(model) == name

@@ -45,24 +45,18 @@ def test_the_command_line_goes_before_the_configuration_and_is_checked_as_that_i
             read_settings(None, [], {}, {name: value}, None)
 
 
-@for_each(
-    "text, sentence",
-    {
-        "[http]\nspeed = 3": r"\[http\] has no setting 'speed'; there are address, ",
-        "[http]\nadress = '1'": "Did you mean address?",
-        "keep_alife = 3": "no setting 'keep_alife'.* Did you mean keep_alive?",
-        "[models.a]\nmodel = 'pocket'\ndtyp = 'auto'": "a: There is no option 'dtyp'. Did you mean dtype?",
-        "a = " + "[" * 20_000: "is not valid TOML",
-        "[http]\nmax_requests = 'x'": "HTTP: max_requests='x': must be a whole number.",
-        "[http]\nmax_requests = 0": "max_requests=0 must be a whole number",
-        "[http]\naddress = 'nowhere'": "must be HOST:PORT",
-        "http = 3": "http is a table",
-        **{
-            f"max_held_bytes = {value}": "max_held_bytes=.*must be bytes"
-            for value in ("0", "-1", "'much'", "true", "1.5")
-        },
-    }.items(),
-)
+@for_each("text, sentence", {
+    "[http]\nspeed = 3": r"\[http\] has no setting 'speed'; there are address, ",
+    "[http]\nadress = '1'": "Did you mean address?",
+    "keep_alife = 3": "no setting 'keep_alife'.* Did you mean keep_alive?",
+    "[models.a]\nmodel = 'pocket'\ndtyp = 'auto'": "a: There is no option 'dtyp'. Did you mean dtype?",
+    "a = " + "[" * 20_000: "is not valid TOML",
+    "[http]\nmax_requests = 'x'": "HTTP: max_requests='x': must be a whole number.",
+    "[http]\nmax_requests = 0": "max_requests=0 must be a whole number",
+    "[http]\naddress = 'nowhere'": "must be HOST:PORT",
+    "http = 3": "http is a table",
+    **{f"max_held_bytes = {each}": "max_held_bytes=.*must be bytes" for each in ("0", "-1", "'much'", "true", "1.5")},
+}.items())  # fmt: skip
 def test_what_cannot_work_is_a_sentence(text, sentence, tmp_path):
     with pytest.raises(ConfigError, match=sentence):
         settings(text, tmp_path)
@@ -160,40 +154,24 @@ def http_of(*words: str) -> tuple[str, int] | None:
     return http and http.address
 
 
-@for_each(
-    "words, address",
-    [
-        ([], ("127.0.0.1", 8000)),
-        (["--http", "0.0.0.0:80"], ("0.0.0.0", 80)),
-        (["--port", "8123"], ("127.0.0.1", 8123)),
-        (["--host", "0.0.0.0"], ("0.0.0.0", 8000)),
-        (["--host", "::1", "--port", "1"], ("::1", 1)),
-        (["--host", "[::1]", "--port", "1"], ("::1", 1)),
-        (["--no-http"], None),
-    ],
-)
+@for_each("words, address", [
+    ("", ("127.0.0.1", 8000)), ("--http 0.0.0.0:80", ("0.0.0.0", 80)), ("--port 8123", ("127.0.0.1", 8123)),
+    ("--host 0.0.0.0", ("0.0.0.0", 8000)), ("--host ::1 --port 1", ("::1", 1)),
+    ("--host [::1] --port 1", ("::1", 1)), ("--no-http", None),
+])  # fmt: skip
 def test_it_listens_where_it_is_told(words, address):
-    assert http_of(*words) == address
+    assert http_of(*words.split()) == address
 
 
-@for_each(
-    "words, sentence",
-    [
-        (["--port", "x"], "'x' is no port."),
-        (
-            ["--http", "99999"],
-            "HTTP: http='99999' must be HOST:PORT such as 127.0.0.1:8000, or a port: ports end at 65535;",
-        ),
-        (["--port", "9" * 5000], "ports end at 65535; 0 is any that is free."),
-        (["--http", "127.0.0.1:٣٠٠٠"], "'٣٠٠٠' is no port."),
-        (["--http", ":80"], "HOST is missing; 0.0.0.0 is every"),
-        (["--host", "1.2.3.4:5"], "'1.2.3.4:5' is no address."),
-        (["--http", "https://localhost:80"], "the scheme is left out;"),
-    ],
-)
+@for_each("words, sentence", [
+    ("--port x", "'x' is no port."), ("--port " + "9" * 5000, "ports end at 65535; 0 is any that is free."),
+    ("--http 99999", "HTTP: http='99999' must be HOST:PORT such as 127.0.0.1:8000, or a port: ports end at 65535;"),
+    ("--http 127.0.0.1:٣٠٠٠", "'٣٠٠٠' is no port."), ("--http :80", "HOST is missing; 0.0.0.0 is every"),
+    ("--host 1.2.3.4:5", "'1.2.3.4:5' is no address."), ("--http https://localhost:80", "the scheme is left out;"),
+])  # fmt: skip
 def test_an_address_that_can_be_none_is_refused_with_what_is_wrong(words, sentence):
     with pytest.raises(ConfigError) as raised:
-        http_of(*words)
+        http_of(*words.split())
     told = str(raised.value)
     assert sentence in told and "must be HOST:PORT" in told and not told.endswith("..") and ": :" not in told
 

@@ -6,16 +6,15 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, processes_of, wait_for
+from builders.daemon import processes_of, wait_for
 from builders.later import Later
-from builders.numbers import LONG, TEXTS, said
+from builders.numbers import LONG, QUESTIONS, TEXTS, said
 from builders.watching import stop, stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
@@ -25,23 +24,6 @@ ollama = Later("ollama")
 openai = Later("openai")
 
 
-@pytest.fixture(scope="module")
-def daemon(numbers_daemon) -> RunningDaemon:
-    return numbers_daemon
-
-
-@pytest.fixture(scope="module")
-def http(daemon) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=daemon.status().http, timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def vectors(daemon) -> Iterator[LLM]:
-    with daemon.attach("vectors") as llm:
-        yield llm
-
-
 def data(reply: httpx.Response, name: str) -> list[Any]:
     return [each[name] for each in said(reply)["data"]]
 
@@ -49,9 +31,9 @@ def data(reply: httpx.Response, name: str) -> list[Any]:
 # --- scripts ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_attached_script_gets_the_numbers_of_a_private_tree(daemon, vectors):
+def test_an_attached_script_gets_the_numbers_of_a_private_tree(numbers_daemon, vectors):
     params = PoolingParams(prompt_name="long", dimensions=16)
-    folder = daemon.address.parent / "vectors"
+    folder = numbers_daemon.address.parent / "vectors"
     with LLM(str(folder), connect="never", max_model_len=256, num_threads=1, quiet=True) as private:
         for llm_params in (None, params, PoolingParams(by_token=True), PoolingParams(instruction="find")):
             there, here = ([each.outputs.data for each in llm.encode([*TEXTS, [5, 6, 7]], llm_params, use_tqdm=False)]
@@ -61,22 +43,22 @@ def test_an_attached_script_gets_the_numbers_of_a_private_tree(daemon, vectors):
         assert lists[0] == lists[1]
     whole = vectors.embed(TEXTS, as_numpy=True, use_tqdm=False)
     assert whole.shape == (3, 64) and whole.dtype == numpy.float32
-    with daemon.attach("kinds") as kinds:
+    with numbers_daemon.attach("kinds") as kinds:
         classes = kinds.classify(TEXTS, use_tqdm=False)
     assert [each.outputs.num_classes for each in classes] == [3, 3, 3]
     assert all(abs(sum(each.outputs.probs) - 1) < 1e-5 for each in classes)
 
 
-def test_an_attached_scripts_text_that_fails_fails_alone(daemon, vectors):
+def test_an_attached_scripts_text_that_fails_fails_alone(numbers_daemon, vectors):
     good, bad, cut = (vectors.encode([text], PoolingParams(truncate_prompt_tokens=most), use_tqdm=False)[0]
                       for text, most in ((TEXTS[0], None), (LONG, None), (LONG, -1)))  # fmt: skip
     assert good.error_code == cut.error_code == 200 and len(cut.prompt_token_ids) == 256
     assert bad.outputs is None and bad.error_code == 400 and "truncate_prompt_tokens=-1" in bad.error_msg
-    with daemon.attach("pocket") as pocket, pytest.raises(ConfigError, match="writes text"):
+    with numbers_daemon.attach("pocket") as pocket, pytest.raises(ConfigError, match="writes text"):
         pocket.embed(TEXTS)
 
 
-def test_what_no_prompt_could_get_raises_and_each_prompt_may_have_parameters_of_its_own(daemon, vectors):
+def test_what_no_prompt_could_get_raises_and_each_prompt_may_have_parameters_of_its_own(numbers_daemon, vectors):
     rows = vectors.embed(TEXTS[:2], [PoolingParams(dimensions=size) for size in (8, 16)], use_tqdm=False)
     assert [len(each.outputs.embedding) for each in rows] == [8, 16]
     with pytest.raises(RequestError, match="dimensions=65, and the model's vectors have 64"):
@@ -87,16 +69,16 @@ def test_what_no_prompt_could_get_raises_and_each_prompt_may_have_parameters_of_
         given = [{"role": "user", "content": "a"}] if call == vectors.chat else "a"
         with pytest.raises(ConfigError, match="takes a model that writes text.*embed, encode or score"):
             call(given)
-    with daemon.attach("kinds") as kinds:
+    with numbers_daemon.attach("kinds") as kinds:
         with pytest.raises(RequestError, match="classes of two texts"):
             kinds.classify([("a", "b")])
         [found] = kinds.classify(TEXTS[:1], use_tqdm=False)
     assert found.outputs.labels == ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
-def test_an_attached_asyncllm_gets_the_same(daemon, vectors):
+def test_an_attached_asyncllm_gets_the_same(numbers_daemon, vectors):
     async def embedded() -> Any:
-        async with AsyncLLM("vectors", connect=str(daemon.address), quiet=True) as llm:
+        async with AsyncLLM("vectors", connect=str(numbers_daemon.address), quiet=True) as llm:
             several = await asyncio.gather(*(llm.embed([text], as_numpy=True) for text in TEXTS))
         return numpy.concatenate(several)
 
@@ -123,23 +105,20 @@ def test_vectors_over_http_are_those_of_scripts(http, vectors):
     [row] = vectors.embed([LONG], PoolingParams(**params), as_numpy=True, use_tqdm=False)
     [found] = data(http.post("/v1/embeddings", json=given | {"input": LONG} | params), "embedding")
     assert found == row.tolist()
+    with clients(http) as client:
+        found = client.embeddings.create(model="vectors", input=TEXTS)
+    assert numpy.array_equal(numpy.float32([each.embedding for each in found.data]), wanted)
 
 
-CUT = {"dimensions": 7}
+def clients(http: httpx.Client) -> "openai.OpenAI":
+    return openai.OpenAI(base_url=str(http.base_url).rstrip("/") + "/v1", api_key="none", max_retries=0)
 
 
 def test_a_reply_says_the_same_of_cut_vectors_whatever_was_asked_before(http):
-    given = {"model": "vectors", "input": "a"}
-    cut, whole, again = (http.post("/v1/embeddings", json=given | more).json() for more in (CUT, {}, CUT))
-    assert "no file of this model says" in cut["notice"] and cut["notice"] == again["notice"]
+    given, cut = {"model": "vectors", "input": "a"}, {"dimensions": 7}
+    first, whole, again = (http.post("/v1/embeddings", json=given | more).json() for more in (cut, {}, cut))
+    assert "no file of this model says" in first["notice"] and first["notice"] == again["notice"]
     assert "notice" not in whole
-
-
-def test_openais_client_gets_vectors(http, vectors):
-    with openai.OpenAI(base_url=str(http.base_url).rstrip("/") + "/v1", api_key="none", max_retries=0) as client:
-        found = client.embeddings.create(model="vectors", input=TEXTS, dimensions=16)
-    wanted = vectors.embed(TEXTS, PoolingParams(dimensions=16), as_numpy=True, use_tqdm=False)
-    assert numpy.array_equal(numpy.float32([each.embedding for each in found.data]), wanted)
 
 
 def test_a_models_numbers_for_texts_and_for_their_tokens(http, vectors):
@@ -205,23 +184,13 @@ def test_a_document_is_cut_where_the_request_says_so(http):
 
 # --- decisions -------------------------------------------------------------------------------------------------------
 
-QUESTIONS: list[Any] = [
-    {"type": "predicate", "instructions": "The sum is four.", "name": "sum"},
-    {"type": "choice", "instructions": "Which one?", "choices": [{"value": "a"}, {"value": True, "description": "b"}]},
-    {"type": "score", "instructions": [{"type": "input_text", "text": "How large is it?"}],
-     "levels": [{"label": "small"}, {"label": "large"}]},
-    *({"type": "predicate", "instructions": f"It is {number}."} for number in range(100)),
-]  # fmt: skip
 
-
-def test_openais_client_gets_the_decisions_of_a_script(daemon, http):
-    with daemon.attach("pocket") as llm:
+def test_openais_client_gets_the_decisions_of_a_script(numbers_daemon, http):
+    with numbers_daemon.attach("pocket") as llm:
         [wanted] = llm.decide("What is 2 + 2?", QUESTIONS)
-    asked = [
-        {"role": "system", "content": "Judge."},
-        {"role": "user", "content": [{"type": "input_text", "text": "What is 2 + 2?"}]},
-    ]
-    with openai.OpenAI(base_url=str(http.base_url).rstrip("/") + "/v1", api_key="none", max_retries=0) as client:
+    content = [{"type": "input_text", "text": "What is 2 + 2?"}]
+    asked = [{"role": "system", "content": "Judge."}, {"role": "user", "content": content}]
+    with clients(http) as client:
         found = client.decisions.create(model="pocket", input="What is 2 + 2?", questions=QUESTIONS)
         other = client.decisions.create(model="pocket", input=asked, questions=QUESTIONS[:3])
     assert [each.label_mass for each in found.answers] == [each.label_mass for each in wanted.answers]
@@ -357,15 +326,15 @@ def test_hostile_bodies_are_refused_and_the_next_one_is_served(http, path):
     assert said(http.post("/v1/embeddings", json={"model": "vectors", "input": "a"}))
 
 
-def test_a_request_for_numbers_leaves_nothing_when_its_client_does(daemon, http):
-    with stopped(*processes_of(daemon, "penstock.worker")), pytest.raises(httpx.TimeoutException):
+def test_a_request_for_numbers_leaves_nothing_when_its_client_does(numbers_daemon, http):
+    with stopped(*processes_of(numbers_daemon, "penstock.worker")), pytest.raises(httpx.TimeoutException):
         given = {"model": "vectors", "input": ["a hen " * 40] * 64}
         httpx.post(f"{http.base_url}/v1/embeddings", json=given, timeout=0.2)
-    wait_for(lambda: daemon.has_nothing_to_do("vectors"), "the texts have been left")
+    wait_for(lambda: numbers_daemon.has_nothing_to_do("vectors"), "the texts have been left")
     wait_for(lambda: "penstock_held_bytes 0\n" in http.get("/metrics").text, "their memory is given back")
 
 
-def test_numbers_outlive_the_processes_that_compute_them(daemon, http):
+def test_numbers_outlive_the_processes_that_compute_them(numbers_daemon, http):
     """All workers are killed while requests are computed; each gets its numbers."""
     given = {"model": "vectors", "input": [f"a hen {number} " * 30 for number in range(64)]}
     wanted = said(http.post("/v1/embeddings", json=given))["data"]
@@ -375,10 +344,10 @@ def test_numbers_outlive_the_processes_that_compute_them(daemon, http):
         found.append(http.post("/v1/embeddings", json=given))
 
     asking = [threading.Thread(target=ask) for _ in range(4)]
-    stop(*(workers := processes_of(daemon, "penstock.worker")))
+    stop(*(workers := processes_of(numbers_daemon, "penstock.worker")))
     for each in asking:
         each.start()
-    wait_for(lambda: daemon.model("vectors").stats.running > 0, "they have begun")
+    wait_for(lambda: numbers_daemon.model("vectors").stats.running > 0, "they have begun")
     for pid in workers:
         os.kill(pid, signal.SIGKILL)
     for each in asking:

@@ -20,7 +20,9 @@ import httpx
 import pexpect
 import psutil
 import pytest
+from builders.cases import for_each
 from builders.daemon import RunningDaemon, models, wait_for, worker_of
+from builders.starts import python_path
 from builders.watching import is_running
 
 from penstock import LLM, SamplingParams
@@ -40,20 +42,13 @@ def ask(address: str, path: str) -> tuple[int, dict]:
     return reply.status_code, reply.json()
 
 
-@pytest.mark.parametrize(
-    "command, words, sentence",
-    [
-        ("start", ["/nosuch"], "nosuch could not be loaded: No model '/nosuch' was found"),
-        ("serve", ["desk=./nosuch", "pocket", *STAND_IN], "desk could not be loaded: No model './nosuch' was found"),
-        pytest.param(
-            "serve", ["desk=/usr"], "desk could not be loaded: /usr has no config.json", marks=pytest.mark.long
-        ),
-    ],
-    ids=["start", "serve", "no model"],
-)
+@for_each("command, words, sentence", [
+    ("start", ["/nosuch"], "nosuch could not be loaded: No model '/nosuch' was found"),
+    ("serve", ["desk=./nosuch", "pocket", *STAND_IN], "desk could not be loaded: No model './nosuch' was found"),
+])  # fmt: skip
 def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sentence, address, capfd):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     line = [sys.executable, "-m", "penstock", command, *words, "--socket", str(address), "--no-http"]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
     last = " ".join(done.stderr.partition("penstock: ")[2].split())
     assert done.returncode == 1 and sentence in last and "Traceback" not in done.stderr, done.stderr
@@ -149,7 +144,7 @@ def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, 
 
 
 def test_in_the_foreground_of_a_terminal_it_ends_when_that_is_closed(address):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     words = ["-m", "penstock", "serve", "pocket", "--socket", str(address), *STAND_IN, "--no-http"]
     terminal = pexpect.spawn(sys.executable, words, env=environment, encoding="utf-8", timeout=60)
     terminal.expect("penstock is ready")
@@ -241,13 +236,10 @@ def test_what_cannot_work_is_said_before_anything_starts_and_a_unit_names_this_c
     assert f"ExecStart={command}\n" in text and "[Install]" in text
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_in_the_foreground_a_signal_ends_it_and_there_is_no_log_of_it(address, number, said):
-    daemon = subprocess.Popen(
-        [sys.executable, "-m", "penstock", "serve", "pocket", "--lazy", "--socket", address, "--no-http"],
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+def test_in_the_foreground_a_signal_ends_it_and_there_is_no_log_of_it(address, said):
+    """SIGINT does so, too: tests/http_server/test_running_requests.py."""
+    line = [sys.executable, "-m", "penstock", "serve", "pocket", "--lazy", "--socket", address, "--no-http"]
+    daemon = subprocess.Popen(line, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": python_path()})
     try:
         assert b" penstock serves pocket" in daemon.stderr.readline()
         daemon.send_signal(signal.SIGHUP)
@@ -258,7 +250,7 @@ def test_in_the_foreground_a_signal_ends_it_and_there_is_no_log_of_it(address, n
         assert status == 0 and "log      none: it runs in the foreground, and logs to its standard err" in text
         status, text = said("logs", "--socket", address)
         assert status == 1 and f"(process {daemon.pid}) has no log: it runs in the foreground" in text
-        daemon.send_signal(number)
+        daemon.terminate()
         assert daemon.wait(60) == 0
     finally:
         daemon.kill()

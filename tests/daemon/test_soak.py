@@ -1,6 +1,6 @@
 """Everything at once, for a while: nobody's answer is lost, and at the end nothing has grown and nothing is left.
 
-One kills a worker every minute for twenty minutes (`-m soak`), the other one once, of a tree that computes nothing.
+A worker is killed every minute for twenty minutes (`-m soak`).
 """
 
 import faulthandler
@@ -24,56 +24,47 @@ SERVED = (
     "pocket", "--max-model-len", "512", "--num-gpu-blocks-override", "128", "--keep-alive", "inf",
     "--http", "127.0.0.1:0",
 )  # fmt: skip
-STAND_IN = ("--load-format", "stand-in")
-# A process may come to hold so much more memory, once it is warm.
-GROWTH = 1.03
+PERIODS, SECONDS, COLD = 20, 60.0, 3  # so many periods until it is warm
+# A process may come to hold so much more memory, once it is warm; an allocator takes it in pieces of a MiB.
+GROWTH, PIECES = 1.03, 2.0
 LATE = 4  # connections that a process makes only when it first needs them
-_LOOK_SECONDS = 0.125
 BOUND = 120.0  # for what comes as soon as it may
 
 
-@pytest.mark.parametrize(
-    # cold: periods until it is warm; pieces: MiB that a small process may grow by in any case, since an allocator takes
-    # memory in pieces of one, and a process of half a minute has not met all that there is; whole: all processes are
-    # judged. A model's are as old as its last restart and grow at first, so of seconds the daemon's alone is.
-    ("periods", "seconds", "looks", "kills", "cold", "pieces", "whole", "words"),
-    [
-        pytest.param(2, 0.0, 2, 1, 0, 16.0, False, STAND_IN, marks=pytest.mark.long),
-        pytest.param(20, 60.0, 12, 19, 3, 2.0, True, (), marks=pytest.mark.soak),
-    ],
-    ids=["some seconds", "twenty minutes"],
-)
-def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, looks, kills, cold, pieces, whole, words):
+@pytest.mark.soak
+def test_mixed_traffic_leaves_everything_as_it_was():
     # In place of the watch over all tests, which this one outlasts; pytest ends it.
-    faulthandler.dump_traceback_later(periods * (seconds + 2 * BOUND) + 2 * BOUND, exit=True)
-    with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED, *words) as daemon:
+    faulthandler.dump_traceback_later(PERIODS * (SECONDS + 2 * BOUND) + 2 * BOUND, exit=True)
+    with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED) as daemon:
         with daemon.attach() as llm:  # so that it is loaded, and stays
             # Once it has answered, its processes have made nearly all of their connections, and can be counted.
             assert llm.generate([[1, 2, 3]], SamplingParams(max_tokens=2))[0].error_code == 200
-            traffic = Traffic(daemon, pause=0.0 if whole else 0.1)
+            traffic = Traffic(daemon)
             before, resident = held_by(daemon), defaultdict(list)
             traffic.start(KINDS)
-            for period in range(periods):
+            for period in range(PERIODS):
                 traffic.begin_period()
-                threading.Event().wait(seconds)
-                for role, size in resident_of(daemon, looks).items():
+                threading.Event().wait(SECONDS)
+                for role, size in resident_of(daemon).items():
                     resident[role].append(size)
                 print(period, {role: round(sizes[-1], 1) for role, sizes in resident.items()}, flush=True)
                 wait_for(
                     lambda: bool(traffic.wrong) or not traffic.stalled(), "every kind of client is answered", BOUND
                 )
                 assert not traffic.wrong, "\n".join(traffic.wrong)
-                if period < kills:
+                if period < PERIODS - 1:
                     kill_worker(daemon, traffic)
             traffic.end()
-            report(traffic, resident)
+            traffic.report()
+            for role, sizes in resident.items():
+                print(f"{role}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")
             assert not traffic.wrong, "\n".join(traffic.wrong)
             wait_for(daemon.has_nothing_to_do, "blocks are free", BOUND)
             wait_for(lambda: has_settled(held_by(daemon), before), f"back to {before}, from {held_by(daemon)}", BOUND)
-            assert daemon.model().restarts == kills
-        for role, sizes in (resident if whole else {"daemon": resident["daemon"]}).items():
-            warm, *later = sizes[cold:]
-            assert statistics.median(later[-3:]) <= max(warm * GROWTH, warm + pieces), f"{role}: {sizes}"
+            assert daemon.model().restarts == PERIODS - 1
+        for role, sizes in resident.items():
+            warm, *later = sizes[COLD:]
+            assert statistics.median(later[-3:]) <= max(warm * GROWTH, warm + PIECES), f"{role}: {sizes}"
 
 
 def roles(daemon: RunningDaemon) -> dict[str, int]:
@@ -89,14 +80,14 @@ def has_settled(held: dict[str, int], before: dict[str, int]) -> bool:
     return held.keys() == before.keys() and all(held[role] <= number + LATE for role, number in before.items())
 
 
-def resident_of(daemon: RunningDaemon, looks: int) -> dict[str, float]:
+def resident_of(daemon: RunningDaemon) -> dict[str, float]:
     """MiB of each process, the median of several looks under load."""
     seen = defaultdict(list)
     found = roles(daemon)
-    for _ in range(looks):
+    for _ in range(12):
         for role, pid in found.items():
             seen[role].append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) / 256)
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(0.125)
     return {role: statistics.median(sizes) for role, sizes in seen.items()}
 
 
@@ -107,9 +98,3 @@ def kill_worker(daemon: RunningDaemon, traffic: Traffic) -> None:
     wait_for(lambda: daemon.model().restarts > restarts, "its death is seen")
     wait_for(lambda: daemon.model().state == "ready", "it is started again", BOUND)
     traffic.noticed_death()
-
-
-def report(traffic: Traffic, resident: dict[str, list[float]]) -> None:
-    traffic.report()
-    for role, sizes in resident.items():
-        print(f"{role}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")

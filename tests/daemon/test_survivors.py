@@ -3,21 +3,16 @@
 Real transports over a stand-in for their tree, which dies when a test wants, and is driven by hand.
 """
 
-import random
-from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 from builders.cases import for_each
-from builders.hand_driven_tree import KINDS, PICTURE, Client, HandDrivenTree
+from builders.hand_driven_tree import Client, HandDrivenTree, Life
 
 from penstock.frontend.daemon.survivors import Survivors
 from penstock.protocol.errors import EngineDeadError, OutOfMemoryError, RequestError
-from penstock.protocol.messages import (
-    sequence_id,
-)
+from penstock.protocol.messages import sequence_id
 
 
 def session_of(tree: HandDrivenTree, decode: Callable[..., Any] | None = None) -> Any:
@@ -25,27 +20,23 @@ def session_of(tree: HandDrivenTree, decode: Callable[..., Any] | None = None) -
     return SimpleNamespace(transport=tree, door=SimpleNamespace(), stamps=frozenset(), threads=threads)
 
 
-class Life:
+class OneModel(Life):
     """Requests and deaths of one model, at random, and what must become of each request.
 
     Other threads act while one submits, ends requests or closes a tree, except where the lock keeps them out.
     """
 
     def __init__(self, seed: int) -> None:
-        self.chosen = random.Random(seed)
+        super().__init__(seed)
         self.survivors = Survivors()
-        self.clients: list[Client] = []
-        self.deaths: Counter[int] = Counter()  # of trees that had computed a token of the request
         self.has_seen_death: set[int] = set()
-        self.decodings: list[tuple[Any, Future[Any]]] = []
-        self.unreadable: set[int] = set()
-        self.depth = 0
         self.start()
 
     def start(self) -> None:
         if self.tree is None or self.is_dead:
-            self.tree, self.is_dead = HandDrivenTree(self.meanwhile), False
-            self.survivors.go_on(session_of(self.tree, self.decode_later))
+            self.transport = self.tree = HandDrivenTree(self.meanwhile)
+            self.is_dead = False
+            self.survivors.go_on(session_of(self.tree, lambda work, session, source, client: self.decode_later(source)))
             left = {number for number, client in enumerate(self.clients) if client.has_left}
             assert self.tree.submitted == sorted(set(self.tree.submitted) - left)
 
@@ -72,20 +63,9 @@ class Life:
                 self.act()
             self.depth -= 1
 
-    def ask(self) -> None:
-        client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
-        if self.chosen.random() < 0.2:
-            client.request.source, client.request.prompt.media = client.request, [PICTURE]
-        self.clients.append(client)
-        client.submit(self.tree)
-
     def step(self) -> None:
         if self.tree.error is None:
             self.tree.step()
-
-    def read(self) -> None:
-        if self.clients:
-            self.chosen.choice(self.clients).read()
 
     def die(self) -> None:
         if self.tree.error is None:
@@ -94,23 +74,6 @@ class Life:
             self.has_seen_death |= running
             self.tree.die()
             self.is_dead = True
-
-    def leave(self) -> None:
-        if running := [client for client in self.clients if client.is_running and client.transport is not None]:
-            self.chosen.choice(running).leave(self.chosen.choice(("cancel", "abort")))
-
-    def decode_later(self, work: Any, session: Any, source: Any, client: Any) -> "Future[Any]":
-        self.decodings.append((source, Future()))
-        return self.decodings[-1][1]
-
-    def decode(self) -> None:
-        if self.decodings:
-            request, decoded = self.decodings.pop(self.chosen.randrange(len(self.decodings)))
-            if self.chosen.random() < 0.1:
-                self.unreadable.add(request.request_id)
-                decoded.set_exception(OSError("no more processes"))
-                return
-            decoded.set_result(SimpleNamespace(placed=SimpleNamespace(media=[PICTURE], positions=b""), refusal=None))
 
     def check(self) -> None:
         assert len(self.survivors) == 0 and not self.tree._pending
@@ -132,7 +95,7 @@ class Life:
 
 @for_each("seed", range(300))
 def test_whatever_dies_when_each_answer_is_whole_or_fails_for_the_reason_that_it_must(seed):
-    life = Life(seed)
+    life = OneModel(seed)
     life.live(80)
     life.check()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders.cases import for_each
-from builders.hand_driven_tree import KINDS, PICTURE, Client, HandDrivenTree
+from builders.hand_driven_tree import PICTURE, Client, HandDrivenTree, Life
 
 from penstock.frontend.http.metrics import HttpFigures
 from penstock.frontend.models.model_files import ModelFiles
@@ -74,20 +74,15 @@ class HandDrivenReplicas(Replicas):
         self.starts.start_again(replica)
 
 
-class Life:
+class ManyTrees(Life):
     """Requests to many trees and their deaths, at random. Other threads act where no lock keeps them out."""
 
     def __init__(self, seed: int, count: int) -> None:
-        self.chosen = random.Random(seed)
-        self.clients: list[Client] = []
-        self.deaths: Counter[int] = Counter()
+        super().__init__(seed)
         self.vain: Counter[int] = Counter()  # the deaths since it said its last token
         self.said: Counter[int] = Counter()
-        self.decodings: list[tuple[Any, Future[Any]]] = []
-        self.unreadable: set[int] = set()
         self.lost: set[int] = set()  # that don't outlive a tree, and were in one that died
-        self.depth = 0
-        self.replicas = HandDrivenReplicas(count, self.decode_later, self.meanwhile)
+        self.transport = self.replicas = HandDrivenReplicas(count, self.decode_later, self.meanwhile)
 
     def live(self, num_actions: int) -> None:
         actions = [self.ask, self.step, self.read, self.die, self.leave, self.decode, self.start]
@@ -110,20 +105,9 @@ class Life:
                 self.chosen.choice([self.ask, self.read, self.leave, self.decode, self.start])()
             self.depth -= 1
 
-    def ask(self) -> None:
-        client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
-        if self.chosen.random() < 0.2:
-            client.request.source, client.request.prompt.media = client.request, [PICTURE]
-        self.clients.append(client)
-        client.submit(self.replicas)
-
     def step(self) -> None:
         if self.living:
             self.chosen.choice(self.living).step()
-
-    def read(self) -> None:
-        if self.clients:
-            self.chosen.choice(self.clients).read()
 
     def die(self) -> None:
         if self.living:
@@ -144,23 +128,6 @@ class Life:
         if self.replicas.dead and not self.replicas.adapters.change.locked():
             self.replicas.start(self.chosen.choice(self.replicas.dead))
 
-    def leave(self) -> None:
-        if running := [client for client in self.clients if client.is_running and client.transport is not None]:
-            self.chosen.choice(running).leave(self.chosen.choice(("cancel", "abort")))
-
-    def decode_later(self, request: Any) -> "Future[Any]":
-        self.decodings.append((request, Future()))
-        return self.decodings[-1][1]
-
-    def decode(self) -> None:
-        if self.decodings:
-            request, decoded = self.decodings.pop(self.chosen.randrange(len(self.decodings)))
-            if self.chosen.random() < 0.1:
-                self.unreadable.add(request.request_id)
-                decoded.set_exception(OSError("no more processes"))
-                return
-            decoded.set_result(SimpleNamespace(placed=SimpleNamespace(media=[PICTURE], positions=b""), refusal=None))
-
     def check(self) -> None:
         assert not self.replicas._pending and all(not tree._pending and not tree.works for tree in self.replicas.trees)
         assert self.replicas.choice.load == pytest.approx([0.0] * len(self.replicas.trees), abs=1e-6)
@@ -179,13 +146,13 @@ class Life:
 
 @for_each("seed", range(40))
 def test_whatever_dies_when_each_answer_is_whole_or_fails_for_the_reason_that_it_must(seed):
-    life = Life(seed, 1 + seed % 5)
+    life = ManyTrees(seed, 1 + seed % 5)
     life.live(90)
     life.check()
 
 
 def test_sixty_four_trees_that_keep_dying_lose_nothing():
-    life = Life(1, 64)
+    life = ManyTrees(1, 64)
     life.live(2500)
     life.check()
 
