@@ -4,7 +4,6 @@ A test that is about the page and not about a model gives the answers itself: `a
 server's, piece by piece, and notes what was sent.
 """
 
-import base64
 import json
 import os
 import select
@@ -14,7 +13,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -126,9 +124,6 @@ class Page:
         self.value("window.isOld = true")
         self.ask("Page.reload")
         self.until("!window.isOld && document.readyState === 'complete'")
-
-    def picture(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def told(self, method: str) -> list[dict[str, Any]]:
         """Return the browser's events of that name about this page."""

@@ -31,25 +31,17 @@ while True:
 """
 
 
-def test_ten_clients_at_once_get_what_each_gets_alone_and_seeds_are_counted_for_each(daemon, attached):
-    alone = [output.outputs.token_ids for output in attached.generate(QUESTIONS, GREEDY, use_tqdm=False)]
-
-    def script():
-        with daemon.attach() as llm:
-            return [output.outputs.token_ids for output in llm.generate(QUESTIONS, GREEDY, use_tqdm=False)]
-
-    with ThreadPoolExecutor(10) as threads:
-        scripts = [threads.submit(script) for _ in range(10)]
-    assert [each.result() for each in scripts] == [alone] * 10
+def test_clients_at_once_get_what_each_gets_alone_and_seeds_are_counted_for_each(daemon):
     sampled = SamplingParams(temperature=1.0, max_tokens=12, ignore_eos=True)
 
     def first_two(**options):
         with daemon.attach(**options) as llm:
             return [output.outputs.token_ids for output in llm.generate(["One", "One"], sampled, use_tqdm=False)]
 
-    once, again, other = first_two(), first_two(), first_two(seed=7)
-    assert once == again and once[0] != once[1]
-    assert other != once
+    alone = first_two()
+    with ThreadPoolExecutor(10) as threads:
+        assert [each.result() for each in [threads.submit(first_two) for _ in range(10)]] == [alone] * 10
+    assert alone[0] != alone[1] and first_two(seed=7) != alone
 
 
 def test_a_client_that_dies_or_leaves_a_stream_leaves_nothing_running(daemon, attached):

@@ -81,10 +81,9 @@ def test_messages_that_are_announced_or_half_there_take_no_more_than_there_is_ro
             client.close()
 
 
-@for_each(
-    "length, is_attached",
-    [(LONGEST_FIRST_FRAME + 1, False), (256 << 20, False), (0xFFFFFFFF, True), (LONGEST_FRAME + 1, True)],
-)
+@for_each("length, is_attached", [
+    (LONGEST_FIRST_FRAME + 1, False), (256 << 20, False), (0xFFFFFFFF, True), (LONGEST_FRAME + 1, True)
+])  # fmt: skip
 def test_who_announces_more_than_anybody_sends_is_sent_away_and_told_why(small, good, length, is_attached):
     with PlainClient(small) as client:
         if is_attached:

@@ -21,6 +21,7 @@ import pytest
 from builders.cases import for_each
 from builders.raw_http import connected, posted
 from builders.served import Served, served_client
+from builders.starts import python_path
 from builders.watching import wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -141,10 +142,12 @@ def served_lines(tmp_path, *words: str) -> list[str]:
     folder = tmp_path / "s"
     folder.mkdir(mode=0o700)
     line = [sys.executable, "-m", "penstock", "serve", "pocket", "--socket", str(folder / "socket"), *STAND_IN]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [*line, "--http", "127.0.0.1:0", *words]
-    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, text=True, **streams) as server:
+    streams = {
+        "stdin": subprocess.DEVNULL,
+        "stderr": subprocess.PIPE,
+        "env": {**os.environ, "PYTHONPATH": python_path()},
+    }
+    with subprocess.Popen([*line, "--http", "127.0.0.1:0", *words], text=True, **streams) as server:
         try:
             address = re.search(r"http://\S+", server.stderr.readline())[0]
             lines = []

@@ -14,7 +14,6 @@ from builders.watching import (
     is_running,
     loop_face,
     runtime_folders,
-    stop,
     stopped,
     tree_processes,
 )
@@ -189,13 +188,10 @@ def test_an_aborted_request_keeps_what_it_has_with_code_499(stand_in):
                 for wrong in (5, None, b"1", [delta.request_id]):
                     with pytest.raises(RequestError, match="must be that of an output"):
                         await llm.abort(wrong)
-                stop(worker)  # so that it isn't answered before it is aborted
-                try:
+                with stopped(worker):  # so that it isn't answered before it is aborted
                     if (await llm.stats()).running:
                         await llm.abort(delta.request_id)
                         await llm.stats()  # the engine takes both in their order
-                finally:
-                    os.kill(worker, signal.SIGCONT)
             last = delta
         return last
 

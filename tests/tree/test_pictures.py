@@ -67,15 +67,10 @@ def either(request) -> LLM:
 def test_an_answer_about_a_picture_is_proved_where_the_picture_is_given_again(either, tmp_path):
     red, blue = ({"type": "image_url", "image_url": {"url": as_url(picture(shade))}} for shade in (255, 77))
     url = "/v1/chat/completions"
-    lines = {
-        name: [
-            {"custom_id": str(number), "url": url, "body": {"messages": [{"role": "user", "content": [shown, *SAY]}]}}
-            for number, shown in enumerate(pictures)
-        ]
-        for name, pictures in {"asked": (blue, red), "exchanged": (red, blue)}.items()
-    }
-    for name, several in lines.items():
-        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in several))
+    for name, pictures in {"asked": (blue, red), "exchanged": (red, blue)}.items():
+        bodies = [{"messages": [{"role": "user", "content": [shown, *SAY]}]} for shown in pictures]
+        lines = [{"custom_id": str(number), "url": url, "body": body} for number, body in enumerate(bodies)]
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     params = SamplingParams(max_tokens=4, receipt=True)
     result = either.batch(tmp_path / "asked", tmp_path / "answers", params, use_tqdm=False)
     assert (result.num_answers, result.num_failed) == (2, 0)
@@ -92,13 +87,8 @@ def test_a_picture_is_the_same_however_it_is_given(either, tmp_path):
     image = picture()
     image.save(tmp_path / "image.png")
     file = (tmp_path / "image.png").read_bytes()
-    parts = [
-        BY_URL,
-        {"type": "image", "image": image},
-        {"type": "image", "image": file},
-        {"type": "image", "image": str(tmp_path / "image.png")},
-        {"type": "input_image", "image_url": URL},
-    ]
+    given = (image, file, str(tmp_path / "image.png"))
+    parts = [BY_URL, *({"type": "image", "image": each} for each in given), {"type": "input_image", "image_url": URL}]
     encoded_before = either.stats().encoded_media
     outputs = either.chat([about(part) for part in parts], PARAMS, use_tqdm=False)
     assert either.stats().encoded_media == encoded_before + 1
@@ -139,40 +129,31 @@ def test_a_prompt_brings_its_pictures_beside_its_text(either):
 
 
 def test_what_is_wrong_with_a_picture_ends_its_request_alone(either, tmp_path):
-    conversations = [
-        about({"type": "image", "image": str(tmp_path / "nowhere.png")}),
-        about({"type": "image", "image": b"no picture"}),
-        about(*[BY_URL] * 101),
-        about({"type": "image"}),
-        about({"type": "video", "video": [picture()] * 300}),  # a row at least for each two frames
-        about(BY_URL),
-    ]
-    outputs = either.chat(conversations, PARAMS, use_tqdm=False)
-    assert [output.error_code for output in outputs] == [400] * 5 + [200]
-    sentences = ["No such file", "no format", "limit_mm_per_prompt", "holds no image", "mm_cache keeps 64.*max_frames"]
-    for output, words in zip(outputs, sentences):
-        assert re.search(words, output.error_msg), output.error_msg
+    wrong = {
+        "No such file": [{"type": "image", "image": str(tmp_path / "nowhere.png")}],
+        "no format": [{"type": "image", "image": b"no picture"}], "limit_mm_per_prompt": [BY_URL] * 101,
+        "holds no image": [{"type": "image"}],
+        "mm_cache keeps 64.*max_frames": [{"type": "video", "video": [picture()] * 300}],  # a row for each two frames
+    }  # fmt: skip
+    *refused, answered = either.chat([*(about(*parts) for parts in wrong.values()), about(BY_URL)], PARAMS, False)
+    assert answered.error_code == 200
+    for output, words in zip(refused, wrong, strict=True):
+        assert output.error_code == 400 and re.search(words, output.error_msg), output.error_msg
     for source, words in ((5, "is int"), (b"", "empty"), ("/nosuch.png", "No such"), ("ftp://x/y.png", "an address")):
         for call in (either.chat, either.stream):  # of a conversation by itself
             with pytest.raises(RequestError, match=words):
                 call(about({"type": "image", "image": source}), PARAMS)
     placeholder = either.get_tokenizer().token_to_id("<|image_pad|>")
-    outputs = either.generate(
-        [
-            {"prompt": "no place", "multimodal_data": {"image": URL}},
-            either.apply_chat_template(about(BY_URL)),
-            {"prompt": "hello", "image": URL},
-            "\uff1c|image_pad|\uff1e <|video_pad|>",
-            {"prompt_token_ids": [5, placeholder, 6]},
-            {"prompt_token_ids": [5, placeholder, placeholder], "multimodal_data": {"image": picture()}},
-            {"prompt": "<|video_pad|>", "multimodal_data": {"image": picture()}},
-        ],
-        PARAMS,
-        use_tqdm=False,
-    )
-    assert [output.error_code for output in outputs] == [400] * 7
-    for output, words in zip(outputs, ["placeholder", "multimodal_data", "multimodal_data", *["placeholder"] * 4]):
-        assert words in output.error_msg
+    shown = {"multimodal_data": {"image": picture()}}
+    prompts = [
+        either.apply_chat_template(about(BY_URL)), {"prompt": "hello", "image": URL},
+        {"prompt": "no place", "multimodal_data": {"image": URL}}, "\uff1c|image_pad|\uff1e <|video_pad|>",
+        {"prompt_token_ids": [5, placeholder, 6]}, {"prompt_token_ids": [5, placeholder, placeholder], **shown},
+        {"prompt": "<|video_pad|>", **shown},
+    ]  # fmt: skip
+    outputs = either.generate(prompts, PARAMS, use_tqdm=False)
+    for output, words in zip(outputs, ["multimodal_data"] * 2 + ["placeholder"] * 5, strict=True):
+        assert output.error_code == 400 and words in output.error_msg
 
 
 def test_a_typed_placeholder_is_text(either):
