@@ -7,11 +7,11 @@ CHATS = "/v1/chat/completions"
 MULTIPART = "multipart/form-data; boundary=B"
 
 
-def line(name: str, url: str = CHATS, **body: Any) -> str:
+def line(name: str, url: str = CHATS, method: str = "POST", **body: Any) -> str:
     asked = {"/v1/completions": {"prompt": [5, 6]}, "/v1/responses": {"input": "one"}}.get(
         url, {"messages": [{"role": "user", "content": name}], "max_tokens": 4}
     )
-    return json.dumps({"custom_id": name, "method": "POST", "url": url, "body": {"model": "pocket", **asked, **body}})
+    return json.dumps({"custom_id": name, "method": method, "url": url, "body": {"model": "pocket", **asked, **body}})
 
 
 def form(content: bytes, purpose: bytes = b"batch") -> bytes:

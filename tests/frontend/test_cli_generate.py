@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
+from builders.batch_input import line
 from builders.cases import for_each
 from builders.shell import BOUND, SLOW, STAND_IN
 
@@ -23,17 +23,6 @@ from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.parameters.sampling import SamplingParams
 
 QUESTION = [{"role": "user", "content": "one"}]
-
-
-@pytest.fixture
-def generated(shell, shell_model) -> "Callable[..., subprocess.CompletedProcess[str]]":
-    """What a command in this process has said."""
-
-    def generated(*words: object, stdin: str = "", is_quiet: bool = True) -> "subprocess.CompletedProcess[str]":
-        quietly = ["--quiet"] if is_quiet else []
-        return shell.run("generate", shell_model, *STAND_IN, *quietly, *words, stdin=stdin)
-
-    return generated
 
 
 def records(text: str) -> dict[object, dict]:
@@ -94,26 +83,16 @@ def test_an_empty_pipe_is_refused_before_a_model_is_loaded(more, monkeypatch, ca
     assert "Standard input is empty, so there is no prompt to answer. Write " in capsys.readouterr().err
 
 
-def line(name: str, url: str = "/v1/chat/completions", method: str = "POST", **body: object) -> str:
-    return json.dumps({"custom_id": name, "method": method, "url": url, "body": body})
-
-
 FUNCTION = {"name": "weather", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
 CHOICE = {"type": "function", "function": {"name": "weather"}}
 LINES = [
-    '"one"',
-    json.dumps({"messages": QUESTION, "id": "mine"}),
-    json.dumps({"messages": [], "id": "empty"}),
-    line("one", messages=QUESTION, max_tokens=3, logprobs=True, top_logprobs=2, model="some", n=2),
-    line("called", messages=QUESTION, tools=[{"type": "function", "function": FUNCTION}], tool_choice=CHOICE),
-    line("unknown", messages=QUESTION, colour=1),
-    line("wrong", messages=QUESTION, max_tokens="5"),
-    line("text", "/v1/completions", prompt=[5, 6], logprobs=1, prompt_logprobs=0),
-    line("file", messages=QUESTION, chat_template=__file__),  # a line opens none
-    line("elsewhere", "/v1/images", input="x"),
-    line("numbers", "/v1/embeddings", input="x"),
-    line("got", method="GET", messages=QUESTION),
-]
+    '"one"', json.dumps({"messages": QUESTION, "id": "mine"}), json.dumps({"messages": [], "id": "empty"}),
+    line("one", max_tokens=3, logprobs=True, top_logprobs=2, model="some", n=2),
+    line("called", tools=[{"type": "function", "function": FUNCTION}], tool_choice=CHOICE),
+    line("text", "/v1/completions", logprobs=1, prompt_logprobs=0),
+    *(line("unknown", colour=1), line("wrong", max_tokens="5"), line("file", chat_template=__file__)),  # opens none
+    *(line("elsewhere", "/v1/images"), line("numbers", "/v1/embeddings", input="x"), line("got", method="GET")),
+]  # fmt: skip
 
 
 def test_one_prompt_prints_its_answer_and_nothing_else(generated):
@@ -200,9 +179,7 @@ def test_several_answers_stand_in_the_order_of_their_prompts_and_each_that_was_c
 
 def test_a_terminal_shows_that_a_model_is_loading_and_nothing_of_it_afterwards(monkeypatch):
     ours, theirs = os.openpty()
-    shown = b""
-
-    model = SimpleNamespace()
+    shown, model = b"", SimpleNamespace()
 
     def slow_model(name: str, **options: object) -> SimpleNamespace:
         nonlocal shown

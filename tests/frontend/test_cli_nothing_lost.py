@@ -144,14 +144,6 @@ def test_files_that_cannot_be_written_are_refused(model, tmp_path):
         LLM(model, chat_template=str(own), trace=str(own), **SMALL)
 
 
-@for_each("option", OPTIONS)
-def test_answers_and_a_timeline_need_two_names(tmp_path, option, capsys):
-    (tmp_path / "link").symlink_to(tmp_path / "out")  # which isn't there yet
-    with pytest.raises(SystemExit):
-        cli.main(["generate", "pocket", "hi", "--output", str(tmp_path / "out"), f"--{option}", str(tmp_path / "link")])
-    assert "is also read or written" in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
 @for_each("name", ["config.json", "model.safetensors"])
 @for_each("option", OPTIONS)
 def test_the_models_own_files_are_not_replaced(model, option, name, capsys):

@@ -3,15 +3,12 @@
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from builders.cases import for_each
-from builders.shell import BOUND, STAND_IN, run_here
+from builders.shell import run_here
 
 from penstock.frontend.rows import lines as reading
 from penstock.frontend.rows.lines import count_prompts
@@ -28,32 +25,25 @@ def test_each_line_of_text_and_each_argument_is_a_prompt_as_it_stands_or_its_own
     assert (text.prompt, empty.prompt) == ("two\nlines\n", "") and isinstance(bad.prompt, RequestError)
 
 
-@for_each(
-    "line, prompt, name, max_tokens",
-    [
-        ('"text"', "text", None, 7),
-        ("[1, 2]", [1, 2], None, 7),
-        ('{"prompt": "text", "id": "a"}', {"prompt": "text"}, "a", 7),
-        ('{"prompt_token_ids": [1], "max_tokens": 2, "id": 5}', {"prompt_token_ids": [1]}, 5, 2),
-    ],
-)
+@for_each("line, prompt, name, max_tokens", [
+    ('"text"', "text", None, 7), ("[1, 2]", [1, 2], None, 7),
+    ('{"prompt": "text", "id": "a"}', {"prompt": "text"}, "a", 7),
+    ('{"prompt_token_ids": [1], "max_tokens": 2, "id": 5}', {"prompt_token_ids": [1]}, 5, 2),
+])  # fmt: skip
 def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, max_tokens):
     [row] = from_json_lines([line], PARAMS)
     assert (row.prompt, row.name, row.params.max_tokens) == (prompt, name, max_tokens)
 
 
-@for_each(
-    "line, sentence",
-    [
-        ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
-        ('{"messages": "hello"}', "Line 2: `messages` must be a list"),
-        ('{"messages": [], "prompt": "hello"}', "Line 2: 'prompt' can't be combined with `messages`"),
-        ('{"messages": [], "tools": {}}', "Line 2: `tools` must be a list"),
-        ('{"custom_id": 5, "url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=5"),
-        ('{"url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=None"),
-        ('{"prompt": "x", "image": 1}', "Line 2: image"),
-    ],
-)
+@for_each("line, sentence", [
+    ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
+    ('{"messages": "hello"}', "Line 2: `messages` must be a list"),
+    ('{"messages": [], "prompt": "hello"}', "Line 2: 'prompt' can't be combined with `messages`"),
+    ('{"messages": [], "tools": {}}', "Line 2: `tools` must be a list"),
+    ('{"custom_id": 5, "url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=5"),
+    ('{"url": "/v1/chat/completions", "body": {}}', "Line 2: custom_id=None"),
+    ('{"prompt": "x", "image": 1}', "Line 2: image"),
+])  # fmt: skip
 def test_a_json_line_that_is_no_request_becomes_its_own_refusal(line, sentence):
     [_, row] = from_json_lines(['"good"', line], PARAMS)
     assert isinstance(row.prompt, RequestError)
@@ -112,11 +102,9 @@ DEEP = b"[" * 100_000
 HARD = {
     b'{"prompt": 5}': "must be text, not int",
     b'{"prompt_token_ids": "12"}': "whole numbers",
-    b'["a"]': "whole numbers",
-    b"[true]": "whole numbers",
+    b'["a"]': "whole numbers", b"[true]": "whole numbers",
     b'["a", 100000000000000000000]': "whole numbers",
-    b"[100000000000000000000]": "vocabulary",
-    b'"\\ud800"': "half a surrogate pair",
+    b"[100000000000000000000]": "vocabulary", b'"\\ud800"': "half a surrogate pair",
     b'{"prompt": "x", "id": "\\udfff"}': "half a surrogate pair",
     b'"\xff\xfe"': "is not UTF-8: byte 2 of it is 0xff",
     DEEP: "nested too deep",
@@ -128,28 +116,23 @@ HARD = {
     b'{"prompt": "a", "prompt": "b"}': "the key 'prompt' twice",
     b'{"prompt": "a", "id": []}': "an `id` that is neither",
     b'{"prompt": "a", "colour": 1}': "'colour' is neither",
-    b'{"prompt": "a", "stop": 5}': "stop=5",
-    b"null": "neither a text",
+    b'{"prompt": "a", "stop": 5}': "stop=5", b"null": "neither a text",
     b'"nul\0"': "not JSON: Invalid control character at character 5",
-    b'"unfinished': "not JSON",
-    b"{}": "needs `prompt`",
-}
-
-
-def command(model: Path, *words: object) -> list[str]:
-    options = (*STAND_IN, "--max-tokens", 3, "--format", "jsonl", "--quiet")
-    return ["generate", *map(str, (model, *options, *words))]
+    b'"unfinished': "not JSON", b"{}": "needs `prompt`",
+    b'"' + b"x" * (3 << 20) + b'"': "has more than 2 MiB",
+}  # fmt: skip
 
 
 def answers(text: str) -> dict[int, dict[str, Any]]:
     return {record["index"]: record for record in map(json.loads, text.splitlines())}
 
 
-def test_a_line_that_is_no_request_fails_alone_in_its_place(shell, shell_model, tmp_path):
+def test_a_line_that_is_no_request_fails_alone_in_its_place(generated, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LONGEST_LINE", 2 << 20)
     lines = [line for hard in HARD for line in (hard, b'\xef\xbb\xbf"good"\r', b"")]
     (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines).rstrip())  # without an end of the last line
     words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
-    done = shell.run(*command(shell_model, *words))
+    done = generated(*words, "--format", "jsonl", "--max-tokens", 3)
     told = f"penstock: {len(HARD)} of {2 * len(HARD)} prompts failed; the line of each says why.\n"
     assert (done.returncode, done.stderr, done.stdout) == (1, told, "")
     records = answers((tmp_path / "out.jsonl").read_text())
@@ -161,11 +144,11 @@ def test_a_line_that_is_no_request_fails_alone_in_its_place(shell, shell_model, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
-def test_lines_of_text_fail_alone_too(shell, shell_model):
-    words = command(shell_model)
-    done = shell.run(*words, "\udcff")
+def test_lines_of_text_fail_alone_too(generated):
+    words = ("--format", "jsonl", "--max-tokens", 3)
+    done = generated(*words, "\udcff")
     assert done.returncode == 1 and "not UTF-8" in done.stdout  # of an argument
-    done = shell.run(*words, stdin=b"\xef\xbb\xbfone\r\n\n\xff\nt\0wo\nlast")
+    done = generated(*words, stdin=b"\xef\xbb\xbfone\r\n\n\xff\nt\0wo\nlast")
     records = answers(done.stdout)
     assert [records[number]["prompt"] for number in (0, 2, 3)] == ["one", "t\0wo", "last"]
     assert records[1]["error_msg"] == "Line 3 is not UTF-8: byte 1 of it is 0xff." and done.returncode == 1
@@ -179,17 +162,3 @@ def test_a_file_in_utf_16_is_named_before_anything_starts(tmp_path, encoding):
     done = run_here("generate", "pocket", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
     assert done.returncode == 1 and "in.jsonl is written in UTF-16" in done.stderr
     assert (tmp_path / "out.jsonl").read_text() == "earlier\n"
-
-
-@pytest.mark.long
-def test_a_line_of_a_hundred_megabytes_fails_alone_and_is_not_held(shell_model, tmp_path):
-    (tmp_path / "in.jsonl").write_bytes(b'"one"\n"' + b"x" * 100_000_000 + b'"\n"two"\n')
-    words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
-    done = subprocess.run(
-        ["/bin/bash", "-c", 'ulimit -v 4194304; exec "$@"', "bash", sys.executable, "-m", "penstock"]
-        + command(shell_model, *words),
-        timeout=BOUND,
-    )
-    assert done.returncode == 1
-    records = answers((tmp_path / "out.jsonl").read_text())
-    assert "Line 2 has more than 64 MiB" in records[1]["error_msg"] and records[2]["prompt"] == "two"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -84,10 +85,7 @@ class Disk:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        own = mock.MagicMock(wraps=os)
-        for name in ("O_RDWR", "O_CREAT", "O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK", "O_RDONLY", "O_DIRECTORY"):
-            setattr(own, name, getattr(os, name))
-        own.SEEK_SET = os.SEEK_SET
+        own = SimpleNamespace(**vars(os))
         own.write, own.pwrite, own.ftruncate, own.fsync = self.write, self.pwrite, self.ftruncate, self.fsync
         # Records are written long before they are synced.
         with mock.patch.object(journals, "os", own), mock.patch.object(journals, "_BUFFERED_BYTES", PAGE):
@@ -113,9 +111,7 @@ FIRST_PAGE_LOST = [0, 1, 0, 0, *[0, 1] * 5]
 @example([A_PAGE, "commit"], [*OPENED, "short"], [0])
 @example([A_PAGE, "kill", "kill", "kill"], [*OPENED, "", "refused"], [0])
 @given(STEPS, FAULTS, st.lists(st.integers(0, 1 << 16), min_size=1, max_size=12))
-def test_after_any_fault_and_crash_a_journal_has_a_prefix_of_its_records_with_all_that_were_committed(
-    steps, faults, choices
-):
+def test_any_fault_or_crash_leaves_the_first_records_and_all_that_were_committed(steps, faults, choices):
     with TemporaryDirectory() as folder:
         path = Path(folder, "journal")
         disk, chosen = Disk(path, iter(faults)), endless(choices)

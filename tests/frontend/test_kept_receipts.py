@@ -8,23 +8,15 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from builders.batch_input import line as batch_line
 from builders.cases import for_each
-from builders.shell import STAND_IN
 from msgspec.structs import replace
 
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.jobs.journal.journal import Journal, read_journal
 from penstock.frontend.jobs.journal.kept_answers import KeptAnswer, KeptAnswers
 from penstock.frontend.jobs.journal.kept_receipts import ReceiptKeeper
-from penstock.frontend.jobs.journal.records import (
-    Answered,
-    Forgotten,
-    Head,
-    JobState,
-    Pattern,
-    packed,
-    unpacked,
-)
+from penstock.frontend.jobs.journal.records import Answered, Forgotten, Head, JobState, Pattern, packed, unpacked
 from penstock.frontend.receipts.door import ReceiptDoor
 from penstock.frontend.receipts.receipt import PLAIN, ClaimedSample, Receipt, View
 from penstock.frontend.receipts.written import packed_ids
@@ -124,37 +116,27 @@ def test_a_damaged_receipt_is_none(tmp_path, is_foreign):
         kept.receipts()
 
 
-QUESTION = [{"role": "user", "content": "one"}]
-
-
-def batch_line(name: str, url: str, **body: object) -> str:
-    return json.dumps({"custom_id": name, "url": url, "body": body})
-
-
 LINES = [
-    '"one"',
-    r'"\ud7ff\\ud800"',
-    json.dumps({"messages": QUESTION, "id": "mine", "n": 2}),
-    batch_line("chat", "/v1/chat/completions", messages=QUESTION, logprobs=True, n=2),
-    batch_line("shown", "/v1/chat/completions", messages=QUESTION, receipt=True),
-    batch_line("text", "/v1/completions", prompt=[5, 6], seed=3),
-    batch_line("response", "/v1/responses", input="one", metadata={"receipt": "mine"}),
-    batch_line("wrong", "/v1/responses", input="one", colour=1),
-]
+    *('"one"', r'"\ud7ff\\ud800"'),
+    json.dumps({"messages": [{"role": "user", "content": "one"}], "id": "mine", "n": 2}),
+    batch_line("chat", logprobs=True, n=2), batch_line("shown", receipt=True),
+    batch_line("text", "/v1/completions", seed=3),
+    batch_line("response", "/v1/responses", metadata={"receipt": "mine"}),
+    batch_line("wrong", "/v1/responses", colour=1),
+]  # fmt: skip
 NUM_ANSWERS = len(LINES) - 1
 
 
 @pytest.fixture
-def batch(shell, shell_model, tmp_path) -> Callable:
+def answered(batch, tmp_path) -> Callable:
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(LINES))
 
-    def batch(out: Path, *words: object) -> tuple[bytes, bytes]:
-        words = ("batch", source, out, "--model", shell_model, *STAND_IN, "--quiet", "--max-tokens", 5, *words)
-        assert shell.run(*words).returncode == 3
+    def answered(out: Path, *words: object) -> tuple[bytes, bytes]:
+        assert batch(source, out, "--max-tokens", 5, *words).returncode == 3
         return made(out)
 
-    return batch
+    return answered
 
 
 def made(out: Path) -> tuple[bytes, bytes]:
@@ -165,9 +147,9 @@ def bodies_of(path: Path) -> list[list[str]]:
     return [[receipt.text() for receipt in body.receipts] for body in from_file(path.open("rb"), str(path))]
 
 
-def test_a_journal_has_all_receipts_and_an_export_shows_them_as_if_they_had_been_asked_for(batch, shell, tmp_path):
+def test_a_journal_has_all_receipts_and_an_export_shows_them_as_if_they_had_been_asked_for(answered, shell, tmp_path):
     out, asked = tmp_path / "out", tmp_path / "asked"
-    plain, shown = batch(out), batch(asked, "--receipt")
+    plain, shown = answered(out), answered(asked, "--receipt")
     assert [content.count(b'"receipt":"pr1_') for content in (plain[0], shown[0])] == [1, NUM_ANSWERS]
     assert "no receipt" not in shell.run("batch", "export", out, "--receipt").stdout and made(out) == shown
     shell.run("batch", "export", out)
@@ -186,9 +168,9 @@ def test_a_journal_has_all_receipts_and_an_export_shows_them_as_if_they_had_been
 NUM_FIELDS_BEFORE = 1 + Answered.__struct_fields__.index("receipt")
 
 
-def test_a_journal_of_an_earlier_version_is_continued_and_has_no_receipts(batch, shell, tmp_path):
+def test_a_journal_of_an_earlier_version_is_continued_and_has_no_receipts(answered, shell, tmp_path):
     out = tmp_path / "out"
-    before, journal = batch(out), JobFiles.of(out).journal
+    before, journal = answered(out), JobFiles.of(out).journal
     records = [unpacked(found.record) for found in read_journal(journal)]
     with KeptAnswers(journal) as answers:
         shown = {each.record.row: each.line_with_receipt() for each in answers if each.record.shows_receipt}
@@ -202,7 +184,7 @@ def test_a_journal_of_an_earlier_version_is_continued_and_has_no_receipts(batch,
             earlier.append(packed(record))
     earlier.append(packed(Forgotten([0])))
     earlier.close()
-    assert batch(out) == before
+    assert answered(out) == before
     assert f"{NUM_ANSWERS - 2} have no receipt" in shell.run("batch", "export", out, "--receipt").stdout
     has_receipt = [bool(receipts) for receipts in bodies_of(journal)]
     assert has_receipt == [number in (0, 4) for number in range(NUM_ANSWERS)]

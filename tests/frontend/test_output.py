@@ -1,12 +1,13 @@
 """What a command writes: nothing that was there is lost before the new is complete, and nothing finished at all."""
 
-import io
 import json
 import os
 import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import SimpleNamespace
@@ -15,21 +16,15 @@ import pytest
 from builders.cases import for_each
 from builders.shell import standard_streams, status_of, text_of
 
-from penstock.frontend import cli
 from penstock.frontend.commands.generation.output import OutputStream, is_same_file, output_to
 from penstock.frontend.commands.repl.files import save
 from penstock.protocol.errors import PenstockError
 
 
-def written_earlier(folder: Path) -> Path:
-    path = folder / "answers"
-    path.write_text("earlier\n")
-    return path
-
-
 @pytest.fixture
 def target(tmp_path) -> Path:
-    return written_earlier(tmp_path)
+    (path := tmp_path / "answers").write_text("earlier\n")
+    return path
 
 
 def beside(target: Path) -> list[str]:
@@ -60,7 +55,7 @@ def test_a_file_has_its_new_content_at_the_end_and_not_before(target):
 
 @for_each("by", [KeyboardInterrupt(), RuntimeError("x"), SystemExit(2), PenstockError("x")])
 def test_what_was_finished_is_kept_and_the_person_told_where(tmp_path, by, capsys):
-    target = written_earlier(tmp_path)
+    (target := tmp_path / "answers").write_text("earlier\n")
     cut_short(target, "one\n", "two\n", by=by)
     assert target.read_text() == "earlier\n"
     assert (target.parent / "answers.partial").read_text() == "one\ntwo\n"
@@ -76,16 +71,21 @@ def test_what_an_earlier_run_left_is_not_written_over(target, capsys):
     assert "answers.partial is of another run" in capsys.readouterr().err
 
 
-def test_a_disk_that_is_full_leaves_whole_answers(target, capsys):
-    """A limit on a file's size stands in for it: a part of the last answer still fits."""
+@contextmanager
+def a_full_disk() -> Iterator[None]:
+    """A limit on a file's size stands in for it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(PenstockError, match="written: File too large"), output_to(str(target)) as output:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-            for _ in range(5):
-                output.write("x" * 39 + "\n")
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_disk_that_is_full_leaves_whole_answers(target):
+    with pytest.raises(PenstockError, match="written: File too large"), output_to(str(target)) as output, a_full_disk():
+        for _ in range(5):
+            output.write("x" * 39 + "\n")  # a part of the last one still fits
     assert (target.parent / "answers.partial").read_text() == ("x" * 39 + "\n") * 2
     assert target.read_text() == "earlier\n"
 
@@ -140,12 +140,8 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_starts(tmp_pat
 def test_a_conversation_that_cannot_be_saved_costs_no_earlier_one(target):
     talk = SimpleNamespace(messages=[{"role": "user", "content": "x" * 200}])
     target.write_text("[]")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    with a_full_disk():
         assert "cannot be written: File too large" in save(talk, str(target))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert target.read_text() == "[]" and beside(target) == []
     talk.messages[0]["content"] = "half a pair \ud800"
     assert "1 message is in" in save(talk, str(target))
@@ -202,24 +198,16 @@ def test_a_file_is_the_same_under_all_of_its_names(target, tmp_path):
         assert not is_same_file(source, output_to("/dev/null"))
 
 
-@for_each(
-    "words, stdin, stdout",
-    [
-        ("--input a --output a", os.devnull, os.devnull),
-        ("--input a --output ./soft", os.devnull, os.devnull),
-        ("--input hard --output a", os.devnull, os.devnull),
-        ("--input b --output a --trace soft", os.devnull, os.devnull),
-        ("--input a --trace hard", os.devnull, os.devnull),
-        ("--input a --record soft", os.devnull, os.devnull),
-        ("--input - --output soft", "a", os.devnull),
-        ("--input - --record soft", "a", os.devnull),
-        ("--input /dev/stdin --output /dev/stdin", "hard", os.devnull),
-        ("--input a", os.devnull, "a"),
-    ],
-)
-def test_a_command_that_reads_what_it_writes_is_refused_and_changes_nothing(
-    words, stdin, stdout, tmp_path, monkeypatch
-):
+@for_each("words, stdin, stdout", [
+    ("--input a --output a", os.devnull, os.devnull), ("--input a --output ./soft", os.devnull, os.devnull),
+    ("--input hard --output a", os.devnull, os.devnull),
+    ("--input b --output a --trace soft", os.devnull, os.devnull),
+    ("--input a --trace hard", os.devnull, os.devnull), ("--input a --record soft", os.devnull, os.devnull),
+    ("--input - --output soft", "a", os.devnull), ("--input - --record soft", "a", os.devnull),
+    ("--input /dev/stdin --output /dev/stdin", "hard", os.devnull),
+    ("--input a", os.devnull, "a"),
+])  # fmt: skip
+def test_who_reads_what_it_writes_is_refused_and_changes_nothing(words, stdin, stdout, tmp_path, monkeypatch):
     """The last four files were opened by the shell."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
@@ -232,15 +220,3 @@ def test_a_command_that_reads_what_it_writes_is_refused_and_changes_nothing(
         assert "is also" in text_of(said)
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts == dict.fromkeys(("a", "b", "hard", "soft"), '"one"\n')
-
-
-@for_each("words", ["--chaperone", "--input /nowhere/prompts", "--tokenizer /nowhere/at/all"])
-def test_what_is_refused_leaves_an_earlier_output_alone(target, words, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt\n")))
-    monkeypatch.setattr("penstock.frontend.commands.generate.is_same_file", lambda source, output: False)
-    try:
-        code = cli.main(["generate", "pocket", *words.split(), "--output", str(target)])
-    except SystemExit as end:
-        code = end.code
-    assert code in (1, 2)
-    assert target.read_text() == "earlier\n" and beside(target) == []

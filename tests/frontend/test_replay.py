@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.batch_input import line as batch_line
 from builders.bundled_model import FOLDER
 from builders.cases import for_each
 from builders.shell import STAND_IN
@@ -62,9 +63,7 @@ def replay_of(path: Path, vocab_size: int = VOCABULARY) -> AnswerFinder:
     return replay
 
 
-def expected(
-    replay: AnswerFinder, prompt: Any, name: str | None = None, row: int | None = None, **of: Any
-) -> list[list[int]]:
+def expected(replay: AnswerFinder, prompt: Any, name: str | None = None, row: int | None = None, **of: Any) -> Any:
     parsed = parse_prompt(prompt, SamplingParams(n=of.get("n", 1), max_tokens=of.get("max_tokens")))
     return [list(values(each)) for each in replay.expected(parsed, name, row, of.get("num_rows"))]
 
@@ -83,9 +82,7 @@ def expected(
     (record([5], prompt="before", id=3), "after", "3"),
     ({**batch("mine", **record([5])), "prompt": "before"}, "after", "mine"),
 ])  # fmt: skip
-def test_an_answer_is_found_by_name_or_prompt_whatever_has_become_of_template_system_prompt_and_text(
-    tmp_path, line, prompt, name
-):
+def test_an_answer_is_found_by_name_or_by_prompt_in_whatever_form_it_is(tmp_path, line, prompt, name):
     replay = replay_of(file_of(tmp_path, [record([1], prompt="another", id="another"), line]))
     assert expected(replay, prompt, name, 0) == [[5]]
     assert expected(replay, "never asked", "unknown", 1) == []
@@ -234,9 +231,7 @@ def test_every_format_of_a_jobs_output_can_be_replayed(tmp_path, name):
 
 
 @for_each("name", ["last.jsonl", "last.jsonl.gz"])
-def test_files_with_byte_order_marks_and_lines_that_are_too_long_are_read_as_files_of_prompts_are(
-    tmp_path, name, monkeypatch
-):
+def test_byte_order_marks_and_lines_that_are_too_long_are_as_in_files_of_prompts(tmp_path, name, monkeypatch):
     for module in (answers, earlier_run, lines_of_files):
         monkeypatch.setattr(module, "LONGEST_LINE", 2 << 20)
     lines = [json.dumps(record([number], prompt=f"prompt {number}")) for number in range(3)]
@@ -304,18 +299,13 @@ def test_a_million_answers_take_24_bytes_each_and_the_same_prompt_again_and_agai
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def job_lines() -> list[str]:
-    body = {"messages": [{"role": "user", "content": "one"}], "max_tokens": 9}
-    chat = {"method": "POST", "url": "/v1/chat/completions"}
-    return [
-        *(json.dumps({"prompt": f"prompt {number}", "max_tokens": 5 + number % 4}) for number in range(6)),
-        *(json.dumps({"custom_id": f"chat {n}", **chat, "body": {**body, "n": n}}) for n in (1, 2)),
-    ]
+JOB_LINES = [
+    *(json.dumps({"prompt": f"prompt {number}", "max_tokens": 5 + number % 4}) for number in range(6)),
+    *(batch_line(f"chat {n}", messages=[ONE], max_tokens=9, n=n) for n in (1, 2)),
+]
 
 
-def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_lines_it_found(
-    shell, shell_model, tmp_path, monkeypatch
-):
+def test_a_job_that_replays_another_says_how_many_lines_it_found(shell, shell_model, tmp_path, monkeypatch):
     sent: dict[int, list[bytes]] = {}
     own = AnswerFinder.expected
 
@@ -325,7 +315,7 @@ def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_line
 
     monkeypatch.setattr(AnswerFinder, "expected", watched)
     source, first, again = (tmp_path / f"{name}.jsonl" for name in ("in", "first", "again"))
-    source.write_text("\n".join(job_lines()))
+    source.write_text("\n".join(JOB_LINES))
     words = ("--model", shell_model, *STAND_IN)
     assert shell.run("batch", source, first, *words).returncode == 0
     answered = [unpacked(found.record) for found in read_journal(JobFiles.of(first).journal)]
@@ -336,7 +326,7 @@ def test_a_job_that_replays_another_writes_the_same_bytes_and_says_how_many_line
         assert again.with_stem(f"again{moment}").read_bytes() == first.read_bytes()
         assert {row: sum(map(len, each)) // 4 for row, each in sent.items()} == lengths
     # A line that has changed is asked once more in the job that has answered the others.
-    source.write_text("\n".join([*job_lines()[:-1], job_lines()[-1].replace("one", "two")]))
+    source.write_text("\n".join([*JOB_LINES[:-1], JOB_LINES[-1].replace("one", "two")]))
     done = shell.run("batch", source, first, *words, "--accept-change", "--replay", first)
     assert done.returncode == 0 and "replay: 1 of 1 lines found" in done.stderr, done.stderr
 
@@ -347,17 +337,12 @@ def write_batch(path: Path, name: str, *before: Any) -> Path:
     asked = [("/v1/completions", {"prompt": "Once"}), *(("/v1/chat/completions", chat) for chat in chats)]
     if name != "a":
         asked.reverse()
-    lines = [
-        {"custom_id": f"{name}{row}", "url": url, "body": {**body, "max_tokens": 4}}
-        for row, (url, body) in enumerate(asked)
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = (batch_line(f"{name}{row}", url, **body, max_tokens=4) for row, (url, body) in enumerate(asked))
+    path.write_text("\n".join(lines))
     return path
 
 
-def test_lines_of_a_batch_are_found_by_prompt_whatever_their_names_where_journal_or_receipts_know_the_prompts(
-    shell, shell_model, tmp_path
-):
+def test_a_batchs_lines_are_found_by_prompt_where_journal_or_receipts_know_it(shell, shell_model, tmp_path):
     words = ("--model", shell_model, *STAND_IN)
     source, first, certified = write_batch(tmp_path / "in.jsonl", "a"), tmp_path / "first", tmp_path / "certified"
     for out, further in ((first, ()), (certified, ("--receipt",))):
@@ -380,7 +365,7 @@ def test_lines_of_a_batch_are_found_by_prompt_whatever_their_names_where_journal
 
 def test_a_job_is_refused_before_it_begins_if_its_earlier_run_cannot_be_replayed(shell, shell_model, tmp_path):
     source, last, out = (tmp_path / f"{name}.jsonl" for name in ("in", "last", "out"))
-    source.write_text("\n".join(job_lines()))
+    source.write_text("\n".join(JOB_LINES))
     file_of(tmp_path, [record([5], prompt="one")])
     words = ("batch", source, out, "--model", shell_model, *STAND_IN, "--replay")
     for further, sentence in (
