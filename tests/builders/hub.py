@@ -101,9 +101,6 @@ class _Handler(BaseHTTPRequestHandler):
     hub: Hub
 
     def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
         path = urlsplit(self.path).path
         token = self.headers.get("authorization")
         self.request_noted = Request(path, self.headers.get("range"), token is not None)
@@ -118,8 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(404, "RepoNotFound")
 
     def _listing(self, name: str, revision: str, token: str | None) -> None:
-        repository = self._repository(name, revision, token)
-        if repository is None:
+        if (repository := self._repository(name, revision, token)) is None:
             return
         siblings = []
         for each, content in sorted(repository.files.items()):
@@ -132,14 +128,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, name: str, revision: str, file: str, token: str | None, *, is_cdn: bool) -> None:
         if self.hub.status_of_files:
-            self._reply(self.hub.status_of_files, {}, b"")
-            return
-        repository = self._repository(name, revision, token, is_cdn=is_cdn)
-        if repository is None:
-            return
+            return self._reply(self.hub.status_of_files, {}, b"")
+        if (repository := self._repository(name, revision, token, is_cdn=is_cdn)) is None:
+            return None
         if file not in repository.files:
-            self._refuse(404, "EntryNotFound")
-            return
+            return self._refuse(404, "EntryNotFound")
         content = repository.files[file]
         etag = repository.etag(file)
         headers = {"X-Repo-Commit": repository.commit, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
@@ -149,15 +142,13 @@ class _Handler(BaseHTTPRequestHandler):
             linked = {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
             location = {"Location": f"{host}/{name}/cdn/{repository.commit}/{file}"}
             self.request_noted.is_sent_on = True
-            self._reply(302, {**headers, **linked, **location}, b"")
-            return
+            return self._reply(302, {**headers, **linked, **location}, b"")
         if "range" not in self.headers:
-            self._reply(200, headers, content, file)
-            return
+            return self._reply(200, headers, content, file)
         first, last = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["range"]).groups()
         part = content[int(first) : int(last) + 1 if last else None]
         headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
-        self._reply(206, headers, part, file, int(first))
+        return self._reply(206, headers, part, file, int(first))
 
     def _repository(self, name: str, revision: str, token: str | None, *, is_cdn: bool = False) -> Repository | None:
         if name not in self.hub.repositories:
@@ -235,14 +226,10 @@ def hub_with_empty_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             yield hub
         finally:
             hub.go_on.set()
-            _wait_for_downloads()
-
-
-def _wait_for_downloads() -> None:
-    """One that failed leaves what it did at once to end by itself: it would still write, and into the next cache."""
-    for thread in threading.enumerate():
-        if thread.name == "download":
-            thread.join(10)
+            # One that failed leaves what it did at once to end by itself: it would still write, into the next cache.
+            for thread in threading.enumerate():
+                if thread.name == "download":
+                    thread.join(10)
 
 
 def point_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,15 +61,12 @@ def _of_length(change: int) -> Change:
 
 
 _FORMS: dict[str, Change] = {
-    "as it is": lambda answer: answer,
-    "chunked": _chunked,
-    "compressed": _compressed,
-    "said to be longer": _of_length(9),
-    "said to be shorter": _of_length(-9),
+    "as it is": lambda answer: answer, "chunked": _chunked, "compressed": _compressed,
+    "said to be longer": _of_length(9), "said to be shorter": _of_length(-9),
     "of a length in words": _with("Content-Length", "x"),
     "said to be compressed": _with("Content-Encoding", "gzip"),
     "said to be compressed thrice": _with("Content-Encoding", "gzip, gzip, gzip"),
-}
+}  # fmt: skip
 _STATUSES = (0, 0, 0, 201, 204, 302, 304, 400, 401, 403, 404, 408, 416, 429, 500, 503)
 
 

@@ -35,14 +35,13 @@ def made(tmp_path_factory) -> Path:
 
 
 def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with(made, tmp_path):
-    others = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     command = ["-m", "penstock", "pull", "owner/tiny"]
     with running_hub() as hub:
         hub.put("owner/tiny", made)
-        paths = {"HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(tmp_path / "hub"), "PYTHONPATH": python_path()}
+        kept |= {"HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(tmp_path / "hub"), "PYTHONPATH": python_path()}
         hub.stops_at[WEIGHTS] = 300_000
-        environment = {**others, **paths}
-        spawned = pexpect.spawn(sys.executable, command, env=environment, dimensions=(24, 200), encoding="utf-8")
+        spawned = pexpect.spawn(sys.executable, command, env=kept, dimensions=(24, 200), encoding="utf-8")
         person = Person(spawned, 24, 200)
         person.sees(lambda lines: any("owner/tiny:  66%" in line and "293k/441k" in line for line in lines))
         person.child.sendintr()
@@ -51,7 +50,7 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with
         assert "293 KiB of 441 KiB are in the cache, and the same command goes on from there" in said
         assert "Traceback" not in said
         hub.stops_at.clear()
-        done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, *command], env=kept, capture_output=True, text=True)
         assert done.returncode == 0 and done.stdout.startswith("owner/tiny is ready: 449 KiB in ")
         first, last = done.stderr.splitlines()  # no terminal, no bar
         assert "1 file of weights, 441 KiB; 293 KiB of them are there, into" in first and "441 KiB are there" in last
@@ -60,16 +59,10 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with
     assert found.read_bytes() == (made / WEIGHTS).read_bytes()
 
 
-@for_each(
-    "name, sentence",
-    [
-        ("pocket", "nothing to download"),
-        ("ollama:tiny", "download it with that program"),
-        ("/no/such", "is not a hub id"),
-        ("./folder", "is not a hub id"),
-        ("a b", "is not a hub id"),
-    ],
-)
+@for_each("name, sentence", [
+    ("pocket", "nothing to download"), ("ollama:tiny", "download it with that program"),
+    *((name, "is not a hub id") for name in ("/no/such", "./folder", "a b")),
+])  # fmt: skip
 def test_a_name_that_is_no_id_is_not_pulled(name, sentence, capsys):
     assert cli.main(["pull", name]) == 1
     assert sentence in capsys.readouterr().err
@@ -93,9 +86,8 @@ def pulled(made, tmp_path_factory):
 
 
 @pytest.fixture
-def cache(pulled, made, tmp_path, monkeypatch):
+def cache(pulled, made, tmp_path, own_cache, monkeypatch):
     """Two models in the hub's cache."""
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path))
     shutil.copytree(pulled, tmp_path / "hub", symlinks=True)
     with hub_with_two_models(made, tmp_path / "hub", monkeypatch):
@@ -171,16 +163,11 @@ def test_a_revision_goes_without_what_another_or_another_model_needs(cache, caps
 
 def test_nothing_else_is_removed(cache, capsys):
     sentences = {
-        "pocket": "comes with Penstock",
-        "owner/missing": "is not in the cache",
-        "owner/tiny@v9": "is not in the cache",
-        "owner/tinny": "Did you mean owner/tiny?",
-        "../hub": "is not a hub id",
-        "/": "is not a hub id",
-        "owner/..": "is not a hub id",
-        "owner/tiny:Q4_K_M": "`penstock rm owner/tiny` removes all",
-        "ollama:tiny": "remove it with that program",
-    }
+        "pocket": "comes with Penstock", "ollama:tiny": "remove it with that program",
+        **dict.fromkeys(("owner/missing", "owner/tiny@v9"), "is not in the cache"),
+        "owner/tinny": "Did you mean owner/tiny?", "owner/tiny:Q4_K_M": "`penstock rm owner/tiny` removes all",
+        **dict.fromkeys(("../hub", "/", "owner/.."), "is not a hub id"),
+    }  # fmt: skip
     for name, sentence in sentences.items():
         assert cli.main(["rm", name, "--yes"]) == 1, name
         assert sentence in said(capsys), name

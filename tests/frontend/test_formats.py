@@ -25,12 +25,7 @@ from penstock.worker.weights.packed import cache
 
 RECEIPT = Receipt({"model": "m"}, {"seed": 1}, b"\1\0\0\0", [])
 OTHERS = (0, 2, 9)
-FILE = {
-    "owner": "",
-    "shown": {
-        "id": "file-1", "bytes": 3, "created_at": 0, "filename": "a.jsonl", "purpose": "batch", "expires_at": 1 << 40,
-    },
-}  # fmt: skip
+SHOWN = {"bytes": 3, "created_at": 0, "filename": "a.jsonl", "purpose": "batch", "expires_at": 1 << 40}
 
 
 def journal(folder: Path, version: int) -> object:
@@ -82,24 +77,20 @@ def test_what_cannot_be_made_again_is_refused_with_both_formats_and_left_alone(k
 def test_files_of_another_version_are_left_alone_and_those_of_this_one_are_served(tmp_path, caplog):
     kept = {"file-1": {}, "file-2": {"format": 2}, "file-3": {"shown": 7}}
     for name, changes in kept.items():
-        described = {**FILE, **changes}
-        if "shown" not in changes:
-            described["shown"] = {**FILE["shown"], "id": name}
+        described = {"owner": "", "shown": {**SHOWN, "id": name}, **changes}
         (tmp_path / f"{name}.json").write_text(json.dumps(described))
         (tmp_path / f"{name}.content").write_bytes(b"abc")
     (tmp_path / "file-4.content").write_bytes(b"of a crash")
     store = FileStore(tmp_path, HttpOptions())
     assert store.find("file-1", "").shown.bytes == 3
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"{name}.{end}" for name in sorted(kept) for end in ("content", "json")
-    ]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.{end}" for name in kept for end in ("content", "json")
+    }
     assert "has format 2" in caplog.text and "unknown form" in caplog.text
 
 
-def test_caches_of_another_version_are_made_anew(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    model = tmp_path / "model"
-    model.mkdir()
+def test_caches_of_another_version_are_made_anew(tmp_path, own_cache, monkeypatch):
+    (model := tmp_path / "model").mkdir()
     (model / "config.json").write_text("{}")
     kept, key = cache.PackedCache.of(model).path, translated._key([model / "config.json"])
     for home, name in ((cache, "PACKED_WEIGHTS"), (translated, "TRANSLATED_GGUF")):

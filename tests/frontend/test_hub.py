@@ -9,14 +9,18 @@ from pathlib import Path
 
 import pytest
 from builders.cases import for_each
+from builders.gguf_file import write_gguf
 from builders.hub import hub_with_empty_cache, point_at
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
 
+from penstock.frontend import cli
 from penstock.frontend.models.hub import progress
-from penstock.frontend.models.model_files import find_model, find_tokenizer
+from penstock.frontend.models.model_files import find_model, find_tokenizer, require_known
 from penstock.frontend.text import convert_tokenizer
+from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, PenstockError
+from penstock.worker.convert.convert import convert
 
 WEIGHTS = "model.safetensors"
 DESCRIPTIONS = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
@@ -40,18 +44,15 @@ def test_only_what_the_engine_reads_is_taken_and_only_once(hub, made, capsys):
         "tokenizer.model", "checkpoint-5/trainer_state.json", "adapter_model.safetensors",
     )  # fmt: skip
     taken = {
-        "chat_template.jinja": b"{{ 1 }}",
-        "additional_chat_templates/tool.jinja": b"{{ 2 }}",
-        "1_Pooling/config.json": b"{}",
-    }
+        "chat_template.jinja": b"{{ 1 }}", "additional_chat_templates/tool.jinja": b"2", "1_Pooling/config.json": b"{}",
+    }  # fmt: skip
     hub.put("owner/tiny", made, files=dict.fromkeys(others, b"x") | taken)
     assert (find_tokenizer("owner/tiny") / "tokenizer.json").is_file()
     assert set(hub.fetched()) == DESCRIPTIONS | set(taken), "a tokenizer comes without weights"
     found = find_model("owner/tiny", is_quiet=True)
-    folder = found.folder
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    there = {path.relative_to(found.folder).as_posix() for path in found.folder.rglob("*") if path.is_file()}
     assert there == set(hub.fetched()) == DESCRIPTIONS | set(taken) | {WEIGHTS}
-    assert (folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+    assert (found.folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
     hub.requests.clear()
     assert find_model("owner/tiny", is_quiet=True) == found
     assert [each.path for each in hub.requests if "agent" not in each.path] == ["/api/models/owner/tiny/revision/main"]
@@ -76,16 +77,13 @@ def test_a_revision_is_an_option_or_part_of_the_name(hub, made):
     assert find_model("owner/tiny", is_quiet=True).folder != by_option
 
 
-@for_each(
-    "change, sentence",
-    [
-        ({"architectures": ["HeliumForCausalLM"]}, "names the architecture HeliumForCausalLM"),
-        ({"architectures": None}, "names the architecture none"),
-        ({"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
-        ({"num_hidden_layers": "two"}, "num_hidden_layers must be"),
-        ({"quantization_config": {"quant_method": "nothing"}}, "nothing"),
-    ],
-)
+@for_each("change, sentence", [
+    ({"architectures": ["HeliumForCausalLM"]}, "names the architecture HeliumForCausalLM"),
+    ({"architectures": None}, "names the architecture none"),
+    ({"hidden_act": "mish"}, "hidden_act='mish' is not supported"),
+    ({"num_hidden_layers": "two"}, "num_hidden_layers must be"),
+    ({"quantization_config": {"quant_method": "nothing"}}, "nothing"),
+])  # fmt: skip
 def test_a_model_that_would_not_load_is_refused_before_its_weights(hub, made, change, sentence):
     config = json.loads((made / "config.json").read_text()) | change
     hub.put("owner/odd", made, files={"config.json": json.dumps(config).encode()})
@@ -95,18 +93,12 @@ def test_a_model_that_would_not_load_is_refused_before_its_weights(hub, made, ch
     assert WEIGHTS not in hub.fetched()
 
 
-@for_each(
-    "missing, others, sentence",
-    [
-        ("config.json", {}, "holds no config.json"),
-        (WEIGHTS, {"pytorch_model.bin": b"x", "a.gguf": b""}, r"weights are \*\.bin, \*\.gguf, and only"),
-        (WEIGHTS, {}, r"holds no \*\.safetensors"),
-        ("tokenizer.json", {}, "holds no tokenizer"),
-    ],
-)
-def test_a_repository_that_lacks_what_every_model_has_is_refused_before_any_file_is_fetched(
-    hub, made, missing, others, sentence
-):
+@for_each("missing, others, sentence", [
+    ("config.json", {}, "holds no config.json"),
+    (WEIGHTS, {"pytorch_model.bin": b"x", "a.gguf": b""}, r"weights are \*\.bin, \*\.gguf, and only"),
+    (WEIGHTS, {}, r"holds no \*\.safetensors"), ("tokenizer.json", {}, "holds no tokenizer"),
+])  # fmt: skip
+def test_a_repository_that_lacks_what_models_have_is_refused_unfetched(hub, made, missing, others, sentence):
     files = {path.name: path.read_bytes() for path in made.iterdir() if path.name != missing}
     hub.put("owner/part", files=files | others)
     with pytest.raises(ConfigError, match=sentence):
@@ -116,9 +108,7 @@ def test_a_repository_that_lacks_what_every_model_has_is_refused_before_any_file
         assert find_model("owner/part", made, is_quiet=True).tokenizer_folder == made
 
 
-def test_what_is_there_already_needs_no_room_again_and_is_not_downloaded_for_an_update(
-    hub, made, tmp_path, monkeypatch, capsys
-):
+def test_what_is_there_needs_no_room_and_is_not_downloaded_again(hub, made, tmp_path, monkeypatch, capsys):
     content = (made / WEIGHTS).read_bytes()
     repository = hub.put("owner/tiny", made)
     find_tokenizer("owner/tiny")
@@ -167,18 +157,13 @@ def test_a_hub_that_fails_in_the_middle_is_a_sentence_and_a_broken_connection_is
     assert hub.ranges(WEIGHTS) == [None, "bytes=300000-"]
 
 
-@for_each(
-    "options, token, sentences",
-    [
-        ({"token": "t", "is_gated": True}, None, ["needs its owner's consent", "/owner/tiny", "HF_TOKEN"]),
-        ({"token": "t", "is_gated": True}, "other", ["needs its owner's consent", "has not got it"]),
-        ({"token": "t"}, None, ["no model owner/tiny, or it is private", "spelling", "HF_TOKEN"]),
-        ({"token": "t"}, "other", ["no model owner/tiny, or it is private"]),
-    ],
-)
-def test_a_model_that_may_not_be_read_says_what_to_do_and_its_token_reads_it(
-    hub, made, tmp_path, monkeypatch, options, token, sentences
-):
+@for_each("options, token, sentences", [
+    ({"token": "t", "is_gated": True}, None, ["needs its owner's consent", "/owner/tiny", "HF_TOKEN"]),
+    ({"token": "t", "is_gated": True}, "other", ["needs its owner's consent", "has not got it"]),
+    ({"token": "t"}, None, ["no model owner/tiny, or it is private", "spelling", "HF_TOKEN"]),
+    ({"token": "t"}, "other", ["no model owner/tiny, or it is private"]),
+])  # fmt: skip
+def test_who_may_not_read_a_model_is_told_what_to_do(hub, made, tmp_path, monkeypatch, options, token, sentences):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     hub.put("owner/tiny", made, **options)
     if token:
@@ -254,3 +239,53 @@ def test_without_a_terminal_lines_are_few(capsys, monkeypatch):
     assert 3 <= len(lines) <= 7
     assert lines[0].startswith("owner/tiny: 17 MiB of 100 MiB, 2 MiB/s, 50 s left")
     assert lines[-1].startswith("owner/tiny: 100 MiB are there, after 60 s")
+
+
+NAME = "owner/tiny-GGUF"
+
+
+@pytest.fixture(scope="module")
+def content(made, tmp_path_factory) -> bytes:
+    target = tmp_path_factory.mktemp("made") / "tiny.gguf"
+    convert(Conversion(str(made), str(made), str(target), "q8_0", is_gguf=True), lambda said: None)
+    return target.read_bytes()
+
+
+@pytest.fixture
+def gguf_hub(hub, tmp_path, own_cache, content):
+    """It has a repository of two quantizations."""
+    models = {"tiny-Q8_0.gguf": content, "tiny-Q4_K_M.gguf": content + bytes(32)}
+    eyes = write_gguf(tmp_path / "eyes.gguf", {"general.architecture": "clip"}).read_bytes()
+    others = {"mmproj-F16.gguf": eyes, "mmproj-F32.gguf": eyes + bytes(32), "README.md": b"x"}
+    hub.put(NAME, files=models | others)
+    return hub
+
+
+def test_only_the_files_of_the_quantization_are_taken_also_by_pull(gguf_hub, tmp_path, capsys):
+    found = find_model(f"{NAME}:Q8_0", is_quiet=True)
+    assert (found.folder / "config.json").is_file() and (found.tokenizer_folder / "tokenizer.json").is_file()
+    assert set(gguf_hub.fetched()) == {"tiny-Q8_0.gguf", "mmproj-F16.gguf"}
+    assert {path.name for path in (tmp_path / "hub").rglob("*.gguf")} == {"mmproj-F16.gguf", "tiny-Q8_0.gguf"}
+    assert cli.main(["pull", f"{NAME}:Q4_K_M", "--quiet"]) == 0
+    assert f"{NAME}:Q4_K_M is ready" in capsys.readouterr().out and "tiny-Q4_K_M.gguf" in gguf_hub.fetched()
+
+
+def test_what_is_there_runs_without_the_hub_and_is_not_fetched_again(gguf_hub):
+    found = find_model(f"{NAME}:q8_0", is_quiet=True)
+    fetched = list(gguf_hub.fetched())
+    assert find_model(f"{NAME}:q8_0", is_quiet=True) == found and gguf_hub.fetched() == fetched
+    gguf_hub.status = 503
+    assert find_model(f"{NAME}:q8_0", is_quiet=True) == found
+    with pytest.raises(ModelNotFoundError, match="Q4_K_M"):
+        find_model(f"{NAME}:Q4_K_M", is_quiet=True)
+
+
+def test_a_quantization_that_is_not_there_is_told_with_those_that_are(gguf_hub):
+    with pytest.raises(ConfigError, match=r"has no Q5_K_M\..* There are Q4_K_M, Q8_0\."):
+        find_model(f"{NAME}:Q5_K_M", is_quiet=True)
+    with pytest.raises(ConfigError, match=f"weights are GGUF files, Q4_K_M, Q8_0. Name one of them: {NAME}:Q4_K_M"):
+        find_model(NAME, is_quiet=True)
+    assert not gguf_hub.fetched()
+    require_known(f"{NAME}:Q8_0")
+    with pytest.raises(ModelNotFoundError):
+        require_known("owner/other:Q8_0")

@@ -32,40 +32,33 @@ def listed(*modules: tuple[str, str]) -> list[dict[str, Any]]:
     return [{"idx": place, "path": path, "type": f"a.b.{kind}"} for place, (path, kind) in enumerate(modules)]
 
 
-TRANSFORMER, POOLING, DENSE, NORM = (
-    ("", "Transformer"),
-    ("1_Pooling", "Pooling"),
-    ("2_Dense", "Dense"),
-    ("", "Normalize"),
-)
+TRANSFORMER, POOLING = ("", "Transformer"), ("1_Pooling", "Pooling")
+DENSE, NORM = ("2_Dense", "Dense"), ("", "Normalize")
 MEAN = {"pooling_mode_mean_tokens": True}
 
 
-@for_each(
-    "modules, pooling, dense, says",
-    [
-        ({"a": 1}, MEAN, None, "modules.json must be a list of modules"),
-        ([1], MEAN, None, "modules.json must be a list of modules"),
-        ([{"type": 7}], MEAN, None, "type must be a text, not 7"),
-        ([{"type": "Pooling", "path": ["1"]}], MEAN, None, "path must be a text"),
-        (listed(TRANSFORMER, ("", "Router")), MEAN, None, "a module 'Router', which isn't supported; Transformer, "),
-        (listed(TRANSFORMER, ("../x", "Pooling")), MEAN, None, "isn't a folder of the model"),
-        (listed(TRANSFORMER, ("/etc", "Pooling")), MEAN, None, "isn't a folder of the model"),
-        (listed(TRANSFORMER, ("nowhere", "Pooling")), MEAN, None, r"nowhere/config\.json is missing"),
-        (listed(TRANSFORMER, DENSE), MEAN, {"out_features": 8}, "one Pooling must come before all Dense"),
-        (listed(TRANSFORMER, NORM), MEAN, None, "names no Pooling, and its Normalize needs one"),
-        (listed(TRANSFORMER, NORM, POOLING), MEAN, None, "one Pooling must come before all Dense"),
-        (listed(TRANSFORMER, POOLING), {"pooling_mode": []}, None, "names no pooling that is supported; cls, max"),
-        (listed(TRANSFORMER, POOLING), [1], None, "must be an object"),
-        (listed(TRANSFORMER, POOLING), {"pooling_mode": 7}, None, r"supported \(7\)"),
-        (listed(TRANSFORMER, POOLING), {"pooling_mode": ["mean", {}]}, None, "names no pooling"),
-        (listed(TRANSFORMER, POOLING), {"pooling_mode_cls_token": "false"}, None, "must be true or false, not 'false'"),
-        (listed(TRANSFORMER, POOLING), MEAN | {"include_prompt": False}, None, "include_prompt=false"),
-        (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": "8"}, "out_features must be a number, and is '8'"),
-        (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8, "use_residual": True}, "use_residual adds"),
-        (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8}, r"holds nothing else, and weights are read"),
-    ],
-)
+@for_each("modules, pooling, dense, says", [
+    ({"a": 1}, MEAN, None, "modules.json must be a list of modules"),
+    ([1], MEAN, None, "modules.json must be a list of modules"),
+    ([{"type": 7}], MEAN, None, "type must be a text, not 7"),
+    ([{"type": "Pooling", "path": ["1"]}], MEAN, None, "path must be a text"),
+    (listed(TRANSFORMER, ("", "Router")), MEAN, None, "a module 'Router', which isn't supported; Transformer, "),
+    (listed(TRANSFORMER, ("../x", "Pooling")), MEAN, None, "isn't a folder of the model"),
+    (listed(TRANSFORMER, ("/etc", "Pooling")), MEAN, None, "isn't a folder of the model"),
+    (listed(TRANSFORMER, ("nowhere", "Pooling")), MEAN, None, r"nowhere/config\.json is missing"),
+    (listed(TRANSFORMER, DENSE), MEAN, {"out_features": 8}, "one Pooling must come before all Dense"),
+    (listed(TRANSFORMER, NORM), MEAN, None, "names no Pooling, and its Normalize needs one"),
+    (listed(TRANSFORMER, NORM, POOLING), MEAN, None, "one Pooling must come before all Dense"),
+    (listed(TRANSFORMER, POOLING), {"pooling_mode": []}, None, "names no pooling that is supported; cls, max"),
+    (listed(TRANSFORMER, POOLING), [1], None, "must be an object"),
+    (listed(TRANSFORMER, POOLING), {"pooling_mode": 7}, None, r"supported \(7\)"),
+    (listed(TRANSFORMER, POOLING), {"pooling_mode": ["mean", {}]}, None, "names no pooling"),
+    (listed(TRANSFORMER, POOLING), {"pooling_mode_cls_token": "false"}, None, "must be true or false, not 'false'"),
+    (listed(TRANSFORMER, POOLING), MEAN | {"include_prompt": False}, None, "include_prompt=false"),
+    (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": "8"}, "out_features must be a number, and is '8'"),
+    (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8, "use_residual": True}, "use_residual adds"),
+    (listed(TRANSFORMER, POOLING, DENSE), MEAN, {"out_features": 8}, r"holds nothing else, and weights are read"),
+])  # fmt: skip
 def test_modules_that_cannot_be_meant_are_refused_in_a_sentence(folder, modules, pooling, dense, says):
     written(folder / "modules.json", modules)
     written(folder / "1_Pooling" / "config.json", pooling)
@@ -74,17 +67,13 @@ def test_modules_that_cannot_be_meant_are_refused_in_a_sentence(folder, modules,
         find_pooled_model(folder, "auto")
 
 
-@for_each(
-    "pooling, modes",
-    [
-        ({}, ["mean"]),
-        ({"pooling_mode_mean_tokens": False}, ["mean"]),
-        ({"pooling_mode": ["mean", "cls", "mean"]}, ["mean", "cls", "mean"]),
-        ({"pooling_mode": "mean_sqrt_len_tokens"}, ["mean_sqrt_len"]),
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ["cls", "mean"]),
-        ({"pooling_mode_mean_sqrt_len_tokens": True}, ["mean_sqrt_len"]),
-    ],
-)
+@for_each("pooling, modes", [
+    ({}, ["mean"]), ({"pooling_mode_mean_tokens": False}, ["mean"]),
+    ({"pooling_mode": ["mean", "cls", "mean"]}, ["mean", "cls", "mean"]),
+    ({"pooling_mode": "mean_sqrt_len_tokens"}, ["mean_sqrt_len"]),
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, ["cls", "mean"]),
+    ({"pooling_mode_mean_sqrt_len_tokens": True}, ["mean_sqrt_len"]),
+])  # fmt: skip
 def test_rows_are_pooled_in_the_order_of_the_file(folder, pooling, modes):
     written(folder / "modules.json", listed(TRANSFORMER, POOLING))
     written(folder / "1_Pooling" / "config.json", pooling)
@@ -136,20 +125,15 @@ def test_activations_are_those_of_torch():
         assert (torch.tensor(found) - getattr(torch.nn, name)()(x)).abs().max() < 2e-6, name
 
 
-@for_each(
-    "settings, config, of_score, of_classes",
-    [
-        ({}, {}, "sigmoid", "sigmoid"),
-        ({}, {"problem_type": "regression"}, "sigmoid", ""),
-        ({"activation_fn": "torch.nn.modules.linear.Identity"}, {}, "", ""),
-        ({"activation_fn": "torch.nn.modules.activation.Tanh"}, {}, "Tanh", "Tanh"),
-        ({}, {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "", ""),
-        ({}, {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.ReLU"}}, "ReLU", "ReLU"),
-        ({"activation_fn": "theirs.Tanh"}, {}, None, None),
-        ({"activation_fn": 7}, {}, None, None),
-        ({}, {"sbert_ce_default_activation_function": "torch.nn.Unheard"}, None, None),
-    ],
-)
+@for_each("settings, config, of_score, of_classes", [
+    ({}, {}, "sigmoid", "sigmoid"), ({}, {"problem_type": "regression"}, "sigmoid", ""),
+    ({"activation_fn": "torch.nn.modules.linear.Identity"}, {}, "", ""),
+    ({"activation_fn": "torch.nn.modules.activation.Tanh"}, {}, "Tanh", "Tanh"),
+    ({}, {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, "", ""),
+    ({}, {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.ReLU"}}, "ReLU", "ReLU"),
+    ({"activation_fn": "theirs.Tanh"}, {}, None, None), ({"activation_fn": 7}, {}, None, None),
+    ({}, {"sbert_ce_default_activation_function": "torch.nn.Unheard"}, None, None),
+])  # fmt: skip
 def test_a_score_goes_through_the_activation_that_the_files_name(tmp_path, settings, config, of_score, of_classes):
     folder = classifier(tmp_path / "c", "ForSequenceClassification", 1, **config)
     written(folder / "config_sentence_transformers.json", settings)
@@ -208,15 +192,11 @@ def test_lengths_that_files_do_not_speak_of_get_a_notice(tmp_path):
     assert found.notice_of_cut(16) == "" and "config.json names 16, 32" in found.notice_of_cut(8)
 
 
-@for_each(
-    "name, content",
-    [
-        ("1_Pooling/config.json", {"pooling_mode": "cls"}),
-        ("modules.json", []),
-        ("config_sentence_transformers.json", {"prompts": {"a": "b"}}),
-        ("2_Dense/model.safetensors", "other weights"),
-    ],
-)
+@for_each("name, content", [
+    ("1_Pooling/config.json", {"pooling_mode": "cls"}), ("modules.json", []),
+    ("config_sentence_transformers.json", {"prompts": {"a": "b"}}),
+    ("2_Dense/model.safetensors", "other weights"),
+])  # fmt: skip
 def test_a_changed_file_of_a_module_changes_the_digest(tmp_path, monkeypatch, name, content):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path))
     folder = embedding_model(tmp_path / name.replace("/", "-"), pooling_mode_mean_tokens=True)
@@ -239,16 +219,13 @@ def test_show_and_models_say_what_a_model_gives(tmp_path, capsys):
     assert "3 classes" in capsys.readouterr().out.splitlines()[1]
 
 
-@for_each(
-    "names, longest",
-    [
-        ({"sentence_bert_config.json": {"max_seq_length": 32}, "tokenizer_config.json": {"model_max_length": 64}}, 32),
-        ({"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": 64}}, 64),
-        ({"tokenizer_config.json": {"model_max_length": 10**30}}, None),
-        ({"tokenizer_config.json": {"model_max_length": 1e30}}, None),
-        ({"tokenizer_config.json": {}}, None),
-    ],
-)
+@for_each("names, longest", [
+    ({"sentence_bert_config.json": {"max_seq_length": 32}, "tokenizer_config.json": {"model_max_length": 64}}, 32),
+    ({"sentence_bert_config.json": {}, "tokenizer_config.json": {"model_max_length": 64}}, 64),
+    ({"tokenizer_config.json": {"model_max_length": 10**30}}, None),
+    ({"tokenizer_config.json": {"model_max_length": 1e30}}, None),
+    ({"tokenizer_config.json": {}}, None),
+])  # fmt: skip
 def test_the_longest_text_is_that_of_either_release_of_sentence_transformers(tmp_path, names, longest):
     written(tmp_path / "config.json", {"architectures": ["BertModel"], "hidden_size": 8})
     written(tmp_path / "modules.json", listed(TRANSFORMER, POOLING))

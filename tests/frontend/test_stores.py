@@ -27,15 +27,11 @@ def store(home) -> Path:
     return home / ".ollama" / "models"
 
 
-@for_each(
-    "stored, tag, asked",
-    [
-        ("qwen3", "latest", "ollama:qwen3"),
-        ("qwen3", "0.6b-q4_K_M", "ollama:qwen3:0.6b-q4_K_M"),
-        ("someone/tiny", "latest", "ollama:someone/tiny"),
-        ("hf.co/unsloth/Qwen3-0.6B-GGUF", "Q4_K_M", "ollama:hf.co/unsloth/Qwen3-0.6B-GGUF:Q4_K_M"),
-    ],
-)
+@for_each("stored, tag, asked", [
+    ("qwen3", "latest", "ollama:qwen3"), ("qwen3", "0.6b-q4_K_M", "ollama:qwen3:0.6b-q4_K_M"),
+    ("someone/tiny", "latest", "ollama:someone/tiny"),
+    ("hf.co/unsloth/Qwen3-0.6B-GGUF", "Q4_K_M", "ollama:hf.co/unsloth/Qwen3-0.6B-GGUF:Q4_K_M"),
+])  # fmt: skip
 def test_a_model_of_ollamas_is_found_by_the_name_that_ollama_lists_and_left_alone(store, stored, tag, asked):
     shutil.rmtree(store, ignore_errors=True)
     ollama_model(store, stored, b"GGUF model", tag, template=b"{{ .Prompt }}", projector=b"GGUF eyes")
@@ -65,15 +61,10 @@ def test_a_name_that_is_not_there_is_told_with_what_was_tried_and_a_near_one(sto
     assert str(store / "manifests/registry.ollama.ai/library/qwen3/0.6") in str(error.value)
 
 
-@for_each(
-    "name, meant",
-    [
-        ("qwen3:0.6b", "ollama:qwen3:0.6b"),
-        ("tiny", "ollama:tiny:latest"),
-        ("org/tiny-GGUF", "lmstudio:org/tiny-GGUF"),
-        ("org/two/b.gguf", "lmstudio:org/two/b.gguf"),
-    ],
-)
+@for_each("name, meant", [
+    ("qwen3:0.6b", "ollama:qwen3:0.6b"), ("tiny", "ollama:tiny:latest"), ("org/tiny-GGUF", "lmstudio:org/tiny-GGUF"),
+    ("org/two/b.gguf", "lmstudio:org/two/b.gguf"),
+])  # fmt: skip
 def test_a_name_without_its_stores_is_told_with_it(home, store, name, meant, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     ollama_model(store, "qwen3", b"GGUF", "0.6b")
@@ -111,26 +102,18 @@ def test_a_manifest_that_is_none_or_names_no_digest_is_refused(store, manifest, 
 def test_a_blob_of_another_size_or_kind_or_none_is_refused(store):
     manifest = ollama_model(store, "tiny", b"GGUF")
     [blob] = (store / "blobs").iterdir()
-    blob.write_bytes(b"GGUF and more")
-    with pytest.raises(ConfigError, match="has 13 bytes, and .* says 4"):
-        stored_model("ollama:tiny")
-    blob.unlink()
-    with pytest.raises(ConfigError, match="which is not there"):
-        stored_model("ollama:tiny")
-    blob.mkdir()
-    with pytest.raises(ConfigError, match="it is a folder"):
-        stored_model("ollama:tiny")
-    manifest.write_bytes(b"{")
-    with pytest.raises(ConfigError, match="not valid JSON"):
-        stored_model("ollama:tiny")
+    for change, sentence in (
+        (lambda: blob.write_bytes(b"GGUF and more"), "has 13 bytes, and .* says 4"),
+        (blob.unlink, "which is not there"), (blob.mkdir, "it is a folder"),
+        (lambda: manifest.write_bytes(b"{"), "not valid JSON"),
+        (lambda: write_manifest(manifest, [layer(store, "params", b"{}")]), "no GGUF file"),
+    ):  # fmt: skip
+        change()
+        with pytest.raises(ConfigError, match=sentence):
+            stored_model("ollama:tiny")
 
 
-def test_a_model_without_one_file_or_with_an_adapter_or_in_a_broken_file_is_refused(store, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(store.parent))
-    manifest = ollama_model(store, "tiny", b"GGUF")
-    write_manifest(manifest, [layer(store, "params", b"{}")])
-    with pytest.raises(ConfigError, match="no GGUF file"):
-        stored_model("ollama:tiny")
+def test_a_model_with_an_adapter_or_in_a_broken_file_is_refused(store, own_cache):
     ollama_model(store, "tuned", b"GGUF", adapter=b"GGUF adapter")
     with pytest.raises(ConfigError, match="LoRA adapter"):
         stored_model("ollama:tuned")
@@ -139,8 +122,7 @@ def test_a_model_without_one_file_or_with_an_adapter_or_in_a_broken_file_is_refu
         find_model("ollama:cut")
 
 
-def test_a_stored_model_is_a_model(home, store, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(home / "cache"))
+def test_a_stored_model_is_a_model(home, store, own_cache):
     ollama_model(store, "tiny", write_converted(home / "tiny.gguf", "llama").read_bytes())
     tokenizer = write_tokenizer(home / "tokenizer", "byte_level")
     found = find_model("ollama:tiny", tokenizer)
@@ -161,22 +143,18 @@ def test_a_model_of_lm_studios_is_found_by_its_repository_and_its_file(home):
     assert [each.name for each in stored_models()] == ["lmstudio:org/tiny-GGUF"]
 
 
-def test_of_several_the_names_are_told(home):
+def test_several_models_of_a_folder_are_named_and_parts_are_one_of_which_a_missing_one_is_named(home):
     lm_studio_files(home, "org/tiny", "tiny-Q4_0.gguf", "tiny-Q8_0.gguf")
     with pytest.raises(ConfigError, match=r"2 models.*lmstudio:org/tiny/tiny-Q4_0\.gguf"):
         stored_model("lmstudio:org/tiny")
     assert [each.name.rpartition("/")[2] for each in stored_models()] == ["tiny-Q4_0.gguf", "tiny-Q8_0.gguf"]
-
-
-def test_parts_are_one_model_and_a_missing_one_is_named(home):
     parts = [f"big-0000{number}-of-00002.gguf" for number in (1, 2)]
     folder = lm_studio_files(home, "org/big", *parts)
     assert [path.name for path in stored_model("lmstudio:org/big").parts] == parts
     (folder / parts[1]).unlink()
     with pytest.raises(ConfigError, match="big-00002-of-00002.gguf"):
         stored_model("lmstudio:org/big")
-    [listed] = stored_models()
-    assert listed.files is None
+    assert [each.name for each in stored_models() if each.files is None] == ["lmstudio:org/big"]
 
 
 def test_llama_cpps_downloads_are_listed_by_their_files(home):
@@ -194,23 +172,17 @@ REPOSITORY = [
 ]
 
 
-@for_each(
-    "asked, files",
-    [
-        ("Q4_K_M", ["Qwen3-Q4_K_M.gguf"]),
-        ("q8_0", ["Qwen3-Q8_0.gguf"]),
-        ("UD-Q4_K_XL", ["Qwen3-UD-Q4_K_XL.gguf"]),
-        ("BF16", [f"BF16/Qwen3-BF16-0000{number}-of-00002.gguf" for number in (1, 2)]),
-    ],
-)
+@for_each("asked, files", [
+    ("Q4_K_M", ["Qwen3-Q4_K_M.gguf"]), ("q8_0", ["Qwen3-Q8_0.gguf"]), ("UD-Q4_K_XL", ["Qwen3-UD-Q4_K_XL.gguf"]),
+    ("BF16", [f"BF16/Qwen3-BF16-0000{number}-of-00002.gguf" for number in (1, 2)]),
+])  # fmt: skip
 def test_the_files_of_one_quantization_are_chosen_with_its_encoder(asked, files):
     assert chosen_files(REPOSITORY, gguf_name(f"org/Qwen3-GGUF:{asked}")) == (files, "mmproj-F16.gguf")
 
 
 def test_another_quantization_is_told_with_those_there_are():
-    with pytest.raises(
-        ConfigError, match="has no Q4_K_L. Did you mean org/Qwen3-GGUF:Q4_K_[MS]\\? There are BF16, Q4_K_M"
-    ):
+    meant = r"has no Q4_K_L. Did you mean org/Qwen3-GGUF:Q4_K_[MS]\? There are BF16, Q4_K_M"
+    with pytest.raises(ConfigError, match=meant):
         chosen_files(REPOSITORY, gguf_name("org/Qwen3-GGUF:Q4_K_L"))
     assert labels(REPOSITORY) == ["BF16", "Q4_K_M", "Q4_K_S", "Q8_0", "UD-Q4_K_XL"]
     with pytest.raises(ConfigError, match="1 of 2 parts"):

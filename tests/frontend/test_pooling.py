@@ -1,6 +1,7 @@
-"""Scores of texts: which pairs are compared, how a reranker's prompt is written, and what its score is."""
+"""Numbers of texts: the words before a text, what becomes of its vectors, which pairs are compared, and decisions."""
 
 import json
+import math
 
 import numpy
 import pytest
@@ -12,14 +13,110 @@ from builders.runner_harness import engine_of, prompt
 from tokenizers.processors import TemplateProcessing
 
 from penstock import PoolingParams, Tokenizer
-from penstock.frontend.models.pooled_model import find_pooled_model
+from penstock.frontend.models.pooled_model import PooledModel, find_pooled_model
+from penstock.frontend.parsing.families import REASONING
+from penstock.frontend.pooling.call_checks import checked_for_one
+from penstock.frontend.pooling.decide import LabelTree, without_thought
 from penstock.frontend.pooling.door import PoolingDoor, activated
 from penstock.frontend.pooling.scores import SIMILARITIES, PairWriter, comparison, cosine, text_pairs
+from penstock.frontend.requests.prompts import ParsedPrompt
 from penstock.protocol.errors import ConfigError, LimitError, RequestError
 from penstock.protocol.memory_plan import MemoryPlan
-from penstock.protocol.pooling.form import WantedVectors
+from penstock.protocol.pooling.form import PoolingForm, Vectors, WantedVectors
 from penstock.protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput
 from penstock.worker.start.load import load_model
+
+
+def test_an_answer_begins_behind_an_empty_thought():
+    qwen, channels = REASONING["qwen3"], REASONING["gpt-oss"]
+    assert without_thought("<|im_start|>assistant\n", None) == ""
+    assert without_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n", qwen) == ""
+    assert without_thought("<|im_start|>assistant\n<think>\n", qwen) == "\n</think>\n\n"
+    assert without_thought("<|im_start|>assistant\n", qwen) == "<think>\n\n</think>\n\n"
+    assert without_thought("<|start|>assistant", channels) == "<|channel|>final<|message|>"
+
+
+def test_a_label_of_several_tokens_has_their_joint_probability_in_each_spelling():
+    tree = LabelTree([[(1, 2), (9,)], [(1, 3)]])
+    assert tree.nodes == {(): [1, 9], (1,): [2, 3]}
+    first, second = tree.logprobs([[math.log(0.5), math.log(0.1)], [math.log(0.2), math.log(0.4)]])
+    assert abs(math.exp(first) - (0.5 * 0.2 + 0.1)) < 1e-12
+    assert abs(math.exp(second) - 0.5 * 0.4) < 1e-12
+
+
+PLAN = MemoryPlan("cpu", "", 0, 0, 0, [], 64, 64, 100, "float32", "fp32", vector_width=4)
+ROW = numpy.array([[3.0, 0.0, 4.0, 12.0]], numpy.float32)
+
+
+def door(**said) -> PoolingDoor:
+    return PoolingDoor(PooledModel(PoolingForm(["mean"]), said.pop("task", "embed"), **said), PLAN)
+
+
+def finished(given: PoolingDoor, **params) -> list[float]:
+    return given.finished(Vectors(0, 4, ROW.tobytes()), PoolingParams(**params)).astype(float).round(4).tolist()
+
+
+@for_each("said, params, expected", [
+    ({}, {}, [3.0, 0.0, 4.0, 12.0]),
+    ({"normalizes": True}, {}, [0.2308, 0.0, 0.3077, 0.9231]),
+    ({}, {"normalize": True}, [0.2308, 0.0, 0.3077, 0.9231]),
+    ({"normalizes": True}, {"normalize": False}, [3.0, 0.0, 4.0, 12.0]),
+    ({"normalizes": True}, {"dimensions": 3}, [0.6, 0.0, 0.8]),
+    ({}, {"dimensions": 3}, [3.0, 0.0, 4.0]), ({"cut": 3}, {}, [3.0, 0.0, 4.0]),
+    ({"cut": 3, "normalizes": True}, {}, [0.2308, 0.0, 0.3077]),
+    ({"cut": 3, "normalizes": True}, {"normalize": True}, [0.6, 0.0, 0.8]),
+    ({"cut": 1, "normalizes": True}, {"dimensions": 3}, [0.6, 0.0, 0.8]),
+    ({"task": "classify", "activation": "softmax"}, {}, [0.0001, 0.0, 0.0003, 0.9995]),
+    ({"task": "classify", "activation": "sigmoid"}, {}, [0.9526, 0.5, 0.982, 1.0]),
+    ({"task": "classify"}, {}, [3.0, 0.0, 4.0, 12.0]),
+    ({"task": "classify", "activation": "softmax"}, {"use_activation": False}, [3.0, 0.0, 4.0, 12.0]),
+    ({}, {"by_token": True}, [[3.0, 0.0, 4.0, 12.0]]),
+])  # fmt: skip
+def test_vectors_become_what_the_model_says_or_the_request(said, params, expected):
+    assert finished(door(**said), **params) == expected
+
+
+PROMPTS = {"query": "query: ", "passage": "passage: "}
+
+
+@for_each("said, params, expected", [
+    ({}, {}, "a text"), ({"prompts": PROMPTS}, {}, "a text"),
+    ({"prompts": PROMPTS, "default_prompt": "passage"}, {}, "passage: a text"),
+    ({"prompts": PROMPTS, "default_prompt": "passage"}, {"prompt_name": "query"}, "query: a text"),
+    ({}, {"instruction": "Find it"}, "Instruct: Find it\nQuery:a text"),
+])  # fmt: skip
+def test_a_text_gets_the_words_that_belong_before_it_and_ids_get_none(said, params, expected):
+    asked = ParsedPrompt("a text", None, PoolingParams().as_sampling(), pooled=PoolingParams(**params))
+    assert door(**said).worded(asked).text == expected
+    ids = ParsedPrompt(None, [1, 2], PoolingParams().as_sampling(), pooled=PoolingParams(**params))
+    assert door(**said).worded(ids) == ids
+
+
+def test_a_prompt_that_the_model_hasnt_is_refused_with_those_that_it_has():
+    asked = ParsedPrompt("a", None, PoolingParams().as_sampling(), pooled=PoolingParams(prompt_name="quer"))
+    assert "its own are: passage, query. Did you mean query?" in door(prompts=PROMPTS).worded(asked).refusal
+
+
+@for_each(
+    "form, params", [(PoolingForm(["cls"]), PoolingParams(by_token=True)), (PoolingForm(["cls"], [], True), None)]
+)
+def test_a_call_of_one_result_refuses_those_of_each_token(form, params):
+    with pytest.raises(RequestError, match="classify gives one result for each text.*encode, or /pooling"):
+        checked_for_one("classify", PooledModel(form, "classify", labels=("a", "b")), params)
+
+
+def test_a_text_that_is_too_long_is_refused_unless_it_may_be_cut():
+    ids = list(range(70))
+    with pytest.raises(LimitError, match="70 tokens, and the model takes 64"):
+        door().fitting(ids, PoolingParams())
+    with pytest.raises(LimitError, match="the model takes 32"):
+        door(longest=32).fitting(ids, PoolingParams())
+    assert door().fitting(ids, PoolingParams(truncate_prompt_tokens=-1)) == ids[:64]
+    assert door().fitting(ids, PoolingParams(truncate_prompt_tokens=5)) == ids[:5]
+    assert door().fitting(ids[:3], PoolingParams(truncate_prompt_tokens=5)) == ids[:3]
+    with pytest.raises(RequestError, match="dimensions=5, and the model's vectors have 4 numbers"):
+        door().fitting(ids[:3], PoolingParams(dimensions=5))
+
 
 transformers = Later("transformers")
 
@@ -57,9 +154,8 @@ def test_a_cross_encoders_pair_is_what_its_tokenizer_joins(kind, tmp_path):
 
 def test_a_cross_encoders_own_prompt_stands_before_the_query(tmp_path):
     encoder(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
-    (tmp_path / "config_sentence_transformers.json").write_text(
-        json.dumps({"prompts": {"q": "find: "}, "default_prompt_name": "q"})
-    )
+    prompts = {"prompts": {"q": "find: "}, "default_prompt_name": "q"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     [one] = writer(tmp_path).prompts([("what is it", "a lot of words")])
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert one.token_ids == theirs("find: what is it", "a lot of words")["input_ids"]
@@ -121,9 +217,8 @@ def test_the_published_words_of_qwen3_reranker_go_by_its_name(tmp_path):
     [one] = writer(folder).prompts([("what", "that")])
     text = Tokenizer(folder).decode(one.token_ids, skip_special_tokens=False)
     assert "passages that answer the query\n<Query>: what\n<Document>: that<|im_end|>" in text
-    assert (
-        find_pooled_model(classifier(tmp_path / "other", "ForSequenceClassification", 1), "auto").pairs == "tokenizer"
-    )
+    other = classifier(tmp_path / "other", "ForSequenceClassification", 1)
+    assert find_pooled_model(other, "auto").pairs == "tokenizer"
 
 
 def test_vectors_are_compared_by_their_cosine_with_the_models_own_words_before_a_query(tmp_path):
