@@ -5,6 +5,7 @@ import struct
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import msgspec
 import numpy
@@ -32,9 +33,9 @@ from penstock.protocol.processes.bounded_process import Bounds
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory):
-    made = MediaProcesses(Qwen3Vision.of(ProcessorFiles(tmp_path_factory.mktemp("model"), {}, {}, {}, {})))
-    yield made
-    made.close()
+    files = ProcessorFiles(tmp_path_factory.mktemp("model"), {}, {}, {}, {})
+    with closing(MediaProcesses(Qwen3Vision.of(files))) as made:
+        yield made
 
 
 def decoded(processes, content, kind="image"):
@@ -52,21 +53,16 @@ def test_a_picture_comes_back_resized_with_a_digest_of_what_is_seen(processes):
     assert by_file == by_pixels
 
 
-@for_each(
-    "kind, content, says",
-    [
-        ("image", b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
-        ("image", file_of(NOISE)[:2000], "cut off"),
-        ("image", file_of(NOISE)[:40], "damaged|cut off"),
-        ("image", b"%PDF-1.7 " + file_of(NOISE), "PDF"),
-        ("image", b"nothing at all", "no format that is known"),
-        ("image", b"\x00\x00\x00 ftypisom" + bytes(100), "a video"),
-        ("video", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "no format that is known"),
-        ("video", b"ffconcat version 1.0\nfile /etc/passwd\n", "no format that is known"),
-        ("video", b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n", "no format that is known"),
-        ("video", [file_of(NOISE), file_of(NOISE.resize((50, 60)))], "frame 2 has 50 x 60"),
-    ],
-)
+@for_each("kind, content, says", [
+    ("image", b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"/>', "SVG"),
+    ("image", file_of(NOISE)[:2000], "cut off"), ("image", file_of(NOISE)[:40], "damaged|cut off"),
+    ("image", b"%PDF-1.7 " + file_of(NOISE), "PDF"), ("image", b"nothing at all", "no format that is known"),
+    ("image", b"\x00\x00\x00 ftypisom" + bytes(100), "a video"),
+    ("video", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n", "no format that is known"),
+    ("video", b"ffconcat version 1.0\nfile /etc/passwd\n", "no format that is known"),
+    ("video", b"v=0\no=- 0 0 IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n", "no format that is known"),
+    ("video", [file_of(NOISE), file_of(NOISE.resize((50, 60)))], "frame 2 has 50 x 60"),
+])  # fmt: skip
 def test_what_is_no_picture_or_video_is_refused_with_a_sentence(processes, kind, content, says):
     refusal = decoded(processes, content, kind)
     assert isinstance(refusal, RequestError) and any(each in str(refusal) for each in says.split("|"))
@@ -82,16 +78,13 @@ def test_the_first_bytes_of_a_picture_keep_it_from_being_refused_unread(format):
 PALETTE = Image.fromarray(numpy.arange(64, dtype=numpy.uint8).reshape(8, 8)).convert("P")
 PALETTE.info["transparency"] = 5
 MODES = {
-    "L": NOISE.convert("L"),
-    "LA": NOISE.convert("LA"),
+    "L": NOISE.convert("L"), "LA": NOISE.convert("LA"),
     "RGBA": Image.merge("RGBA", [*NOISE.split(), NOISE.convert("L")]),
-    "P": NOISE.convert("P"),
-    "P with a transparent color": PALETTE,
-    "1": NOISE.convert("1"),
+    "P": NOISE.convert("P"), "P with a transparent color": PALETTE, "1": NOISE.convert("1"),
     "CMYK": NOISE.convert("CMYK"),
     "16 bits": Image.fromarray(numpy.arange(64, dtype=numpy.uint16).reshape(8, 8) * 900),
     "YCbCr": NOISE.convert("YCbCr"),
-}
+}  # fmt: skip
 
 
 @for_each("mode", MODES)
@@ -158,13 +151,11 @@ def png_of_size(width, height):
 def test_a_bomb_is_refused_by_its_header_or_fails_alone_where_it_takes_too_much_memory(processes):
     refusal = decoded(processes, png_of_size(40_000, 40_000))
     assert isinstance(refusal, LimitError) and "96 million pixels" in str(refusal)
-    small = MediaProcesses(processes._family, Bounds(memory_bytes=64 << 20, wall_seconds=600.0))
-    try:
+    bounds = Bounds(memory_bytes=64 << 20, wall_seconds=600.0)
+    with closing(MediaProcesses(processes._family, bounds)) as small:
         refusal = decoded(small, png_of_size(8000, 8000))
         assert isinstance(refusal, LimitError) and ("memory" in str(refusal) or "MiB" in str(refusal))
         assert decoded(small, file_of(NOISE)).shape == (1, 288, 384)
-    finally:
-        small.close()
 
 
 @for_each("kind", ["image", "video"])
@@ -188,17 +179,10 @@ def test_nothing_but_what_is_seen_decides_a_digest(processes):
     files.append(file_of(NOISE.transpose(Image.Transpose.ROTATE_180)))
     digests = [decoded(processes, file).digest for file in files]
     assert digests[0] == digests[1] and len(set(digests[1:])) == len(files) - 1
-    pixels = bytes(4 * 8 * 3)
-    media = [
-        ("image", pixels, Layout((1, 4, 8))),
-        ("image", pixels, Layout((1, 8, 4))),
-        ("image", pixels, Layout((2, 4, 4))),
-        ("video", pixels, Layout((1, 4, 8))),
-        ("video", pixels, Layout((1, 4, 8), times=(0.0,))),
-        ("video", pixels, Layout((1, 4, 8), times=(0.5,))),
-        ("video", pixels, Layout((1, 4, 8), times=(0.5,), frame_rate=2.0)),
-        ("image", bytes(95) + b"\1", Layout((1, 4, 8))),
-    ]
+    times = ({}, {"times": (0.0,)}, {"times": (0.5,)}, {"times": (0.5,), "frame_rate": 2.0})
+    media = [("image", bytes(96), Layout(shape)) for shape in ((1, 4, 8), (1, 8, 4), (2, 4, 4))]
+    media += [("video", bytes(96), Layout((1, 4, 8), **each)) for each in times]
+    media.append(("image", bytes(95) + b"\1", Layout((1, 4, 8))))
     assert len({digest_of(*medium) for medium in media}) == len(media)
 
 
@@ -237,14 +221,11 @@ def test_animations_that_take_long_are_decoded_beside_pictures_and_one_after_the
     frames = [GRAY.rotate(angle) for angle in range(0, 360, 12)]
     animation = file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], duration=100)
     given = [encoded("video", animation, may_open=False)] * 3 + [encoded("image", NOISE, may_open=False)] * 3
-    tight = MediaProcesses(processes._family, places=Places(1, 1, 0.2))
-    try:
+    with closing(MediaProcesses(processes._family, places=Places(1, 1, 0.2))) as tight:
         with ThreadPoolExecutor(len(given)) as pool:
             found = list(pool.map(tight.decode, given))
         assert found == [processes.decode(given[0])] * 3 + [processes.decode(given[-1])] * 3
         assert len(tight._pool._all) <= 2
-    finally:
-        tight.close()
 
 
 def test_a_prompts_pictures_are_decoded_some_at_once_in_their_order_and_no_more_than_are_wanted():

@@ -49,27 +49,15 @@ def test_files_and_pixels_are_taken_in_every_form_that_holds_them():
         assert (medium.form, medium.shape, medium.data) == ("pixels", (1, 20, 30), LEVELS.tobytes()), source
 
 
-@for_each(
-    "source, says",
-    [
-        (LEVELS * 1.0, "fractions"),
-        (LEVELS * numpy.float32("nan"), "fractions"),
-        (LEVELS.astype(int) - 1000, "0 to 255"),
-        (numpy.zeros((20, 30, 7), numpy.uint8), "1, 3 or 4 channels"),
-        (numpy.zeros((0, 30, 3), numpy.uint8), "no pixels"),
-        (numpy.zeros(5, numpy.uint8), r"\[height, width, 3\]"),
-        (LEVELS > 3, "holds bool"),
-        ([PICTURE, PICTURE], "one picture"),
-        (b"", "empty"),
-        (7, "is int"),
-        ({"nothing": 1}, "needs 'image' or 'url'"),
-        ("data:image/png,abc", "base64"),
-        ("data:image/png;base64,####", "not valid"),
-        ("data:text/html;base64,QQ==", "is no image"),
-        ("data:" + "x" * 500, "no comma"),
-        (io.StringIO("text"), "binary mode"),
-    ],
-)
+@for_each("source, says", [
+    (LEVELS * 1.0, "fractions"), (LEVELS * numpy.float32("nan"), "fractions"), (LEVELS.astype(int) - 1000, "0 to 255"),
+    (numpy.zeros((20, 30, 7), numpy.uint8), "1, 3 or 4 channels"),
+    (numpy.zeros((0, 30, 3), numpy.uint8), "no pixels"), (numpy.zeros(5, numpy.uint8), r"\[height, width, 3\]"),
+    (LEVELS > 3, "holds bool"), ([PICTURE, PICTURE], "one picture"), (b"", "empty"), (7, "is int"),
+    ({"nothing": 1}, "needs 'image' or 'url'"), ("data:image/png,abc", "base64"),
+    ("data:image/png;base64,####", "not valid"), ("data:text/html;base64,QQ==", "is no image"),
+    ("data:" + "x" * 500, "no comma"), (io.StringIO("text"), "binary mode"),
+])  # fmt: skip
 def test_what_is_no_picture_is_refused(source, says):
     with pytest.raises(RequestError, match=says):
         encoded("image", source, may_open=True)
@@ -164,13 +152,9 @@ def test_an_option_that_cant_be_is_refused(options, says):
 def test_what_a_client_sends_in_another_form_is_refused():
     whole = {"kind": "image", "form": "file", "data": FILE}
     changes = [
-        {"kind": "audio"},
-        {"form": "path", "data": b"/etc/passwd"},
-        {"shape": (1, 2)},
-        {"options": {"max_pixels": float("nan")}},
-        {"options": {"loader": 1.0}},
-        {"options": {"max_frames": 2.0**40}},
-    ]
+        {"kind": "audio"}, {"form": "path", "data": b"/etc/passwd"}, {"shape": (1, 2)},
+        {"options": {"max_pixels": float("nan")}}, {"options": {"loader": 1.0}}, {"options": {"max_frames": 2.0**40}},
+    ]  # fmt: skip
     packed = [msgspec.msgpack.encode([EncodedMedium(**{**whole, **changed})]) for changed in changes]
     for content in (b"", b"\xc1", b"\xdd\xff\xff\xff\xff", *packed):
         with pytest.raises(RequestError):

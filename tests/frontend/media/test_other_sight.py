@@ -1,24 +1,26 @@
-"""ERNIE-4.5-VL, Gemma 3 and SmolVLM: pixels, tokens and positions are those of transformers' processors."""
+"""ERNIE-4.5-VL, Gemma 3 and SmolVLM: pixels, frames, tokens and positions are those of transformers' processors."""
 
 import io
+import itertools
 import math
 from types import SimpleNamespace
 
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.tiny_sight import Clip, noise, seeing_folder, without_torchvision
-from PIL import ImageFont
+from builders.tiny_sight import SEEING, Clip, noise, seeing_folder, without_torchvision
+from jinja2 import Environment
+from PIL import Image, ImageFont
 
 from penstock.frontend.media.decoded import DecodedMedium, Layout
 from penstock.frontend.media.families.ernie import written_time
+from penstock.frontend.media.families.smolvlm import in_words
 from penstock.frontend.media.families.table import family_of
 from penstock.frontend.media.processor_files import ProcessorFiles
 from penstock.frontend.media.sight import Sight
 from penstock.frontend.text.tokenizer import Tokenizer
 
 SIZES = [(1, 1), (1, 190), (300, 2), (513, 511), (333, 917), (2100, 200)]
-RANDOM_SIZES = numpy.random.default_rng(8).integers(1, 1500, (60, 2)).tolist()
 PLAIN = {"do_rescale": False, "do_normalize": False, "return_tensors": "np"}
 
 
@@ -31,19 +33,16 @@ def decoded(kind, frames):
     return DecodedMedium.of(kind, frames.pixels.tobytes(), frames.layout)
 
 
-def same_ernie(family, image):
-    from transformers.models.ernie4_5_vl_moe import image_processing_pil_ernie4_5_vl_moe as module
-
-    theirs = module.Ernie4_5_VLMoeImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": 4816896})
-    wanted = theirs(image, **PLAIN)
-    frames = family.image(image, {})
-    assert numpy.array_equal(theirs(frames.pixels[0], do_resize=False, **PLAIN)["pixel_values"], wanted["pixel_values"])
-    assert family.num_patches(decoded("image", frames)) == len(wanted["pixel_values"])
-
-
 @for_each("height, width", SIZES)
 def test_ernie_resizes_pictures_as_in_transformers(tmp_path, height, width):
-    same_ernie(sight_of(tmp_path, "ernie4_5_moe_vl").family, noise(height, width))
+    from transformers.models.ernie4_5_vl_moe import image_processing_pil_ernie4_5_vl_moe as module
+
+    family, image = sight_of(tmp_path, "ernie4_5_moe_vl").family, noise(height, width)
+    theirs = module.Ernie4_5_VLMoeImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": 4816896})
+    wanted = theirs(image, **PLAIN)["pixel_values"]
+    frames = family.image(image, {})
+    assert numpy.array_equal(theirs(frames.pixels[0], do_resize=False, **PLAIN)["pixel_values"], wanted)
+    assert family.num_patches(decoded("image", frames)) == len(wanted)
 
 
 @for_each("num_frames", [16, 17, 100, 181, 5000])
@@ -114,17 +113,12 @@ def same_gemma(folder, image, **options):
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 
     family = family_of(ProcessorFiles.read(folder), options)
-    wanted = Gemma3ImageProcessorPil.from_pretrained(folder)(
-        image,
-        pan_and_scan_min_crop_size=256,
-        pan_and_scan_max_num_crops=4,
-        pan_and_scan_min_ratio_to_activate=1.2,
-        **options,
-        **PLAIN,
-    )
+    crops = {"min_crop_size": 256, "max_num_crops": 4, "min_ratio_to_activate": 1.2}
+    crops = {f"pan_and_scan_{name}": value for name, value in crops.items()}
+    wanted = Gemma3ImageProcessorPil.from_pretrained(folder)(image, **crops, **options, **PLAIN)
     frames = family.image(image, {})
     assert numpy.array_equal(numpy.moveaxis(frames.pixels, 3, 1), numpy.stack(wanted["pixel_values"])), image.size
-    return family, decoded("image", frames), wanted["num_crops"]
+    return decoded("image", frames), wanted["num_crops"]
 
 
 @for_each("height, width, num_crops", [(1, 1, 0), (300, 2, 0), (400, 400, 0), (333, 917, 3), (600, 2100, 4)])
@@ -134,7 +128,7 @@ def test_gemmas_crops_and_tokens_are_those_of_transformers(tmp_path, height, wid
 
     folder = seeing_folder(tmp_path / "gemma3", "gemma3")
     same_gemma(folder, noise(height, width), do_pan_and_scan=False)
-    _, medium, found = same_gemma(folder, noise(height, width), do_pan_and_scan=True)
+    medium, found = same_gemma(folder, noise(height, width), do_pan_and_scan=True)
     assert int(found[0]) == num_crops
     theirs = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     processor = object.__new__(Gemma3Processor)
@@ -180,18 +174,116 @@ def test_smolvlms_tiles_and_tokens_are_those_of_transformers(tmp_path, height, w
     assert expanded.media[0].num_patches == medium.shape[0] * 1024
 
 
-@pytest.mark.long
-def test_pictures_of_any_size_are_seen_as_in_transformers(tmp_path):
-    gemma, smol = seeing_folder(tmp_path / "gemma3", "gemma3"), seeing_folder(tmp_path / "smolvlm", "smolvlm")
-    ernie = sight_of(tmp_path, "ernie4_5_moe_vl").family
-    for number, (height, width) in enumerate(RANDOM_SIZES):
-        image = noise(height, width, number)
-        same_gemma(gemma, image, do_pan_and_scan=True)
-        same_smol(smol, image)
-        if max(height, width) <= 200 * min(height, width):
-            same_ernie(ernie, image)
-
-
 def test_a_model_of_text_has_no_sight(tmp_path):
     folder = seeing_folder(tmp_path, "gemma3", config={"model_type": "gemma3_text"})
     assert Sight.of(folder, Tokenizer(folder)) is None
+
+
+PUBLISHED = SEEING["smolvlm"]["preprocessor_config.json"] | {
+    "video_sampling": {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 2048}}
+}
+
+
+@pytest.fixture(scope="module")
+def module():
+    return without_torchvision("transformers.models.smolvlm.video_processing_smolvlm")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return seeing_folder(tmp_path_factory.mktemp("smolvlm"), "smolvlm", preprocessor_config=PUBLISHED)
+
+
+def family(folder, **options):
+    return family_of(ProcessorFiles.read(folder), options)
+
+
+def metadata(clip):
+    from transformers.video_utils import VideoMetadata
+
+    return VideoMetadata(total_num_frames=clip.num_frames, fps=clip.fps, duration=clip.num_frames / clip.fps)
+
+
+CLIPS = [(1, 30.0), (2, 24.0), (30, 30.0), (45, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (1990, 30.0)]
+CLIPS += [(2040, 30.0), (20_000, 30.0), (90, 1.0), (300_000, 60.0)]
+
+
+def test_the_same_frames_are_taken(module, folder):
+    settings = SimpleNamespace(num_frames=64, fps=1)
+    sampled = ({}, {"fps": 2.0}, {"num_frames": 5}, {"fps": 0.1, "num_frames": 30})
+    for (num_frames, fps), options in itertools.product(CLIPS, sampled):
+        clip = Clip(num_frames, fps)
+        theirs = module.SmolVLMVideoProcessor.sample_frames(settings, metadata(clip), **options)
+        assert family(folder, **options).sampled(clip, {}) == theirs.tolist(), (num_frames, fps, options)
+
+
+def test_a_request_takes_fewer_frames_and_never_more(folder):
+    smol, clip = family(folder), Clip(3000, 30.0)
+    assert len(smol.sampled(clip, {"max_frames": 7})) == 7
+    assert len(smol.sampled(clip, {"num_frames": 500, "fps": 60.0})) == 64
+    assert len(smol.sampled(clip, {"fps": 0.05})) == 5
+    assert len(smol.sampled(clip, {"fps": 0.05, "min_frames": 20})) == 20
+
+
+class Sized(numpy.ndarray):
+    def size(self):
+        return self.shape
+
+
+@for_each("height, width", [(160, 90), (333, 917), (1, 400), (100, 100)])
+def test_frames_are_resized_twice_as_in_transformers(module, folder, height, width):
+    """There a frame is a tensor, which only torchvision resizes; sizes are compared, and pixels with Pillow's."""
+    clip = Clip(2, 1.0, height, width)
+    frames = family(folder).video(clip, {})
+    first = module.get_resize_output_image_size(numpy.empty((3, height, width)).view(Sized), 2048)
+    for pixels, (_, picture) in zip(frames.pixels, clip.frames(range(2)), strict=True):
+        frame = picture.resize(first[::-1], Image.Resampling.LANCZOS)
+        assert numpy.array_equal(pixels, numpy.asarray(frame.resize((512, 512), Image.Resampling.LANCZOS)))
+
+
+@for_each("num_frames, fps", [(1, 24.0), (61, 30.0), (21 * 25, 25.0), (4000, 30.0), (260_000, 60.0)])
+def test_the_text_around_frames_is_that_of_transformers(folder, num_frames, fps):
+    from transformers.models.smolvlm import processing_smolvlm
+
+    smol, clip = family(folder, num_frames=6, size={"longest_edge": 512}), Clip(num_frames, fps, 8, 8)
+    frames = smol.video(clip, {})
+    medium = DecodedMedium.of("video", frames.pixels.tobytes(), frames.layout)
+    processor = object.__new__(processing_smolvlm.SmolVLMProcessor)
+    processor.fake_image_token, processor.image_token = "<fake_token_around_image>", "<image>"
+    processor.global_image_token, processor.image_seq_len = "<global-img>", 64
+    theirs = metadata(clip)
+    theirs.frames_indices = smol.sampled(clip, {})
+    inputs = {"pixel_values": numpy.empty((1, *medium.shape)), "video_metadata": [theirs]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processing_smolvlm, "num2words", in_words)
+        expected = processor.replace_video_token(inputs, 0)
+    sight = Sight.of(folder, Tokenizer(folder))
+    expanded = sight.expand("User:<video>What is it?", [medium])
+    assert expanded.token_ids == Tokenizer(folder).encode(f"User:{expected}What is it?", True)
+    assert len(expanded.media[0].spans) // 8 == medium.shape[0]
+
+
+@for_each("number, words", [
+    (1, "one"), (13, "thirteen"), (20, "twenty"), (21, "twenty-one"), (100, "one hundred"),
+    (612, "six hundred and twelve"), (1007, "one thousand and seven"), (4096, "four thousand and ninety-six"),
+    (1100, "one thousand, one hundred"),
+])  # fmt: skip
+def test_numbers_are_words_as_in_num2words(number, words):
+    assert in_words(number) == words
+
+
+def test_a_conversation_with_a_video_has_the_text_of_transformers_template_for_videos(folder):
+    """The published template writes nothing for a video."""
+    from transformers.models.smolvlm.processing_smolvlm import DEFAULT_CHAT_TEMPLATE
+
+    published = DEFAULT_CHAT_TEMPLATE.replace("{% elif line['type'] == 'video' %}{{ '<video>' }}", "")
+    parts = [{"type": "video"}, {"type": "image"}, {"type": "text", "text": "Is <video> a word?"}]
+    messages = [
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": [{"type": "text", "text": "Yes."}]},
+    ]
+    sight = Sight.of(folder, Tokenizer(folder))
+    ours = Environment().from_string(published).render(messages=sight.split_messages(messages))
+    wanted = Environment().from_string(DEFAULT_CHAT_TEMPLATE).render(messages=messages)
+    assert sight.without_cuts(ours) == wanted
+    assert ours.count("<video>") == 1, "the one that is a video"

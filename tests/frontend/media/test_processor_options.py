@@ -1,6 +1,7 @@
 """Every option of every processor takes what its encoder can compute, or is refused; media fit the encoder's room."""
 
 import math
+from functools import reduce
 
 import numpy
 import pytest
@@ -91,9 +92,7 @@ def test_what_a_processor_cannot_take_is_refused_with_a_sentence(tmp_path, kind,
 
 
 def test_what_is_no_plain_dict_is_refused_before_anything_starts(tmp_path):
-    nested: list = []
-    for _ in range(100_000):
-        nested = [nested]
+    nested = reduce(lambda inner, _: [inner], range(100_000), [])
     numbers = [{"max_pixels": value} for value in (float("nan"), float("inf"), object(), b"5")]
     for given in (*numbers, {5: 6}, [5], 7, "x", "[5]", {"size": nested}):
         with pytest.raises(ConfigError, match="mm_processor_kwargs"):

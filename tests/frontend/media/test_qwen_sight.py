@@ -1,6 +1,7 @@
 """Qwen's pictures and videos: pixels, sampled frames, tokens and positions are those of transformers' processors."""
 
 import itertools
+from functools import partial
 from types import SimpleNamespace
 
 import numpy
@@ -17,7 +18,6 @@ from penstock.protocol.errors import RequestError
 
 KINDS = ("qwen2_5_vl", "qwen3_vl")
 SIZES = [(1, 1), (1, 190), (300, 2), (28, 28), (27, 57), (64, 1000), (333, 517), (1080, 1920), (3000, 200), (15, 2900)]
-RANDOM_SIZES = numpy.random.default_rng(7).integers(1, 1200, (100, 2)).tolist()
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -35,59 +35,44 @@ def sight(folder):
     return Sight.of(folder, Tokenizer(folder))
 
 
-def same_patches(folder, family, image):
+def test_a_picture_is_resized_as_in_transformers_and_refused_if_it_is_too_narrow(folder, sight):
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    theirs = Qwen2VLImageProcessorPil.from_pretrained(folder)
-    plain = {"do_rescale": False, "do_normalize": False, "return_tensors": "np"}
-    wanted = theirs(image, **plain)
-    frames = family.image(image.convert("RGB"), {})
-    ours = theirs(frames.pixels[0], do_resize=False, **plain)
-    assert ours["image_grid_thw"].tolist() == wanted["image_grid_thw"].tolist(), image.size
-    assert numpy.array_equal(ours["pixel_values"], wanted["pixel_values"]), image.size
-    medium = DecodedMedium.of("image", frames.pixels.tobytes(), frames.layout)
-    assert family.num_patches(medium) == len(wanted["pixel_values"])
-
-
-@pytest.mark.parametrize("sizes", [SIZES, pytest.param(RANDOM_SIZES, marks=pytest.mark.long)], ids=["some", "any"])
-def test_a_picture_is_resized_as_in_transformers_and_refused_if_it_is_too_narrow(folder, sight, sizes):
-    for number, (height, width) in enumerate(sizes):
-        if max(height, width) <= 200 * min(height, width):
-            same_patches(folder, sight.family, noise(height, width, number))
+    theirs = partial(Qwen2VLImageProcessorPil.from_pretrained(folder), do_rescale=False, do_normalize=False)
+    for number, (height, width) in enumerate(SIZES):
+        image = noise(height, width, number)
+        wanted = theirs(image, return_tensors="np")
+        frames = sight.family.image(image.convert("RGB"), {})
+        ours = theirs(frames.pixels[0], do_resize=False, return_tensors="np")
+        assert ours["image_grid_thw"].tolist() == wanted["image_grid_thw"].tolist(), image.size
+        assert numpy.array_equal(ours["pixel_values"], wanted["pixel_values"]), image.size
+        medium = DecodedMedium.of("image", frames.pixels.tobytes(), frames.layout)
+        assert sight.family.num_patches(medium) == len(wanted["pixel_values"])
     with pytest.raises(RequestError, match="200 times"):
         sight.family.image(noise(2, 500), {})
 
 
 def theirs_for(kind):
-    if kind == "qwen3_vl":
-        module = without_torchvision("transformers.models.qwen3_vl.video_processing_qwen3_vl")
-        return module, module.Qwen3VLVideoProcessor
-    module = without_torchvision("transformers.models.qwen2_vl.video_processing_qwen2_vl")
-    return module, module.Qwen2VLVideoProcessor
-
-
-def same_frames(kind, sight, clip, **options):
-    from transformers.video_utils import VideoMetadata
-
-    _, processor = theirs_for(kind)
-    settings = SimpleNamespace(
-        fps=2.0, num_frames=None, min_frames=4, max_frames=768, temporal_patch_size=2, do_sample_frames=True
-    )
-    metadata = VideoMetadata(total_num_frames=clip.num_frames, fps=clip.fps)
-    indices = [int(index) for index in processor.sample_frames(settings, metadata, **options)]
-    # Single precision goes beyond the end at times.
-    assert sight.family.sampled(clip, options) == [index for index in indices if index < clip.num_frames], vars(clip)
+    part = {"qwen3_vl": "qwen3_vl", "qwen2_5_vl": "qwen2_vl"}[kind]
+    return without_torchvision(f"transformers.models.{part}.video_processing_{part}")
 
 
 CLIPS = [(4, 30.0), (5, 30.0), (30, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (20000, 30.0), (90, 1.0)]
-ANY_CLIPS = list(itertools.product(range(4, 3000, 37), (8.0, 24.0, 29.97, 60.0)))
 
 
-@pytest.mark.parametrize("clips", [CLIPS, pytest.param(ANY_CLIPS, marks=pytest.mark.long)], ids=["some", "any"])
-def test_the_same_frames_of_a_video_are_taken(kind, sight, clips):
-    for num_frames, fps in clips:
-        same_frames(kind, sight, Clip(num_frames, fps))
-        same_frames(kind, sight, Clip(num_frames, fps), fps=0.7)
+def test_the_same_frames_of_a_video_are_taken(kind, sight):
+    from transformers.video_utils import VideoMetadata
+
+    module = theirs_for(kind)
+    processor = module.Qwen3VLVideoProcessor if kind == "qwen3_vl" else module.Qwen2VLVideoProcessor
+    settings = SimpleNamespace(
+        fps=2.0, num_frames=None, min_frames=4, max_frames=768, temporal_patch_size=2, do_sample_frames=True
+    )
+    for (num_frames, fps), options in itertools.product(CLIPS, ({}, {"fps": 0.7})):
+        metadata = VideoMetadata(total_num_frames=num_frames, fps=fps)
+        theirs = map(int, processor.sample_frames(settings, metadata, **options))
+        wanted = [index for index in theirs if index < num_frames]  # single precision goes beyond the end at times
+        assert sight.family.sampled(Clip(num_frames, fps), options) == wanted, (num_frames, fps, options)
     frames = sight.family.video(Clip(1), {})
     assert frames.layout.shape[0] == 2 and frames.layout.times == (0.0, 0.0)
 
@@ -95,13 +80,12 @@ def test_the_same_frames_of_a_video_are_taken(kind, sight, clips):
 @for_each("height, width", [(240, 320), (720, 1280), (20, 300), (2160, 3840), (5, 5)])
 @for_each("num_frames", [2, 6, 7, 60, 768])
 def test_frames_of_a_video_get_the_size_that_they_have_in_transformers(kind, sight, num_frames, height, width):
-    module, _ = theirs_for(kind)
     least, most = sight.family.video_pixels
     pixels = {"min_pixels": least, "max_pixels": most, "factor": sight.family.factor}
     if kind == "qwen3_vl":
         pixels["num_frames"] = num_frames
     size = sight.family.video_size(num_frames, height, width, {})
-    assert size == module.smart_resize(height=height, width=width, **pixels)
+    assert size == theirs_for(kind).smart_resize(height=height, width=width, **pixels)
 
 
 def test_a_request_can_make_a_picture_smaller_and_not_larger_than_the_model_allows(sight):
@@ -148,13 +132,10 @@ def their_prompt(kind, folder, sight, media):
     processor.image_token, processor.video_token = "<|image_pad|>", "<|video_pad|>"
     processor.vision_start_token, processor.vision_end_token = "<|vision_start|>", "<|vision_end|>"
     image_grids, video_grids = torch.tensor(grids["image"]), torch.tensor(grids["video"])
-    images = [
-        processor.replace_image_token({"image_grid_thw": image_grids}, number) for number in range(len(image_grids))
-    ]
-    metadata = [
-        VideoMetadata(total_num_frames=each.shape[0], fps=2.0, frames_indices=list(range(each.shape[0])))
-        for each in videos
-    ]
+    inputs = {"image_grid_thw": image_grids}
+    images = [processor.replace_image_token(inputs, number) for number in range(len(image_grids))]
+    counts = [each.shape[0] for each in videos]
+    metadata = [VideoMetadata(total_num_frames=n, fps=2.0, frames_indices=list(range(n))) for n in counts]
     inputs = {"video_grid_thw": video_grids, "video_metadata": metadata}
     (text,), _ = processor.get_text_with_replacements(
         [TEXT], images, [processor.replace_video_token(inputs, number) for number in range(len(videos))]
@@ -166,9 +147,8 @@ def their_prompt(kind, folder, sight, media):
     model = object.__new__(module)
     model.__dict__["config"] = SimpleNamespace(vision_config=vision)
     further = {} if is_three else {"second_per_grid_ts": torch.tensor([2 / 2.0])}
-    positions, delta = module.get_rope_index(
-        model, torch.tensor([ids]), torch.tensor(kinds), image_grids, video_grids, **further
-    )
+    given = (torch.tensor([ids]), torch.tensor(kinds), image_grids, video_grids)
+    positions, delta = module.get_rope_index(model, *given, **further)
     return ids, positions[:, 0].numpy(), int(delta) + len(ids)
 
 
@@ -214,9 +194,8 @@ def test_what_somebody_typed_is_no_placeholder(sight):
 
 def test_old_and_new_names_of_sizes_mean_the_same(tmp_path, kind):
     old = seeing_folder(tmp_path / "old", kind, preprocessor_config={"min_pixels": 5000, "max_pixels": 90000})
-    new = seeing_folder(
-        tmp_path / "new", kind, preprocessor_config={"size": {"shortest_edge": 5000, "longest_edge": 90000}}
-    )
+    sizes = {"size": {"shortest_edge": 5000, "longest_edge": 90000}}
+    new = seeing_folder(tmp_path / "new", kind, preprocessor_config=sizes)
     assert family_of(ProcessorFiles.read(old)).image_pixels == family_of(ProcessorFiles.read(new)).image_pixels
     assert family_of(ProcessorFiles.read(old), {"max_pixels": 8000}).image_pixels == (5000, 8000)
     changed = {"images_kwargs": {"size": {"shortest_edge": 4, "longest_edge": 9}}}

@@ -3,12 +3,14 @@
 Real transports over trees that a test drives by hand (`builders/hand_driven_tree.py`), with no processes.
 """
 
+import asyncio
 import random
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from builders.cases import for_each
@@ -41,9 +43,8 @@ class HandDrivenReplica(HandDrivenTree, ReplicaTransport):
     def ask_stats(self, sequence_ids=()) -> "Future[Stats]":
         self.check()
         answer: Future[Stats] = Future()
-        answer.set_result(
-            Stats(len(self.samples), 0, 1, 1, 1, 0, 0, 0, 0, accepted_by_position=[1] * len(self.samples))
-        )
+        count = len(self.samples)
+        answer.set_result(Stats(count, 0, 1, 1, 1, 0, 0, 0, 0, accepted_by_position=[1] * count))
         return answer
 
     def close(self) -> None:
@@ -166,7 +167,9 @@ def test_a_request_goes_on_in_another_tree_at_once_and_waits_where_there_is_none
         tree.step()
     first.die()
     assert set(second._pending) == {each.request.request_id for each in clients if not each.request.is_finished}
-    assert asked_names(replicas) == ["tree 1: worker 0"]
+    for tree in (first, second):
+        tree.silent = mock.AsyncMock(return_value=["worker 0"])
+    assert asyncio.run(replicas.silent(1)) == ["tree 1: worker 0"]
     second.die()
     assert replicas.state == "ready" and len(replicas._pending) > 0
     late = Client(6, False).submit(replicas)
@@ -201,18 +204,6 @@ def test_an_adapter_is_not_listed_if_its_trees_die_while_it_loads(tmp_path):
     with pytest.raises(AdapterError, match="no comma"):
         replicas.adapters.load("it,other", tmp_path)
     assert replicas.adapters.folders() == {}
-
-
-def asked_names(replicas: HandDrivenReplicas) -> list[str]:
-    """The trees that are asked whether they answer, none of which does."""
-    import asyncio
-
-    async def silent(seconds: float) -> list[str]:
-        return ["worker 0"]
-
-    for tree in replicas.trees:
-        tree.silent = silent
-    return asyncio.run(replicas.silent(1))
 
 
 def test_figures_are_the_sums_over_all_trees_and_each_ones_own():
@@ -308,19 +299,15 @@ def test_a_tree_is_not_started_again_from_files_that_have_changed(tmp_path):
     assert replica.deaths_in_a_row == 3 and not replica.is_open and replicas.error is None
 
 
-def test_a_start_that_fails_names_the_tree_and_its_share():
-    class Failing(HandDrivenReplicas):
-        def _starter(self, files: ModelFiles, shown: tuple[str, ...]) -> Any:
-            start = super()._starter(files, shown)
+def test_a_start_that_fails_names_the_tree_and_its_share(monkeypatch):
+    trees: list[HandDrivenReplica] = []
 
-            def failing(share: Any) -> Any:
-                transport = start(share)
-                if share.config.quiet and len(self.replicas) == 1:
-                    error = ConfigError("kv_cache_memory=5 holds no KV block.")
-                    transport.wait_until_ready = lambda: (_ for _ in ()).throw(error)
-                return transport
+    def start(share: Any) -> HandDrivenReplica:
+        trees.append(HandDrivenReplica(lambda: None))
+        if len(trees) == 2:
+            trees[1].wait_until_ready = mock.Mock(side_effect=ConfigError("kv_cache_memory=5 holds no KV block."))
+        return trees[-1]
 
-            return failing
-
+    monkeypatch.setattr(HandDrivenReplicas, "_starter", lambda *files: start)
     with pytest.raises(ConfigError, match=r"data_parallel_size=2: tree 1 could not be started\. kv_cache_memory=5"):
-        Failing(2)
+        HandDrivenReplicas(2)
