@@ -133,11 +133,8 @@ def parsed(parsing: Parsing, *pieces: str, prompt: str = "", tools: Tools | None
                 calls.append([call.id, call.function.name, ""])
             calls[call.index][2] += call.function.arguments
     return {
-        "thought": thought,
-        "text": text,
-        "calls": [tuple(call) for call in calls],
-        "is_whole": reader.has_whole_calls,
-    }
+        "thought": thought, "text": text, "calls": [tuple(call) for call in calls], "is_whole": reader.has_whole_calls,
+    }  # fmt: skip
 
 
 def read(parsing: Parsing, answer: str, **options: Any) -> tuple[str, str, list[tuple[str, Any]]]:

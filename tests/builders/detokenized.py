@@ -18,16 +18,9 @@ def ids_of(text):
 
 def opened(sequence=1, *, is_streamed=False, **params):
     return SequenceOpened(
-        sequence_id=sequence,
-        num_prompt=3,
-        prompt_tail=column(ids_of("a prompt")),
-        params=SamplingParams(**params),
-        is_streamed=is_streamed,
-        num_cached=2,
-        arrival_time=100.0,
-        inference_start_time=101.0,
-        forward_time=0.5,
-    )
+        sequence_id=sequence, num_prompt=3, prompt_tail=column(ids_of("a prompt")), params=SamplingParams(**params),
+        is_streamed=is_streamed, num_cached=2, arrival_time=100.0, inference_start_time=101.0, forward_time=0.5,
+    )  # fmt: skip
 
 
 def step(rows=None, **parts):

@@ -13,24 +13,17 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, BPE, _, CHAR = range(1, 5)
 # How Llama 2, Mistral and most other models for text generation are trained.
 AS_LLAMA = dict(
-    model_type="bpe",
-    byte_fallback=True,
-    normalization_rule_name="identity",
-    remove_extra_whitespaces=False,
-    split_digits=True,
-    allow_whitespace_only_pieces=True,
-)
+    model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+    split_digits=True, allow_whitespace_only_pieces=True,
+)  # fmt: skip
 
 
 def trained(sentences: Iterable[str] = CORPUS * 20, **options: Any) -> bytes:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences),
-        model_writer=model,
-        minloglevel=2,
-        hard_vocab_limit=False,
+        sentence_iterator=iter(sentences), model_writer=model, minloglevel=2, hard_vocab_limit=False,
         **{"vocab_size": 600, **options},
-    )
+    )  # fmt: skip
     return model.getvalue()
 
 

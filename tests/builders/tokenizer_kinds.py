@@ -22,14 +22,9 @@ CORPUS = [
 ]
 # Texts to encode; beyond the corpus in part.
 TEXTS = [
-    *CORPUS,
-    "",
-    " ",
-    "  leading and   inner   spaces ",
-    "\n\n\ttabs\r\nand lines",
-    "Zażółć gęślą jaźń; ничего; 🏴‍☠️",
+    *CORPUS, "", " ", "  leading and   inner   spaces ", "\n\n\ttabs\r\nand lines", "Zażółć gęślą jaźń; ничего; 🏴‍☠️",
     "special <s>tokens</s> and <|end|> in text",
-]
+]  # fmt: skip
 _FILES = sorted((Path(__file__).parent / "chat_templates").glob("*.jinja"))
 CHAT_TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in _FILES}
 WORDS = (
@@ -53,11 +48,9 @@ def byte_level() -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=420,
-        special_tokens=["<|end|>", "<|start|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        vocab_size=420, special_tokens=["<|end|>", "<|start|>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
-    )
+    )  # fmt: skip
     tokenizer.train_from_iterator(CORPUS, trainer)
     tokenizer.add_tokens([AddedToken("<think>", special=False, normalized=False)])
     tokenizer.add_special_tokens(["<｜begin▁of▁sentence｜>"])

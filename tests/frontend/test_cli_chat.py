@@ -20,7 +20,7 @@ from penstock.protocol.outputs import CompletionOutput, FunctionCall, RequestOut
 from penstock.protocol.parameters.sampling import SamplingParams
 
 
-def typed(*lines: str) -> list[ChatInput]:
+def typed(*lines: str) -> Iterator[ChatInput]:
     """All messages of these lines."""
     left = list(lines)
 
@@ -29,38 +29,27 @@ def typed(*lines: str) -> list[ChatInput]:
             raise EOFError
         return left.pop(0)
 
-    found = []
     while left:
-        found.append(read_input(read_line))
-    return found
+        yield read_input(read_line)
 
 
-@for_each(
-    "lines, texts",
-    [
-        (["one \\", "two\\", "three", "four"], ["one \ntwo\nthree", "four"]),
-        (["the end\\"], ["the end"]),
-        (['"""', "one", "", "two\\", '"""', "three"], ["one\n\ntwo\\", "three"]),
-        (['"""one"""', '"""two', 'three"""  '], ["one", "two\nthree"]),
-        (['"""', "never closed"], ["never closed"]),
-        (["pasted\n  at once\n"], ["pasted\n  at once"]),
-        (["", "  "], ["", "  "]),
-    ],
-)
+@for_each("lines, texts", [
+    (["one \\", "two\\", "three", "four"], ["one \ntwo\nthree", "four"]),
+    (["the end\\"], ["the end"]),
+    (['"""', "one", "", "two\\", '"""', "three"], ["one\n\ntwo\\", "three"]),
+    (['"""one"""', '"""two', 'three"""  '], ["one", "two\nthree"]),
+    (['"""', "never closed"], ["never closed"]), (["pasted\n  at once\n"], ["pasted\n  at once"]),
+    (["", "  "], ["", "  "]),
+])  # fmt: skip
 def test_lines_become_messages_and_a_block_is_never_a_command(lines, texts):
     assert [message.text for message in typed(*lines)] == texts
     assert [message.may_be_command for message in typed("/reset", '"""/reset"""')] == [True, False]
 
 
-@for_each(
-    "text, word",
-    [
-        ("/reset", "/reset"),
-        ("/system Be brief.\nVery.", "/system"),
-        ("/usr/bin\n/usr/lib\nWhat are these?", None),
-        ("not /reset", None),
-    ],
-)
+@for_each("text, word", [
+    ("/reset", "/reset"), ("/system Be brief.\nVery.", "/system"), ("/usr/bin\n/usr/lib\nWhat are these?", None),
+    ("not /reset", None),
+])  # fmt: skip
 def test_a_command_begins_with_a_slash_and_pasted_paths_are_none(text, word):
     assert command_word(text) == word
 
@@ -86,13 +75,8 @@ def written(capsys, pieces: list[AnswerDelta], *, is_coloured: bool = True) -> s
 
 
 def test_thoughts_are_dimmed_or_named_and_stand_on_lines_of_their_own(capsys):
-    pieces = [
-        AnswerDelta("\n", ""),
-        AnswerDelta("Two ", ""),
-        AnswerDelta("and two.\n", "\n\n"),
-        AnswerDelta("", "It is 4.\n"),
-        AnswerDelta("", "\nYes."),
-    ]
+    parts = (("\n", ""), ("Two ", ""), ("and two.\n", "\n\n"), ("", "It is 4.\n"), ("", "\nYes."))
+    pieces = [AnswerDelta(*part) for part in parts]
     screen = pyte.Screen(40, 6)
     pyte.Stream(screen).feed(written(capsys, pieces).replace("\n", "\r\n"))
     assert [line.rstrip() for line in screen.display] == ["Two and two.", "It is 4.", "", "Yes.", "", ""]
@@ -117,15 +101,16 @@ class Model:
     def stream(self, messages, params, chat_template_kwargs) -> Iterator[RequestOutput]:
         if self.refusal is not None:
             raise RequestError(self.refusal)
-        self.asked.append(messages)
-        return self._streamed()
 
-    def _streamed(self) -> Iterator[RequestOutput]:
-        try:
-            for output in self.outputs:
-                yield RequestOutput("0", None, [1, 2, 3], Samples([output]))
-        finally:
-            self.was_closed = True
+        def streamed() -> Iterator[RequestOutput]:
+            try:
+                for output in self.outputs:
+                    yield RequestOutput("0", None, [1, 2, 3], Samples([output]))
+            finally:
+                self.was_closed = True
+
+        self.asked.append(messages)
+        return streamed()
 
 
 THOUGHT = CompletionOutput(reasoning_content="Two and two.", token_ids=[5])
@@ -150,14 +135,11 @@ def test_a_turn_is_kept_with_its_thoughts_apart_and_told_to_the_model_in_the_nex
     assert chat.llm.asked[1] == [QUESTION, answer, {"role": "user", "content": "Sure?"}]
 
 
-@for_each(
-    "outputs, num_read, messages, remark",
-    [
-        ((TEXT, END), 1, [QUESTION, {"role": "assistant", "content": "It is"}], "stopped"),
-        ((THOUGHT, TEXT, END), 1, [QUESTION], "stopped within its thoughts; /retry asks the message again"),
-        ((TEXT, END), 0, [QUESTION], "stopped; /retry asks the message again"),
-    ],
-)
+@for_each("outputs, num_read, messages, remark", [
+    ((TEXT, END), 1, [QUESTION, {"role": "assistant", "content": "It is"}], "stopped"),
+    ((THOUGHT, TEXT, END), 1, [QUESTION], "stopped within its thoughts; /retry asks the message again"),
+    ((TEXT, END), 0, [QUESTION], "stopped; /retry asks the message again"),
+])  # fmt: skip
 def test_a_stopped_answer_is_ended_and_kept_as_far_as_it_came(outputs, num_read, messages, remark):
     chat = conversation(*outputs)
     pieces = chat.ask("2+2?")
@@ -176,28 +158,22 @@ def test_a_stopped_answer_is_ended_and_kept_as_far_as_it_came(outputs, num_read,
 CUT = "cut within its thoughts at 1 tokens (--max-tokens); /set max_tokens allows more; /retry asks the message again"
 
 
-@for_each(
-    "thought, max_tokens, reason, remark",
-    [
-        ("Two", 1, "length", CUT),
-        ("Two", 9, "length", "cut within its thoughts: the context is full with 4 tokens; /reset starts a new"),
-        ("", 1, "length", "cut at 1 tokens (--max-tokens); /retry asks the message again"),
-        ("Two", 9, "stop", "ended within its thoughts without an answer"),
-        ("", 9, "stop", "ended without an answer"),
-    ],
-)
-def test_an_answer_without_text_says_how_it_ended_and_what_to_do(thought, max_tokens, reason, remark):
-    end = CompletionOutput(reasoning_content=thought, token_ids=[5], finish_reason=reason)
+REPEATED = {"text": "ha ha ha", "stop_reason": "repetition"}
+LET_GO_ON = 'ended: it repeated itself; /set early_stop {"enable_early_stop": false} lets it go on'
+
+
+@for_each("said, max_tokens, reason, remark", [
+    ({"reasoning_content": "Two"}, 1, "length", CUT),
+    ({"reasoning_content": "Two"}, 9, "length", "cut within its thoughts: the context is full with 4 tokens; /reset"),
+    ({}, 1, "length", "cut at 1 tokens (--max-tokens); /retry asks the message again"),
+    ({"reasoning_content": "Two"}, 9, "stop", "ended within its thoughts without an answer"),
+    ({}, 9, "stop", "ended without an answer"), (REPEATED, 9, "stop", LET_GO_ON),
+])  # fmt: skip
+def test_an_answer_says_how_it_ended_and_what_to_do(said, max_tokens, reason, remark):
+    end = CompletionOutput(**said, token_ids=[5], finish_reason=reason)
     chat = Conversation(Model(end), SamplingParams(max_tokens=max_tokens))
     list(chat.ask("2+2?"))
     assert chat.remark().startswith(remark)
-
-
-def test_an_answer_that_was_ended_because_it_repeated_itself_says_so():
-    end = CompletionOutput(text="ha ha ha", token_ids=[5], finish_reason="stop", stop_reason="repetition")
-    chat = Conversation(Model(end), SamplingParams())
-    list(chat.ask("2+2?"))
-    assert chat.remark() == 'ended: it repeated itself; /set early_stop {"enable_early_stop": false} lets it go on'
 
 
 @for_each("refusal, between", [("The template refuses it: no.", " "), ("unclosed group\n    (\n    ^", "\n")])
@@ -208,13 +184,9 @@ def test_a_conversation_that_its_template_refuses_says_so_and_goes_on(refusal, b
 
 
 @pytest.fixture
-def piped(shell, shell_model) -> "Callable[..., subprocess.CompletedProcess[str]]":
+def piped(shell, shell_model) -> Callable[..., "subprocess.CompletedProcess[str]"]:
     """A chat between pipes, of this process."""
-
-    def piped(text: str | bytes, *words: object) -> "subprocess.CompletedProcess[str]":
-        return shell.run("chat", shell_model, *STAND_IN, "--quiet", *words, stdin=text)
-
-    return piped
+    return lambda text, *words: shell.run("chat", shell_model, *STAND_IN, "--quiet", *words, stdin=text)
 
 
 def test_a_pipe_gets_the_answer_and_nothing_else(piped):

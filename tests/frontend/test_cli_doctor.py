@@ -35,9 +35,8 @@ def test_a_machine_that_runs_these_tests_can_run_a_model(capsys):
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == "A model can run here."
     assert "FAIL" not in verdicts(said).values()
-    assert {"python", "processor", "features", "memory", "torch", "GPU", "kernels", "compiler", "logs", "hub"} <= set(
-        verdicts(said)
-    )
+    looked_at = {"python", "processor", "features", "memory", "torch", "GPU", "kernels", "compiler", "logs", "hub"}
+    assert looked_at <= verdicts(said).keys()
 
 
 def test_what_keeps_a_model_from_running_is_the_exit_status_and_has_advice(capsys, tmp_path, monkeypatch):
@@ -81,31 +80,20 @@ def test_pythons_processors_and_compilers_are_judged():
 
 
 def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
-    assert (
-        doctor._memory(2 * GIB, 16 * GIB, 4 * GIB).found
-        == "2.0 GiB free of 16.0 GiB, limited to 4.0 GiB by a control group"
-    )
+    limited = doctor._memory(2 * GIB, 16 * GIB, 4 * GIB).found
+    assert limited == "2.0 GiB free of 16.0 GiB, limited to 4.0 GiB by a control group"
     assert doctor._memory(2 * GIB, 16 * GIB, 64 * GIB).found == "2.0 GiB free of 16.0 GiB"
     assert doctor._memory(GIB // 2, 16 * GIB, None).verdict == "warn"
 
 
-@for_each(
-    "torch, seen, verdicts",
-    [
-        (TorchSurvey(error="OSError: libtorch.so: cannot open"), [], {"torch": "warn", "GPU": "ok"}),
-        (TorchSurvey(), [], {"torch": "ok", "GPU": "ok"}),
-        (TorchSurvey(), [CARD], {"torch": "ok", "GPU": "warn"}),
-        (TORCH, [], {"torch": "ok", "GPU": "ok"}),
-        (TORCH, [CARD], {"torch": "ok", "GPU": "warn"}),
-        (TorchSurvey(version="2.13.0", cuda="12.8"), [CARD], {"torch": "ok", "GPU": "warn"}),
-        (TorchSurvey(version="2.13.0", cuda="12.8", cards=[CARD]), [], {"torch": "ok", "GPU": "ok", "triton": "warn"}),
-        (
-            TorchSurvey(version="2.15.0a0+git1", cuda="12.8", cards=[CARD], triton="3.5"),
-            [],
-            {"torch": "warn", "GPU": "ok"},
-        ),
-    ],
-)
+@for_each("torch, seen, verdicts", [
+    (TorchSurvey(error="OSError: libtorch.so: cannot open"), [], {"torch": "warn", "GPU": "ok"}),
+    (TorchSurvey(), [], {"torch": "ok", "GPU": "ok"}), (TorchSurvey(), [CARD], {"torch": "ok", "GPU": "warn"}),
+    (TORCH, [], {"torch": "ok", "GPU": "ok"}), (TORCH, [CARD], {"torch": "ok", "GPU": "warn"}),
+    (TorchSurvey(version="2.13.0", cuda="12.8"), [CARD], {"torch": "ok", "GPU": "warn"}),
+    (TorchSurvey(version="2.13.0", cuda="12.8", cards=[CARD]), [], {"torch": "ok", "GPU": "ok", "triton": "warn"}),
+    (TorchSurvey("2.15.0a0+git1", cuda="12.8", cards=[CARD], triton="3.5"), [], {"torch": "warn", "GPU": "ok"}),
+])  # fmt: skip
 def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     monkeypatch.setattr(machine, "cards", lambda: seen)
     monkeypatch.setattr(doctor, "has_driver", lambda: False)
@@ -116,15 +104,12 @@ def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     assert seen or "nvidia-smi" in doctor._cards(TORCH).advice, "a driver without a card"
 
 
-@for_each(
-    "native, with_torch, without, found, advice",
-    [
-        (NATIVE, "ok", "ok", "avx2", ""),
-        (NativeSurvey("avx2", can_compile=True), "warn", "warn", "not compiled yet", "penstock.kernels.cpu.build"),
-        (NativeSurvey("avx2"), "warn", "FAIL", "NO native", "install g++"),
-        (NativeSurvey(problem="It is too old."), "warn", "FAIL", "NO native kernels: It is too", ""),
-    ],
-)
+@for_each("native, with_torch, without, found, advice", [
+    (NATIVE, "ok", "ok", "avx2", ""),
+    (NativeSurvey("avx2", can_compile=True), "warn", "warn", "not compiled yet", "penstock.kernels.cpu.build"),
+    (NativeSurvey("avx2"), "warn", "FAIL", "NO native", "install g++"),
+    (NativeSurvey(problem="It is too old."), "warn", "FAIL", "NO native kernels: It is too", ""),
+])  # fmt: skip
 def test_a_processor_without_native_kernels_needs_torch(native, with_torch, without, found, advice):
     lines = {has_torch: doctor._kernels(native, has_torch) for has_torch in (True, False)}
     assert (lines[True].verdict, lines[False].verdict) == (with_torch, without)
@@ -141,16 +126,12 @@ def test_a_processor_is_read_from_the_kernels_list(tmp_path):
     assert machine.processor(path).features == ("asimd", "bf16")
 
 
-@for_each(
-    "group, limits, wanted",
-    [
-        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "5000", "memory.max": "9000"}, 5000),
-        ("0::/host/path", {"memory.max": "7000"}, 7000),
-        ("0::/", {"memory.max": "max"}, None),
-        ("4:memory:/a", {"memory/a/memory.limit_in_bytes": "3000"}, 3000),
-        ("4:memory:/a", {"memory/a/memory.limit_in_bytes": str((1 << 63) - 4096)}, None),
-    ],
-)
+@for_each("group, limits, wanted", [
+    ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "5000", "memory.max": "9000"}, 5000),
+    ("0::/host/path", {"memory.max": "7000"}, 7000), ("0::/", {"memory.max": "max"}, None),
+    ("4:memory:/a", {"memory/a/memory.limit_in_bytes": "3000"}, 3000),
+    ("4:memory:/a", {"memory/a/memory.limit_in_bytes": str((1 << 63) - 4096)}, None),
+])  # fmt: skip
 def test_the_smallest_limit_of_all_control_groups_counts(group, limits, wanted, tmp_path):
     (tmp_path / "cgroup").write_text(group + "\n")
     for name, text in limits.items():
@@ -160,16 +141,10 @@ def test_the_smallest_limit_of_all_control_groups_counts(group, limits, wanted, 
     assert machine.memory_limit(tmp_path / "cgroup", tmp_path / "sys") == wanted
 
 
-@for_each(
-    "script, cards",
-    [
-        (
-            "echo 'NVIDIA H200, 143771, 143000'; echo 'No devices'",
-            [GpuSurvey("NVIDIA H200", 143771 << 20, 143000 << 20)],
-        ),
-        ("echo 'NVIDIA-SMI has failed'; exit 9", []),
-    ],
-)
+@for_each("script, cards", [
+    ("echo 'NVIDIA H200, 143771, 143'; echo 'No devices'", [GpuSurvey("NVIDIA H200", 143771 << 20, 143 << 20)]),
+    ("echo 'NVIDIA-SMI has failed'; exit 9", []),
+])  # fmt: skip
 def test_cards_are_what_nvidia_smi_lists(script, cards, monkeypatch, tmp_path):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)

@@ -1,5 +1,8 @@
 """Content in parts reaches a template in parts wherever it looks at them, and as one text wherever it doesn't."""
 
+import itertools
+from contextlib import closing
+
 import pytest
 from builders.cases import for_each
 from builders.tokenizer_kinds import CHAT_TEMPLATES as TEMPLATES
@@ -85,17 +88,10 @@ def test_parts_are_rendered_as_transformers_renders_them(family, name, reference
         assert found == expected
 
 
-@for_each(
-    "family, name",
-    [
-        *(
-            (family, name)
-            for family in sorted(TEMPLATES.keys() - IN_PARTS)
-            for name in ("user", "system", "turns", "tool")
-        ),
-        *(("qwen3", name) for name in ("one part", "more in a part", "bare texts", "no parts")),  # joined for all alike
-    ],
-)
+@for_each("family, name", [
+    *itertools.product(sorted(TEMPLATES.keys() - IN_PARTS), ("user", "system", "turns", "tool")),
+    *(("qwen3", name) for name in ("one part", "more in a part", "bare texts", "no parts")),  # joined for all alike
+])  # fmt: skip
 def test_a_template_that_looks_at_no_parts_gets_them_as_one_text(family, name):
     template, conversation = TEMPLATES[family], CONVERSATIONS[name]
     found = outcome(lambda: render(template, conversation, special_tokens=SPECIAL))
@@ -161,16 +157,12 @@ def test_a_template_that_knows_text_alone_gets_text(kind):
 
 
 PLACES = {
-    "printed": "{{ c }}",
-    "behind a text": "{{ 'x' + c }}",
-    "before a text": "{{ c + 'x' }}",
-    "joined": "{{ 'x' ~ c }}",
+    "printed": "{{ c }}", "behind a text": "{{ 'x' + c }}", "before a text": "{{ c + 'x' }}", "joined": "{{ 'x' ~ c }}",
     "filtered": "{{ c | trim | upper }}",
     "searched": "{{ 'two' in c }} {{ 'three' in c }}",
-    "split": "{{ c.split('\\n')[-1].strip() }}",
-    "begun with": "{{ c.startswith('one') }}",
+    "split": "{{ c.split('\\n')[-1].strip() }}", "begun with": "{{ c.startswith('one') }}",
     "formatted": "{{ '%s' | format(c) }} {{ '{}'.format(c) }}",
-}
+}  # fmt: skip
 
 
 @for_each("place", PLACES)
@@ -190,15 +182,12 @@ def test_parts_are_no_way_out_of_the_sandbox(attribute):
 
 
 def test_the_process_that_renders_for_clients_gives_parts_too():
-    processes = TemplateProcesses(Bounds(wall_seconds=600.0))
-    try:
+    turns = [TemplateInput(conversation, None, {}) for conversation in CONVERSATIONS.values()]
+    with closing(TemplateProcesses(Bounds(wall_seconds=600.0))) as processes:
         for family in IN_PARTS:
-            turns = [TemplateInput(conversation, None, {}) for conversation in CONVERSATIONS.values()]
             found = processes.render(TEMPLATES[family], SPECIAL, turns, 10_000)
             here = [render_input(TEMPLATES[family], SPECIAL, turn, 10_000).text for turn in turns]
             assert list(map(str, found)) == here, family
-    finally:
-        processes.close()
 
 
 NO_CONTENT = [None, 3, False, {"text": "x"}, {}, b"text", ..., [3], [None], [{"type": "text"}], [{"text": 3}], [[]]]

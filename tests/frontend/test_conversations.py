@@ -1,7 +1,7 @@
 """Conversations before they are rendered: what messages lack, roles a template leaves out, texts of odd classes."""
 
 from collections import UserString
-from typing import Any
+from unittest import mock
 
 import pytest
 from builders.cases import for_each
@@ -71,11 +71,9 @@ def test_a_role_of_the_templates_own_passes_and_another_beside_it_does_not():
 
 
 class OddText(str):
-    def __len__(self) -> int:
-        raise RuntimeError("nobody counts these")
+    """Nobody can count its characters or write them."""
 
-    def encode(self, *arguments: Any) -> bytes:
-        raise RuntimeError("nor writes them")
+    __len__ = encode = mock.Mock(side_effect=RuntimeError)
 
 
 class Pretender:
@@ -102,17 +100,14 @@ def test_strings_of_parameters_are_plain_ones(name):
             SamplingParams(**{name: value})
 
 
-@for_each(
-    "message, fault",
-    [
-        ({"content": "a"}, "this one has no role"),
-        ({"role": 3, "content": "a"}, "the role of this one is int"),
-        ("a", "this one is str"),
-        ({"role": "user", "content": [{"type": "text"}]}, "this one has no text"),
-        ({"role": "user", "content": [{"type": "text", "text": 3}]}, "the text of this one is int"),
-        ({"role": "user", "content": [b"a"]}, "this one is bytes"),
-    ],
-)
+@for_each("message, fault", [
+    ({"content": "a"}, "this one has no role"),
+    ({"role": 3, "content": "a"}, "the role of this one is int"),
+    ("a", "this one is str"),
+    ({"role": "user", "content": [{"type": "text"}]}, "this one has no text"),
+    ({"role": "user", "content": [{"type": "text", "text": 3}]}, "the text of this one is int"),
+    ({"role": "user", "content": [b"a"]}, "this one is bytes"),
+])  # fmt: skip
 def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault):
     with pytest.raises(RequestError, match=f"; {fault}.$"):
         check_conversation([message])

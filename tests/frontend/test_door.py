@@ -29,19 +29,15 @@ def asked(door: Door, **params) -> PendingRequest:
     return pending
 
 
-@for_each(
-    "params, is_given",
-    [
-        ({"logprobs": -1, "max_tokens": 100}, True),
-        ({"logprobs": -1, "max_tokens": 60, "prompt_logprobs": -1}, True),
-        ({"logprobs": -1, "max_tokens": 20, "n": 5}, True),
-        ({"logprobs": 20, "prompt_logprobs": 20, "n": 128}, True),
-        ({"logprobs": -1}, False),
-        ({"logprobs": -1, "max_tokens": 101}, False),
-        ({"logprobs": -1, "max_tokens": 61, "prompt_logprobs": -1}, False),
-        ({"logprobs": -1, "max_tokens": 21, "n": 5}, False),
-    ],
-)
+@for_each("params, is_given", [
+    ({"logprobs": -1, "max_tokens": 100}, True),
+    ({"logprobs": -1, "max_tokens": 60, "prompt_logprobs": -1}, True),
+    ({"logprobs": -1, "max_tokens": 20, "n": 5}, True),
+    ({"logprobs": 20, "prompt_logprobs": 20, "n": 128}, True),
+    ({"logprobs": -1}, False), ({"logprobs": -1, "max_tokens": 101}, False),
+    ({"logprobs": -1, "max_tokens": 61, "prompt_logprobs": -1}, False),
+    ({"logprobs": -1, "max_tokens": 21, "n": 5}, False),
+])  # fmt: skip
 def test_log_probabilities_beyond_the_limit_are_refused_with_both_figures(door, params, is_given):
     pending = asked(door, **params)
     output = pending.output
@@ -144,21 +140,16 @@ def test_a_prediction_is_cut_to_what_the_answer_may_have_and_never_refused_for_i
     assert 0 < len(cut) <= 4 * len(PROMPT)
 
 
-@for_each("written", [
-    7, ["text"], {"content": PREDICTED}, {"type": "content"}, {"type": "content", "content": [{"type": "image"}]},
-    "\ud800",
+@for_each("written, words", [
+    *((each, "prediction=.*must be text") for each in (
+        7, ["text"], {"content": PREDICTED}, {"type": "content"}, {"type": "content", "content": [{"type": "image"}]},
+        "\ud800",
+    )),
+    ({"type": "content", "content": PREDICTED, "txt": 1}, "prediction has no field 'txt'"),
+    ({"type": "content", "content": [{"type": "text", "text": PREDICTED, "txt": 1}]}, "prediction has no field 'txt'"),
 ])  # fmt: skip
-def test_a_prediction_in_another_form_is_refused(written):
-    with pytest.raises(RequestError, match="prediction=.*must be text"):
-        SamplingParams(prediction=written)
-
-
-@for_each("written", [
-    {"type": "content", "content": PREDICTED, "txt": 1},
-    {"type": "content", "content": [{"type": "text", "text": PREDICTED, "txt": 1}]},
-])  # fmt: skip
-def test_an_unknown_field_of_a_prediction_is_named(written):
-    with pytest.raises(RequestError, match="prediction has no field 'txt'"):
+def test_a_prediction_in_another_form_or_with_an_unknown_field_is_refused(written, words):
+    with pytest.raises(RequestError, match=words):
         SamplingParams(prediction=written)
 
 
@@ -174,10 +165,8 @@ def test_as_many_log_probabilities_may_be_asked_for_as_the_option_says():
                 output = asked(door, max_tokens=1, **{name: number}).output
                 words = f"{name}={number}: at most {20 if limit is None else limit:,} "
                 assert (words in (output.error_msg or "")) is (number in refused), (limit, name, number, output)
-    assert (
-        "option limit_logprobs"
-        in asked(door_of_pocket(max_logprobs=-1, limit_logprobs=999), max_tokens=10, logprobs=100).output.error_msg
-    )
+    limited = asked(door_of_pocket(max_logprobs=-1, limit_logprobs=999), max_tokens=10, logprobs=100)
+    assert "option limit_logprobs" in limited.output.error_msg
     with pytest.raises(ConfigError, match="raw_logprobs, processed_logprobs, raw_logits, processed_logits"):
         door_of_pocket(logprobs_mode="processed")
 

@@ -26,23 +26,17 @@ WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris", "days
 CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
 
 
-@for_each(
-    "answer, prompt, thought, text",
-    [
-        ("<think>\nTwo and two.\n</think>\n\nFour.\n", "", "Two and two.", "Four.\n"),
-        ("Two and two.\n</think>\n\nFour.", OPENED, "Two and two.", "Four."),
-        ("<think>\nTwo.\n</think>\n\nFour.", OPENED, "Two.", "Four."),
-        ("Four.", CLOSED, "", "Four."),
-        ("\n Four.", "", "", "\n Four."),
-        ("Write <think> and </think>.", "", "", "Write <think> and </think>."),
-        ("<think>Not yet", "", "Not yet", ""),
-        ("Not yet </thi", OPENED, "Not yet </thi", ""),
-        ("<thi", "", "", "<thi"),
-        ("a < b\n\n</think>b > a", OPENED, "a < b", "b > a"),
-        (f"<think>I could {CLOCK}</think>No.", "", f"I could {CLOCK}", "No."),
-        ("It opens.", "user\nWhat does <think> do?<|im_end|>\nassistant\n", "", "It opens."),
-    ],
-)
+@for_each("answer, prompt, thought, text", [
+    ("<think>\nTwo and two.\n</think>\n\nFour.\n", "", "Two and two.", "Four.\n"),
+    ("Two and two.\n</think>\n\nFour.", OPENED, "Two and two.", "Four."),
+    ("<think>\nTwo.\n</think>\n\nFour.", OPENED, "Two.", "Four."),
+    ("Four.", CLOSED, "", "Four."), ("\n Four.", "", "", "\n Four."),
+    ("Write <think> and </think>.", "", "", "Write <think> and </think>."),
+    ("<think>Not yet", "", "Not yet", ""), ("Not yet </thi", OPENED, "Not yet </thi", ""), ("<thi", "", "", "<thi"),
+    ("a < b\n\n</think>b > a", OPENED, "a < b", "b > a"),
+    (f"<think>I could {CLOCK}</think>No.", "", f"I could {CLOCK}", "No."),
+    ("It opens.", "user\nWhat does <think> do?<|im_end|>\nassistant\n", "", "It opens."),
+])  # fmt: skip
 def test_a_thought_stands_at_the_beginning_or_was_begun_by_the_prompt(answer, prompt, thought, text):
     assert read(BOTH, answer, prompt=prompt) == (thought, text, [])
 
@@ -56,43 +50,31 @@ def test_without_a_row_its_marks_are_text():
 PARIS = ("weather", {"city": "Paris", "days": [1, 2]})
 
 
-@for_each(
-    "answer, text, calls",
-    [
-        (f"Let me look.\n{WEATHER}\n{CLOCK}\n", "Let me look.", [PARIS, ("clock", {})]),
-        (WEATHER.removesuffix("\n</tool_call>"), "", [PARIS]),
-        ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', "", [("f", {"a": 1})]),
-        ('<tool_call>{"name": "f"}</tool_call>', "", [("f", {})]),
-        ('<tool_call>{"name": "f", "arguments": {"a": {}}</tool_call>', "", [("f", {"a": {}})]),
-        (r'<tool_call>{"name": "\u0066", "arguments": {"a": "\"}\\"}}</tool_call>', "", [("f", {"a": '"}\\'})]),
-        ('<tool_call>{"arguments": {"城": "😀"}, "name": "f"}</tool_call>', "", [("f", {"城": "😀"})]),
-        # Behind the mention of its mark.
-        (f"Calls begin with <tool_call> here: {CLOCK}", "Calls begin with <tool_call> here:", [("clock", {})]),
-        (f'<tool_call>{{"name": {WEATHER}', '<tool_call>{"name":', [PARIS]),
-    ],
-)
-def test_calls_are_taken_out_of_the_text(answer, text, calls):
-    assert read(BOTH, answer) == ("", text, calls)
-    assert parsed(BOTH, answer)["is_whole"]
-
-
-@for_each(
-    "answer",
-    [
+@for_each("answer, text, calls", [
+    (f"Let me look.\n{WEATHER}\n{CLOCK}\n", "Let me look.", [PARIS, ("clock", {})]),
+    (WEATHER.removesuffix("\n</tool_call>"), "", [PARIS]),
+    ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', "", [("f", {"a": 1})]),
+    ('<tool_call>{"name": "f"}</tool_call>', "", [("f", {})]),
+    ('<tool_call>{"name": "f", "arguments": {"a": {}}</tool_call>', "", [("f", {"a": {}})]),
+    (r'<tool_call>{"name": "\u0066", "arguments": {"a": "\"}\\"}}</tool_call>', "", [("f", {"a": '"}\\'})]),
+    ('<tool_call>{"arguments": {"城": "😀"}, "name": "f"}</tool_call>', "", [("f", {"城": "😀"})]),
+    # Behind the mention of its mark.
+    (f"Calls begin with <tool_call> here: {CLOCK}", "Calls begin with <tool_call> here:", [("clock", {})]),
+    (f'<tool_call>{{"name": {WEATHER}', '<tool_call>{"name":', [PARIS]),
+    # What is no call is handed over as the text that it is.
+    *((text, text, []) for text in (
         "<tool_call>\n{'name': 'f', 'arguments': {'a': 1}}\n</tool_call>",
         '<tool_call>{"name": "f", "arguments": {bad}}</tool_call>',
         '<tool_call>{"name": "f", "arguments": "a"}</tool_call> ',
         '<tool_call>{"name": "", "arguments": {}}</tool_call>',
         '<tool_call>{"arguments": {"a": 1}}</tool_call>\n\nSo.',
-        "<tool_call></tool_call>",
-        " \n<tool_call> ",
-        "Before. <tool_call>{}</tool_call> After.",
-        "</tool_call> <tool_ca",
-        "<tool_call>" + '{"a": ' * 5000,
-    ],
-)
-def test_what_is_no_call_is_handed_over_as_the_text_that_it_is(answer):
-    assert read(BOTH, answer) == ("", answer, [])
+        *("<tool_call></tool_call>", " \n<tool_call> ", "Before. <tool_call>{}</tool_call> After."),
+        *("</tool_call> <tool_ca", "<tool_call>" + '{"a": ' * 5000),
+    )),
+])  # fmt: skip
+def test_calls_are_taken_out_of_the_text(answer, text, calls):
+    assert read(BOTH, answer) == ("", text, calls)
+    assert parsed(BOTH, answer)["is_whole"] == bool(calls)
 
 
 def test_names_arguments_and_text_come_as_soon_as_they_are_certain():
@@ -173,19 +155,16 @@ def test_a_file_can_replace_a_row_and_leaves_the_others(tmp_path):
         chosen(tool_parser="hermes", tool_parser_plugin=str(path))
 
 
-@for_each(
-    "text, sentence",
-    [
-        (None, "is no file"),
-        ("REASONING = 1 / 0", "can't be loaded: ZeroDivisionError"),
-        ("THOUGHTS = {}", "must define REASONING"),
-        ('REASONING = {"mine": "<think>"}', r"REASONING\['mine'\] in .* is a str; it must be a ThoughtMarks"),
-        (
-            'from penstock.frontend.parsing import ThoughtMarks\nREASONING = {"mine": ThoughtMarks("<", ">")}',
-            "reasoning_parser='other': must be one of auto, none, mine, qwen3",
-        ),
-    ],
-)
+@for_each("text, sentence", [
+    (None, "is no file"),
+    ("REASONING = 1 / 0", "can't be loaded: ZeroDivisionError"),
+    ("THOUGHTS = {}", "must define REASONING"),
+    ('REASONING = {"mine": "<think>"}', r"REASONING\['mine'\] in .* is a str; it must be a ThoughtMarks"),
+    (
+        'from penstock.frontend.parsing import ThoughtMarks\nREASONING = {"mine": ThoughtMarks("<", ">")}',
+        "reasoning_parser='other': must be one of auto, none, mine, qwen3",
+    ),
+])  # fmt: skip
 def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, sentence):
     path = tmp_path / "own.py"
     if text is not None:
@@ -247,27 +226,22 @@ def test_an_unknown_row_is_refused_with_the_known_ones():
             chosen(**options)
 
 
-@for_each(
-    "shown, rows",
-    [
-        ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
-        ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),
-        ("<think> </think> <tool_call>\\n<function=", ("qwen3", "qwen3-coder")),
-        ("<think> </think> <tool_call> <arg_key>", ("qwen3", "glm45")),
-        ("<｜Assistant｜> <think> </think> <｜tool▁call▁begin｜>", ("deepseek-r1", "deepseek")),
-        ("<think> </think> <response> <tool_call>", ("ernie-x1", "ernie")),
-        ("[THINK] [/THINK] [TOOL_CALLS]", ("mistral", "mistral")),
-        ('{"name": function name, "parameters": dictionary}', (None, "llama3")),
-        ("Write your thoughts after 'Here is my thought process:' <|tool_call|>", ("granite", "granite")),
-        ("[func_name1(params_name1=params_value1)]", (None, "pythonic")),
-        ("<|start|>assistant<|channel|>final<|message|> <|call|>", ("gpt-oss", "gpt-oss")),
-        ("<|return|><|constrain|><|channel|><|start|><|end|><|message|><|call|>", ("gpt-oss", "gpt-oss")),
-        (CHAT_TEMPLATES["deepseek-r1"], ("deepseek-r1", None)),
-        (CHAT_TEMPLATES["qwen3"], ("qwen3", None)),
-        (CHAT_TEMPLATES["zephyr"], (None, None)),
-        ("{{ messages }}", (None, None)),
-    ],
-)
+@for_each("shown, rows", [
+    ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
+    ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),
+    ("<think> </think> <tool_call>\\n<function=", ("qwen3", "qwen3-coder")),
+    ("<think> </think> <tool_call> <arg_key>", ("qwen3", "glm45")),
+    ("<｜Assistant｜> <think> </think> <｜tool▁call▁begin｜>", ("deepseek-r1", "deepseek")),
+    ("<think> </think> <response> <tool_call>", ("ernie-x1", "ernie")),
+    ("[THINK] [/THINK] [TOOL_CALLS]", ("mistral", "mistral")),
+    ('{"name": function name, "parameters": dictionary}', (None, "llama3")),
+    ("Write your thoughts after 'Here is my thought process:' <|tool_call|>", ("granite", "granite")),
+    ("[func_name1(params_name1=params_value1)]", (None, "pythonic")),
+    ("<|start|>assistant<|channel|>final<|message|> <|call|>", ("gpt-oss", "gpt-oss")),
+    ("<|return|><|constrain|><|channel|><|start|><|end|><|message|><|call|>", ("gpt-oss", "gpt-oss")),
+    (CHAT_TEMPLATES["deepseek-r1"], ("deepseek-r1", None)), (CHAT_TEMPLATES["qwen3"], ("qwen3", None)),
+    (CHAT_TEMPLATES["zephyr"], (None, None)), ("{{ messages }}", (None, None)),
+])  # fmt: skip
 def test_auto_is_seen_by_the_template_and_else_by_the_special_tokens(shown, rows):
     config = EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="AUTO")
     for found in (settled(config, shown, str), settled(config, "{{ messages }}", lambda: shown)):

@@ -3,7 +3,7 @@
 import asyncio
 from array import array
 from concurrent.futures import Future
-from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from builders.cases import for_each
@@ -73,10 +73,8 @@ def test_logprobs_are_spelled_and_the_chosen_token_stands_once():
     part = Logprobs(sequence_id(7, 0), False, 3, column([4, 4, 9, 8, 4, 9]), packed, column([1, 3]))
     request.add(delta("", [4, 8], finish_reason="length", logprobs=[part]))
     answer = request.take().outputs[0]
-    assert {token: (entry.rank, entry.decoded_token) for token, entry in answer.logprobs[0].items()} == {
-        4: (1, "<4>"),
-        9: (2, "<9>"),
-    }
+    ranked = {token: (entry.rank, entry.decoded_token) for token, entry in answer.logprobs[0].items()}
+    assert ranked == {4: (1, "<4>"), 9: (2, "<9>")}
     assert answer.logprobs[1][8].rank == 3
     assert answer.cumulative_logprob == -3.5
 
@@ -145,13 +143,10 @@ def test_a_stream_and_an_answer_over_http_give_the_text_and_then_the_error(is_st
     async def run(work, client):
         return work()
 
-    door = SimpleNamespace(parse=lambda prompts, params: prompts, of=lambda client: SimpleNamespace(admit=admit))
-    transport = SimpleNamespace(
-        submit=lambda requests: last_words(*requests), abort=lambda requests: None, ask_stats=lambda ids: Future()
-    )
-    threads = SimpleNamespace(texts=SimpleNamespace(run=run))
     session = object.__new__(PrivateSession)
-    session.door, session.transport, session.threads = door, transport, threads
+    session.door = mock.Mock(parse=lambda prompts, params: prompts, of=lambda client: mock.Mock(admit=admit))
+    session.transport = mock.Mock(submit=lambda requests: last_words(*requests), ask_stats=lambda ids: Future())
+    session.threads = mock.Mock(texts=mock.Mock(run=run))
     model = LoadedModel(session, "model")
 
     async def read() -> list[str]:

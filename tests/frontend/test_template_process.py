@@ -5,6 +5,8 @@ import os
 import pickle
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import reduce
 
 import pytest
 from builders.bundled_model import FOLDER
@@ -12,13 +14,13 @@ from builders.cases import for_each
 from builders.tokenizer_kinds import CHAT_TEMPLATES
 from builders.watching import wait_until
 
+from penstock.frontend.text import template_process
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.template_input import TemplateInput
 from penstock.frontend.text.template_options import unread_options
 from penstock.frontend.text.template_process import (
     BoundedRenderer,
     TemplateProcesses,
-    _renderers,
     is_known,
     render_request_template,
 )
@@ -35,9 +37,8 @@ SHOWN = "{{ bos_token }}{% for m in messages %}{{ m | tojson }}{% endfor %}{{ to
 
 @pytest.fixture(scope="module")
 def processes():
-    found = TemplateProcesses(ONE_SECOND)
-    yield found
-    found.close()
+    with closing(TemplateProcesses(ONE_SECOND)) as found:
+        yield found
 
 
 def text(processes, template, turn, special_tokens=None, most=1000):
@@ -63,9 +64,7 @@ def test_the_process_stays_for_the_next_conversation_which_may_be_as_large_as_a_
 
 
 def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
-    deep = []
-    for _ in range(10_000):
-        deep = [deep]
+    deep = reduce(lambda inner, _: [inner], range(10_000), [])
     odd = [{"role": "user", "content": "x", (1, 2): "y"}], [{"role": "user", "content": "x", "more": deep}]
     turns = [TemplateInput(messages, None, {}) for messages in (HI, *odd, HI)]
     first, *refused, last = processes.render("{{ messages[0].content }}", {}, turns, 1000)
@@ -74,21 +73,15 @@ def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
         assert str(each) == f"This conversation can't be rendered: {name}."
 
 
-@for_each(
-    "template, words",
-    [
-        (ENDLESS, "1 s of processor time"),
-        ("{{ 'a' * 10**12 }}", "MiB|more memory"),
-        ("{{ '%999999999999d' % 1 }}", "MiB|more memory|OverflowError"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError|breaks"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe|undefined"),
-        ("{{", "not valid Jinja"),
-        ("{{ raise_exception('no') }}", "refuses this conversation: no"),
-        # A text that is longer than a prompt may be stays in the process.
-        ("{{ 'a' * 10000000 }}", ""),
-        ("{{ raise_exception('a' * 10000000) }}", ""),
-    ],
-)
+@for_each("template, words", [
+    (ENDLESS, "1 s of processor time"), ("{{ 'a' * 10**12 }}", "MiB|more memory"),
+    ("{{ '%999999999999d' % 1 }}", "MiB|more memory|OverflowError"),
+    ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError|breaks"),
+    ("{{ ''.__class__.__mro__ }}", "unsafe|undefined"), ("{{", "not valid Jinja"),
+    ("{{ raise_exception('no') }}", "refuses this conversation: no"),
+    # A text that is longer than a prompt may be stays in the process.
+    ("{{ 'a' * 10000000 }}", ""), ("{{ raise_exception('a' * 10000000) }}", ""),
+])  # fmt: skip
 def test_what_a_template_does_wrong_is_told_and_the_next_one_is_rendered(processes, template, words):
     refusal = text(processes, template, TemplateInput(HI, None, {}))
     assert isinstance(refusal, RequestError) and any(word in str(refusal) for word in words.split("|")), refusal
@@ -192,7 +185,7 @@ def test_a_tokenizer_renders_a_strangers_template_in_a_process_that_ends_with_it
         tokenizer.apply_chat_template([{"role": "user", "content": "boom"}])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
     assert pickle.loads(pickle.dumps(tokenizer)).apply_chat_template([HI, HI]) == ["1hi"] * 2
-    [helper] = _renderers[tokenizer][1]._processes.pool._all
+    [helper] = template_process._renderers[tokenizer][1]._processes.pool._all
     if (child := os.fork()) == 0:  # which must neither speak into its parent's process nor end it
         status = 1
         try:

@@ -119,19 +119,13 @@ LISTED = {
 THINK_LISTED = {**ADDED, "content": "<think>"}
 
 
-@for_each(
-    "settings",
-    [
-        {"eos_token": "<|eot|>", "additional_special_tokens": ["<|tool|>"], "added_tokens_decoder": LISTED},
-        {"added_tokens_decoder": {THINK: {**THINK_LISTED, "special": True}}},
-        {"additional_special_tokens": ["<think>"]},
-        {"extra_special_tokens": {"image_token": "hello"}},
-        {"pad_token": "<think>", "added_tokens_decoder": {THINK: {**THINK_LISTED, "rstrip": True, "lstrip": True}}},
-        {"pad_token": "<think>"},
-        {"pad_token": "hello"},
-        {"pad_token": "he"},
-    ],
-)
+@for_each("settings", [
+    {"eos_token": "<|eot|>", "additional_special_tokens": ["<|tool|>"], "added_tokens_decoder": LISTED},
+    {"added_tokens_decoder": {THINK: {**THINK_LISTED, "special": True}}},
+    {"additional_special_tokens": ["<think>"]}, {"extra_special_tokens": {"image_token": "hello"}},
+    {"pad_token": "<think>", "added_tokens_decoder": {THINK: {**THINK_LISTED, "rstrip": True, "lstrip": True}}},
+    {"pad_token": "<think>"}, {"pad_token": "hello"}, {"pad_token": "he"},
+])  # fmt: skip
 def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path, settings):
     from transformers import AutoTokenizer
 
@@ -146,17 +140,13 @@ def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path
         assert tokenizer.decode(ids, skip_special_tokens) == decoder.feed(ids) == expected
 
 
-@for_each(
-    "own, generation, config, expected",
-    [
-        ("<|end|>", {"eos_token_id": [1, 5]}, {"eos_token_id": 9}, [1, 5, 0]),
-        ("<|end|>", {"eos_token_id": 0}, {}, [0]),
-        ("<|end|>", {}, {"eos_token_id": [9, 0]}, [9, 0]),
-        ("<|end|>", {}, {"text_config": {"eos_token_id": 9}}, [9, 0]),
-        ("<|end|>", {}, {}, [0]),
-        (None, {}, {"eos_token_id": [7, 3]}, [7, 3]),  # without one of its own
-    ],
-)
+@for_each("own, generation, config, expected", [
+    ("<|end|>", {"eos_token_id": [1, 5]}, {"eos_token_id": 9}, [1, 5, 0]),
+    ("<|end|>", {"eos_token_id": 0}, {}, [0]), ("<|end|>", {}, {"eos_token_id": [9, 0]}, [9, 0]),
+    ("<|end|>", {}, {"text_config": {"eos_token_id": 9}}, [9, 0]),
+    ("<|end|>", {}, {}, [0]),
+    (None, {}, {"eos_token_id": [7, 3]}, [7, 3]),  # without one of its own
+])  # fmt: skip
 def test_every_token_that_ends_an_answer_is_found(tmp_path, own, generation, config, expected):
     folder = write_tokenizer(tmp_path / "tokenizer", "byte_level", eos_token=own)
     for models_own in (folder, tmp_path):  # its files may lie in another folder
@@ -240,19 +230,21 @@ KEYS = [
 ]  # fmt: skip
 
 
+def refusal(work, *of):
+    try:
+        work(*of)
+    except ConfigError as error:
+        return str(error)
+
+
 @for_each("key", KEYS)
 def test_any_value_is_taken_or_refused(tmp_path, key):
     write_tokenizer(tmp_path, "byte_level")
     for value in ODD:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: value}))
         for work in (Tokenizer, chat_templates, special_tokens):
-            try:
-                work(tmp_path)
-            except ConfigError as error:
-                told = str(error)
-            else:
-                continue
-            assert "tokenizer_config.json" in told
+            told = refusal(work, tmp_path)
+            assert told is None or "tokenizer_config.json" in told
 
 
 # The content of a tokenizer.model: a SentencePiece model, and a tiktoken file.
@@ -271,10 +263,6 @@ def test_beside_another_librarys_vocabulary_too(tmp_path, vocabulary):
     cases = [("added_tokens.json", "x"), *(("tokenizer_config.json", key) for key in read)]
     for (file, key), value in product(cases, ODD):
         (tmp_path / file).write_text(json.dumps({key: value, "<new>": 1}))
-        try:
-            write_from_vocabulary(path, target)
-            told = file
-        except ConfigError as error:
-            told = str(error)
-        assert file in told, (file, key, value)
+        told = refusal(write_from_vocabulary, path, target)
+        assert told is None or file in told, (file, key, value)
         (tmp_path / file).unlink()

@@ -15,16 +15,10 @@ import pytest
 from builders.cases import for_each
 from builders.watching import wait_until
 
+from penstock.frontend.session.tree import vital_signs
 from penstock.frontend.session.tree.roll_call import RollCall
 from penstock.frontend.session.tree.tree_watch import TreeWatch
-from penstock.frontend.session.tree.vital_signs import (
-    Process,
-    Progress,
-    descendants,
-    is_stopped,
-    start_time,
-    thread_states,
-)
+from penstock.frontend.session.tree.vital_signs import Process, Progress, descendants, is_stopped, thread_states
 from penstock.frontend.session.tree.watchdog import Timer, Watchdog
 from penstock.protocol.processes.heartbeat import HeartbeatLine
 
@@ -33,9 +27,8 @@ SECOND = 10**9
 
 def watch(weight_bytes: int, max_model_len: int = 1024, block_bytes: int = 32, timeout: float = 10.0) -> TreeWatch:
     plan = SimpleNamespace(weight_bytes=weight_bytes, max_model_len=max_model_len, block_bytes=block_bytes)
-    tree = SimpleNamespace(
-        plan=plan, config=SimpleNamespace(block_size=32), children=[], remote_ranks=(), is_ready=True
-    )
+    config = SimpleNamespace(block_size=32)
+    tree = SimpleNamespace(plan=plan, config=config, children=[], remote_ranks=(), is_ready=True)
     return TreeWatch(tree, timeout)
 
 
@@ -157,8 +150,8 @@ def test_who_computes_could_have_worked_as_long_as_it_had_a_core(start):
 
 
 def test_a_process_is_known_by_the_time_of_its_start():
-    assert start_time(os.getpid()) == start_time(os.getpid()) != start_time(1)
-    assert start_time(2**22 + 1) is None
+    assert vital_signs.start_time(os.getpid()) == vital_signs.start_time(os.getpid()) != vital_signs.start_time(1)
+    assert vital_signs.start_time(2**22 + 1) is None
 
 
 @for_each("body", [COMPUTES, READS, PARENT], ids=["computes", "reads", "its child computes"])
