@@ -88,7 +88,7 @@ class ChildFailure(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 # Errors that keep their class on the way up; any other becomes an EngineDeadError.
-_TRAVELLING: tuple[type[PenstockError], ...] = (ConfigError, ModelNotFoundError, OutOfMemoryError)
+_TRAVELLING: tuple[type[PenstockError], ...] = (ConfigError, EngineDeadError, ModelNotFoundError, OutOfMemoryError)
 
 
 def raised_by(failure: ChildFailure) -> PenstockError:

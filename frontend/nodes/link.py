@@ -29,15 +29,16 @@ from ...protocol.ranks.node_messages import (
     JOIN,
     JOIN_SECONDS,
     MEETING,
+    NO_BEAT,
     READY,
     REFUSED,
-    SILENCE,
     WELCOME,
     Join,
     LinkInbox,
     Signs,
     TreeEnds,
     TreeReady,
+    why_lost,
 )
 from ...protocol.ranks.node_sockets import LinkSocket
 from ...records import dataclass
@@ -57,6 +58,7 @@ class Node:
     identity: bytes  # of its connection
     host: str
     heard: float = field(default_factory=time.monotonic)
+    is_connected: bool = True
 
     def __str__(self) -> str:
         return f"Node {self.number} ({self.host})"
@@ -115,8 +117,7 @@ class Link:
 
     def end(self, cause: str) -> None:
         """Tell the other machines why the tree ends."""
-        for node in self.nodes.values():
-            self.socket.send(node.identity, END, cause.encode())
+        self._tell(END, cause.encode())
         self.is_over = True
 
     def _request(self) -> str:
@@ -146,7 +147,7 @@ class Link:
     def _hand_on(self, frames: "zmq.Socket[bytes]", node: Node, name: bytes) -> None:
         while True:
             try:
-                self.socket.send(node.identity, FRAME, name, frames.recv(zmq.NOBLOCK))
+                self._send(node, FRAME, name, frames.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
 
@@ -187,8 +188,8 @@ class Link:
             return
         node = self.nodes[join.node_rank] = Node(join.node_rank, identity, join.host)
         self._tell_meeting(self.meeting.appended(), without=node)
-        self.socket.send(identity, WELCOME, msgspec.msgpack.encode(self.launch))
-        self.socket.send(identity, MEETING, self.meeting.everything())
+        self._send(node, WELCOME, msgspec.msgpack.encode(self.launch))
+        self._send(node, MEETING, self.meeting.everything())
         first = node.number * self.config.ranks_per_node
         for rank in range(first, first + self.config.ranks_per_node):
             self.poller.register(self.ranks[rank], zmq.POLLIN)
@@ -229,18 +230,19 @@ class Link:
     def _tell(self, *frames: bytes, without: Node | None = None) -> None:
         for node in self.nodes.values():
             if node is not without:
-                self.socket.send(node.identity, *frames)
+                self._send(node, *frames)
+
+    def _send(self, node: Node, *frames: bytes) -> None:
+        node.is_connected &= self.socket.send(node.identity, *frames)
 
     def _beat(self, now: float, passed: float) -> None:
         self._tell(BEAT, b"1" if now - self.inbox.pinged < _WATCHED_SECONDS else b"")
         for node in self.nodes.values():
             if passed > 2 * BEAT_SECONDS:  # this process was stopped, and has heard nobody meanwhile
                 node.heard += passed - BEAT_SECONDS
-            if now - node.heard > SILENCE:
-                raise EngineDeadError(
-                    f"{node} has not been heard of for {SILENCE:g} s: it has died or is stopped, or the network "
-                    "between the machines is cut. Its own log says more. Start the tree again on all machines."
-                )
+            silence = now - node.heard
+            if not node.is_connected or silence > NO_BEAT:
+                raise EngineDeadError(why_lost(str(node), silence))
 
 
 def main(child: Child) -> None:

@@ -17,7 +17,6 @@ import zmq
 from ... import __version__
 from ...protocol.errors import (
     ChildFailure,
-    ConfigError,
     EngineDeadError,
     LostRankError,
     OutOfMemoryError,
@@ -39,15 +38,13 @@ from ...protocol.ranks.node_messages import (
     BEAT_SECONDS,
     END,
     FRAME,
-    JOIN,
-    JOIN_SECONDS,
     MEETING,
+    NO_BEAT,
     READY,
-    REFUSED,
     SILENCE,
-    WELCOME,
     Join,
     Signs,
+    why_lost,
 )
 from ...protocol.ranks.node_sockets import NodeSocket
 from ..console import logs
@@ -55,6 +52,7 @@ from ..models.digests import digest_of_model
 from ..models.model_files import ModelFiles
 from ..session.tree.ranks import start_ranks, threads_per_rank
 from ..session.tree.vital_signs import Process, Progress
+from .joining import welcome
 
 # Options that each machine has of its own; the others are those of machine 0.
 OWN_OPTIONS = {
@@ -63,7 +61,6 @@ OWN_OPTIONS = {
 }
 _MEETING_SECONDS = 0.02  # between two looks at the meeting file while the tree starts
 _LAST_WORDS_SECONDS = 0.5  # for the last messages of a rank that has ended, and for machine 0's answer
-_MOST_REFUSALS = 3  # handshakes in a row: a listener that starts or ends may break one off
 
 
 class NodeEnded(Exception):
@@ -105,7 +102,8 @@ class Node:
     def run(self) -> None:
         """Returns when the tree has ended as it was asked to; raises the error that ended it."""
         try:
-            self._start(self._welcome())
+            self._start(welcome(self.link, self.poller, self.join, quiet=self.is_quiet))
+            self.heard = time.monotonic()
             self._serve()
         except NodeEnded:
             return
@@ -115,36 +113,7 @@ class Node:
             self._tell(EngineDeadError(f"It was ended there ({type(error).__name__})."))
             raise
 
-    # --- joining ----------------------------------------------------------------------------------------------------
-
-    def _welcome(self) -> Launch:
-        """Join, and wait for what is to be loaded."""
-        where = f"{self.config.master_addr} port {self.config.master_port}"
-        logs.say(f"Joining node 0 at {where} as {self.name}.", quiet=self.is_quiet)
-        self.link.send(JOIN, msgspec.json.encode(self.join))
-        deadline = time.monotonic() + JOIN_SECONDS
-        while time.monotonic() < deadline:
-            if self.link.events in dict(self.poller.poll(int(1000 * BEAT_SECONDS))):
-                self.link.note_event()
-            while (message := self.link.receive()) is not None:
-                kind, *frames = message
-                if kind == WELCOME:
-                    self.heard = time.monotonic()
-                    return msgspec.msgpack.decode(frames[0], type=Launch)
-                if kind == REFUSED:
-                    raise ConfigError(f"Node 0 refuses this machine: {frames[0].decode()}")
-                if kind == END:
-                    raise EngineDeadError(f"The tree has ended: {frames[0].decode()}")
-            if self.link.num_refusals >= _MOST_REFUSALS:
-                raise ConfigError(
-                    f"What listens at {where} breaks off: it has another key (node_key_file, PENSTOCK_NODE_KEY), or is "
-                    "no node 0 of Penstock."
-                )
-        raise ConfigError(
-            f"Nobody has answered at {where} for {JOIN_SECONDS / 60:.0f} minutes. Start the model there with the same "
-            "nnodes, master_addr and master_port, and see that no firewall is between the machines. Node 0 stops "
-            "listening once all have joined, so a machine can't join a tree that runs."
-        )
+    # --- the start ---------------------------------------------------------------------------------------------------
 
     def _start(self, launch: Launch) -> None:
         """Start this machine's ranks, with its own folders, devices and threads."""
@@ -198,7 +167,7 @@ class Node:
                 self._beat(now, now - last)
                 last = now
             if self.link.is_cut:
-                raise EngineDeadError("Node 0 has closed the connection: its processes have ended. Its log says why.")
+                raise EngineDeadError(why_lost("Node 0", now - self.heard))
 
     def _hand_on(self) -> None:
         """Hand on what the ranks have for the engine and the front end."""
@@ -235,7 +204,7 @@ class Node:
     def _end(self, cause: str) -> None:
         """The tree ends: the ranks are asked to, if it was."""
         if cause:
-            raise EngineDeadError(f"The tree has ended: {cause}")
+            raise EngineDeadError(f"The tree has ended. Node 0 says: {cause}")
         end_children(self.children, self._ask, ASK_SECONDS)
         raise NodeEnded
 
@@ -295,11 +264,8 @@ class Node:
         self.link.send(BEAT, msgspec.msgpack.encode(Signs(lines, self.chances)))
         if passed > 2 * BEAT_SECONDS:  # this process was stopped, and has heard nobody meanwhile
             self.heard += passed - BEAT_SECONDS
-        if now - self.heard > SILENCE:
-            raise EngineDeadError(
-                f"Node 0 has not been heard of for {SILENCE:g} s: it has died or is stopped, or the network between "
-                "the machines is cut. This machine's ranks were ended; start the tree again on all."
-            )
+        if now - self.heard > NO_BEAT:
+            raise EngineDeadError(why_lost("Node 0", now - self.heard))
 
     def _look(self, seconds: float) -> None:
         """See whether the ranks could have worked in the last seconds, and did."""

@@ -25,10 +25,11 @@ def check_nodes(config: "EngineConfig") -> None:
         )
     if config.nnodes == 1:
         return
-    if config.node_rank == 0 and config.tensor_parallel_size % config.nnodes:  # the others are told
+    is_told = config.node_rank > 0 and config.tensor_parallel_size == 1  # by node 0
+    if config.tensor_parallel_size % config.nnodes and not is_told:
         raise ConfigError(
             f"tensor_parallel_size={config.tensor_parallel_size} can't be shared evenly by nnodes={config.nnodes}. Use "
-            f"a multiple of {config.nnodes}."
+            f"a multiple of {config.nnodes} on node 0; other machines (`penstock worker`) give a --node-rank instead."
         )
     drafts = config.speculative_config is not None and config.speculative_config.model is not None
     given = {
@@ -63,7 +64,7 @@ def node_key(config: "EngineConfig") -> bytes:
 def own_address(config: "EngineConfig") -> str:
     """The address at which other machines reach the ranks of this one: the one that the way to machine 0 begins at."""
     if given := os.environ.get(ADDRESS_VARIABLE):
-        return given
+        return _checked(given)
     try:
         family, _, _, _, where = socket.getaddrinfo(config.master_addr, config.master_port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -71,16 +72,34 @@ def own_address(config: "EngineConfig") -> str:
                 return str(where[0])
             probe.connect(where)  # sends nothing
             return str(probe.getsockname()[0])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"master_addr={config.master_addr!r} can't be reached: {error.strerror}. Give an address of machine 0, or "
+            f"master_addr={config.master_addr!r} can't be reached: {_reason(error)}. Give an address of machine 0, or "
             f"this machine's own in {ADDRESS_VARIABLE}."
         ) from error
 
 
+def _checked(address: str) -> str:
+    """The address, if it is one of this machine's: the ranks listen there."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind(where)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(
+            f"{ADDRESS_VARIABLE}={address} is no address of this machine: {_reason(error)}. Unset it, or give the one "
+            "at which the other machines reach this one."
+        ) from error
+    return address
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def _read(path: Path) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would wait for its writer
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
                 raise ConfigError(

@@ -20,9 +20,21 @@ BEAT = b"beat"  # link → node: b"1" while somebody watches; node → link: `Si
 READY = b"ready"  # link → node: the tree is
 END = b"end"  # link → node: why the tree has ended; empty if it was told to
 
-SILENCE = 4.0  # seconds without a beat after which a machine counts as lost
+SILENCE = 4.0  # seconds without a byte after which a connection counts as cut
+# Seconds without a beat over a connection that is alive, after which a machine counts as lost: a busy one may have no
+# core for its beat, while ZeroMQ's thread, which needs next to nothing, answers for it.
+NO_BEAT = 30.0
 BEAT_SECONDS = 1.0
 JOIN_SECONDS = 600.0  # for which machines wait for one another
+
+
+def why_lost(name: str, silence: float) -> str:
+    """Why a machine is gone that was last heard so many seconds ago, as sentences."""
+    if silence < SILENCE - BEAT_SECONDS:
+        why = "has closed the connection: it has ended, or a byte on the way was damaged. It says more itself"
+    else:
+        why = f"has not been heard of for {silence:.0f} s: it has died or is stopped, or the network is cut"
+    return f"{name} {why}. Start the tree again on all machines."
 
 
 class Join(msgspec.Struct):

@@ -1,7 +1,8 @@
 """The connection between the machines of a tree: ZeroMQ over TCP, encrypted and authenticated by CURVE.
 
 Both key pairs follow from the key that the machines share, so whoever doesn't know it can't complete a handshake.
-Machine 0 listens until all have joined, and not a moment longer.
+Machine 0 listens until all have joined, and not a moment longer. ZeroMQ's own threads ask each other for a sign of
+life every second, and close a connection that is silent.
 """
 
 import ctypes
@@ -17,6 +18,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ..errors import ConfigError
 from ..processes.sockets import LONGEST_FRAME
+from .node_messages import BEAT_SECONDS, SILENCE
 
 _HANDSHAKE_MILLISECONDS = 5000  # a stranger that says nothing is disconnected then
 _RECONNECT_MILLISECONDS, _LONGEST_RECONNECT = 100, 2000
@@ -66,6 +68,7 @@ class LinkSocket:
         self.questions.bind(_ZAP)
         self.socket = _secured(context.socket(zmq.ROUTER), server)
         self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+        self.socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # what is sent to a machine that is gone is an error
         self._listener, where = self._listen(address, port)
         self.socket.setsockopt(zmq.USE_FD, self._listener.fileno())
         self.socket.bind(where)
@@ -105,8 +108,15 @@ class LinkSocket:
         """The sender's identity and its message; None if there is none now."""
         return _received(self.socket)
 
-    def send(self, identity: bytes, *frames: bytes) -> None:
-        self.socket.send_multipart([identity, *frames])
+    def send(self, identity: bytes, *frames: bytes) -> bool:
+        """Returns whether that machine is still connected."""
+        try:
+            self.socket.send_multipart([identity, *frames])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         self.questions.close(linger=0)
@@ -119,21 +129,26 @@ class NodeSocket:
 
     def __init__(self, address: str, port: int, key: bytes) -> None:
         server, client = key_pairs(key)
+        self.where = f"{address} port {port}"
         self.socket = _secured(zmq.Context.instance().socket(zmq.DEALER), client)
         self.socket.setsockopt(zmq.CURVE_SERVERKEY, server.public)
         self.socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, _LONGEST_RECONNECT)
-        self.events = self.socket.get_monitor_socket(_FAILED | zmq.EVENT_DISCONNECTED)
-        self.num_refusals = 0  # handshakes that the other side has broken off
-        self.is_cut = False  # a connection has ended
+        self.events = self.socket.get_monitor_socket(_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self.num_connections = 0
+        self.num_refusals = 0  # handshakes in a row that the other side has broken off
+        self.is_cut = False  # the last connection has ended
         self.socket.connect(endpoint(address, port))
 
     def note_event(self) -> None:
         event = parse_monitor_message(self.events.recv_multipart())["event"]
         if event & _FAILED:
             self.num_refusals += 1
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self.num_connections += 1
+            self.num_refusals, self.is_cut = 0, False
         else:
-            self.is_cut = True
+            self.is_cut = self.num_connections > 0
 
     def receive(self) -> list[bytes] | None:
         return _received(self.socket)
@@ -152,6 +167,8 @@ def _secured(made: "zmq.Socket[bytes]", own: KeyPair) -> "zmq.Socket[bytes]":
     made.setsockopt(zmq.CURVE_PUBLICKEY, own.public)
     made.setsockopt(zmq.CURVE_SECRETKEY, own.secret)
     made.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MILLISECONDS)
+    made.setsockopt(zmq.HEARTBEAT_IVL, int(1000 * BEAT_SECONDS))
+    made.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(1000 * SILENCE))
     made.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
     made.setsockopt(zmq.LINGER, _LINGER_MILLISECONDS)
     made.setsockopt(zmq.IPV6, 1)

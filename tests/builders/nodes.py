@@ -108,6 +108,7 @@ class Wire:
         """`port` of the tree; the others join at `self.port`."""
         self._to = port
         self.is_cut = False
+        self.flipped: int | None = None  # a bit of this byte of what comes next is flipped, once
         self.delay = 0.0
         self._listener = socket.create_server((FIRST, 0))
         self.port = int(self._listener.getsockname()[1])
@@ -141,7 +142,16 @@ class Wire:
                         far.close()
                         return
                     time.sleep(self.delay)
+                    if self.flipped is not None and ready.fileobj is near:
+                        octets, self.flipped = self._flip(octets, self.flipped)
                     other[ready.fileobj].sendall(octets)  # type: ignore[index]
+
+    @staticmethod
+    def _flip(octets: bytes, place: int) -> tuple[bytes, int | None]:
+        """Flip a bit of a byte, if these bytes reach it; returns them, and its place in those to come."""
+        if place >= len(octets):
+            return octets, place - len(octets)
+        return octets[:place] + bytes([octets[place] ^ 1]) + octets[place + 1 :], None
 
     def close(self) -> None:
         for end in self._ends:

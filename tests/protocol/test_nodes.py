@@ -69,6 +69,8 @@ def test_the_key_is_a_secret_of_this_user(tmp_path, monkeypatch):
     for content in ("", "short", "x" * 5000):
         file.write_text(content)
         refused("the key has")
+    os.mkfifo(tmp_path / "pipe", 0o600)  # nobody writes to it, ever
+    refused("chmod 600", options(nnodes=2, tensor_parallel_size=2, node_key_file=str(tmp_path / "pipe")))
     refused("can't be read: Is a directory", options(nnodes=2, tensor_parallel_size=2, node_key_file=str(tmp_path)))
     bare = options(nnodes=2, tensor_parallel_size=2)
     refused("needs a key that the machines share", bare)
@@ -82,8 +84,15 @@ def test_a_machine_is_reached_at_the_address_that_its_way_to_machine_0_begins_at
     monkeypatch.delenv("PENSTOCK_HOST_IP", raising=False)
     assert own_address(options(nnodes=2, tensor_parallel_size=2, master_addr="127.0.0.2")) == "127.0.0.2"
     assert own_address(options(nnodes=2, node_rank=1, master_addr="127.0.0.2")).startswith("127.")
-    monkeypatch.setenv("PENSTOCK_HOST_IP", "10.1.2.3")
-    assert own_address(options(nnodes=2, node_rank=1)) == "10.1.2.3"
+    monkeypatch.setenv("PENSTOCK_HOST_IP", "127.0.0.9")
+    assert own_address(options(nnodes=2, node_rank=1)) == "127.0.0.9"
+    for wrong in ("192.0.2.1", "no such name.invalid", "x" * 3000):
+        monkeypatch.setenv("PENSTOCK_HOST_IP", wrong)
+        with pytest.raises(ConfigError, match="is no address of this machine"):
+            own_address(options(nnodes=2, node_rank=1))
+    monkeypatch.delenv("PENSTOCK_HOST_IP")
+    with pytest.raises(ConfigError, match="can't be reached"):
+        own_address(options(nnodes=2, node_rank=1, master_addr="x" * 3000))
 
 
 # --- the connection ---------------------------------------------------------------------------------------------------
@@ -126,6 +135,7 @@ def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_
         assert node.socket.poll(int(1000 * BOUND_SECONDS)) and node.receive() == [b"welcome", b"\0" * 100_000]
         node.send(b"beat")
         assert carry(link, node, lambda: False) == [[identity, b"beat"]]
+        assert not link.send(b"somebody", b"beat")
         link.close()
         wait_until(lambda: carry_event(node), BOUND_SECONDS, "the end of the connection is noticed")
     finally:

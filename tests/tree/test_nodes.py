@@ -216,6 +216,17 @@ def test_a_cut_network_ends_both_machines_with_the_cause(model_folder, port, mon
     assert status == 1 and "Node 0 has not been heard of" in said
 
 
+@LONG
+@pytest.mark.parametrize("place", [100, 300, 640, 700])  # of the greeting, the handshake and the request to join
+def test_a_machine_whose_request_is_damaged_on_the_way_asks_again(model_folder, port, place):
+    with closing(Wire(port)) as wire:
+        wire.flipped = place
+        other = OtherMachine(model_folder, wire.port)
+        with machines(model_folder, other, port=port, **STAND_IN) as llm:
+            assert wire.flipped is None
+            assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True), use_tqdm=False)) == 1
+
+
 # --- who is let in ---------------------------------------------------------------------------------------------------
 
 
@@ -226,7 +237,7 @@ def test_who_does_not_fit_is_refused_in_a_sentence_and_disturbs_nobody(model_fol
         "has another key": OtherMachine(model_folder, port, key="f" * 64, nnodes=3),
         "nnodes=2, and node 0 nnodes=3": OtherMachine(model_folder, port),
         "its files of": OtherMachine(another, port, nnodes=3),
-        "tensor_parallel_size=8, and node 0": OtherMachine(model_folder, port, "--tensor-parallel-size", "8", nnodes=3),
+        "tensor_parallel_size=6, and node 0": OtherMachine(model_folder, port, "--tensor-parallel-size", "6", nnodes=3),
         "it was told max_num_seqs=5": OtherMachine(model_folder, port, "--max-num-seqs", "5", nnodes=3),
     }
     starting = in_thread(lambda: LLM(model_folder, **options_of(port, 3, **STAND_IN)))

@@ -29,6 +29,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             "`penstock worker` is for the other machines of a tree: it needs --nnodes of 2 or more and a --node-rank "
             "of 1 or more. Node 0 is a script, or `penstock serve`, with the same --nnodes."
         )
+    if config.connect != "never":
+        raise ConfigError("`penstock worker` has ranks of its own and connects to no daemon. Leave --connect out.")
     obey_verbose(arguments)
     from ...nodes.node import Node  # imports zmq
 
