@@ -12,8 +12,8 @@ from penstock.kernels.cpu.variants import ALL_VARIANTS
 
 _EMULATED = Path(__file__).parents[1] / "kernels" / "emulated"
 # Instructions that the kernels write as assembly, and what they add to.
-_ASSEMBLY = re.compile(r'asm\("vp?(dpbusd|dpbf16ps) .*?" : "\+v"\((.*?)\) : "v"\((.*?)\), "v"\((.*?)\)\);')
-_FUNCTIONS = {"dpbusd": "dpbusd_epi32", "dpbf16ps": "dpbf16_ps"}
+_ASSEMBLY = re.compile(r'asm\("vp?(dpbusd|dpwssd|dpbf16ps) .*?" : "\+v"\((.*?)\) : "v"\((.*?)\), "v"\((.*?)\)\);')
+_FUNCTIONS = {"dpbusd": "dpbusd_epi32", "dpwssd": "dpwssd_epi32", "dpbf16ps": "dpbf16_ps"}
 _INTRINSIC = re.compile(r"\b_mm512_(\w+)")
 
 

@@ -6,9 +6,12 @@
 #pragma once
 #include <immintrin.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 
 namespace emulated {
 
@@ -28,14 +31,8 @@ template <class Lane>
 using Lanes = LanesOf<Lane, __m512i>;
 using Floats = LanesOf<float, __m512>;
 
-inline __m512 join(__m256 low, __m256 high) {
-    const __m256 halves[2] = {low, high};
-    return load<__m512>(halves);
-}
-inline __m512i join(__m256i low, __m256i high) {
-    const __m256i halves[2] = {low, high};
-    return load<__m512i>(halves);
-}
+inline __m512 join(__m256 low, __m256 high) { return load<__m512>(std::array{low, high}.data()); }
+inline __m512i join(__m256i low, __m256i high) { return load<__m512i>(std::array{low, high}.data()); }
 inline __m256 half(__m512 x, int which) { return LanesOf<__m256, __m512>(x).of[which]; }
 inline __m256i half(__m512i x, int which) { return LanesOf<__m256i, __m512i>(x).of[which]; }
 
@@ -72,6 +69,7 @@ OF_TWO(add_epi16, __m512i, _mm256_add_epi16)
 OF_TWO(sub_epi16, __m512i, _mm256_sub_epi16)
 OF_TWO(mullo_epi16, __m512i, _mm256_mullo_epi16)
 OF_TWO(sub_epi8, __m512i, _mm256_sub_epi8)
+OF_TWO(max_epi8, __m512i, _mm256_max_epi8)
 OF_TWO(and_si512, __m512i, _mm256_and_si256)
 OF_TWO(or_si512, __m512i, _mm256_or_si256)
 OF_TWO(xor_si512, __m512i, _mm256_xor_si256)
@@ -153,7 +151,7 @@ inline __m128i cvtepi32_epi8(__m512i x) { return narrowed<int8_t, __m128i>(x); }
 inline __m256i cvtepi32_epi16(__m512i x) { return narrowed<int16_t, __m256i>(x); }
 inline __m128i cvtsepi32_epi8(__m512i x) {
     Lanes<int> wide(x);
-    for (int& lane : wide.of) lane = lane > 127 ? 127 : lane < -128 ? -128 : lane;
+    for (int& lane : wide.of) lane = std::clamp(lane, -128, 127);
     return cvtepi32_epi8(load<__m512i>(wide.of));
 }
 
@@ -232,16 +230,17 @@ inline __m512 shuffle_f32x4(__m512 a, __m512 b, int order) {
         result[quarter] = (quarter < 2 ? first : second).of[order >> 2 * quarter & 3];
     return load<__m512>(result);
 }
+inline __m512i shuffle_epi32(__m512i x, int order) { return castps_si512(permute_ps(castsi512_ps(x), order)); }
+inline __m512i shuffle_i64x2(__m512i a, __m512i b, int order) {
+    return castps_si512(shuffle_f32x4(castsi512_ps(a), castsi512_ps(b), order));
+}
 inline int reduce_add_epi32(__m512i x) {
-    unsigned sum = 0;
-    for (int lane : Lanes<int>(x).of) sum += static_cast<unsigned>(lane);
-    return static_cast<int>(sum);
+    const Lanes<unsigned> lanes(x);
+    return static_cast<int>(std::accumulate(lanes.of, lanes.of + 16, 0u));
 }
 inline int reduce_max_epi32(__m512i x) {
     const Lanes<int> lanes(x);
-    int most = lanes.of[0];
-    for (int lane : lanes.of) most = lane > most ? lane : most;
-    return most;
+    return *std::max_element(lanes.of, lanes.of + 16);
 }
 inline float reduce_max_ps(__m512 x) {
     Floats lanes(x);
@@ -296,5 +295,6 @@ inline __m512i dpbusd_epi32(__m512i sum, __m512i a, __m512i b) {
     for (int byte = 0; byte < 64; ++byte) sums.of[byte / 4] += x.of[byte] * y.of[byte];
     return load<__m512i>(sums.of);
 }
+inline __m512i dpwssd_epi32(__m512i sum, __m512i a, __m512i b) { return add_epi32(sum, madd_epi16(a, b)); }
 
 }  // namespace emulated
