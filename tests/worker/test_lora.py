@@ -97,6 +97,10 @@ PLACES = (
     *("w1", "w2", "w3", *ALL),
 )
 QUICK = ("qwen3_next", "qwen3_5_text", "lfm2")
+# Gemma 4's tiny model amplifies rounding ten times as much as others': rounding the merged weights to float32 and
+# nothing else moves transformers' logits by 3.7e-5 (0.3e-5 to 0.5e-5 in qwen3 and gemma3), its pass in float32 moves
+# them by 8.7e-5 (0.7e-5 to 1e-5), and ours by 6.7e-5 with the adapter and 1.7e-4 with merged weights.
+LARGER_ROUNDING = {"gemma4_text": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,8 @@ def test_every_family_has_the_places_that_peft_names(tmp_path, family):
     right = load_on("native", merged(folder, own, tmp_path / "merged"))
     model = with_adapters("native", folder, [own])
     found = logits_of(model, PROMPTS[0], 0)
-    torch.testing.assert_close(found, logits_of(right, PROMPTS[0]), rtol=1e-4, atol=1e-4)
+    atol = LARGER_ROUNDING.get(family, 1e-4)
+    torch.testing.assert_close(found, logits_of(right, PROMPTS[0]), rtol=1e-4, atol=atol)
     assert family not in QUICK or (found - logits_of(model, PROMPTS[0])).abs().max() > 1
 
 
