@@ -114,8 +114,9 @@ def said(events: list[Any]) -> dict[str, Any]:
         elif isinstance(value, str | list) and isinstance(joined.get(place, value), type(value)):
             whole = joined.get(place, type(value)()) + value
             joined[place] = value if place.endswith(("object", "type", "model", "role", "status")) else whole
-        elif value is not None:
-            joined.setdefault(place, []).append(value)
+        # How many events an answer comes in isn't promised: each of Ollama's says `"done": false`, but for the last.
+        elif value is not None and joined.setdefault(place, [])[-1:] != [value]:
+            joined[place].append(value)
 
     for event in events:
         add(event.get("type", ""), event)
