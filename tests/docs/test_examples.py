@@ -47,7 +47,7 @@ SHOWS: dict[str, str] = {
     "thinking.py": r"thought: '8\+5=13.*\nanswer: 623\nwithout: \d+ None\ncut short: '8\+5=1.*' \d+",
     "tokenizer.py": r"tokens of 2048\nThe sky is blue. 天空是蓝色的。\n<\|im_start\|>user",
     "tools.py": r"tool_calls\nget_weather \{'city': 'Paris'\}\n.*21",
-    "trace.py": r"events, among them .*forward, plan, sample",
+    "trace.py": r"events, among them .*\bforward, .*\bplan, sample\b",
 }
 
 
