@@ -16,7 +16,7 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
-from gpu_figures.setting import Figure, Setting
+from gpu_figures import Figure, Setting
 
 _FILES = {"limits": "card", "little": "trees", "large": "trees", "profiles": "profiled"}
 

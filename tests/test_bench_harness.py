@@ -16,7 +16,7 @@ from bench.models import SHAPES
 from bench.peers.gguf import bytes_read_a_token
 from builders.cases import for_each
 from builders.gguf_file import write_gguf, zeros
-from gpu_figures.setting import Figure, Setting
+from gpu_figures import Figure, Setting
 from gpu_figures.work import Work, attention_operations
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"

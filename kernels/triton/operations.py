@@ -31,14 +31,20 @@ from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
 from .deferred import Value
 from .delta_net import delta_net, delta_net_by_token
-from .experts.add_gated import add_gated
 from .experts.experts import experts, experts_invariant
 from .experts.route import route
 from .launch.interpreter import mend
-from .pointwise import apply_activation, embedding, gate
+from .pointwise import add_gated, apply_activation, embedding, gate
 from .products import float8
-from .products.joined import JoinedWeight, Product, linear_joined
-from .products.linear import linear, linear_int8, linear_invariant, linear_weight_only
+from .products.linear import (
+    JoinedWeight,
+    Product,
+    linear,
+    linear_int8,
+    linear_invariant,
+    linear_joined,
+    linear_weight_only,
+)
 from .products.lora import DeviceLoraMapping, TritonLora, add_lora
 from .rms_norm import add_layer_norm, add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device

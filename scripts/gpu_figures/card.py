@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from .setting import BANDWIDTH, MATRIX_RATE, Figure, Setting
+from . import BANDWIDTH, MATRIX_RATE, Figure, Setting
 
 _GIB = 1 << 30
 _ROUNDS = {"cuda": 15, "cpu": 3}

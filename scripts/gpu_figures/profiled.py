@@ -31,7 +31,7 @@ from penstock.worker.start.load import load_model
 from penstock.worker.start.model import Model
 from penstock.worker.steps.slots import SlotTable
 
-from .setting import Figure, Setting
+from . import Figure, Setting
 
 _BLOCK_SIZE = 32
 _LONGEST = 10  # kernels that are named

@@ -15,7 +15,7 @@ from bench.models import SHAPES, write_config
 
 from penstock import LLM, SamplingParams
 
-from .setting import Figure, Setting
+from . import Figure, Setting
 from .work import Work
 
 Request = tuple[list[int], int]  # prompt, output tokens
@@ -57,7 +57,7 @@ def _step(llm: LLM, work: Work, setting: Setting, shape: str) -> Figure:
     for _ in range(3):
         whole, first = (timed(llm, requests(chance, [(length, count)])) for count in (answer, 1))
         taken.append((whole - first) / (answer - 1))
-    read = work.weight_bytes("bf16") + (length + answer / 2) * work.kv_bytes()
+    read = work.weight_bytes() + (length + answer / 2) * work.kv_bytes()
     return setting.of_bandwidth(f"a step of one sequence, {shape}", statistics.median(taken), read)
 
 

@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-# Bytes of one weight, int4's float16 scale for each 64 of them counted in.
-WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64}
-# Bits of one key's or value's number, and bytes of the scale beside each head of it.
-_KV_BITS = {"bf16": (16, 0), "int8": (8, 2)}
+_BYTES = 2  # of a number: all is in bfloat16
 
 
 @dataclass(frozen=True)
@@ -50,14 +47,13 @@ class Work:
     def head_weights(self) -> int:
         return self.vocabulary * self.hidden
 
-    def weight_bytes(self, form: str) -> float:
+    def weight_bytes(self) -> int:
         """That a step reads: of an embedding's table it reads a few rows, which are left out."""
-        return (self.layer_weights + self.head_weights) * WEIGHT_BYTES[form]
+        return (self.layer_weights + self.head_weights) * _BYTES
 
-    def kv_bytes(self, kind: str = "bf16") -> float:
+    def kv_bytes(self) -> int:
         """Of one token, all layers."""
-        bits, scale = _KV_BITS[kind]
-        return 2 * self.num_layers * self.num_kv_heads * (self.head_dim * bits / 8 + scale)
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * _BYTES
 
     def prompt_operations(self, lengths: Iterable[int]) -> float:
         """Products of all tokens, causal attention, and the head of each last token."""

@@ -16,7 +16,7 @@ from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
 from penstock.kernels.torch.packed.gpu_blocks import GpuBlocks, unpacked_blocks
-from penstock.kernels.triton.products.joined import JoinedWeight
+from penstock.kernels.triton.products.linear import JoinedWeight
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.model import Model
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes

@@ -16,7 +16,7 @@ from ...operands import DTYPES
 from ...reference import gpu_experts as reference
 from ...torch.packed.gpu_experts import GpuExperts
 from ..launch.tuning import LaunchConfig, architecture
-from ..products.quantize_rows import quantize_rows
+from ..products.linear import quantize_rows
 from ..rows import block_of
 from .blocks import blocks_by_expert
 from .choice import MANY_PAIRS, TUNINGS, block_size

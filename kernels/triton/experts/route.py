@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ...experts import Routes, Routing
 from ...reference import experts as reference
-from ..ordered import NONE, id_of, in_order, value_of
-from ..rows import block_of, warps_of
+from ..rows import NONE, block_of, id_of, in_order, value_of, warps_of
 
 _NO_KIND = -1
 

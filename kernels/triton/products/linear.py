@@ -5,7 +5,9 @@ few_rows.py's. Where bits may depend on the number of rows, many rows meet float
 weights in fewer bits (dequantized.py).
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +16,13 @@ import triton.language as tl
 from torch import Tensor
 
 from ...operands import DTYPES, Kind
-from ...reference import products
+from ...reference import products, quantized
 from ...stored.block_kinds import CODES
 from ...torch.packed.gpu_weights import GpuWeight, half_block
 from ..launch.tuning import Key, LaunchConfig, Tuning, architecture
+from ..rows import block_of, warps_of
 from .dequantized import linear_dequantized, serves
 from .few_rows.few_rows import multiply_few
-from .quantize_rows import quantize_rows
 from .tiles.part_sums import as_kernels_take_it, is_even, sum_of_part
 from .tiles.tiles import FEW_ROWS, corner, dividing, finish, launch, lines, num_parts, row_bucket
 
@@ -28,6 +30,9 @@ _INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
 _OF_A_MODEL = 80  # outputs at least
 _INTERPRETED_MODEL = LaunchConfig.of(BLOCK_M=64, BLOCK_N=1024, BLOCK_K=512, PARTS=1)
+
+_SMALLEST = tl.constexpr(quantized.SMALLEST)
+_ROUND = tl.constexpr(12582912.0)  # 1.5 × 2^23: added to a small number, leaves a whole one, halves to even
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -163,3 +168,51 @@ def linear_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tenso
     """One tile and one order of the inputs for any number of rows."""
     choice = _default(weight.kind, architecture(), _key(x, weight, FEW_ROWS))
     return _computed(x, weight, bias, None, x.dtype, choice)
+
+
+Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]  # of rows, a weight and its bias
+
+
+class JoinedWeight(NamedTuple):
+    """Weights of several kinds that act as one matrix: query and key in one, value in another."""
+
+    products: tuple[Product, ...]
+    weights: tuple[GpuWeight, ...]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return tuple(weight.kind for weight in self.weights)
+
+
+def linear_joined(x: Tensor, weight: JoinedWeight, bias: Tensor | None) -> Tensor:
+    sizes = [each.out_features for each in weight.weights]
+    biases = [None] * len(sizes) if bias is None else bias.split(sizes)
+    return torch.cat([product(x, own, part) for product, own, part in zip(*weight, biases, strict=True)], 1)
+
+
+@triton.jit
+def _quantize(x, values, scales, width, BLOCK: tl.constexpr):
+    """A program: one row, read once. Rounded as IEEE says, nothing fused, so the integers are any other machine's."""
+    row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    numbers = tl.load(x + row * width + columns, mask=columns < width, other=0).to(tl.float32)
+    magnitudes = tl.abs(numbers)
+    is_finite = tl.max((magnitudes < float("inf")).to(tl.int32) ^ 1, 0) == 0
+    magnitude = tl.max(tl.where(magnitudes < float("inf"), magnitudes, 0.0), 0)
+    is_zero = magnitude < _SMALLEST
+    inverse = tl.where(is_finite & (magnitude >= _SMALLEST), tl.div_rn(127.0, tl.where(is_zero, 1.0, magnitude)), 0.0)
+    levels = tl.where(is_finite, numbers, 0.0) * inverse + _ROUND - _ROUND
+    tl.store(values + row * width + columns, levels.to(tl.int8), mask=columns < width)
+    scale = tl.where(is_zero, 0.0, tl.div_rn(magnitude, 127.0))
+    tl.store(scales + row, tl.where(is_finite, scale, float("nan")))
+
+
+@quantized.quantize_rows.implement("triton")
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    rows, width = x.shape
+    values = torch.empty(rows, width, dtype=torch.int8, device=x.device)
+    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
+    if rows:
+        block = block_of(width)
+        options = {"BLOCK": block, "num_warps": warps_of(block), "enable_fp_fusion": False}
+        _quantize[(rows,)](x.contiguous(), values, scales, width, **options)
+    return values, scales

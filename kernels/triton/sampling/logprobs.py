@@ -14,7 +14,7 @@ from ...reference.sampling.logprobs import ranked_logprobs
 from ...reference.sampling.order import most_likely
 from ...sampling import RankedLogprobs
 from ..launch.tuning import LaunchConfig, Tuning
-from ..ordered import NONE, id_of, in_order, value_of
+from ..rows import NONE, id_of, in_order, value_of
 
 _AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
 

@@ -29,7 +29,7 @@ from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.kernels.triton.operations import TritonOperations
 from penstock.kernels.triton.products import dequantized, linear
 from penstock.kernels.triton.products.few_rows import choice as few_rows_choice
-from penstock.kernels.triton.products.joined import JoinedWeight
+from penstock.kernels.triton.products.linear import JoinedWeight
 from penstock.kernels.triton.products.tiles.unpack_codes import (
     packed_above_two_to_23,
     packed_halves,

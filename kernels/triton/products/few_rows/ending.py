@@ -12,9 +12,7 @@ import triton.language as tl
 
 from ...arrival import is_last
 from ...pointwise import gated
-from ..tiles.fused_norm import row_factors
-from ..tiles.parts import added_parts, store_part
-from ..tiles.tiles import finished
+from ..tiles.tiles import added_parts, finished, row_factors, store_part
 
 
 class Ending(NamedTuple):

@@ -17,7 +17,7 @@ from ....torch.packed.gpu_weights import GpuWeight
 from ...launch.tuning import Key, LaunchConfig
 from ...rms_norm import rms_norm
 from ..tiles.part_sums import as_kernels_take_it, is_even, sum_of_part
-from ..tiles.parts import room_for
+from ..tiles.tiles import room_for
 from .choice import NORMED_ROWS, NORMED_ROWS_OF_HALVES, TUNINGS, row_block
 from .ending import Ending, join_and_end, lines_of_tile
 

@@ -18,10 +18,9 @@ from ....arrays import BFLOAT16
 from ....torch.packed.gpu_blocks import LOOKED_UP_ZERO, SPAN, GpuBlocks, float_type
 from ....torch.packed.gpu_weights import GpuWeight
 from ...launch.tuning import LaunchConfig
-from .fused_norm import factors_of, weighed
 from .part_sums_blocks import sum_of_blocks_part
 from .part_sums_int4 import sum_of_int4_part
-from .tiles import met
+from .tiles import factors_of, met, weighed
 
 
 class WeightTensors(NamedTuple):

@@ -11,8 +11,7 @@ import triton
 import triton.language as tl
 
 from ....torch.packed.gpu_blocks import RUN, SPAN
-from .fused_norm import factors_of, weighed
-from .tiles import met
+from .tiles import factors_of, met, weighed
 from .unpack_codes import above_two_to_23, halves_of, halves_with_plane, looked_up
 
 _RUN, _SPAN = tl.constexpr(RUN), tl.constexpr(SPAN)

@@ -9,8 +9,7 @@ import triton
 import triton.language as tl
 
 from ....stored.quantized import MIDDLE
-from .fused_norm import factors_of, weighed
-from .tiles import met, met_halves
+from .tiles import factors_of, met, met_halves, weighed
 
 _MIDDLE = tl.constexpr(MIDDLE)
 

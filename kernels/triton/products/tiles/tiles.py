@@ -4,6 +4,9 @@ A program computes a tile [outputs, rows] of the product: weights come first, be
 many of, and matrix units want many of the first. The inputs are cut into PARTS; parts are summed each by itself and
 then added in ascending order: of many rows by one program; of few, whose tiles would leave the GPU idle, by the last of
 several. Both ways add the same numbers in the same order; a row's bits don't tell which it was.
+
+A norm of the rows is computed on the way: the product uses x times the norm's weight, the squares of x are summed along
+with it, and 1 / sqrt(mean square + ε) is a factor of the finished sums. So a row is rounded once.
 """
 
 from typing import Any
@@ -14,9 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ... import is_interpreted
-from ...arrival import is_last
+from ...arrival import counters, is_last
 from ...launch.tuning import LaunchConfig
-from .parts import added_parts, room_for, store_part
 from .unpack_codes import packed_halves
 
 # Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
@@ -28,6 +30,10 @@ FEW_ROWS = 64  # up to which the weights' way from memory counts, and parts are 
 _PROGRAMS = 264  # two for each multiprocessor of an H100
 _SHORTEST_PART = 512
 _FEWEST_INPUTS = 32  # that matrix units multiply at once
+
+# A norm's weight, which meets rows on their way, is made smaller, and the sums larger again, that a large number of the
+# stream times a large weight of the norm stays within float16.
+SMALLER, _LARGER = tl.constexpr(0.0625), tl.constexpr(16.0)
 
 
 @triton.jit
@@ -156,3 +162,52 @@ def dividing(block: int, inputs: int) -> int:
 def row_bucket(rows: int) -> int:
     """What stands for a number of rows when blocks are chosen: the next power of two, within bounds."""
     return min(max(16, triton.next_power_of_2(rows)), 1024)
+
+
+def room_for(
+    parts: int, numbers: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Memory for so many parts of all tiles' numbers, and counters of them; nothing if there is one part."""
+    return (torch.empty(parts * numbers, dtype=dtype, device=device), counters(device)) if parts > 1 else (None, None)
+
+
+@triton.jit
+def store_part(partial, tile, part, sums, PARTS: tl.constexpr):
+    """`sums` are this part's [lines, rows]."""
+    tl.store(partial + (tile * PARTS + part).to(tl.int64) * sums.numel + _places(sums), sums)
+
+
+@triton.jit
+def added_parts(partial, tile, sums, PARTS: tl.constexpr):
+    """All parts; `sums` says only what they look like."""
+    added = tl.zeros_like(sums)
+    first = partial + tile.to(tl.int64) * (PARTS * sums.numel)
+    for part in tl.static_range(PARTS):
+        # Not from the nearest cache, which may hold what was there before.
+        added += tl.load(first + part * sums.numel + _places(sums), cache_modifier=".cg")
+    return added
+
+
+@triton.jit
+def _places(sums):
+    return tl.arange(0, sums.shape[0])[:, None] * sums.shape[1] + tl.arange(0, sums.shape[1])[None, :]
+
+
+@triton.jit
+def factors_of(norm_weight, start, num_inputs, LENGTH: tl.constexpr):
+    """The norm's weight of a run of inputs: [1, LENGTH]."""
+    inputs = start + tl.arange(0, LENGTH)[None, :]
+    return tl.load(norm_weight + inputs, mask=inputs < num_inputs, other=0)
+
+
+@triton.jit
+def weighed(x_tile, factors, squares):
+    """A tile of rows with its factors, and the squares so far with this tile's."""
+    numbers = x_tile.to(tl.float32)
+    return numbers * (factors.to(tl.float32) * SMALLER), tl.fma(numbers, numbers, squares)
+
+
+@triton.jit
+def row_factors(squares, num_inputs, epsilon):
+    """What the rows' finished sums are multiplied with."""
+    return tl.rsqrt(squares / num_inputs + epsilon) * _LARGER
