@@ -111,11 +111,12 @@ def linear_few_rows(
     norm: Norm | None = None,
     stream: Tensor | None = None,
     is_gated: bool = False,
+    adds: bool = True,
 ) -> Tensor:
     """[rows, outputs] in x's dtype, half as many outputs of a gated product; the stream, if there is one.
 
       norm      x is the stream, and its norm meets the weight
-      stream    the product is added to it, in place
+      stream    the product is added to it, in place, or stored there unless it `adds`
       is_gated  the weight's outputs are a gate and what it lets through: silu(first half) × second half
 
     Rows are never quantized.
@@ -124,7 +125,9 @@ def linear_few_rows(
     product = _of_kind(weight).reference(met, weight, bias)
     if is_gated:
         product = gate.reference(product, "silu")
-    return product if stream is None else stream.add_(product)
+    if stream is None:
+        return product
+    return stream.add_(product) if adds else stream.copy_(product)
 
 
 def _of_kind(weight: GpuWeight) -> Op:

@@ -1,6 +1,7 @@
 """Compile what kernels are launched with, on a card that is not there (`absent_card.py`), and say what programs take.
 
     python launched_kernels.py TARGET FAMILY EVERY   every EVERYth signature that a family of operations launches
+    python launched_kernels.py TARGET dependent      what dependent launches do to memory before they wait
     python launched_kernels.py TARGET quick          of each operation's first example every kernel as far as types and
                                                      shapes are checked, and the largest ones to machine code
 
@@ -9,6 +10,7 @@ number format and each form is met; and "adapters". For a process of its own.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -94,11 +96,20 @@ def quick(card: Card) -> Iterator[tuple[str, list[int] | None]]:
             yield name, [*card.launched[name].taken()]
 
 
+def dependent(card: Card) -> Iterator[tuple[str, list[str]]]:
+    for family in ("few_rows", "heads", "attention"):
+        card.forget()
+        launch_case(next(iter(FAMILIES[family](Sizes("meta", is_small=False)))))
+        for name, launched in card.launched.items():
+            before, waits, _ = launched.code().asm["ptx"].partition("griddepcontrol.wait")
+            yield name, re.findall(r"(?:ld|st|atom|red|prefetch)\.global|cp\.async", before) if waits else ["no wait"]
+
+
 def main(target: int, family: str, every: int = 1) -> None:
     card = Card(target)
     card.plug_in()
-    if family == "quick":
-        found = quick(card)
+    if family in ("quick", "dependent"):
+        found = (quick if family == "quick" else dependent)(card)
     else:
         launch(family)
         found = ((name, [*each.taken()]) for name, each in islice(card.launched.items(), 0, None, every))

@@ -28,6 +28,7 @@ from ...operands import Scoring
 from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
+from ..launch.dependent import dependent, wait_for_previous
 from ..launch.tuning import LaunchConfig
 from .library import library_for
 from .memory import memory_of
@@ -70,9 +71,10 @@ def attention_kernel(
     key_scales, value_scales, table_width, num_rows, tiles_a_row, least_queries, most_queries, splits_at_most,
     shortest_split, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
     KEYS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ADDS_SPLITS: tl.constexpr,
-    HAS_SINKS: tl.constexpr,
+    HAS_SINKS: tl.constexpr, IS_DEPENDENT: tl.constexpr = False,
 ):  # fmt: skip
     """A program: one tile, one head, and one split or, as always with ends, all of them."""
+    wait_for_previous(IS_DEPENDENT)
     head, has_one = tl.program_id(1), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
     rows = LaunchRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
@@ -239,5 +241,5 @@ def _launch(
         rows.context_lengths, rows.block_tables, kv.keys, kv.values, *scales, rows.block_tables.shape[1], *counts,
         tiles.splits_at_most, tiles.split, scoring.window or 0, scoring.scale * LOG2_E, tiles.positions, tiles.group,
         query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, tiles.adds_splits, has_sinks,
-        num_warps=choice.num_warps, num_stages=choice.num_stages,
+        num_warps=choice.num_warps, num_stages=choice.num_stages, **dependent(),
     )  # fmt: skip

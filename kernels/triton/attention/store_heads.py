@@ -14,6 +14,7 @@ from torch import Tensor
 from ...operands import HeadLayout
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.paged_attention import store_heads_paged
+from ..launch.dependent import dependent, wait_for_previous
 from ..launch.tuning import Key, LaunchConfig, Tuning
 
 # 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie.
@@ -90,9 +91,10 @@ def store_heads_kernel(
     heads, query, query_weight, key_weight, cosines, sines, positions, query_scales, slots, keys, values, key_scales,
     value_scales, num_tokens, epsilon, TOKENS: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, ROTATED: tl.constexpr,
-    QUERY_STEP: tl.constexpr, SCALES_QUERIES: tl.constexpr,
+    QUERY_STEP: tl.constexpr, SCALES_QUERIES: tl.constexpr, IS_DEPENDENT: tl.constexpr = False,
 ):  # fmt: skip
     """A program: one head of TOKENS tokens, a query's, a key's or a value's. Queries stand QUERY_STEP heads apart."""
+    wait_for_previous(IS_DEPENDENT)
     head, columns = tl.program_id(1), tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     tokens = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_there = tokens < num_tokens
@@ -154,6 +156,6 @@ def _launch(
         choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
         layout.norms is not None, layout.rotates_pairs, 0 if rotation is None else layout.num_rotated,
         1 + layout.is_gated, scales_queries,
-        num_warps=choice.num_warps,
+        num_warps=choice.num_warps, **dependent(),
     )  # fmt: skip
     return query

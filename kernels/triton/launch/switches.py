@@ -38,7 +38,6 @@ DEQUANTIZED_PRODUCTS = Switch(
 KERNEL_TUNING = Switch(
     "PENSTOCK_KERNEL_TUNING", True, "the first start measures the fastest block sizes of each kernel"
 )
-# What only a card can justify.
 PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", False, "several cards sum few rows in one another's memory")
 GROUPED_PRODUCTS = Switch(
     "PENSTOCK_GROUPED_PRODUCTS", False, "experts' prompts in bfloat16 are multiplied by torch's grouped products"
@@ -48,6 +47,11 @@ FLOAT8_PRODUCTS = Switch(
     False,
     "a checkpoint's 8-bit floats meet rows in 8-bit floats by torch's scaled products",
 )
-UNPROVEN = (PEER_MEMORY, GROUPED_PRODUCTS, FLOAT8_PRODUCTS)
+DEPENDENT_LAUNCHES = Switch(
+    "PENSTOCK_DEPENDENT_LAUNCHES", False, "a step's kernels begin, and fetch weights, while those before them end"
+)
+FAST_RANKS = Switch("PENSTOCK_FAST_RANKS", False, "several cards take the short way of plain steps, too")
+FIRST_LOGITS = Switch("PENSTOCK_FIRST_LOGITS", False, "logits of several cards are gathered to the first alone")
+STREAM_SUMS = Switch("PENSTOCK_STREAM_SUMS", False, "several cards' sums of few rows include the stream")
 
-SWITCHES = (GRAPHS, PROMPT_GRAPHS, FUSED_PRODUCTS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, KERNEL_TUNING, *UNPROVEN)
+SWITCHES = tuple(each for each in globals().values() if isinstance(each, Switch))

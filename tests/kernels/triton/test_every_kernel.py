@@ -24,6 +24,7 @@ from builders.real_sizes import FAMILIES
 from triton.runtime import interpreter
 
 from penstock.kernels.registry import OPS
+from penstock.kernels.triton.launch.switches import DEPENDENT_LAUNCHES
 
 TESTS = Path(__file__).parents[2]
 NAMES = [name for name, found in OPS.items() if "triton" in found.versions]
@@ -158,6 +159,17 @@ def assert_compiles(target: int, *asked: str) -> list[str]:
 def test_every_kernel_is_understood_by_the_compiler_and_the_largest_spill_nothing():
     """For the generation with the least shared memory."""
     assert len(assert_compiles(89, "quick")) == 3
+
+
+@pytest.mark.long
+def test_kernels_that_begin_early_only_fetch_weights_before_they_wait(monkeypatch):
+    monkeypatch.setenv(DEPENDENT_LAUNCHES.variable, "1")
+    told = in_a_process(str(TESTS / "builders" / "launched_kernels.py"), "90", "dependent")
+    assert told.returncode == 0, told.stderr[-3000:]
+    before = dict(map(json.loads, told.stdout.splitlines()))
+    assert len(before) >= 3
+    for name, touched in before.items():
+        assert set(touched) == ({"prefetch.global"} if name.startswith("multiply") else set()), name
 
 
 @pytest.mark.long

@@ -29,9 +29,7 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
         assert switched(monkeypatch, switch, "yes").is_on
 
 
-def test_the_table_has_every_switch_and_is_on_the_page_and_only_what_is_unproven_is_off():
-    assert [each for each in vars(switches).values() if isinstance(each, Switch)] == list(SWITCHES)
-    assert [switch for switch in SWITCHES if not switch.is_on_unasked] == list(switches.UNPROVEN)
+def test_every_switch_is_on_the_page():
     page = (Path(switches.__file__).parents[3] / "docs" / "gpu.md").read_text(encoding="utf-8")
     rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
     assert "\n".join(rows) in page
