@@ -25,7 +25,7 @@ from .plan_error import PlanError, require
 from .pooling.labels import LabelLogprobs
 from .pooling.pooling import Pooling
 from .ranks.parallel import Parallel
-from .sampler import Mask, Sampler, SamplerOutput, SamplingRows
+from .sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample_on_first
 from .sampler import sample as plain_sample
 from .sampler.parameters import NO_LOGPROBS
 from .sampler.processed import process
@@ -236,13 +236,8 @@ class Runner:
         table = self.table
         num_prompt = table.num_prompt[places.slots]
         sampling = SamplingRows(table.parameters, places.slots, places.positions, num_prompt, table.histories)
-        if self.ranks.rank == 0:
-            sampled = self._draw(outcome, sampling, places.rows, logits, mask)
-        else:
-            sampled = SamplerOutput(table.device.zeros((len(places), 2), numpy.int64))
-        self.ranks.broadcast(sampled.chosen)
-        if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
-            sampling.keep(sampled.token_ids)
+        draw = partial(self._draw, outcome, sampling, places.rows, logits, mask)
+        sampled = sample_on_first(self.ranks, sampling, draw)
         outcome.sampled.append((places.rows, table.device.host_copy(sampled.chosen)))
 
     def _draw(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..operands import Norm
+from ..operations import Ranks
 from ..torch.packed.gpu_weights import GpuWeight
 from .products.few_rows.few_rows import multiply_few
 from .rms_norm import add_rms_norm
@@ -61,6 +62,9 @@ class DeferredProduct(Deferred):
     def added_to(self, stream: Tensor) -> Tensor:
         return self._launched(stream=stream)
 
+    def stored_in(self, stream: Tensor) -> Tensor:
+        return self._launched(stream=stream, adds=False)
+
     def gated(self) -> Tensor:
         return self._launched(is_gated=True)
 
@@ -68,6 +72,24 @@ class DeferredProduct(Deferred):
         if isinstance(self.x, DeferredNorm):
             return multiply_few(self.x.stream, self.weight, self.bias, self.x.norm, **ending)
         return multiply_few(self.x, self.weight, self.bias, None, **ending)
+
+
+@dataclass(frozen=True, eq=False)
+class DeferredSum(Deferred):
+    """All ranks' products of few rows, added up."""
+
+    product: DeferredProduct
+    ranks: Ranks
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        return self.ranks.all_reduce(self.product.tensor)
+
+    def added_to(self, stream: Tensor) -> Tensor:
+        """The stream goes along with the first rank's part, so that nothing adds it up afterwards."""
+        part = self.product.added_to(stream) if self.ranks.rank == 0 else self.product.stored_in(stream)
+        total = self.ranks.all_reduce(part)
+        return stream if total is stream else stream.copy_(total)
 
 
 Value = Tensor | Deferred

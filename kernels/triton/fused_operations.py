@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ..operands import Activation, Norm
 from ..torch.packed.gpu_weights import GpuWeight
-from .deferred import DeferredNorm, DeferredProduct, Value, plain
+from .deferred import DeferredNorm, DeferredProduct, DeferredSum, Value, plain
+from .launch.switches import STREAM_SUMS
 from .operations import Multiplier, TritonOperations
 from .products.few_rows.choice import NORMED_ROWS
 from .products.lora import DeviceLoraMapping, TritonLora
@@ -41,7 +42,7 @@ class FusedOperations(TritonOperations):
         self, stream: Value, update: Value | None, weight: Tensor, epsilon: float, scale: float = 1.0
     ) -> Value:
         stream = plain(stream)
-        if isinstance(update, DeferredProduct) and scale == 1.0:
+        if isinstance(update, (DeferredProduct, DeferredSum)) and scale == 1.0:
             update.added_to(stream)
             update = None
         if update is None and 0 < len(stream) <= NORMED_ROWS:
@@ -55,11 +56,13 @@ class FusedOperations(TritonOperations):
 
     def add(self, stream: Value, update: Value, scale: float = 1.0, factor: float = 1.0) -> Tensor:
         stream = plain(stream)
-        if isinstance(update, DeferredProduct) and scale == factor == 1.0:
+        if isinstance(update, (DeferredProduct, DeferredSum)) and scale == factor == 1.0:
             return update.added_to(stream)
         return super().add(stream, plain(update), scale, factor)
 
-    def all_reduce(self, x: Value) -> Value:  # type: ignore[override]  # one rank's may stay deferred
+    def all_reduce(self, x: Value) -> Value:  # type: ignore[override]  # may stay deferred
+        if STREAM_SUMS.is_on and self.ranks.size > 1 and isinstance(x, DeferredProduct):
+            return DeferredSum(x, self.ranks)
         return x if self.ranks.size == 1 else super().all_reduce(plain(x))
 
 

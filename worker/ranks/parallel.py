@@ -41,7 +41,8 @@ class Parallel:
         return x
 
     def all_gather(self, x: Any, total: int) -> Any:
-        """[rows, total] from every rank's [rows, share], in the order of the ranks."""
+        """[rows, total] from every rank's [rows, share], in the order of the ranks; of logits, which rank 0 alone
+        draws from, others may have their own share only."""
         return x
 
     def broadcast(self, x: Any) -> None:

@@ -33,6 +33,7 @@ import numpy
 
 from ...kernels.arrays import DeviceArray
 from ...kernels.sampling import Sampling
+from ..ranks.parallel import Parallel
 from .adjustments import Mask, adjust, allow, are_adjusted
 from .parameters import ParameterTable, SamplingRows
 from .processors import LogitsProcessors
@@ -47,6 +48,7 @@ __all__ = [
     "SamplingRows",
     "are_adjusted",
     "sample",
+    "sample_on_first",
 ]
 
 
@@ -81,6 +83,18 @@ class SamplerOutput(NamedTuple):
 
 # Also writes the tokens into the rows' histories.
 Sampler = Callable[[DeviceArray, SamplingRows, Mask | None], SamplerOutput]
+
+
+def sample_on_first(ranks: Parallel, rows: SamplingRows, draw: Callable[[], SamplerOutput]) -> SamplerOutput:
+    """Rank 0's tokens, which it draws, on every rank and in every rank's histories."""
+    if ranks.rank == 0:
+        sampled = draw()
+    else:
+        sampled = SamplerOutput(rows.parameters.device.zeros((len(rows), 2), numpy.int64))
+    ranks.broadcast(sampled.chosen)
+    if ranks.rank != 0:
+        rows.keep(sampled.token_ids)
+    return sampled
 
 
 def sample(ops: Sampling, logits: DeviceArray, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:

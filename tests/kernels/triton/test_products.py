@@ -17,12 +17,14 @@ from torch import Tensor
 from penstock.kernels.operands import Norm, WeightFormat
 from penstock.kernels.reference import products
 from penstock.kernels.torch.packed.gpu_weights import GpuWeight, pack
+from penstock.kernels.triton.deferred import DeferredProduct, DeferredSum
 from penstock.kernels.triton.launch.switches import Switch
 from penstock.kernels.triton.launch.tuning import LaunchConfig
 from penstock.kernels.triton.products import dequantized, linear
 from penstock.kernels.triton.products.few_rows import few_rows
 from penstock.kernels.triton.products.few_rows.choice import FLOATS, INT4, INT8, NORMED_ROWS
 from penstock.kernels.triton.products.tiles.tiles import FEW_ROWS
+from penstock.worker.ranks.parallel import Parallel
 
 # (operation, form of weights): those that promise a row the same bits in any company.
 INVARIANT = [
@@ -152,6 +154,19 @@ def test_a_product_of_few_rows_does_what_stands_around_it(rows):
         assert_agrees(products.linear_few_rows, x, weight_of(70, 200, form), around, bias)
 
 
+def test_a_sum_of_ranks_that_takes_the_stream_along_is_the_stream_behind_it():
+    """Rank 0's part with the stream, and the others' without it."""
+    stream, parts = draws(3, 70), []
+    for rank in range(2):
+        product = DeferredProduct(draws(3, 200, seed=rank), weight_of(70, 200, WeightFormat("fp32")), None)
+        given = stream.clone()
+        assert DeferredSum(product, Parallel(rank, 2)).added_to(given) is given
+        parts.append((given, product.tensor))
+    (first, first_product), (second, second_product) = parts
+    torch.testing.assert_close(first + second, stream + first_product + second_product)
+    assert torch.equal(second, second_product)
+
+
 def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
     order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
     ordered = part(20, 192, 64, order=order, dtype=torch.float32)
@@ -175,7 +190,7 @@ def test_parts_that_have_no_inputs_add_nothing():
     """Three steps of inputs in eight parts."""
     choice = LaunchConfig.of(BLOCK_N=32, BLOCK_K=32, PARTS=8)
     weight, x = weight_of(20, 70, WeightFormat("fp32")), draws(2, 70)
-    found = few_rows._launch(x, weight, None, None, False, None, choice)
+    found = few_rows._launch(x, weight, None, None, False, True, None, choice)
     torch.testing.assert_close(found, products.linear_few_rows.reference(x, weight, None), rtol=1e-5, atol=1e-5)
 
 

@@ -12,7 +12,7 @@ from ....kernels.torch.operations import TorchOperations
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.attention import library
 from ....kernels.triton.fused_operations import FusedOperations
-from ....kernels.triton.launch.switches import FLOAT8_PRODUCTS, FUSED_PRODUCTS, GRAPHS, PROMPT_GRAPHS
+from ....kernels.triton.launch.switches import FAST_RANKS, FLOAT8_PRODUCTS, FUSED_PRODUCTS, GRAPHS, PROMPT_GRAPHS
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
 from ....protocol.errors import ConfigError
@@ -137,6 +137,6 @@ class TritonBackend(TensorBackend):
         ranks: Parallel,
         trace: Trace,
     ) -> GraphedFastDecode | None:
-        if not self.captures_steps or ranks.size > 1:
+        if not self.captures_steps or (ranks.size > 1 and not FAST_RANKS.is_on):
             return None
-        return GraphedFastDecode(forward_pass, sample, memory, table, trace)
+        return GraphedFastDecode(forward_pass, sample, memory, table, ranks, trace)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ....kernels.triton.launch.switches import FIRST_LOGITS
 from ....records import dataclass
 from ...ranks.interfaces import interface_of
 from ...ranks.parallel import Parallel
@@ -80,7 +81,9 @@ class CardRanks(Parallel):
         return total
 
     def all_gather(self, x: Tensor, total: int) -> Tensor:
-        parts = self._parts(torch.nn.functional.pad(x, (0, self._padding(x, total))).contiguous())
+        own = torch.nn.functional.pad(x, (0, self._padding(x, total))).contiguous()
+        if not (parts := self._parts(own, FIRST_LOGITS.is_on)):
+            return x
         return torch.cat([part[..., :width] for part, width in zip(parts, self._widths(total), strict=True)], -1)
 
     def broadcast(self, x: Tensor) -> None:
@@ -89,8 +92,8 @@ class CardRanks(Parallel):
     def leave(self) -> None:
         dist.destroy_process_group()
 
-    def _parts(self, x: Tensor) -> list[Tensor]:
-        """Every rank's `x`."""
-        parts = [torch.empty_like(x) for _ in range(self.size)]
-        dist.all_gather(parts, x)
+    def _parts(self, x: Tensor, first_alone: bool = False) -> list[Tensor]:
+        """Every rank's `x`; nothing on others than the first, if that one gets them alone."""
+        parts = [torch.empty_like(x) for _ in range(self.size)] if self.rank == 0 or not first_alone else []
+        dist.gather(x, parts or None) if first_alone else dist.all_gather(parts, x)
         return parts

@@ -115,7 +115,7 @@ class GraphedDecoder:
         """Return the stream after the last layer, [T, hidden], valid until the next step."""
         self._last = None
         key = self._key_of(batch)
-        if key is None or (graph := self._graph_for(key, batch)) is None:
+        if key is None or batch.num_segments > key.segments or (graph := self._graph_for(key, batch)) is None:
             return self._stream(batch.inputs(self.ops), batch)
         last = self._replay(graph, batch)
         if not key.has_prompts:
@@ -201,10 +201,6 @@ class GraphedDecoder:
 
     def _key_of(self, batch: DeviceBatch) -> GraphKey | None:
         """The key of the graphs for steps like this one; None if they aren't captured."""
-        key = self._smallest_key_of(batch)
-        return key if key is not None and batch.num_segments <= key.segments else None
-
-    def _smallest_key_of(self, batch: DeviceBatch) -> GraphKey | None:
         if not self.captures_steps or batch.rotations_end > self.captured_end(batch.table):
             return None
         if batch.only_decodes:

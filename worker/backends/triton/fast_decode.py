@@ -6,6 +6,8 @@ changed, and `Runner` computes it, with the same tokens.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy
 import torch
@@ -16,7 +18,8 @@ from ....protocol.processes.trace import Trace
 from ....protocol.wire import column
 from ...device import HostCopy
 from ...kv.model_memory import ModelMemory
-from ...sampler import Sampler, SamplingRows
+from ...ranks.parallel import Parallel
+from ...sampler import Sampler, SamplingRows, sample_on_first
 from ...steps.outcome import Outcome
 from ...steps.slots import SlotTable
 from ...steps.step_rows import StepRows
@@ -26,15 +29,14 @@ from .device_batch import DeviceBatch, rotations_end
 _ONE = column([1])
 
 
+@dataclass
 class GraphedFastDecode:
-    def __init__(
-        self, graphed: GraphedDecoder, sample: Sampler, memory: ModelMemory, table: SlotTable, trace: Trace
-    ) -> None:
-        self.graphed = graphed
-        self.sample = sample
-        self.memory = memory
-        self.table = table
-        self.trace = trace
+    graphed: GraphedDecoder
+    sample: Sampler
+    memory: ModelMemory
+    table: SlotTable
+    ranks: Parallel
+    trace: Trace
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
         """Launch the step and return a function that waits for its result; None, changing nothing, if refused."""
@@ -64,7 +66,8 @@ class GraphedFastDecode:
             logits[0] = torch.nan
         table = self.table
         sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
-        return table.device.host_copy(self.sample(logits, sampling, None).chosen)
+        sampled = sample_on_first(self.ranks, sampling, partial(self.sample, logits, sampling, None))
+        return table.device.host_copy(sampled.chosen)
 
     def _arriving(self, step: int, rows: StepRows, chosen: HostCopy) -> Callable[[], StepResult]:
         def result() -> StepResult:
