@@ -1,0 +1,128 @@
+"""Count what a step of four layers launches on a card that isn't there (`absent_card.py`); time what the host does.
+
+    python step_launches.py FOLDER [FORM…]  rows of the table in docs/gpu.md, for forms of `late_compilation.py`
+    python step_launches.py FOLDER host     milliseconds of the host's thread for a captured step with a prompt, whose
+                                            replay costs nothing: the best of forty, and the median
+
+A step's launches are kernels of ours, and operations of torch that compute or copy. For a process of its own.
+"""
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from builders.absent_card import Card
+from builders.gguf_models import as_gguf
+from builders.late_compilation import FORMS
+from builders.runner_harness import SlottedRunner, TinyEngine, no_mask, prompt, slotted_runner
+from builders.seeing_models import FAMILIES
+from builders.tiny_model import tiny_model
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from penstock.protocol.messages import StepResult
+from penstock.worker.start.model import Model
+
+COUNTED = tuple(form for form, (family, *_) in FORMS.items() if family not in FAMILIES and form != "adapters")
+ROWS, LAYERS, TOKENS = 16, 4, 216
+Step = Callable[[], StepResult]
+LIMITS: dict[str, Any] = {"max_num_batched_tokens": 600, "shares_prefixes": False}
+_ALLOCATE = ("aten::empty", "aten::new_empty", "aten::detach", "aten::_unsafe_view", "aten::_local_scalar_dense")
+
+
+class Computing(TorchDispatchMode):
+    """Counts operations that aren't views or allocations."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returns = func._schema.returns
+        is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in returns)
+        self.count += not is_view and not func._schema.name.startswith(_ALLOCATE)
+        return func(*args, **(kwargs or {}))
+
+
+def loaded(folder: Path, form: str) -> Model:
+    from penstock.worker.backends.backend import BackendOptions
+    from penstock.worker.start.load import load_model
+
+    family, shape, options = FORMS[form]
+    files = folder / form
+    tiny_model(files, family, **{**shape, "num_hidden_layers": LAYERS})
+    options = {"dtype": "bfloat16", **options}
+    if types := options.pop("stored_as", None):
+        files = as_gguf(files, folder / "in blocks", types)
+    backend = BackendOptions(deterministic=options.pop("deterministic", False), captured_tokens=600)
+    return load_model(files, options=backend, **options)
+
+
+def captured(model: Model) -> SlottedRunner:
+    """An empty runner whose steps are captured."""
+    from penstock.worker.backends.triton.graph_capture import GraphCapture
+
+    runner = slotted_runner(model, num_blocks=400, num_slots=ROWS)
+    capture = GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, runner.ranks)
+    capture.capture_all(1 << 30, lambda number, total: None)
+    return runner
+
+
+def computed(runner: SlottedRunner, rows: int, prompts: int, measure: Callable[[Step], Any]) -> list[tuple[int, Any]]:
+    """The tokens of each step, and what `measure` gives for it: so many rows answer, and one more at a time begins and
+    ends with a prompt."""
+    engine, found = TinyEngine(runner, **LIMITS), []
+    for number in range(rows):
+        engine.scheduler.add(prompt(number + 1, range(5, 10), max_tokens=4 + 3 * prompts))
+    while (plan := engine.scheduler.plan()) is not None:
+        given, result = measure(partial(runner.step, plan, no_mask))
+        found.append((sum(memoryview(plan.num_tokens).cast("i")), given))
+        engine.scheduler.finish(result)
+        engine.scheduler.take_ends()
+        if len(found) % 3 == 0 and prompts:
+            prompts -= 1
+            engine.scheduler.add(prompt(100 + prompts, range(5, 5 + TOKENS - rows), max_tokens=1))
+    return found
+
+
+def row_of(card: Card, folder: Path, form: str) -> str:
+    model = loaded(folder, form)
+
+    def measure(step: Step) -> tuple[str, StepResult]:
+        before = card.num_launches
+        with Computing() as computing:
+            result = step()
+        return f"{card.num_launches - before} + {computing.count}", result
+
+    alone, together = (computed(captured(model), rows, 0, measure)[-1][1] for rows in (1, ROWS))
+    mixed = next(given for tokens, given in computed(captured(model), ROWS - 1, 1, measure) if tokens == TOKENS)
+    return f"| {form} | {alone} | {together} | {mixed} |"
+
+
+def host(folder: Path) -> str:
+    runner = captured(loaded(folder, "bf16"))
+    for graph in runner.model.forward_pass._graphs.values():
+        kept = graph.replay()
+        graph.replay = lambda kept=kept: kept
+
+    def measure(step: Step) -> tuple[float, StepResult]:
+        start = time.thread_time()
+        result = step()
+        return time.thread_time() - start, result
+
+    taken = [1000 * given for tokens, given in computed(runner, ROWS - 1, 40, measure) if tokens == TOKENS]
+    return f"best {min(taken):.2f}, median {statistics.median(taken):.2f} of {len(taken)}"
+
+
+def main(folder: Path, forms: list[str]) -> None:
+    card = Card()
+    card.plug_in()
+    with torch.inference_mode():
+        for form in forms or COUNTED:
+            print(host(folder) if form == "host" else row_of(card, folder, form), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
