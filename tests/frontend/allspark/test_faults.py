@@ -24,7 +24,7 @@ WRONG, INVALID = AsStatus.ALLSPARK_PARAM_ERROR, AsStatus.ALLSPARK_INVALID_CALL_E
 GENERATION = {"max_length": 40, "early_stopping": False}
 
 
-def engine_with(*names: str) -> Engine:
+def started(*names: str, is_started: bool = True) -> Engine:
     engine = Engine()
     for name in names:
         config = AsModelConfig(
@@ -32,13 +32,7 @@ def engine_with(*names: str) -> Engine:
             options=STAND_IN,
         )  # fmt: skip
         assert engine.install_model(config) == SUCCESS
-    return engine
-
-
-def started(*names: str) -> Engine:
-    engine = engine_with(*names)
-    for name in names:
-        assert engine.start_model(name) == SUCCESS
+        assert not is_started or engine.start_model(name) == SUCCESS
     return engine
 
 
@@ -51,7 +45,7 @@ def engine() -> Iterator[Engine]:
 
 @for_each("delay", [0.0, 0.05])
 def test_a_start_that_the_end_overtakes_is_denied(delay):
-    engine = engine_with("m")
+    engine = started("m", is_started=False)
     with ThreadPoolExecutor(1) as threads:
         starting = threads.submit(engine.start_model, "m")
         time.sleep(delay)
@@ -70,10 +64,8 @@ def test_closing_goes_on_after_an_interruption_and_may_be_repeated():
         if model.name == "one":
             raise KeyboardInterrupt
 
-    with (
-        mock.patch.object(installed_model.InstalledModel, "_close_tree", interrupted),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    patched = mock.patch.object(installed_model.InstalledModel, "_close_tree", interrupted)
+    with patched, pytest.raises(KeyboardInterrupt):
         engine.close()
     assert engine.model_state("two") is ModelState.Released
     engine.close()

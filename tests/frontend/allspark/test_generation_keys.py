@@ -89,28 +89,21 @@ def test_a_configuration_of_transformers_gives_what_is_of_use(config):
     assert (lengths.max_tokens, lengths.min_p) == (5, 0.1)
 
 
-@for_each(
-    "config, words",
-    [
-        ({"temprature": 1}, "Did you mean temperature"),
-        ({"temperature": math.nan}, "temperature=nan"),
-        ({"top_p": 2}, "top_p=2"),
-        ({"mm_info": {}}, "own encoder.*multimodal_data"),
-        ({"num_return_sequences": 2}, "one answer"),
-        (ASGenerationConfigBuilder({"num_return_sequences": 2}), "num_return_sequences"),
-        ({"num_beams": 0}, "^num_beams=0"),
-        ({"num_beams": "x"}, "^num_beams="),
-        ({"logprobs": True, "top_logprobs": 1.5}, "^top_logprobs="),
-        *(
-            ({**other, "temperature": value}, "temperature")
-            for value in (math.nan, -1, "0.7", [])
-            for other in ({"do_sample": False}, {"num_beams": 2}, {})
-        ),
-        ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"),
-        ({"uuid": 3}, "must be text"),
-        (None, "a builder or a dict"),
-    ],
-)
+@for_each("config, words", [
+    ({"temprature": 1}, "Did you mean temperature"), ({"temperature": math.nan}, "temperature=nan"),
+    ({"top_p": 2}, "top_p=2"), ({"mm_info": {}}, "own encoder.*multimodal_data"),
+    ({"num_return_sequences": 2}, "one answer"),
+    (ASGenerationConfigBuilder({"num_return_sequences": 2}), "num_return_sequences"),
+    ({"num_beams": 0}, "^num_beams=0"), ({"num_beams": "x"}, "^num_beams="),
+    ({"logprobs": True, "top_logprobs": 1.5}, "^top_logprobs="),
+    *(
+        ({**other, "temperature": value}, "temperature")
+        for value in (math.nan, -1, "0.7", [])
+        for other in ({"do_sample": False}, {"num_beams": 2}, {})
+    ),
+    ({"logprobs": True, "top_logprobs": 50}, "logprobs=50"), ({"uuid": 3}, "must be text"),
+    (None, "a builder or a dict"),
+])  # fmt: skip
 def test_a_request_that_cannot_be_is_refused_with_a_sentence(config, words):
     with pytest.raises(RequestError, match=words):
         generation_of(config)

@@ -1,7 +1,4 @@
-"""Models in one engine: their answers are `LLM`'s, their ends name a cause, and nothing stays.
-
-The quick tests run without a model's arithmetic, the long ones with it, too.
-"""
+"""Models in one engine, without arithmetic: answers are `LLM`'s, their ends name a cause, and nothing stays."""
 
 import gc
 import os
@@ -31,7 +28,7 @@ from penstock.protocol.errors import OutOfMemoryError
 FAMILIES = ("qwen3", "llama")
 SUCCESS = AsStatus.ALLSPARK_SUCCESS
 FINISHED, INTERRUPTED = GenerateRequestStatus.GenerateFinished, GenerateRequestStatus.GenerateInterrupted
-STAND_IN = {"load_format": "stand-in", "kv_cache_memory": None, "num_gpu_blocks_override": 64}
+STAND_IN = {"load_format": "stand-in", "num_gpu_blocks_override": 64, "quiet": True}
 BOUND = 60  # seconds; a wait never ends a test that passes
 
 
@@ -41,22 +38,22 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     return {family: Path(tiny_model(parent / family, family)) for family in FAMILIES}
 
 
-def start(engine: Engine, name: str, folder: Path, **options: Any) -> None:
+def start(engine: Engine, name: str, folder: Path) -> None:
     config = AsModelConfig(
         model_name=name, model_path=str(folder), compute_unit="CPU:0", num_threads=1, engine_max_length=512,
-        lora_max_num=0, options={"quiet": True, "kv_cache_memory": "32MiB", **options},
+        lora_max_num=0, options=STAND_IN,
     )  # fmt: skip
     assert engine.install_model(config) == SUCCESS
     status = engine.start_model(name)
     assert status == SUCCESS, status.message
 
 
-@pytest.fixture(scope="module", params=[STAND_IN, pytest.param({}, marks=pytest.mark.long)], ids=["stand-in", "whole"])
-def engine(folders, request) -> Iterator[Engine]:
+@pytest.fixture(scope="module")
+def engine(folders) -> Iterator[Engine]:
     """Two models in one engine."""
     with Engine() as engine:
         for family, folder in folders.items():
-            start(engine, family, folder, **request.param)
+            start(engine, family, folder)
         yield engine
 
 
@@ -81,12 +78,13 @@ class Asked(NamedTuple):
 
 def requests(count: int) -> list[Asked]:
     chance = random.Random(count)
-    found = []
-    for _ in range(count):
+
+    def one() -> Asked:
         ids = [chance.randrange(5, 300) for _ in range(chance.randrange(1, 40))]
         fate = chance.choice(("whole", "whole", "stopped", "released"))
-        found.append(Asked(chance.choice(FAMILIES), ids, chance.randrange(2**31), chance.randrange(50, 200), fate))
-    return found
+        return Asked(chance.choice(FAMILIES), ids, chance.randrange(2**31), chance.randrange(50, 200), fate)
+
+    return [one() for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +131,8 @@ def answer_of(engine: Engine, asked: Asked) -> tuple[list[int], GenerateRequestS
     return tokens, queue.GenerateStatus()
 
 
-@pytest.mark.parametrize("count", [45, pytest.param(1000, marks=pytest.mark.long)])
-def test_answers_are_those_of_llm_and_stopped_ones_begin_like_them(engine, llms, count):
-    asked = requests(count)
+def test_answers_are_those_of_llm_and_stopped_ones_begin_like_them(engine, llms):
+    asked = requests(45)
     expected = answers_of_llm(llms, asked)
     with ThreadPoolExecutor(24) as threads:
         given = list(threads.map(lambda each: answer_of(engine, each), asked))
@@ -204,7 +201,7 @@ def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_agai
     config = {"do_sample": False, "early_stopping": False, "max_length": 150}
     with Engine() as engine:
         for family in FAMILIES:
-            start(engine, family, folders[family], **STAND_IN)
+            start(engine, family, folders[family])
         doomed, other = (engine.start_request_ids(name, None, [5, 6], config)[2] for name in FAMILIES)
         assert doomed.Get().ids_from_generate
         os.kill(processes_of(engine, "qwen3")["worker 0"], signal.SIGKILL)
@@ -228,7 +225,7 @@ def test_a_killed_worker_interrupts_its_requests_alone_and_the_model_starts_agai
 def test_a_stopped_model_leaves_its_requests_what_they_have(folders, monkeypatch):
     monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
     with Engine() as engine:
-        start(engine, "qwen3", folders["qwen3"], **STAND_IN)
+        start(engine, "qwen3", folders["qwen3"])
         pids = processes_of(engine, "qwen3").values()
         config = {"early_stopping": False, "max_length": 400, "seed": 1}
         _, handle, queue = engine.start_request_ids("qwen3", None, [5, 6], config)
@@ -243,11 +240,11 @@ def test_a_stopped_model_leaves_its_requests_what_they_have(folders, monkeypatch
 
 def test_an_engine_that_nobody_holds_leaves_nothing(folders):
     with Engine() as first:  # what the first tree of a process opens for all of them stays
-        start(first, "llama", folders["llama"], **STAND_IN)
+        start(first, "llama", folders["llama"])
     before, files = runtime_folders(), len(os.listdir("/proc/self/fd"))
     threads = set(threading.enumerate())
     engine = Engine()
-    start(engine, "llama", folders["llama"], **STAND_IN)
+    start(engine, "llama", folders["llama"])
     pids = list(processes_of(engine, "llama").values())
     queue = engine.start_request_ids("llama", None, [5, 6], {"max_length": 500, "early_stopping": False})[2]
     del engine

@@ -101,9 +101,7 @@ def test_settings_that_cannot_be_written_leave_those_that_are_there(tmp_path):
     assert read_yaml(settings) == {"a": 1} and list(tmp_path.iterdir()) == [settings]
 
 
-def test_a_second_run_takes_what_is_there_writes_missing_settings_and_keeps_a_new_data_type(
-    model, written, conversions
-):
+def test_a_second_run_takes_what_is_there_and_writes_settings_that_are_missing_or_new(model, written, conversions):
     settings = written / "m" / "dimodel_config.yaml"
     before = settings.read_text()
     loader = HuggingFaceModel(model, "m", user_set_data_type="fp32")

@@ -39,13 +39,9 @@ from penstock.worker.layers.rope import Rope
 
 # Families whose files name another family that computes the same.
 SAME_AS = {
-    "mistral": "llama",
-    "internlm2": "llama",
-    "internlm3": "llama",
-    "solar_open": "glm4_moe",
-    "glm4_moe_lite": "deepseek_v3",
-    "granitemoehybrid": "granite",
-}
+    "mistral": "llama", "internlm2": "llama", "internlm3": "llama", "solar_open": "glm4_moe",
+    "glm4_moe_lite": "deepseek_v3", "granitemoehybrid": "granite",
+}  # fmt: skip
 # These describe the file's form, not the computation.
 OF_THE_FORM = ("family", "dtype", "num_draft_layers", "quantization", "ropes")
 
@@ -103,23 +99,20 @@ def test_every_architecture_was_converted_or_is_another_name_of_one_that_was():
     assert all(name in known for name in others.values())
 
 
-@for_each(
-    "case, metadata, expected",
-    [
-        ("llama", {"llama.rope.freq_base": 500000.0}, {"rope_theta": 500000.0}),
-        ("llama", {"llama.rope.scale_linear": 4.0}, {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
-        ("llama", {"llama.rope.scaling.factor": 4.0, "llama.rope.scaling.type": "none"}, {"rope_scaling": None}),
-        ("llama", {"llama.attention.layer_norm_rms_epsilon": 1e-6}, {"rms_norm_eps": 1e-6}),
-        ("llama", {"llama.attention.head_count_kv": None}, {"num_key_value_heads": 6}),
-        ("llama", {"tokenizer.ggml.eos_token_id": 7}, {"eos_token_id": 7}),
-        ("gemma3_text", {"gemma3.attention.sliding_window": None}, {"layer_types": ["full_attention"] * 7}),
-        ("gemma3_text", {"gemma3.attention.sliding_window_pattern": 1}, {"layer_types": ["full_attention"] * 7}),
-        ("phi3", {"phi3.attention.sliding_window": 0}, {"sliding_window": None}),
-        ("deepseek_v3", {"deepseek2.expert_group_count": None}, {"n_group": 1}),
-        ("gemma2", {"gemma2.attn_logit_softcapping": None}, {"attn_logit_softcapping": 50.0}),
-        ("glm4_moe", {"glm4moe.block_count": 3, "glm4moe.nextn_predict_layers": 1}, {"num_hidden_layers": 2}),
-    ],
-)
+@for_each("case, metadata, expected", [
+    ("llama", {"llama.rope.freq_base": 500000.0}, {"rope_theta": 500000.0}),
+    ("llama", {"llama.rope.scale_linear": 4.0}, {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    ("llama", {"llama.rope.scaling.factor": 4.0, "llama.rope.scaling.type": "none"}, {"rope_scaling": None}),
+    ("llama", {"llama.attention.layer_norm_rms_epsilon": 1e-6}, {"rms_norm_eps": 1e-6}),
+    ("llama", {"llama.attention.head_count_kv": None}, {"num_key_value_heads": 6}),
+    ("llama", {"tokenizer.ggml.eos_token_id": 7}, {"eos_token_id": 7}),
+    ("gemma3_text", {"gemma3.attention.sliding_window": None}, {"layer_types": ["full_attention"] * 7}),
+    ("gemma3_text", {"gemma3.attention.sliding_window_pattern": 1}, {"layer_types": ["full_attention"] * 7}),
+    ("phi3", {"phi3.attention.sliding_window": 0}, {"sliding_window": None}),
+    ("deepseek_v3", {"deepseek2.expert_group_count": None}, {"n_group": 1}),
+    ("gemma2", {"gemma2.attn_logit_softcapping": None}, {"attn_logit_softcapping": 50.0}),
+    ("glm4_moe", {"glm4moe.block_count": 3, "glm4moe.nextn_predict_layers": 1}, {"num_hidden_layers": 2}),
+])  # fmt: skip
 def test_keys_that_files_have_or_leave_out(tmp_path, case, metadata, expected):
     config = config_of(read_model((write_converted(tmp_path / "model.gguf", case, **metadata),)))
     assert {key: config[key] for key in expected} == expected
@@ -178,18 +171,14 @@ def stored(tmp_path: Path, content: bytes | dict) -> Path:
     return path
 
 
-@for_each(
-    "parameters, changed",
-    [
-        ({}, {}),
-        ({"num_ctx": 4096, "mirostat": 1, "temperature": None, "stop": None}, {}),
-        ({"temperature": 1, "top_k": 20}, {"temperature": 1, "top_k": 20}),
-        ({"top_k": 40.0, "repeat_penalty": 1.1}, {"top_k": 40, "repetition_penalty": 1.1}),
-        ({"min_p": 0.05, "presence_penalty": 1.5}, {"min_p": 0.05, "presence_penalty": 1.5}),
-        ({"stop": ["User:", ""]}, {"stop_strings": ["User:"]}),
-        ({"stop": "###"}, {"stop_strings": ["###"]}),
-    ],
-)
+@for_each("parameters, changed", [
+    ({}, {}),
+    ({"num_ctx": 4096, "mirostat": 1, "temperature": None, "stop": None}, {}),
+    ({"temperature": 1, "top_k": 20}, {"temperature": 1, "top_k": 20}),
+    ({"top_k": 40.0, "repeat_penalty": 1.1}, {"top_k": 40, "repetition_penalty": 1.1}),
+    ({"min_p": 0.05, "presence_penalty": 1.5}, {"min_p": 0.05, "presence_penalty": 1.5}),
+    ({"stop": ["User:", ""]}, {"stop_strings": ["User:"]}), ({"stop": "###"}, {"stop_strings": ["###"]}),
+])  # fmt: skip
 def test_parameters_take_the_place_of_the_files_own(tmp_path, parameters, changed):
     path = stored(tmp_path, parameters)
     assert with_stored_parameters(OWN, path, None) == OWN | changed
@@ -207,30 +196,21 @@ def test_a_stop_that_is_a_token_of_its_own_ends_answers_by_its_id(tmp_path):
     assert (found["eos_token_id"], found["stop_strings"]) == ([99, special], ["the"])
 
 
-@for_each(
-    "content, reason",
-    [
-        (b"{", "can't be used: "),
-        (b"[1]", "can't be used: "),
-        (b"\xff", "can't be used: "),
-        ({"temperature": "hot"}, "temperature is 'hot', which is no number"),
-        ({"top_p": True}, "top_p is True, which is no number"),
-        ({"top_k": 20.5}, "top_k"),
-        ({"top_p": 2}, "top_p"),
-        ({"repeat_penalty": 0}, "repetition_penalty"),
-        ({"stop": [1]}, r"stop is \[1\], and must be a text or a list of them"),
-        ({"stop": {"a": 1}}, "must be a text or a list of them"),
-    ],
-)
+@for_each("content, reason", [
+    (b"{", "can't be used: "), (b"[1]", "can't be used: "), (b"\xff", "can't be used: "),
+    ({"temperature": "hot"}, "temperature is 'hot', which is no number"),
+    ({"top_p": True}, "top_p is True, which is no number"), ({"top_k": 20.5}, "top_k"), ({"top_p": 2}, "top_p"),
+    ({"repeat_penalty": 0}, "repetition_penalty"),
+    ({"stop": [1]}, r"stop is \[1\], and must be a text or a list of them"),
+    ({"stop": {"a": 1}}, "must be a text or a list of them"),
+])  # fmt: skip
 def test_what_cannot_be_meant_is_refused_in_a_sentence_that_says_what_to_do(tmp_path, content, reason):
     advice = r"\. `ollama pull` the model again, or give the GGUF file itself\.$"
     with pytest.raises(ConfigError, match=f"{reason}.*{advice}"):
         with_stored_parameters(OWN, stored(tmp_path, content), None)
 
 
-def test_a_model_of_ollamas_store_begins_with_its_parameters(tmp_path, monkeypatch):
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+def test_a_model_of_ollamas_store_begins_with_its_parameters(tmp_path, own_cache, monkeypatch):
     store = only_home(tmp_path, monkeypatch) / ".ollama" / "models"
     model = write_converted(tmp_path / "tiny.gguf", "llama").read_bytes()
     ollama_model(store, "tiny", model, params=b'{"temperature": 0.25, "stop": ["User:"], "num_ctx": 2048}')

@@ -38,9 +38,7 @@ def pieces(tmp_path_factory):
     return from_sentencepiece(folder) | {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
 
 
-def test_what_breaks_the_library_is_refused_and_a_full_disk_is_no_fault_of_the_tokenizers(
-    byte_level, tmp_path, monkeypatch
-):
+def test_what_breaks_the_library_is_refused_and_a_full_disk_is_no_fault_of_it(byte_level, tmp_path, monkeypatch):
     (tmp_path / "tokenizer.json").mkdir()
     with pytest.raises(IsADirectoryError):
         write_from_gguf(byte_level, tmp_path)
@@ -88,11 +86,10 @@ def test_templates_are_there_though_the_vocabulary_cannot_be_used(byte_level, tm
 
 def test_a_text_begins_and_ends_as_the_file_says(byte_level, tmp_path):
     for pre, said, has_bos, has_eos in (
-        ("gpt-2", {}, False, False),
-        ("llama-bpe", {}, True, False),
+        ("gpt-2", {}, False, False), ("llama-bpe", {}, True, False),
         ("llama-bpe", {"add_bos_token": False}, False, False),
         ("gpt-2", {"add_bos_token": True, "add_eos_token": True}, True, True),
-    ):
+    ):  # fmt: skip
         flags = {f"tokenizer.ggml.{name}": value for name, value in said.items()}
         tokenizer = read(tmp_path / "made", byte_level | {"tokenizer.ggml.pre": pre} | flags)
         ids = tokenizer.encode("fox")
@@ -110,18 +107,15 @@ def with_tokens(metadata, *tokens, kind=CONTROL):
     return metadata | changed, first
 
 
-@for_each(
-    "tokens, kind, said, expected",
-    [
-        (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], CONTROL, {"eos": 2}, [2, 0]),  # as Qwen's generation_config
-        (["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"], CONTROL, {"eos": 2}, [2, 0, 1]),  # as Llama 3.1's
-        (["<|return|>", "<|call|>", "<|end|>", "<|endoftext|>"], CONTROL, {"eos": 0}, [0, 1, 3]),  # as gpt-oss's
-        (["<|endoftext|>", "<|end|>"], CONTROL, {"eos": 0}, [0, 1]),  # as Phi's
-        (["<|endoftext|>", "<|user|>", "<|observation|>"], CONTROL, {"eos": 0, "eot": 1, "eom": 2}, [0, 1, 2]),  # GLM's
-        (["<eos>", "<end_of_turn>", "</s>"], USER_DEFINED, {"eos": 0}, [0, 1]),  # as Gemma's, whose </s> is markup
-        (["<|im_end|>", "stop"], NORMAL, {"eos": 1}, [1]),
-    ],
-)
+@for_each("tokens, kind, said, expected", [
+    (["<|endoftext|>", "<|im_start|>", "<|im_end|>"], CONTROL, {"eos": 2}, [2, 0]),  # as Qwen's generation_config
+    (["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"], CONTROL, {"eos": 2}, [2, 0, 1]),  # as Llama 3.1's
+    (["<|return|>", "<|call|>", "<|end|>", "<|endoftext|>"], CONTROL, {"eos": 0}, [0, 1, 3]),  # as gpt-oss's
+    (["<|endoftext|>", "<|end|>"], CONTROL, {"eos": 0}, [0, 1]),  # as Phi's
+    (["<|endoftext|>", "<|user|>", "<|observation|>"], CONTROL, {"eos": 0, "eot": 1, "eom": 2}, [0, 1, 2]),  # GLM's
+    (["<eos>", "<end_of_turn>", "</s>"], USER_DEFINED, {"eos": 0}, [0, 1]),  # as Gemma's, whose </s> is markup
+    (["<|im_end|>", "stop"], NORMAL, {"eos": 1}, [1]),
+])  # fmt: skip
 def test_ends_are_those_of_generation_config(tokens, kind, said, expected, byte_level, tmp_path):
     metadata = {key: value for key, value in byte_level.items() if not key.endswith("token_id")}
     metadata["tokenizer.ggml.tokens"] = [
@@ -166,12 +160,10 @@ def damaged(metadata, key, value, at=None):
 
 
 REFUSED = [
-    ("model", GONE, "the file has none"),
-    ("model", "none", "the file has none"),
+    ("model", GONE, "the file has none"), ("model", "none", "the file has none"),
     ("model", 3, "tokenizer.ggml.model is 3, and a text belongs there"),
     ("model", "rwkv", "'rwkv', a kind that is not read here; known are gpt2"),
-    ("tokens", GONE, "has no tokens"),
-    ("tokens", [], "has no tokens"),
+    ("tokens", GONE, "has no tokens"), ("tokens", [], "has no tokens"),
     ("tokens", "abc", "tokens is 'abc', and a list of texts belongs there"),
     ("tokens", 7, "tokens has 7 at index 5, and is a list of texts", 5),
     ("tokens", ["a"], r"tokens has \['a'\] at index 5", 5),
@@ -186,14 +178,13 @@ REFUSED = [
     ("eos_token_id", "2", "eos_token_id is '2', and a whole number belongs"),
     ("add_bos_token", 1, "add_bos_token is 1, and true or false belongs"),
     ("tokenizer.chat_template", [1, 2], "chat_template is a list of 2 values, and a text belongs there"),
-]
+]  # fmt: skip
 REFUSED_BYTE_PAIRS = [
     ("pre", GONE, "early 2024.*rule for splitting words is unknown"),
     ("pre", "x", "'x', an unknown rule for splitting text into words"),
-    ("merges", GONE, "it has no tokenizer.ggml.merges"),
-    ("merges", "abc", "merges has one text at index 5", 5),
+    ("merges", GONE, "it has no tokenizer.ggml.merges"), ("merges", "abc", "merges has one text at index 5", 5),
     ("merges", 3, "merges has 3 at index 5", 5),
-]
+]  # fmt: skip
 REFUSED_PIECES = [
     ("tokens", "<0xZZ>", "<0x61> is not one of its", 100),
     ("precompiled_charsmap", [1, 0, 0, 0, 9], "rules for characters are cut short"),
@@ -262,21 +253,17 @@ def _template(single):
     return processors.TemplateProcessing(single=single, pair=f"{single} $B", special_tokens=special)
 
 
-@for_each(
-    "processor, settings, refusal",
-    [
-        (None, {}, None),
-        (_template("<begin> $A <end>"), {}, None),
-        (_template("$A <other>"), {}, None),  # as Qwen3-Embedding
-        (_template("<other> $A <third>"), {}, None),
-        (processors.RobertaProcessing(("<third>", 3), ("<other>", 2)), {}, None),
-        (processors.Sequence([processors.ByteLevel(), _template("$A <other>")]), {}, None),
-        (None, {"add_bos_token": True}, None),
-        (_template("<other> <begin> $A"), {}, "puts 2 tokens before a text"),
-        (_template("$A <end> <other>"), {}, "puts 2 tokens behind a text"),
-        (_template("$A <other>"), {"chat_template": "{{ eos_token }}"}, "is not eos_token, which its chat template"),
-    ],
-)
+@for_each("processor, settings, refusal", [
+    (None, {}, None), (_template("<begin> $A <end>"), {}, None),
+    (_template("$A <other>"), {}, None),  # as Qwen3-Embedding
+    (_template("<other> $A <third>"), {}, None),
+    (processors.RobertaProcessing(("<third>", 3), ("<other>", 2)), {}, None),
+    (processors.Sequence([processors.ByteLevel(), _template("$A <other>")]), {}, None),
+    (None, {"add_bos_token": True}, None),
+    (_template("<other> <begin> $A"), {}, "puts 2 tokens before a text"),
+    (_template("$A <end> <other>"), {}, "puts 2 tokens behind a text"),
+    (_template("$A <other>"), {"chat_template": "{{ eos_token }}"}, "is not eos_token, which its chat template"),
+])  # fmt: skip
 def test_a_converted_tokenizer_puts_the_same_tokens_around_a_text(tmp_path, processor, settings, refusal):
     backend = tokenizers.Tokenizer(tokenizers.models.BPE({text: n for n, text in enumerate(AROUND)}, [("a", "b")]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

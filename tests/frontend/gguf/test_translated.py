@@ -27,15 +27,8 @@ from penstock.protocol.files import made_folders
 from penstock.protocol.processes.bounded_process import Bounds
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
-def file(tmp_path):
+def file(tmp_path, own_cache):
     (tmp_path / "models").mkdir()
     return write_converted(tmp_path / "models" / "tiny-llama-Q4_K_M.gguf", "llama")
 
@@ -85,10 +78,10 @@ def test_a_file_is_translated_anew_once_it_changed_or_its_folder_is_not_whole(fi
     assert translated_folder(files_of(file)) != after
 
 
-def test_only_so_many_are_kept_those_used_last_and_what_is_not_ours(tmp_path, cache, in_process, monkeypatch):
+def test_only_so_many_are_kept_those_used_last_and_what_is_not_ours(tmp_path, own_cache, in_process, monkeypatch):
     monkeypatch.setattr(made_folders, "KEPT", 2)
     files = [write_converted(tmp_path / f"{number}.gguf", "llama") for number in range(3)]
-    folders, foreign = [], cache / "penstock" / "gguf" / "foreign"
+    folders, foreign = [], own_cache / "gguf" / "foreign"
     foreign.mkdir(parents=True)
     for number, file in enumerate(files):
         folders.append(translated_folder(files_of(file)))
@@ -127,14 +120,11 @@ def test_a_folder_is_searched_for_models_by_their_names_unless_it_has_weights_of
         require_known(str(file.parent))
 
 
-@for_each(
-    "name, says",
-    [
-        ("tiny-llama.gguf", r"^No file tiny-llama.gguf lies in {0}, which holds tiny-llama-Q4_K_M.gguf, b.gguf\.$"),
-        ("there/tiny.gguf", r"^No file tiny.gguf was found: the folder {0}/there does not exist\.$"),
-        ("empty/tiny.gguf", r"^No file tiny.gguf lies in {0}/empty, nor any other GGUF file\.$"),
-    ],
-)
+@for_each("name, says", [
+    ("tiny-llama.gguf", r"^No file tiny-llama.gguf lies in {0}, which holds tiny-llama-Q4_K_M.gguf, b.gguf\.$"),
+    ("there/tiny.gguf", r"^No file tiny.gguf was found: the folder {0}/there does not exist\.$"),
+    ("empty/tiny.gguf", r"^No file tiny.gguf lies in {0}/empty, nor any other GGUF file\.$"),
+])  # fmt: skip
 def test_a_file_that_is_not_there_is_told_with_its_neighbours_and_no_hub_is_asked(file, monkeypatch, name, says):
     monkeypatch.setattr(model_files, "require_listed", None)
     monkeypatch.chdir(file.parent)
@@ -144,7 +134,7 @@ def test_a_file_that_is_not_there_is_told_with_its_neighbours_and_no_hub_is_aske
         require_known(name)
 
 
-def test_a_missing_part_is_named_before_anything_is_translated(file, cache):
+def test_a_missing_part_is_named_before_anything_is_translated(file):
     first = file.rename(file.with_name("m-00001-of-00002.gguf"))
     with pytest.raises(ConfigError, match=r"^m-00002-of-00002.gguf is missing next to m-00001-of-00002.gguf"):
         find_model(first)
@@ -160,21 +150,18 @@ def test_a_model_that_names_no_tokenizer_asks_for_one(file):
         find_tokenizer(file)
 
 
-@for_each(
-    "content, says",
-    [
-        (b"", r"^bad.gguf can't be used: it does not begin as a GGUF file does\. Download it again, or use .*\.$"),
-        (b"version https://git-lfs.github.com/spec/v1\n", r"it is a Git-LFS pointer.*\. Run `git lfs pull`"),
-        (gguf_bytes([("general.type", [1]), ("general.architecture", "x\x1b[31m")]), r"ture='x\\x1b\[31m' where"),
-    ],
-)
-def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, cache, content, says):
+@for_each("content, says", [
+    (b"", r"^bad.gguf can't be used: it does not begin as a GGUF file does\. Download it again, or use .*\.$"),
+    (b"version https://git-lfs.github.com/spec/v1\n", r"it is a Git-LFS pointer.*\. Run `git lfs pull`"),
+    (gguf_bytes([("general.type", [1]), ("general.architecture", "x\x1b[31m")]), r"ture='x\\x1b\[31m' where"),
+])  # fmt: skip
+def test_a_file_that_is_no_model_ends_in_a_sentence_and_leaves_nothing(file, own_cache, content, says):
     bad = file.with_name("bad.gguf")
     bad.write_bytes(content)
     with pytest.raises(ConfigError, match=says) as raised:
         find_model(bad)
     assert str(bad.parent) not in str(raised.value)
-    assert not any((cache / "penstock" / "gguf").iterdir())
+    assert not any((own_cache / "gguf").iterdir())
 
 
 def test_metadata_that_contradict_themselves_or_that_no_check_foresees_end_in_a_sentence(file, in_process, monkeypatch):
@@ -211,13 +198,10 @@ def test_mutated_files_end_in_a_sentence_each(file, in_process):
         assert said is None or (said.startswith(file.name) and str(file.parent) not in said), f"seed {seed}: {said}"
 
 
-@for_each(
-    "bounds, says",
-    [
-        (Bounds(memory_bytes=1 << 20, wall_seconds=600.0), "more than 1 MiB, or breaks what computes it"),
-        (Bounds(wall_seconds=0.001), r"more than 0.001 s"),
-    ],
-)
+@for_each("bounds, says", [
+    (Bounds(memory_bytes=1 << 20, wall_seconds=600.0), "more than 1 MiB, or breaks what computes it"),
+    (Bounds(wall_seconds=0.001), r"more than 0.001 s"),
+])  # fmt: skip
 def test_a_header_that_takes_too_much_ends_its_process_alone(tmp_path, bounds, says):
     large = tmp_path / "large.gguf"
     large.write_bytes(gguf_bytes([("tokens", [f"token {number}" for number in range(200_000)])]))

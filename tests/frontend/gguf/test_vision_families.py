@@ -71,21 +71,17 @@ def test_two_files_describe_the_model_that_was_converted(tmp_path, family):
 def test_an_encoder_of_another_model_is_passed_over(tmp_path):
     for tokens, encoder in (
         (["<s>"], {}),  # no place for a picture
-        (["<|image_pad|>"], {"clip.vision.projection_dim": 63}),
-        (["<|image_pad|>"], {"clip.projector_type": "gemma3"}),
+        (["<|image_pad|>"], {"clip.vision.projection_dim": 63}), (["<|image_pad|>"], {"clip.projector_type": "gemma3"}),
         (["<|image_pad|>"], {"clip.projector_type": "one to come"}),
-    ):
+    ):  # fmt: skip
         folder = translated(tmp_path, *write_pair(tmp_path, "Qwen3VL", tokens, **encoder))
         assert read_config(folder).vision is None and encoder_of(folder) is None, encoder
 
 
 def test_an_encoder_that_can_not_be_one_is_refused_by_its_own_name(tmp_path):
     for key, value in (
-        ("block_count", 10**9),
-        ("attention.head_count", "two"),
-        ("image_mean", [0.5]),
-        ("patch_size", 0),
-    ):
+        ("block_count", 10**9), ("attention.head_count", "two"), ("image_mean", [0.5]), ("patch_size", 0),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=r"^mmproj-model-f16.gguf can't be used: it has ") as refused:
             translated(tmp_path, *write_pair(tmp_path, "Qwen3VL", **{f"clip.vision.{key}": value}))
         assert str(tmp_path) not in str(refused.value)
@@ -101,13 +97,10 @@ def test_an_encoder_that_is_damaged_harms_no_model_that_has_another_or_sees_noth
     assert encoder_of(translated(tmp_path / "text", text, damaged)) is None
 
 
-@for_each(
-    "model, encoders",
-    [
-        ("m-Q4_0.gguf", ["m-mmproj-F16.gguf", "m-mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]),
-        ("b-00001-of-00002.gguf", ["b_mmproj_f32.gguf", "mmproj-a-f16.gguf", "mmproj-model.gguf"]),
-    ],
-)
+@for_each("model, encoders", [
+    ("m-Q4_0.gguf", ["m-mmproj-F16.gguf", "m-mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]),
+    ("b-00001-of-00002.gguf", ["b_mmproj_f32.gguf", "mmproj-a-f16.gguf", "mmproj-model.gguf"]),
+])  # fmt: skip
 def test_of_several_encoders_those_named_like_the_model_come_first_then_those_of_16_bits(tmp_path, model, encoders):
     for name in (*encoders, "b-00001-of-00002.gguf", "b-00002-of-00002.gguf", "m-Q4_0.gguf", "._mmproj-F16.gguf"):
         (tmp_path / name).touch()
