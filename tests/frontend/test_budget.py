@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -75,10 +76,7 @@ def test_what_is_used_is_the_sum_of_all_charges(steps: list[tuple[str, int]]) ->
 
 
 def test_what_is_given_back_where_no_thread_can_be_started_is_given_back(monkeypatch) -> None:
-    def fails(thread):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr("threading.Thread.start", fails)
+    monkeypatch.setattr("threading.Thread.start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
     budget = Budget(total=1 << 30, per_client=1 << 30)
     with budget.charge("a", 700 << 20) as charge:
         charge.shrink(400 << 20)

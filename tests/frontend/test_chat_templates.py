@@ -59,9 +59,8 @@ def ways(tmp_path_factory):
 
 def outcome(apply, messages, template, options):
     """The text, or what the template raised."""
-    options = {"add_generation_prompt": True, **options}
     try:
-        return apply(messages, tokenize=False, chat_template=template, **options)
+        return apply(messages, tokenize=False, chat_template=template, **{"add_generation_prompt": True, **options})
     except RequestError as error:
         return f"refused: {str(error).split(': ', 1)[1]}"
     except Exception as error:
@@ -94,14 +93,12 @@ def test_going_on_from_the_last_message_cuts_where_transformers_does(family, las
     same_outcome(ways, [USER, {"role": "assistant", "content": last}], TEMPLATES[family], options)
 
 
-REMARK = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
-
-
 def test_a_conversation_is_given_in_another_form_where_the_template_fails_on_it():
+    remark = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [CALL]}
     bare = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {}}}}
     thought = {"role": "assistant", "reasoning_content": "Hm."}
     for messages, tools, part in (
-        ([USER, REMARK], None, "analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant to=functions.get_weather"),
+        ([USER, remark], None, "analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant to=functions.get_weather"),
         ([USER, thought, USER], None, "final<|message|><|end|><|start|>user"),
         ([USER, {"role": "assistant", "content": "Hi", "tool_calls": []}, USER], None, "final<|message|>Hi<|end|>"),
         ([USER], [bare], "type get_weather = () => any;"),
@@ -161,12 +158,8 @@ def test_a_tool_that_cannot_be_described_is_refused_with_the_reason():
     def odd(city: Tokenizer):
         """With a type of its own."""
 
-    for tool, why in (
-        (undocumented, "no docstring"),
-        (untyped, "no type hint"),
-        (odd, "no JSON schema"),
-        (3, "not int"),
-    ):
+    refused = ((undocumented, "no docstring"), (untyped, "no type hint"), (odd, "no JSON schema"), (3, "not int"))
+    for tool, why in refused:
         with pytest.raises(RequestError, match=why):
             render(TEMPLATES["qwen2.5"], [USER], tools=[tool])
 
@@ -215,16 +208,12 @@ def test_objects_reach_a_template_as_plain_data():
     assert text == "user hi <Thing> <Unit>"
 
 
-@for_each(
-    "template, reason",
-    [
-        (TEMPLATES["gemma"], "System role not supported"),  # the template's own message
-        ("{% if %}", "not valid Jinja.*line 1"),
-        ("{{ 1 / 0 }}", "ZeroDivisionError"),
-        ("{{ nothing.at.all }}", "undefined"),
-        ("{% for i in range(999999999) %}{% endfor %}", "Range too big"),
-    ],
-)
+@for_each("template, reason", [
+    (TEMPLATES["gemma"], "System role not supported"),  # the template's own message
+    ("{% if %}", "not valid Jinja.*line 1"), ("{{ 1 / 0 }}", "ZeroDivisionError"),
+    ("{{ nothing.at.all }}", "undefined"),
+    ("{% for i in range(999999999) %}{% endfor %}", "Range too big"),
+])  # fmt: skip
 def test_a_template_that_is_wrong_ends_the_request_with_the_reason(template, reason):
     with pytest.raises(RequestError, match=reason):
         render(template, CONVERSATIONS["system"])

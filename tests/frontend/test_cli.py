@@ -10,7 +10,7 @@ import sys
 import msgspec
 import pytest
 from builders.cases import for_each
-from builders.shell import Shell, run_here, standard_streams, status_of
+from builders.shell import STAND_IN, Shell, run_here, standard_streams, status_of
 from builders.starts import finished
 from builders.tiny_model import tiny_model
 
@@ -51,45 +51,40 @@ for word in ("--help", "--version"):
     assert lines[-3:] == ["0", f"penstock {penstock.__version__}", "0"], lines
 
 
-@for_each(
-    "words, sentence",
-    [
-        ([], "complete prompts"),
-        (["--nonsense"], "usage: penstock"),
-        (["genrate"], "Did you mean generate?"),
-        (["generate"], "the following arguments are required: MODEL\n"),
-        (["generate", "pocket", "hi", "--temprature=3"], "--temprature=3. Did you mean --temperature?"),
-        (["generate", "pocket", "hi", "--max_tokns", "3"], "Did you mean --max-tokens?"),
-        (["generate", "pocket", "hi", "--format", "json"], "must be one of text, jsonl. Did you mean jsonl?"),
-        (["generate", "pocket", "hi", "--kv-cache-memory", "-4GiB"], "that begins with - is written --option=VALUE"),
-        (["logs", "--lines", "ten"], "'ten' must be a whole number of lines"),
-        (["help", "genrate"], "Did you mean generate?"),
-        (["--verson"], "and not --verson. Did you mean --version?"),
-        (["--model", "pocket"], "The options of a command stand behind it."),
-        (["ls"], "'ls' is not a command. `penstock models` lists"),
-        (["ask", "pocket"], "`penstock chat MODEL` chats with a model, `penstock generate MODEL"),
-        (["run", "pocket", "hi"], '`penstock generate pocket "…"` answers one prompt'),
-        (["unload", "pocket"], "`penstock stop MODEL` unloads one"),
-        (["stop", "pocket", "--drain", "3"], "--drain is for the daemon's end"),
-        (["tokenize", "pocket", "4x", "--decode"], "--decode takes numbers such as 15 3 8"),
-        (["bench", "pocket", "--requests", "0"], "--requests must be 1 or more"),
-        (["generate", "/nowhere", "hi", "--image", __file__], "test_cli.py: This picture is in no format that"),
-        (["help", "list"], "`penstock models` lists"),
-        (["generate", "pocket", "hi", "--ctx-size", "3"], "Did you mean --max-model-len?"),
-        (["generate", "pocket", "hi", "--max-model-len", "32k"], "Written out, 32k is 32768 (or 32000)."),
-        (["generate", "/nowhere", "--temperature", "nan"], "temperature=nan: must be a finite number"),
-        (["generate", "/nowhere", "--max-model-len", "long"], "max_model_len='long': must be a whole number"),
-        (["generate", "/nowhere", "--logit-bias", "{5"], "'{5' is not JSON"),
-        (["generate", "/nowhere", "--speculative-config", '{"method" 5}'], "JSON (Expecting ':' delimiter: line 1"),
-        (["generate", "/nowhere", "--input", "/nowhere/prompts"], "/nowhere/prompts: No such file"),
-        (["generate", "/nowhere", "a prompt", "--input", "-"], "not both"),
-        (["generate", "/nowhere", "--chaperone"], "unrecognized arguments: --chaperone"),
-        (["generate", "What is 2 + 2?"], "'What is 2 + 2?' is no model. Models stand before prompts"),
-        (["generate", "pocket", "hello", "--raw", "--system", "x"], "--raw leaves prompts as they are"),
-        (["generate", "pocket", "hello", "--resume"], "generate doesn't resume; `penstock batch IN OUT` does"),
-        (["models", "pokt"], "or a model in the hub's cache. Did you mean pocket?"),
-    ],
-)
+@for_each("words, sentence", [
+    ([], "complete prompts"), (["--nonsense"], "usage: penstock"), (["genrate"], "Did you mean generate?"),
+    (["generate"], "the following arguments are required: MODEL\n"),
+    (["generate", "pocket", "hi", "--temprature=3"], "--temprature=3. Did you mean --temperature?"),
+    (["generate", "pocket", "hi", "--max_tokns", "3"], "Did you mean --max-tokens?"),
+    (["generate", "pocket", "hi", "--format", "json"], "must be one of text, jsonl. Did you mean jsonl?"),
+    (["generate", "pocket", "hi", "--kv-cache-memory", "-4GiB"], "that begins with - is written --option=VALUE"),
+    (["logs", "--lines", "ten"], "'ten' must be a whole number of lines"),
+    (["help", "genrate"], "Did you mean generate?"),
+    (["--verson"], "and not --verson. Did you mean --version?"),
+    (["--model", "pocket"], "The options of a command stand behind it."),
+    (["ls"], "'ls' is not a command. `penstock models` lists"),
+    (["ask", "pocket"], "`penstock chat MODEL` chats with a model, `penstock generate MODEL"),
+    (["run", "pocket", "hi"], '`penstock generate pocket "…"` answers one prompt'),
+    (["unload", "pocket"], "`penstock stop MODEL` unloads one"),
+    (["stop", "pocket", "--drain", "3"], "--drain is for the daemon's end"),
+    (["tokenize", "pocket", "4x", "--decode"], "--decode takes numbers such as 15 3 8"),
+    (["bench", "pocket", "--requests", "0"], "--requests must be 1 or more"),
+    (["generate", "/nowhere", "hi", "--image", __file__], "test_cli.py: This picture is in no format that"),
+    (["help", "list"], "`penstock models` lists"),
+    (["generate", "pocket", "hi", "--ctx-size", "3"], "Did you mean --max-model-len?"),
+    (["generate", "pocket", "hi", "--max-model-len", "32k"], "Written out, 32k is 32768 (or 32000)."),
+    (["generate", "/nowhere", "--temperature", "nan"], "temperature=nan: must be a finite number"),
+    (["generate", "/nowhere", "--max-model-len", "long"], "max_model_len='long': must be a whole number"),
+    (["generate", "/nowhere", "--logit-bias", "{5"], "'{5' is not JSON"),
+    (["generate", "/nowhere", "--speculative-config", '{"method" 5}'], "JSON (Expecting ':' delimiter: line 1"),
+    (["generate", "/nowhere", "--input", "/nowhere/prompts"], "/nowhere/prompts: No such file"),
+    (["generate", "/nowhere", "a prompt", "--input", "-"], "not both"),
+    (["generate", "/nowhere", "--chaperone"], "unrecognized arguments: --chaperone"),
+    (["generate", "What is 2 + 2?"], "'What is 2 + 2?' is no model. Models stand before prompts"),
+    (["generate", "pocket", "hello", "--raw", "--system", "x"], "--raw leaves prompts as they are"),
+    (["generate", "pocket", "hello", "--resume"], "generate doesn't resume; `penstock batch IN OUT` does"),
+    (["models", "pokt"], "or a model in the hub's cache. Did you mean pocket?"),
+])  # fmt: skip
 def test_a_mistake_on_the_command_line_is_named_with_what_was_meant_before_anything_starts(words, sentence, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(words)
@@ -129,28 +124,25 @@ def test_every_field_that_describes_itself_is_an_option(struct, parser):
     assert names[0] & names[1] == {"seed"}, "an option that both have"
 
 
-@for_each(
-    "words, sampling, engine",
-    [
-        (["--top-p", "0.9", "--top-k", "5"], {"top_p": 0.9, "top_k": 5}, {}),
-        (["--ignore-eos", "--no-skip-special-tokens"], {"ignore_eos": True, "skip_special_tokens": False}, {}),
-        (["--stop", "a b", "--stop", ","], {"stop": ["a b", ","]}, {}),
-        (["--stop-token-ids", "1,2", "--stop-token-ids", "3"], {"stop_token_ids": [1, 2, 3]}, {}),
-        (["--logit-bias", '{"5": -100}'], {"logit_bias": {"5": -100}}, {}),
-        (["--bad-words-ids", "[[1, 2], [3]]"], {"bad_words_ids": [[1, 2], [3]]}, {}),
-        ([], {}, {}),
-        (["--no-enable-prefix-caching"], {}, {"enable_prefix_caching": False}),
-        (["--kv-cache-memory", "4GiB"], {}, {"kv_cache_memory": "4GiB"}),
-        (["--devices", "0,1", "--deterministic"], {}, {"devices": [0, 1], "deterministic": True}),
-        (["--deterministic=portable"], {}, {"deterministic": "portable"}),
-        (["--deterministic", "portable"], {}, {"deterministic": "portable"}),
-        (["--gpu-memory-utilization", "0.5"], {}, {"gpu_memory_utilization": 0.5}),
-        (["--speculative-config", "None"], {}, {"speculative_config": None}),
-        (["--speculative-config", "false"], {}, {"speculative_config": False}),
-        (["--speculative-config", "ngram"], {}, {"speculative_config": "ngram"}),
-        (["--speculative-config", '{"method": "ngram"}'], {}, {"speculative_config": {"method": "ngram"}}),
-    ],
-)
+@for_each("words, sampling, engine", [
+    (["--top-p", "0.9", "--top-k", "5"], {"top_p": 0.9, "top_k": 5}, {}),
+    (["--ignore-eos", "--no-skip-special-tokens"], {"ignore_eos": True, "skip_special_tokens": False}, {}),
+    (["--stop", "a b", "--stop", ","], {"stop": ["a b", ","]}, {}),
+    (["--stop-token-ids", "1,2", "--stop-token-ids", "3"], {"stop_token_ids": [1, 2, 3]}, {}),
+    (["--logit-bias", '{"5": -100}'], {"logit_bias": {"5": -100}}, {}),
+    (["--bad-words-ids", "[[1, 2], [3]]"], {"bad_words_ids": [[1, 2], [3]]}, {}),
+    ([], {}, {}),
+    (["--no-enable-prefix-caching"], {}, {"enable_prefix_caching": False}),
+    (["--kv-cache-memory", "4GiB"], {}, {"kv_cache_memory": "4GiB"}),
+    (["--devices", "0,1", "--deterministic"], {}, {"devices": [0, 1], "deterministic": True}),
+    (["--deterministic=portable"], {}, {"deterministic": "portable"}),
+    (["--deterministic", "portable"], {}, {"deterministic": "portable"}),
+    (["--gpu-memory-utilization", "0.5"], {}, {"gpu_memory_utilization": 0.5}),
+    (["--speculative-config", "None"], {}, {"speculative_config": None}),
+    (["--speculative-config", "false"], {}, {"speculative_config": False}),
+    (["--speculative-config", "ngram"], {}, {"speculative_config": "ngram"}),
+    (["--speculative-config", '{"method": "ngram"}'], {}, {"speculative_config": {"method": "ngram"}}),
+])  # fmt: skip
 def test_options_are_read_by_their_types_and_only_those_given(words, sampling, engine, parser):
     arguments = parser.parse_intermixed_args(["model", *words])
     assert given(arguments, SamplingParams) == sampling
@@ -167,21 +159,18 @@ def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(shell
     assert (params.temperature, params.top_p) == (0.25, 0.75)
 
 
-@for_each(
-    "params, reason, num_tokens, remark",
-    [
-        ({}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
-        ({}, "length", 90, "the answer was cut: the context is full; a larger --max-model-len holds more."),
-        ({}, "stop", 512, None),
-        ({}, "repetition", 90, "the answer was ended as a repetition; --early-stop '{"),
-        ({"min_tokens": 9}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
-        ({"min_tokens": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
-        ({"min_length": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
-        ({"max_tokens": 90}, "length", 90, "the answer was cut at 90 tokens, the max_tokens that were given."),
-        ({"max_tokens": 90}, "length", 80, "the answer was cut: the context is full; a larger --max-model-len"),
-        ({"max_length": 900}, "length", 890, "the answer was cut at the max_length that was given."),
-    ],
-)
+@for_each("params, reason, num_tokens, remark", [
+    ({}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
+    ({}, "length", 90, "the answer was cut: the context is full; a larger --max-model-len holds more."),
+    ({}, "stop", 512, None),
+    ({}, "repetition", 90, "the answer was ended as a repetition; --early-stop '{"),
+    ({"min_tokens": 9}, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
+    ({"min_tokens": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
+    ({"min_length": 900}, "length", 900, "the answer was cut at 900 tokens; --max-tokens allows more."),
+    ({"max_tokens": 90}, "length", 90, "the answer was cut at 90 tokens, the max_tokens that were given."),
+    ({"max_tokens": 90}, "length", 80, "the answer was cut: the context is full; a larger --max-model-len"),
+    ({"max_length": 900}, "length", 890, "the answer was cut at the max_length that was given."),
+])  # fmt: skip
 def test_a_cut_is_told_with_who_asked_for_it(params, reason, num_tokens, remark):
     endings = Endings()
     ended = ("stop", reason) if reason == "repetition" else (reason, None)
@@ -241,8 +230,8 @@ def test_texts_are_shown_as_tokens_and_numbers_as_text():
 
 
 def test_a_bench_has_a_row_for_one_request_and_for_all(shell: Shell, shell_model):
-    words = ("--load-format", "stand-in", "--output-tokens", 3, "--input-tokens", 5, "--requests", 4)
-    done = shell.run("bench", shell_model, *words)
+    words = ("--output-tokens", 3, "--input-tokens", 5, "--requests", 4)
+    done = shell.run("bench", shell_model, *STAND_IN[:2], *words)
     heading, one, four = done.stdout.splitlines()
     assert done.returncode == 0 and heading.split()[0] == "requests"
     assert (one.split()[0], four.split()[0]) == ("1", "4") and one.count(" ms") == 2
@@ -282,7 +271,5 @@ def test_a_shell_completes_commands_options_and_values():
     assert run_here("completion", "tcsh").returncode == 2
 
 
-@pytest.mark.parametrize("word", ["run", "chat"])
-def test_run_is_chat(word, shell: Shell, shell_model):
-    words = ("--load-format", "stand-in", "--ignore-eos", "--max-tokens", 2)
-    assert shell.run(word, shell_model, *words, stdin="hello\n").returncode == 0
+def test_run_is_chat(shell: Shell, shell_model):
+    assert shell.run("run", shell_model, *STAND_IN, "--max-tokens", 2, stdin="hello\n").returncode == 0

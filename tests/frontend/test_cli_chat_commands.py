@@ -85,23 +85,16 @@ def contents(chat: ChatState) -> list[str]:
     return [message["content"] for message in chat.conversation.messages]
 
 
-@for_each(
-    "line, name, value",
-    [
-        ("/set temperature 0.25", "temperature", 0.25),
-        ("/set temperature = 0.25", "temperature", 0.25),
-        ("/set max-tokens 5", "max_tokens", 5),
-        ("/set ignore_eos on", "ignore_eos", True),
-        ("/set stop two words", "stop", ["two words"]),
-        ('/set stop ["a", "b"]', "stop", ["a", "b"]),
-        ("/set stop_token_ids 1, 2", "stop_token_ids", [1, 2]),
-        ("/set stop_token_ids [1, 2]", "stop_token_ids", [1, 2]),
-        ('/set logit_bias {"5": 1}', "logit_bias", {5: 1.0}),
-        ("/set top_p default", "top_p", 1.0),
-        ("/set max_thinking_tokens 9", "reasoning_max_tokens", 9),
-        ("/set frequence-penalty 0.5", "frequency_penalty", 0.5),
-    ],
-)
+@for_each("line, name, value", [
+    ("/set temperature 0.25", "temperature", 0.25), ("/set temperature = 0.25", "temperature", 0.25),
+    ("/set max-tokens 5", "max_tokens", 5), ("/set ignore_eos on", "ignore_eos", True),
+    ("/set stop two words", "stop", ["two words"]), ('/set stop ["a", "b"]', "stop", ["a", "b"]),
+    ("/set stop_token_ids 1, 2", "stop_token_ids", [1, 2]),
+    ("/set stop_token_ids [1, 2]", "stop_token_ids", [1, 2]),
+    ('/set logit_bias {"5": 1}', "logit_bias", {5: 1.0}), ("/set top_p default", "top_p", 1.0),
+    ("/set max_thinking_tokens 9", "reasoning_max_tokens", 9),
+    ("/set frequence-penalty 0.5", "frequency_penalty", 0.5),
+])  # fmt: skip
 def test_a_parameter_that_was_set_holds_from_the_next_message_on(line, name, value):
     chat, say = begun()
     assert "from the next message on" in say(line)
@@ -111,22 +104,18 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(line, name, val
     assert params.top_p == (1.0 if name == "top_p" else 0.75)  # as the command line had it
 
 
-@for_each(
-    "line, sentence",
-    [
-        ("/set temperature -1", "temperature=-1: must be a finite number, 0 or more."),
-        ("/set temperature warm", "temperature='warm': must be a finite number"),
-        ("/set ignore_eos maybe", "ignore_eos='maybe': must be on or off."),
-        ("/set logit_bias {5", "logit_bias: '{5' is not JSON"),
-        ("/set temprature 1", "Did you mean temperature?"),
-        ("/set penalty 1", "Did you mean presence_penalty or frequency_penalty or repetition_penalty?"),
-        ("/set xyz 1", "There is no parameter 'xyz'. /set lists them."),
-        ("/set n 2", "n can't be set in a chat. `penstock generate` takes --n."),
-        ("/set prompt-logprobs 2", "`penstock generate` takes --prompt-logprobs."),
-        ("/set seed 2", "seed can't be set in a chat. `penstock chat` takes --seed."),
-        ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
-    ],
-)
+@for_each("line, sentence", [
+    ("/set temperature -1", "temperature=-1: must be a finite number, 0 or more."),
+    ("/set temperature warm", "temperature='warm': must be a finite number"),
+    ("/set ignore_eos maybe", "ignore_eos='maybe': must be on or off."),
+    ("/set logit_bias {5", "logit_bias: '{5' is not JSON"), ("/set temprature 1", "Did you mean temperature?"),
+    ("/set penalty 1", "Did you mean presence_penalty or frequency_penalty or repetition_penalty?"),
+    ("/set xyz 1", "There is no parameter 'xyz'. /set lists them."),
+    ("/set n 2", "n can't be set in a chat. `penstock generate` takes --n."),
+    ("/set prompt-logprobs 2", "`penstock generate` takes --prompt-logprobs."),
+    ("/set seed 2", "seed can't be set in a chat. `penstock chat` takes --seed."),
+    ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
+])  # fmt: skip
 def test_what_can_not_be_set_is_said_and_changes_nothing(line, sentence):
     chat, say = begun()
     say("/set max_tokens 9")
@@ -272,27 +261,17 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@for_each(
-    "line, wanted",
-    [
-        ("/re", ["/retry", "/reset"]),
-        ("/sys", ["/system "]),
-        ("/set temp", ["/set temperature "]),
-        ("/set top", ["/set top_p ", "/set top_k "]),
-        ("/set ignore_eos o", ["/set ignore_eos on", "/set ignore_eos off"]),
-        ("/thinking ", ["/thinking on", "/thinking off"]),
-        ("/model poc", ["/model pocket", "/model pocket-sight"]),
-        ("/model one", ["/model one folder/"]),
-        ("/load one", ["/load one folder/", "/load one.json", "/load one.txt"]),
-        ("/load one folder/ü", ["/load one folder/ünder/"]),
-        ("/save .h", ["/save .hidden"]),
-        ("/load nowhere/x", []),
-        ("/image one.t", ["/image one.txt"]),
-        ("a message", []),
-        ("", []),
-        ("a /re", []),
-    ],
-)
+@for_each("line, wanted", [
+    ("/re", ["/retry", "/reset"]), ("/sys", ["/system "]), ("/set temp", ["/set temperature "]),
+    ("/set top", ["/set top_p ", "/set top_k "]),
+    ("/set ignore_eos o", ["/set ignore_eos on", "/set ignore_eos off"]),
+    ("/thinking ", ["/thinking on", "/thinking off"]),
+    ("/model poc", ["/model pocket", "/model pocket-sight"]),
+    ("/model one", ["/model one folder/"]),
+    ("/load one", ["/load one folder/", "/load one.json", "/load one.txt"]),
+    ("/load one folder/ü", ["/load one folder/ünder/"]), ("/save .h", ["/save .hidden"]), ("/load nowhere/x", []),
+    ("/image one.t", ["/image one.txt"]), ("a message", []), ("", []), ("a /re", []),
+])  # fmt: skip
 def test_tab_completes_commands_and_what_follows_them(folder, line, wanted):
     chat, _ = begun()
     assert completions(chat, line) == wanted

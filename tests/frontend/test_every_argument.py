@@ -21,16 +21,7 @@ from builders.bundled_model import FOLDER
 from builders.warm_trees import LentTrees
 
 import penstock
-from penstock import (
-    LLM,
-    AsyncLLM,
-    BeamSearchParams,
-    GuidedDecodingParams,
-    PoolingParams,
-    SamplingParams,
-    Tokenizer,
-    allspark,
-)
+from penstock import LLM, AsyncLLM, BeamSearchParams, PoolingParams, SamplingParams, Tokenizer, allspark
 from penstock.frontend.allspark.configuration.generation_keys import generation_of
 from penstock.frontend.allspark.configuration.model_config import checked_config, engine_options
 from penstock.frontend.allspark.configuration.yaml_text import as_yaml
@@ -48,6 +39,7 @@ ODD: dict[str, Any] = {
 }  # fmt: skip
 CHAT = [{"role": "user", "content": "What is 2 + 2?"}]
 PARAMS = SamplingParams(temperature=0, max_tokens=2)
+BEAMS = BeamSearchParams(beam_width=2, max_tokens=2)
 RECEIPT = SamplingParams(max_tokens=2, receipt=True)
 
 # Errors, results and the names of states, which nobody makes; and what only the package's own code calls or gives.
@@ -201,15 +193,18 @@ def names_of(function: Call) -> list[str]:
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def outputs(call: Call) -> Call:
+def outputs(call: Call, said: Call = lambda output: (output.prompt, output.outputs.token_ids)) -> Call:
     """What its outputs say; a refused one is raised."""
 
     def outputs_of(**given: Any) -> Any:
-        found = list(call(**given))
+        found = call(**given)
+        if hasattr(found, "shape"):
+            return found
+        found = list(found)
         for output in found:
-            if output.error_code != 200:
+            if getattr(output, "error_code", 200) != 200:
                 raise RequestError(output.error_msg)
-        return [(output.prompt, output.outputs.token_ids) for output in found]
+        return [said(output) for output in found]
 
     return outputs_of
 
@@ -250,19 +245,14 @@ def rows_of_penstock(llm: LLM) -> Rows:
     tokenizer = llm.get_tokenizer()
     asked = {"sampling_params": PARAMS, "use_tqdm": False}
     return {
-        "LLM": (configured, {}),
-        "AsyncLLM": (configured, {}),
-        "SamplingParams": (SamplingParams, {}),
+        "LLM": (configured, {}), "AsyncLLM": (configured, {}), "SamplingParams": (SamplingParams, {}),
         "BeamSearchParams": (BeamSearchParams, {"beam_width": 2}),
-        "GuidedDecodingParams": (GuidedDecodingParams, {"regex": "a"}),
+        "GuidedDecodingParams": (penstock.GuidedDecodingParams, {"regex": "a"}),
         "LLM.generate": (outputs(llm.generate), {"prompts": "a", **asked}),
         "LLM.generate_iter": (outputs(llm.generate_iter), {"prompts": ["a"], **asked}),
         "LLM.chat": (outputs(llm.chat), {"messages": CHAT, **asked}),
         "LLM.stream": (outputs(llm.stream), {"prompt": "a", "sampling_params": PARAMS}),
-        "LLM.beam_search": (
-            outputs(llm.beam_search),
-            {"prompts": "a", "params": BeamSearchParams(beam_width=2, max_tokens=2), "use_tqdm": False},
-        ),
+        "LLM.beam_search": (outputs(llm.beam_search), {"prompts": "a", "params": BEAMS, "use_tqdm": False}),
         "LLM.batch": (in_a_folder(llm.batch), {"input": "prompts", "output": "answers", **asked}),
         "LLM.verify": (llm.verify, {"outputs": llm.generate("a", RECEIPT, use_tqdm=False)}),
         "LLM.apply_chat_template": (llm.apply_chat_template, {"messages": CHAT}),
@@ -278,7 +268,7 @@ def rows_of_penstock(llm: LLM) -> Rows:
         "Tokenizer.token_to_id": (tokenizer.token_to_id, {"token": "a"}),
         "Tokenizer.template": (tokenizer.template, {}),
         "Tokenizer.apply_chat_template": (tokenizer.apply_chat_template, {"messages": CHAT}),
-    }
+    }  # fmt: skip
 
 
 def named(architecture: str, folder: Path) -> LLM:
@@ -290,37 +280,20 @@ def named(architecture: str, folder: Path) -> LLM:
     return LLM(model, quiet=True)
 
 
-def numbers(call: Call) -> Call:
-    """What its outputs have; a refused one is raised."""
-
-    def numbers_of(**given: Any) -> Any:
-        found = call(**given)
-        for output in [] if hasattr(found, "shape") else found:
-            if output.error_code != 200:
-                raise RequestError(output.error_msg)
-        return found if hasattr(found, "shape") else [repr(output.outputs) for output in found]
-
-    return numbers_of
-
-
 QUESTION = {"type": "predicate", "instructions": "It is."}
 
 
-def deciding(llm: LLM) -> Call:
-    def answers_of(**given: Any) -> Any:
-        return [repr(decision.answers) for decision in llm.decide(**given)]
-
-    return answers_of
+def numbers(call: Call) -> Call:
+    return outputs(call, lambda output: repr(output.outputs))
 
 
 def rows_of_pooling(model: LLM, classifier: LLM, decider: LLM) -> Rows:
-    asked = {"prompts": "a", "use_tqdm": False}
+    calls = {"embed": model.embed, "encode": model.encode, "classify": classifier.classify}
+    decided = outputs(decider.decide, lambda decision: repr(decision.answers))
     return {
         "PoolingParams": (PoolingParams, {}),
-        "LLM.embed": (numbers(model.embed), asked),
-        "LLM.encode": (numbers(model.encode), asked),
-        "LLM.classify": (numbers(classifier.classify), asked),
-        "LLM.decide": (deciding(decider), {"input": "a", "questions": [QUESTION], "use_tqdm": False}),
+        **{f"LLM.{name}": (numbers(call), {"prompts": "a", "use_tqdm": False}) for name, call in calls.items()},
+        "LLM.decide": (decided, {"input": "a", "questions": [QUESTION], "use_tqdm": False}),
         "LLM.score": (numbers(model.score), {"queries": "a", "documents": ["b", "c"], "use_tqdm": False}),
     }
 
@@ -384,11 +357,9 @@ def rows_of_allspark(engine: allspark.Engine, loader: allspark.HuggingFaceModel,
     }
     makers: dict[str, Callable[[str, str], Call]] = {
         "Engine": lambda kind, method: status(getattr(engine, method)),
-        "ASGenerationConfigBuilder": built,
-        "AsModelRuntimeConfigBuilder": built,
-        "HuggingFaceModel": recorded,
+        "ASGenerationConfigBuilder": built, "AsModelRuntimeConfigBuilder": built, "HuggingFaceModel": recorded,
         "DashInferModel": recorded,
-    }
+    }  # fmt: skip
     for kind, make in makers.items():
         for name, method in methods(allspark, kind):
             if names_of(getattr(getattr(allspark, kind), method)):

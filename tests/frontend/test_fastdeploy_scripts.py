@@ -126,10 +126,6 @@ class _QuietHandler(SimpleHTTPRequestHandler):
         """Standard error is the tested program's."""
 
 
-def at(address: str, script: str) -> str:
-    return re.sub(r"https://[^\"]*", address, script)
-
-
 def every_field_is_there(output: RequestOutput) -> None:
     """With its own type, under the name by which the engine's users know it."""
     assert isinstance(output.request_id, str) and isinstance(output.prompt, str)
@@ -157,7 +153,7 @@ def test_thoughts_are_apart_from_the_answer_and_can_be_switched_off(run):
 
 @pytest.mark.usefixtures("without_arithmetic")
 def test_a_picture_at_an_address_is_asked_about_in_a_conversation_and_in_a_prompt(run, picture):
-    chat, completion = run(at(picture, SEEN)), run(at(picture, SEEN_COMPLETION))
+    chat, completion = (run(re.sub(r"https://[^\"]*", picture, script)) for script in (SEEN, SEEN_COMPLETION))
     [told], [continued] = chat["outputs"], completion["outputs"]
     every_field_is_there(told)
     assert told.prompt.count("<|image_pad|>") == 1
@@ -174,14 +170,10 @@ def test_prompts_to_complete_with_every_option_form_and_parameter(run, capfd):
     assert told.count("port has no effect") == 3, "each of the ports gets one notice"
     assert [output.prompt for output in names["outputs"]] == names["prompts"], "nothing is added"
     every_field_is_there(names["outputs"][1])
-    every_parameter_is_taken(names["llm"])
-
-
-def every_parameter_is_taken(llm: LLM) -> None:
     params = SamplingParams(
         presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.1, temperature=0.8, top_p=0.95, top_k=40,
         min_p=0.01, max_tokens=12, min_tokens=6, bad_words=["blue", "red"],
     )  # fmt: skip
-    [output] = llm.generate("The sky is", params, use_tqdm=False)
+    [output] = names["llm"].generate("The sky is", params, use_tqdm=False)
     assert output.error_code == 200 and 6 <= len(output.outputs.token_ids) <= 12
     assert SamplingParams(frequence_penalty=0.25).frequency_penalty == 0.25, "as it was once spelled"

@@ -78,27 +78,15 @@ def check(short, long, what):
 
 
 # Where a call may begin at each mark and is none, each would be followed to the text's end.
-@for_each(
-    "name, unit",
-    [
-        ("hermes", "<tool_call>"),
-        ("hermes", "<tool_call>{"),
-        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": '),
-        ("ernie", '<tool_call>"'),
-        ("glm45", "<tool_call>"),
-        ("qwen3-coder", "<tool_call><function="),
-        ("minimax-m2", '<minimax:tool_call><invoke name="f">'),
-        ("llama3", '\n{"name":"'),
-        ("mistral", "[TOOL_CALLS]f"),
-        ("kimi-k2", "<|tool_call_begin|>f"),
-        ("hunyuan", "<tool_calls>[{"),
-        ("pythonic", "\n[f("),
-        ("gpt-oss", "<|channel|>"),
-        ("gpt-oss", "<|channel|>commentary to=f<|message|>"),
-        ("gpt-oss", "<|channel|>commentary to=f json "),
-        ("gpt-oss", "<|start|>assistant "),
-    ],
-)
+@for_each("name, unit", [
+    ("hermes", "<tool_call>"), ("hermes", "<tool_call>{"),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": '),
+    ("ernie", '<tool_call>"'), ("glm45", "<tool_call>"), ("qwen3-coder", "<tool_call><function="),
+    ("minimax-m2", '<minimax:tool_call><invoke name="f">'), ("llama3", '\n{"name":"'), ("mistral", "[TOOL_CALLS]f"),
+    ("kimi-k2", "<|tool_call_begin|>f"), ("hunyuan", "<tool_calls>[{"), ("pythonic", "\n[f("),
+    ("gpt-oss", "<|channel|>"), ("gpt-oss", "<|channel|>commentary to=f<|message|>"),
+    ("gpt-oss", "<|channel|>commentary to=f json "), ("gpt-oss", "<|start|>assistant "),
+])  # fmt: skip
 def test_what_could_be_a_call_again_and_again_is_read_in_linear_time(name, unit):
     parsing = Parsing(None, TOOL_CALLS[name])
     short, long = (unit * (length // len(unit) + 1) for length in QUICK)
@@ -114,13 +102,10 @@ def test_calls_of_every_family_are_read_in_linear_time(name, piece):
         check(reading(parsing, short, piece), reading(parsing, long, piece), f"{name}, {what}, by {piece}")
 
 
-@for_each(
-    "name, unit",
-    [
-        *itertools.product(("qwen3", "ernie-x1", "granite"), ("<", "mark")),
-        *itertools.product(("qwen3",), (" ", "\n", "x", "think> ")),
-    ],
-)
+@for_each("name, unit", [
+    *itertools.product(("qwen3", "ernie-x1", "granite"), ("<", "mark")),
+    *itertools.product(("qwen3",), (" ", "\n", "x", "think> ")),
+])  # fmt: skip
 def test_thoughts_are_read_in_linear_time_though_they_come_letter_by_letter(name, unit):
     row = REASONING[name]
     unit = row.opening[:-1] if unit == "mark" else unit

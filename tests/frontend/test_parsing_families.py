@@ -84,37 +84,33 @@ def test_an_answer_between_marks_is_followed_by_calls():
     assert read(parsing, answer) == ("Hm.", "Look.", EXPECTED)
 
 
-@for_each(
-    "name, answer, text, calls",
-    [
-        ("llama3", '{"name": "f", "parameters": {"a": 1}}', "", [("f", {"a": 1})]),
-        ("llama3", 'Sure:\n  {"name": "f", "parameters": {}}', "Sure:", [("f", {})]),
-        ("llama3", '{"type": "function", "name": "f", "parameters": {}}', "", [("f", {})]),
-        ("llama3", '{"type": "function", "function": {"name": "f", "parameters": {}}}', "", [("f", {})]),
-        ("llama3", '{"name": "Bob", "age": 3}', None, []),
-        ("llama3", '{"name": "Bob"}', None, []),
-        ("llama3", "function f() {\n{ return 1; }\n}", None, []),
-        ("llama3", 'Like {"name": "f", "parameters": {}}', None, []),
-        ("llama3", '{"name": "f", "parameters": {}}; so', "; so", [("f", {})]),
-        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]x1[ARGS]{}', "", [("f", {"a": 1}), ("g", {})]),
-        ("mistral", '[TOOL_CALLS]f{"a": 1}Done.', "Done.", [("f", {"a": 1})]),
-        ("mistral", '[TOOL_CALLS] {"name": "f", "arguments": {}}', "", [("f", {})]),
-        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"x": 1}]', '{"x": 1}]', [("f", {})]),
-        ("mistral", '[TOOL_CALLS][{"arguments": {"a": 1}, "name": "f"}]', "", [("f", {"a": 1})]),
-        ("granite", '<tool_call>[{"name": "f", "arguments": {}}]</tool_call>', "", [("f", {})]),
-        ("deepseek", '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>', "", [("f", {"a": 1})]),
-        ("qwen3-coder", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>", "", [("f", {"a": "1"})]),
-        ("qwen3-coder", "<tool_call>\n<function=f>\nWell.\n</function>\n</tool_call>", "Well.", [("f", {})]),
-        ("pythonic", "[f(a={'d': [true, None]}, b=-2.5)]", "", [("f", {"a": {"d": [True, None]}, "b": -2.5})]),
-        ("pythonic", r'[f(pattern="\d\n")]', "", [("f", {"pattern": "\\d\n"})]),
-        ("pythonic", "[f(a=1), g(b)]", "g(b)]", [("f", {"a": 1})]),
-        ("pythonic", "[1, 2] or [a link](to.it) or\n[x for x in y]", None, []),
-        ("pythonic", "[f(a=b)]", "a=b)]", [("f", None)]),
-        ("pythonic", "[f(a=b)]\n[g()]", "a=b)]", [("f", None), ("g", {})]),
-        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [("f", {"a": 1})]),
-        ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call>', "", [("f", {"a": 1})]),
-    ],
-)  # fmt: skip
+@for_each("name, answer, text, calls", [
+    ("llama3", '{"name": "f", "parameters": {"a": 1}}', "", [("f", {"a": 1})]),
+    ("llama3", 'Sure:\n  {"name": "f", "parameters": {}}', "Sure:", [("f", {})]),
+    ("llama3", '{"type": "function", "name": "f", "parameters": {}}', "", [("f", {})]),
+    ("llama3", '{"type": "function", "function": {"name": "f", "parameters": {}}}', "", [("f", {})]),
+    ("llama3", '{"name": "Bob", "age": 3}', None, []), ("llama3", '{"name": "Bob"}', None, []),
+    ("llama3", "function f() {\n{ return 1; }\n}", None, []),
+    ("llama3", 'Like {"name": "f", "parameters": {}}', None, []),
+    ("llama3", '{"name": "f", "parameters": {}}; so', "; so", [("f", {})]),
+    ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]x1[ARGS]{}', "", [("f", {"a": 1}), ("g", {})]),
+    ("mistral", '[TOOL_CALLS]f{"a": 1}Done.', "Done.", [("f", {"a": 1})]),
+    ("mistral", '[TOOL_CALLS] {"name": "f", "arguments": {}}', "", [("f", {})]),
+    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"x": 1}]', '{"x": 1}]', [("f", {})]),
+    ("mistral", '[TOOL_CALLS][{"arguments": {"a": 1}, "name": "f"}]', "", [("f", {"a": 1})]),
+    ("granite", '<tool_call>[{"name": "f", "arguments": {}}]</tool_call>', "", [("f", {})]),
+    ("deepseek", '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>', "", [("f", {"a": 1})]),
+    ("qwen3-coder", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>", "", [("f", {"a": "1"})]),
+    ("qwen3-coder", "<tool_call>\n<function=f>\nWell.\n</function>\n</tool_call>", "Well.", [("f", {})]),
+    ("pythonic", "[f(a={'d': [true, None]}, b=-2.5)]", "", [("f", {"a": {"d": [True, None]}, "b": -2.5})]),
+    ("pythonic", r'[f(pattern="\d\n")]', "", [("f", {"pattern": "\\d\n"})]),
+    ("pythonic", "[f(a=1), g(b)]", "g(b)]", [("f", {"a": 1})]),
+    ("pythonic", "[1, 2] or [a link](to.it) or\n[x for x in y]", None, []),
+    ("pythonic", "[f(a=b)]", "a=b)]", [("f", None)]),
+    ("pythonic", "[f(a=b)]\n[g()]", "a=b)]", [("f", None), ("g", {})]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [("f", {"a": 1})]),
+    ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call>', "", [("f", {"a": 1})]),
+])  # fmt: skip
 def test_forms_of_a_family(name, answer, text, calls):
     """Where `text` is None the answer is all text; a call whose arguments are None was told without them."""
     whole = parsed(calls_of(name), answer)
@@ -131,22 +127,12 @@ BETWEEN_MARKS = {
 
 
 @for_each("name", BETWEEN_MARKS)
-@for_each(
-    "key, written, value",
-    [
-        ("city", "12", "12"),
-        ("city", "a <b> & \"c\"\n\nd", "a <b> & \"c\"\n\nd"),
-        ("city", "", ""),
-        ("city", "北京 😀", "北京 😀"),
-        ("unknown", "[1]", "[1]"),
-        ("days", "[1, 2]", [1, 2]),
-        ("days", "one day", "one day"),
-        ("limit", "3", 3),
-        ("limit", "None", None),
-        ("exact", "True", True),
-        ("exact", "false", False),
-    ],
-)  # fmt: skip
+@for_each("key, written, value", [
+    ("city", "12", "12"), ("city", "a <b> & \"c\"\n\nd", "a <b> & \"c\"\n\nd"), ("city", "", ""),
+    ("city", "北京 😀", "北京 😀"), ("unknown", "[1]", "[1]"), ("days", "[1, 2]", [1, 2]),
+    ("days", "one day", "one day"),
+    ("limit", "3", 3), ("limit", "None", None), ("exact", "True", True), ("exact", "false", False),
+])  # fmt: skip
 def test_the_tools_schema_says_what_a_value_between_marks_is(name, key, written, value):
     answer = BETWEEN_MARKS[name].format(key=key, written=written)
     assert read(calls_of(name), answer, tools=TOOLS) == ("", "", [("weather", {key: value})])
@@ -179,10 +165,6 @@ def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
 @given(st.sampled_from(sorted(CALLS)), st.data())
 @settings(max_examples=300)
 def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(name, data):
-    check_cuts(name, data)
-
-
-def check_cuts(name: str, data: st.DataObject) -> None:
     """An answer made of the family's own pieces, right and wrong, read at once, in pieces and letter by letter."""
     right, wrong = CALLS[name]
     fitting = [row for row in REASONING.values() if row.channels == TOOL_CALLS[name].channels]
