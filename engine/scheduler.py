@@ -208,8 +208,13 @@ class Scheduler:
         return active if self.plain.speculation is None else [self.plain.speculation, *active]
 
     def _unblock(self) -> bool:
-        """Preempt a sequence if none of the running ones can be planned and nothing on its way will change that."""
-        if self.in_flight or not len(self.running) or self.encoder.awaits_rows:
+        """Make another plan possible: with states that are free in the next one, or by preempting a sequence if none of
+        the running ones can be planned and nothing on its way will change that."""
+        if self.in_flight:
+            return False
+        if self.cache.holds_for_next_step:
+            return True
+        if not len(self.running) or self.encoder.awaits_rows:
             return False
         return self.preemption.unblock()
 

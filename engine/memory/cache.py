@@ -145,6 +145,11 @@ class Cache:
         if self.disk is not None:
             self.disk.stores.begin_step()
 
+    @property
+    def holds_for_next_step(self) -> bool:
+        """Whether some states can be used by the next step and not by the one being planned."""
+        return any(group.holds_for_next_step for group in self._states)
+
     def admit(self, sequence: Sequence, match: Match) -> Additions:
         """Make tables that begin with the match. Returns their content."""
         branch = match.attention_length * self.block_size if match.attention_length > match.length else 0

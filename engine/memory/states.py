@@ -214,6 +214,10 @@ class States(GroupMemory[StateTable]):
                 self._name(each.sequence, each.table, each.position, each.state, each.key)
             self.pool.release([each.state])
 
+    @property
+    def holds_for_next_step(self) -> bool:
+        return any(not each.is_begun for each in self._kept)
+
     def forget(self, keys: Iterable[bytes]) -> None:
         forgotten = set(keys)
         super().forget(forgotten)

@@ -5,7 +5,7 @@ The worker without a model checks each step: what rows read is what they compute
 
 import msgspec
 from builders.cases import for_each
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import Harness, answer, prompt, with_claims
 from builders.erratic_pace import hold_back
 
 from penstock.engine.memory.states import States
@@ -160,6 +160,16 @@ def test_as_many_sequences_run_as_there_are_states_and_none_is_held_when_nothing
     for group in harness.scheduler.cache.groups:
         assert group.pool.num_free == group.pool.num_blocks
         assert not (isinstance(group, States) and group._kept)
+
+
+def test_a_state_that_is_kept_by_who_ends_before_the_step_is_free_for_who_waits():
+    """Kept states are free in the next step. None came here after the one that was empty."""
+    groups = GroupPlan("full", 1, 1, 6), GroupPlan("state", 1, 1, 2, None, 8)
+    harness = harness_of(*groups, block_size=2, max_num_seqs=1, max_num_batched_tokens=7)
+    claimed, waiting = prompt(1, some(5), max_tokens=50), prompt(2, some(5), max_tokens=4)
+    harness.add(with_claims(claimed, [answer(claimed, 0, 600)[0]], -1), waiting).run()
+    assert harness.ended(1).error_code == 429, "it fills all blocks"
+    assert harness.tokens(2) == answer(waiting, 0, 600)[0]
 
 
 def test_states_of_a_row_that_failed_are_not_found_and_others_until_their_time_is_over():
