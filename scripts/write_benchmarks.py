@@ -27,6 +27,7 @@ SCENARIOS = {
     "one request": "decode, batch 1",
     "prompt of 512": "prefill 512",
     "prompt of 2,048": "prefill 2,048",
+    "prompt of 16,384": "prefill 16,384",
     "16 requests": "16 × (128",
     "32 mixed requests": "32 mixed",
 }

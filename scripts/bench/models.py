@@ -29,6 +29,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 STANDARD_DEVIATION = 0.02
+LONGEST_CONTEXT = 131_072
 LARGE_VOCABULARY = 151_936
 _NUM_SPECIAL = 26
 _LONGEST = 10
@@ -55,7 +56,7 @@ def write_checkpoint(folder: Path, shape_name: str) -> None:
     import torch
     from safetensors.torch import save_file
 
-    config = {**SHAPES[shape_name], "dtype": "bfloat16"}
+    config = {**SHAPES[shape_name], "dtype": "bfloat16", "max_position_embeddings": LONGEST_CONTEXT}
     write_folder(folder, config)
     generator = torch.Generator().manual_seed(0)
     tensors = {

@@ -124,6 +124,8 @@ class Penstock(Driver):
         form = None if course.quantization == "none" else course.quantization
         longest = max(course.prompt, self.room) + 128
         options = {"load_format": "dummy", "quantization": form, "max_model_len": longest, "quiet": True}
+        # Random weights repeat themselves as no model does: drafts would give a dozen tokens a step.
+        options["speculative_config"] = False
         self._loop = asyncio.new_event_loop()
         self._listening: list[asyncio.Task[None]] = []
 

@@ -29,9 +29,8 @@ from ..engines import ENGINES, OURS
 from ..engines.streams import Course
 from ..harness import Quantization
 from ..machine import ROOT
-from ..models import SHAPES, write_checkpoint, write_config
+from ..models import LONGEST_CONTEXT, SHAPES, write_checkpoint, write_config
 
-LONGEST = 40_960  # tokens of a context
 WITH_PICTURES = "penstock beside pictures"
 PREPARE = """
 import sys
@@ -78,7 +77,7 @@ def prepared(folder: Path, engine: str, python: str, quantization: str, models: 
 
         write_all_but_weights(folder)
         return folder
-    write_config(folder, {**SHAPES["0.6b"], "dtype": "bfloat16", "max_position_embeddings": LONGEST})
+    write_config(folder, {**SHAPES["0.6b"], "dtype": "bfloat16", "max_position_embeddings": LONGEST_CONTEXT})
     if engine == OURS:
         return folder
     model = models / "0.6b" / f"{engine}-{quantization}" if models else prepare(folder, engine, python, quantization)
@@ -100,7 +99,7 @@ def lengthened(model: Path, folder: Path) -> Path:
     folder.mkdir()
     for file in model.iterdir():
         (folder / file.name).symlink_to(file)
-    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": LONGEST}
+    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": LONGEST_CONTEXT}
     (folder / "config.json").unlink()
     (folder / "config.json").write_text(json.dumps(config))
     return folder
