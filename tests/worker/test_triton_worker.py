@@ -142,7 +142,7 @@ def test_layers_of_unlike_kinds_answer_alike_whether_converted_first_or_while_lo
 @pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
 @pytest.mark.parametrize("kind, kv_kind", [(None, "bf16"), ("int8", "int8"), ("int4", "int8")])
 def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, family, kind, kv_kind):
-    folder = tiny_model(tmp_path, family, dtype="bfloat16", num_hidden_layers=2)
+    folder = tiny_model(tmp_path, family, dtype="bfloat16", **FAMILIES[family] | {"num_hidden_layers": 2})
     model = on_triton(folder, options=BackendOptions(deterministic=True), quantization=kind)
     model, asked = replace(model, kv_default=kv_kind), requests(4, sampled=True)
     alone = [answer for each in asked for answer in answers(model, [each])]
