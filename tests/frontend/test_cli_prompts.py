@@ -148,7 +148,7 @@ def test_lines_of_text_fail_alone_too(generated):
     words = ("--format", "jsonl", "--max-tokens", 3)
     done = generated(*words, "\udcff")
     assert done.returncode == 1 and "not UTF-8" in done.stdout  # of an argument
-    done = generated(*words, stdin=b"\xef\xbb\xbfone\r\n\n\xff\nt\0wo\nlast")
+    done = generated(*words, stdin=b"\xef\xbb\xbfone\r\n\n\xef\xbb\xbf\xff\nt\0wo\nlast")
     records = answers(done.stdout)
     assert [records[number]["prompt"] for number in (0, 2, 3)] == ["one", "t\0wo", "last"]
     assert records[1]["error_msg"] == "Line 3 is not UTF-8: byte 1 of it is 0xff." and done.returncode == 1
