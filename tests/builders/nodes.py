@@ -1,6 +1,6 @@
 """Trees over several machines, which are addresses of the loopback network: their processes, and what lies between.
 
-`Wire` is a TCP proxy in front of machine 0 that delays, or cuts without a word to either side, as a network does.
+`Wire` is a TCP proxy in front of machine 0 that cuts without a word to either side, as a network does.
 """
 
 import os
@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,26 +40,14 @@ class OtherMachine:
     """`penstock worker` on another address."""
 
     def __init__(
-        self,
-        model: Path | str,
-        port: int,
-        *words: str,
-        rank: int = 1,
-        nnodes: int = 2,
-        key: str = KEY,
+        self, model: Path | str, port: int, *words: str, rank: int = 1, nnodes: int = 2, key: str = KEY,
         address: str = SECOND,
-    ) -> None:
+    ) -> None:  # fmt: skip
         command = [sys.executable, "-m", "penstock", "worker", str(model), "--nnodes", str(nnodes)]
         command += ["--node-rank", str(rank), "--master-addr", FIRST, "--master-port", str(port), *words]
         environment = {**os.environ, "PENSTOCK_NODE_KEY": key, "PENSTOCK_HOST_IP": address}
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            text=True,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.process = subprocess.Popen(command, env=environment, text=True, **streams)
         self.pids: set[int] = {self.process.pid}  # all that it has ever had
         self.said = ""
 
@@ -109,7 +96,6 @@ class Wire:
         self._to = port
         self.is_cut = False
         self.flipped: int | None = None  # a bit of this byte of what comes next is flipped, once
-        self.delay = 0.0
         self._listener = socket.create_server((FIRST, 0))
         self.port = int(self._listener.getsockname()[1])
         self._ends: list[socket.socket] = [self._listener]
@@ -141,7 +127,6 @@ class Wire:
                         near.close()
                         far.close()
                         return
-                    time.sleep(self.delay)
                     if self.flipped is not None and ready.fileobj is near:
                         octets, self.flipped = self._flip(octets, self.flipped)
                     other[ready.fileobj].sendall(octets)  # type: ignore[index]

@@ -5,9 +5,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -45,31 +44,6 @@ def answering(daemon: RunningDaemon) -> Iterator[str]:
         next(lines)
         threading.Thread(target=lambda: [None for _ in lines], daemon=True).start()
         yield address
-
-
-@pytest.fixture
-def served() -> Callable[[bytes], AbstractContextManager[str]]:
-    """A server that answers everything with the same bytes; gives its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(self.server.body)
-
-        def log_message(self, *words: object) -> None: ...
-
-    @contextmanager
-    def serving(body: bytes) -> Iterator[str]:
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            server.body = body
-            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-            thread.start()
-            yield f"http://127.0.0.1:{server.server_port}"
-            server.shutdown()
-            thread.join()
-
-    return serving
 
 
 @contextmanager
@@ -147,11 +121,13 @@ def test_an_address_at_which_nobody_listens_is_an_error(words, said):
         assert status == 1 and told.startswith("penstock: ") and len(told.splitlines()) == 1
 
 
-def test_a_server_of_another_kind_is_told_from_an_idle_one(said, served):
-    for body in (b"", bytes(range(256)) * 9, b"<html>penstock_steps_total 1</html>", b"vllm:num_requests_running 0\n"):
-        with served(body) as address:
-            status, told = said("top", "--once", "--interval", 0.1, address)
-        assert status == 1 and "no server of Penstock's" in told and len(told.splitlines()) == 1
+@for_each(
+    "body", (b"", bytes(range(256)) * 9, b"<html>penstock_steps_total 1</html>", b"vllm:num_requests_running 0\n")
+)
+def test_a_server_of_another_kind_is_told_from_an_idle_one(said, body, monkeypatch):
+    monkeypatch.setattr(HttpSource, "_asked", lambda self, method, path, may_fail=False: body)
+    status, told = said("top", "--once", "--interval", 0.1, "http://127.0.0.1:9")
+    assert status == 1 and "no server of Penstock's" in told and len(told.splitlines()) == 1
 
 
 def test_without_a_terminal_it_asks_for_once_or_json(said):

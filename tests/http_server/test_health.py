@@ -51,6 +51,19 @@ def test_a_tree_that_has_died_is_told_by_health_and_by_every_request(unwatched, 
 
 
 @pytest.mark.long
+def test_a_worker_in_a_long_step_is_not_called_silent(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:14@3")
+    body = {**TEXT, "max_tokens": 8, "ignore_eos": True, "stream": True}
+    with (
+        running_model("pocket", **STAND_IN) as found, served(*found) as server,
+        httpx.stream("POST", server.address + "/v1/completions", json=body, timeout=60) as stream,
+    ):  # fmt: skip
+        next(lines := stream.iter_lines())
+        assert httpx.get(server.address + "/health", timeout=60).status_code == 200
+        assert "data: [DONE]" in list(lines)
+
+
+@pytest.mark.long
 def test_a_health_check_alone_has_a_hung_process_ended(monkeypatch):
     with running_model("pocket", watchdog_timeout=1.0, **STAND_IN) as found, served(*found) as server:
         os.kill(tree_processes(server.llm)["detokenizer"], signal.SIGSTOP)
