@@ -23,6 +23,7 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.layer_groups import ABSENT, GroupPlan
 from penstock.protocol.media import Medium
 from penstock.protocol.messages import (
+    FailedRow,
     MaskFrame,
     NewSlot,
     Prompt,
@@ -40,8 +41,14 @@ from penstock.worker.stand_in.media import Row, content_of
 from penstock.worker.stand_in.runner import Slot, StandInWorker
 
 VOCABULARY = 512
+TOKENS = [(7 * place) % 500 for place in range(200)]  # of a prompt
 # The tokens that may follow those of an answer; None: any.
 Following = Callable[[list[int], Prompt], set[int] | None]
+
+
+def key(number: int) -> bytes:
+    """A block's key, of which nothing else is known."""
+    return number.to_bytes(4, "big")
 
 
 def limits(**options) -> Limits:
@@ -235,22 +242,31 @@ class Harness:
         if self.router is not None:
             self.router.check()
 
+    def fail(self) -> None:
+        """The only row of the oldest result has failed."""
+        result = self.results[0]
+        result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
+        self.finish()
+
     def step(self, count: int = 1) -> None:
         """So many steps, of which the next is planned when the last one is finished."""
         for _ in range(count):
             self.plan()
             self.finish()
 
-    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> Self:
-        while True:
-            while len(self.results) < steps_in_flight and self.plan() is not None:
-                pass
-            if not self.results and self.disk is not None and self.disk.answer(self.scheduler):
-                continue
-            if not self.results:
-                assert not self.scheduler.sequences, "sequences are left, and nothing is planned for them"
-                return self
+    def go_on(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> bool:
+        """Plan as far ahead as may be, and finish the oldest step; False if there is none."""
+        while len(self.results) < steps_in_flight and self.plan() is not None:
+            pass
+        if is_any := bool(self.results):
             self.finish()
+        return is_any
+
+    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> Self:
+        while self.go_on(steps_in_flight) or (self.disk is not None and self.disk.answer(self.scheduler)):
+            pass
+        assert not self.scheduler.sequences, "sequences are left, and nothing is planned for them"
+        return self
 
     def visit(self, request_id: int, token_ids: Iterable[int], **params) -> int:
         """Run one request alone, whose answer is right in any case; how many of its tokens its last sample found."""

@@ -189,10 +189,7 @@ def play(options: dict, steps_in_flight: int, history: list, aborted: int | None
     for event in history:
         if isinstance(event, int):
             for _ in range(event):
-                while len(harness.results) < steps_in_flight and harness.plan():
-                    pass
-                if harness.results:
-                    harness.finish()
+                harness.go_on(steps_in_flight)
             continue
         number = len(asked)
         if isinstance(event, dict):

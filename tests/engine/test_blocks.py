@@ -6,15 +6,11 @@ from itertools import combinations
 
 import pytest
 from builders.cases import for_each
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import TOKENS, Harness, answer, key, prompt
 
 from penstock.engine.memory.blocks import BlockPool
 from penstock.engine.memory.keys import next_key, root_key
 from penstock.protocol.wire import column
-
-
-def key(number: int) -> bytes:
-    return number.to_bytes(4, "big")
 
 
 def test_nameless_blocks_are_reused_first_then_the_least_recently_used_chain_from_its_tail():
@@ -55,7 +51,7 @@ def test_a_key_depends_on_every_token_before_it_and_on_salt_adapter_and_privacy_
 # --- shared prefixes -------------------------------------------------------------------------------------------------
 
 
-PREFIX = [(7 * place) % 500 for place in range(48)]
+PREFIX = TOKENS[:48]
 
 
 def test_sixteen_requests_that_arrive_together_with_one_prefix_compute_it_once():

@@ -5,30 +5,45 @@ anything but its own history. `test_engine_properties.py` does the same with wha
 """
 
 from builders.cases import for_each
+from builders.engine_harness import TOKENS as PREFIX
 from builders.engine_harness import Harness, medium, prompt
 
 from penstock.engine.memory.disk_fetches import PATIENCE
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.media import MediaPlan
-from penstock.protocol.messages import FailedRow, Prompt
-from penstock.protocol.wire import column
+from penstock.protocol.messages import Prompt
 
-BLOCK = 4
-PREFIX = [(7 * place) % 500 for place in range(200)]
 FULL, WINDOW, STATES = GroupPlan("full", 1, 1, 400), GroupPlan("window", 1, 1, 120, 10), GroupPlan("state", 1, 1, 40)
 MIXES = {"full": (FULL,), "full and window": (FULL, WINDOW), "full and states": (FULL, STATES)}
+SEES = {"media": MediaPlan(20, 1, 4, 1000, 500)}
 
 
-def harness_of(*groups: GroupPlan, **options) -> Harness:
-    return Harness(**{"groups": groups or (FULL,), "max_model_len": 600, "num_disks": 1, **options})
+def harness_of(*groups: GroupPlan, is_slow: bool = False, **options) -> Harness:
+    """With a disk, which answers only when nothing else is left to do if it `is_slow`."""
+    harness = Harness(**{"groups": groups or (FULL,), "max_model_len": 600, "num_disks": 1, **options})
+    if is_slow:
+        harness.disk.answer_some = lambda scheduler: None
+    return harness
 
 
 def restarted(harness: Harness, *groups: GroupPlan, **options) -> Harness:
-    """Another engine, with the same disk."""
+    """Another engine, with the same disk, which loses nothing."""
     fresh = harness_of(*groups, **options)
     fresh.disk.losses = 0.0
     fresh.disk.begin_with(harness.disk, fresh.scheduler)
     return fresh
+
+
+def visited() -> Harness:
+    """One whose disk has the prefix."""
+    harness = harness_of()
+    harness.visit(1, PREFIX)
+    return harness
+
+
+def answer_all(harness: Harness) -> None:
+    while harness.disk.answer(harness.scheduler):
+        pass
 
 
 def step_while_possible(harness: Harness) -> None:
@@ -50,12 +65,8 @@ def test_a_prefix_of_an_earlier_run_is_not_computed_again_and_only_its_own_salt_
 
 
 def test_others_go_on_while_a_prefix_is_fetched_and_those_with_the_same_one_wait_for_it():
-    before = harness_of()
-    before.visit(1, PREFIX)
-    harness = restarted(before)
-    harness.add(prompt(1, PREFIX), prompt(2, [*PREFIX, 5]), prompt(3, [9] * 30))
-    harness.disk.answer_some = lambda scheduler: None  # the disk is slow
-    harness.step(3)
+    harness = restarted(visited(), is_slow=True)
+    harness.add(prompt(1, PREFIX), prompt(2, [*PREFIX, 5]), prompt(3, [9] * 30)).step(3)
     stats = harness.scheduler.stats()
     assert (stats.running, stats.waiting) == (1, 2)
     harness.run()
@@ -65,13 +76,10 @@ def test_others_go_on_while_a_prefix_is_fetched_and_those_with_the_same_one_wait
 
 
 def test_a_disk_that_brings_nothing_for_long_is_not_waited_for_and_what_it_brings_later_is_found():
-    before, other = harness_of(), [*PREFIX[::-1]]
-    before.visit(1, PREFIX)
+    before, other = visited(), PREFIX[::-1]
     before.visit(2, other)
-    harness = restarted(before)
-    harness.disk.answer_some = lambda scheduler: None
-    harness.add(prompt(1, PREFIX))
-    harness.step()
+    harness = restarted(before, is_slow=True)
+    harness.add(prompt(1, PREFIX)).step()
     assert harness.scheduler.arrivals.patience == PATIENCE and not harness.scheduler.running
     harness.now += PATIENCE
     assert harness.scheduler.arrivals.patience == 0
@@ -79,16 +87,14 @@ def test_a_disk_that_brings_nothing_for_long_is_not_waited_for_and_what_it_bring
     assert harness.scheduler.arrivals.patience is None
     step_while_possible(harness)
     assert harness.ended(1) is not None and harness.num_cached(1) == 0
-    harness.add(prompt(2, other))
-    harness.step(2)
+    harness.add(prompt(2, other)).step(2)
     assert harness.scheduler.stats().running == 1, "nobody waits for that disk until it has answered"
     harness.run()
     assert harness.scheduler.stats().fetched_blocks > 0
 
 
 def test_what_is_missing_on_disk_is_computed_and_written_again():
-    before = harness_of()
-    before.visit(1, PREFIX)
+    before = visited()
     gone = sorted(before.disk.kept)[7]
     lost = before.disk.kept.pop(gone)
     harness = restarted(before)
@@ -98,18 +104,11 @@ def test_what_is_missing_on_disk_is_computed_and_written_again():
 
 
 def test_what_a_failed_row_computed_is_removed_from_the_disk():
-    before = harness_of()
-    before.visit(1, PREFIX)
-    harness = restarted(before)
-    harness.add(prompt(1, PREFIX))
+    harness = restarted(visited())
+    harness.add(prompt(1, PREFIX)).step()
+    answer_all(harness)
     harness.plan()
-    harness.finish()
-    while harness.disk.answer(harness.scheduler):
-        pass
-    harness.plan()
-    result = harness.results[-1]
-    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
-    harness.finish()
+    harness.fail()
     harness.run()
     assert harness.ended(1).error_code == 500
     assert harness.visit(2, PREFIX) == 0
@@ -125,27 +124,19 @@ def test_a_short_prefix_and_one_that_is_on_disk_already_are_not_written():
     assert harness.disk.num_orders == num_orders > 0
 
 
-def test_few_blocks_are_held_to_be_written_at_a_time_and_the_rest_follows():
-    harness = harness_of(GroupPlan("full", 1, 1, 80))
-    harness.disk.answer_some = lambda scheduler: None
-    harness.add(prompt(1, PREFIX, max_tokens=2))
+@for_each("is_last", [False, True])
+def test_few_blocks_are_held_to_be_written_at_a_time_and_the_rest_follows_or_is_in_the_last_plan(is_last):
+    harness = harness_of(GroupPlan("full", 1, 1, 80), is_slow=True).add(prompt(1, PREFIX, max_tokens=2))
     step_while_possible(harness)
     assert sum(map(len, harness.scheduler.cache.disk.held_by(0))) == 10
-    harness.run()
-    assert len(harness.disk.kept) == 50
-
-
-def test_a_last_plan_has_all_written_that_is_left():
-    harness = harness_of(GroupPlan("full", 1, 1, 80))
-    harness.disk.answer_some = lambda scheduler: None
-    harness.add(prompt(1, PREFIX, max_tokens=2))
-    step_while_possible(harness)
-    plan = harness.scheduler.last_plan()
-    harness.disk.take(plan.disk)
-    while harness.disk.answer(harness.scheduler):
-        pass
-    assert not plan.slots and len(harness.disk.kept) == 50
-    assert harness_of().scheduler.last_plan() is None
+    if is_last:
+        plan = harness.scheduler.last_plan()
+        harness.disk.take(plan.disk)
+        answer_all(harness)
+        assert not plan.slots
+    else:
+        harness.run()
+    assert len(harness.disk.kept) == 50 and harness_of().scheduler.last_plan() is None
 
 
 def shown(request_id: int, picture: int, **params) -> Prompt:
@@ -153,86 +144,62 @@ def shown(request_id: int, picture: int, **params) -> Prompt:
     return prompt(request_id, [500] * 6 + [8] * 5, media=[medium(picture, (0, 6), num_patches=10)], **params)
 
 
-def seeing(**options) -> Harness:
-    return harness_of(**{"media": MediaPlan(20, 1, 4, 1000, 500), **options})
+def seen(*, num_disks: int = 1) -> Harness:
+    """One whose disk has the rows of two pictures, of which the first is salted."""
+    return harness_of(**SEES, num_disks=num_disks).add(shown(1, 1, cache_salt="a"), shown(2, 2)).run()
 
 
-def seeing_again(before: Harness, **options) -> Harness:
-    fresh = seeing(**options)
-    fresh.disk.losses = 0.0
-    fresh.disk.begin_with(before.disk, fresh.scheduler)
-    return fresh
+def media_of(harness: Harness) -> tuple[int, int, int]:
+    stats = harness.scheduler.stats()
+    return stats.encoded_media, stats.fetched_media, stats.kept_media
 
 
 @for_each("num_disks", [1, 2])
 def test_a_picture_of_an_earlier_run_is_not_encoded_again_and_only_its_own_salt_finds_it(num_disks):
-    before = seeing(num_disks=num_disks)
-    before.add(shown(1, 1, cache_salt="a"), shown(2, 2)).run()
-    assert before.scheduler.stats().kept_media == 2
-    harness = seeing_again(before, num_disks=num_disks)
+    before = seen(num_disks=num_disks)
+    assert media_of(before) == (2, 0, 2)
+    harness = restarted(before, **SEES, num_disks=num_disks)
     harness.add(shown(1, 1, cache_salt="a"), shown(2, 2), shown(3, 2)).run()
-    stats = harness.scheduler.stats()
-    assert (stats.encoded_media, stats.fetched_media) == (0, 2)
+    assert media_of(harness) == (0, 2, 2)
     harness.add(shown(4, 1, cache_salt="b"), shown(5, 1)).run()
-    stats = harness.scheduler.stats()
-    assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (2, 2, 4)
+    assert media_of(harness) == (2, 2, 4)
 
 
 def test_a_picture_that_is_gone_or_comes_too_late_from_the_disk_is_encoded():
-    before = seeing()
-    before.add(shown(1, 1), shown(2, 2)).run()
-    harness = seeing_again(before)
+    harness = restarted(seen(), **SEES, is_slow=True)
     harness.disk.losses = 1.0
-    harness.add(shown(1, 1)).run()
+    harness.add(shown(1, 1, cache_salt="a")).run()
     harness.disk.losses = 0.0
-    harness.disk.answer_some = lambda scheduler: None
-    harness.add(shown(2, 2))
-    harness.step()
+    harness.add(shown(2, 2)).step()
     assert harness.plan() is None and harness.scheduler.arrivals.patience == PATIENCE
     harness.now += PATIENCE
     harness.scheduler.arrivals.let_in_late()
     step_while_possible(harness)
     assert harness.ended(2) is not None and harness.scheduler.arrivals.patience is None
-    harness.run()
-    stats = harness.scheduler.stats()
-    assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (2, 0, 2)
+    assert media_of(harness.run()) == (2, 0, 2)
 
 
 def test_a_picture_whose_request_is_aborted_on_its_way_is_still_on_the_disk():
-    before = seeing()
-    before.add(shown(1, 1), shown(2, 2)).run()
-    harness = seeing_again(before, media=MediaPlan(6, 1, 4, 1000, 500))
-    harness.disk.answer_some = lambda scheduler: None
-    harness.add(shown(1, 1)).step()
+    harness = restarted(seen(), media=MediaPlan(6, 1, 4, 1000, 500), is_slow=True)
+    harness.add(shown(1, 1, cache_salt="a")).step()
     harness.abort(128)
     harness.add(shown(2, 2)).run()  # takes its room
-    harness.add(shown(3, 1)).run()
-    stats = harness.scheduler.stats()
-    assert (stats.encoded_media, stats.fetched_media, stats.kept_media) == (0, 2, 2)
+    harness.add(shown(3, 1, cache_salt="a")).run()
+    assert media_of(harness) == (0, 2, 2)
 
 
 def test_a_running_prompt_whose_picture_is_on_its_way_is_not_preempted_for_others():
-    before = seeing()
-    before.add(shown(1, 1)).run()
-    harness = seeing_again(before, max_num_seqs=1)
-    asked = prompt(2, [3] * 5 + [500] * 6, media=[medium(1, (5, 6), num_patches=10)])
-    harness.disk.answer_some = lambda scheduler: None
-    harness.add(asked, prompt(3, [1, 2, 3]))
-    harness.step()
+    harness = restarted(seen(), **SEES, is_slow=True, max_num_seqs=1)
+    asked = prompt(2, [3] * 5 + [500] * 6, media=[medium(2, (5, 6), num_patches=10)])
+    harness.add(asked, prompt(3, [1, 2, 3])).step()
     assert harness.plan() is None and harness.scheduler.stats().running == 1
-    harness.run()
-    stats = harness.scheduler.stats()
-    assert (stats.preemptions, stats.encoded_media, stats.fetched_media) == (0, 0, 1)
+    assert media_of(harness.run()) == (0, 1, 2) and harness.scheduler.stats().preemptions == 0
 
 
 def test_rows_of_a_failed_request_are_removed_from_the_disk():
-    harness = seeing()
+    harness = harness_of(**SEES)
     harness.add(shown(1, 1)).plan()
-    while harness.disk.answer(harness.scheduler):
-        pass
+    answer_all(harness)
     assert harness.scheduler.stats().kept_media == 1
-    result = harness.results[-1]
-    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
-    harness.finish()
-    harness.run()
-    assert harness.scheduler.stats().kept_media == 0 and not harness.disk.kept_rows
+    harness.fail()
+    assert media_of(harness.run()) == (1, 0, 0) and not harness.disk.kept_rows

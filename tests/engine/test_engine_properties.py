@@ -176,7 +176,7 @@ class Run:
                 self.harness.add(self.asked[request_id])
             case "step", count:
                 for _ in range(count):
-                    self.step()
+                    self.harness.go_on(self.steps_in_flight)
             case "abort", number:
                 self.abort(number, list(self.harness.scheduler.sequences))
             case "stop string", number:  # seen in what has come, so it was opened
@@ -186,12 +186,6 @@ class Run:
             case ("slow disk",):
                 self.harness.now += PATIENCE
                 self.harness.scheduler.arrivals.let_in_late()
-
-    def step(self) -> None:
-        while len(self.harness.results) < self.steps_in_flight and self.harness.plan():
-            pass
-        if self.harness.results:
-            self.harness.finish()
 
     def abort(self, number: int, candidates: list[int]) -> None:
         if candidates:
@@ -246,24 +240,19 @@ class Run:
 
 
 def play(options: dict, steps_in_flight: int, seed: int, history: list[tuple]) -> None:
-    settled = {"max_model_len": MAX_MODEL_LEN, "drafts": seed, "is_observed": True, **options}
-    first = Run(Harness(**settled), steps_in_flight)
+    """Play it once, and once more with what is on disk then, if anything may be."""
+    before = None
     with patch.object(disk_stores, "LEAST_TOKENS", 1):
-        play_in(first, seed, history)
-        if first.harness.disk is not None:  # again, with what the first run has left on disk
-            second = Run(
-                Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, is_observed=True, **options), steps_in_flight
-            )
-            second.harness.disk.begin_with(first.harness.disk, second.harness.scheduler)
-            play_in(second, seed, history)
-
-
-def play_in(run: Run, seed: int, history: list[tuple]) -> None:
-    if seed:
-        hold_back(run.harness.scheduler, seed)
-    for action in history:
-        run.act(action)
-    run.check_end()
+        for _ in range(1 + bool(options["num_disks"])):
+            harness = Harness(max_model_len=MAX_MODEL_LEN, drafts=seed, is_observed=True, **options)
+            if before is not None:
+                harness.disk.begin_with(before, harness.scheduler)
+            if seed:
+                hold_back(harness.scheduler, seed)
+            run, before = Run(harness, steps_in_flight), harness.disk
+            for action in history:
+                run.act(action)
+            run.check_end()
 
 
 def with_groups(options: dict, groups: tuple[GroupPlan, ...], checkpoint_every: int) -> dict:

@@ -14,6 +14,7 @@ import zmq
 from builders.cases import for_each
 from builders.engine_harness import Harness, medium, prompt
 from builders.kv_router import Router
+from builders.nodes import free_port
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,12 +138,6 @@ def test_tokens_and_salts_are_published_only_on_request_and_media_adapters_and_s
 # --- the socket -------------------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 class Reader:
     """Subscribes, and asks for a repetition, as vLLM's example does."""
 
@@ -170,14 +165,10 @@ class Reader:
 @pytest.fixture
 def opened(tmp_path) -> Iterator[SimpleNamespace]:
     """A publisher at its addresses, and a reader."""
-    config = as_kv_events(
-        {
-            "endpoint": f"tcp://127.0.0.1:{free_port()}",
-            "replay_endpoint": f"ipc://{tmp_path}/replay",
-            "topic": "kv@here@model",
-            "buffer_steps": 4,
-        }
-    )
+    config = as_kv_events({
+        "endpoint": f"tcp://127.0.0.1:{free_port()}", "replay_endpoint": f"ipc://{tmp_path}/replay",
+        "topic": "kv@here@model", "buffer_steps": 4,
+    })  # fmt: skip
     harness = Harness()
     events = KvEvents(harness.scheduler.cache.groups, SIZE, has_token_ids=True)
     publisher, reader = EventPublisher(events, config, clock=lambda: harness.now), Reader(config)
@@ -243,21 +234,19 @@ def test_readers_that_never_read_cost_little_and_hold_up_no_other(tmp_path):
 
 
 def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tmp_path):
-    precious = tmp_path / "precious"
+    nothing, precious = KvEvents([], SIZE, has_token_ids=False), tmp_path / "precious"
     precious.write_text("mine")
     for taken in ({"endpoint": opened.config.endpoint}, {"endpoint": opened.config.replay_endpoint},
                   {"endpoint": f"ipc://{precious}"}, {"endpoint": f"ipc://{tmp_path}/no/folder"}):  # fmt: skip
         config = as_kv_events(taken)
         with pytest.raises(ConfigError, match=f"endpoint {config.endpoint} can't be opened"):
-            EventPublisher(KvEvents([], SIZE, has_token_ids=False), config)
+            EventPublisher(nothing, config)
     with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
         busy.bind(f"{tmp_path}/busy")
         busy.listen(0)
         waiting.connect(f"{tmp_path}/busy")  # now no other can
         with pytest.raises(ConfigError, match="Address already in use"):
-            EventPublisher(
-                KvEvents([], SIZE, has_token_ids=False), as_kv_events({"endpoint": f"ipc://{tmp_path}/busy"})
-            )
+            EventPublisher(nothing, as_kv_events({"endpoint": f"ipc://{tmp_path}/busy"}))
     assert precious.read_text() == "mine"
     assert opened.reader.repeated(bytes(8)) == []
     assert stat.S_ISSOCK(Path(opened.config.replay_endpoint.removeprefix("ipc://")).stat().st_mode)
@@ -278,44 +267,28 @@ def test_each_of_several_trees_has_addresses_and_a_rank_of_its_own(tmp_path):
             EngineConfig.from_options("m", kv_events_config=apart, data_parallel_size=3)
 
 
-OFF = (False, None, {"enable_kv_cache_events": False}, {"publisher": "null"}, "false")
-ON = {
-    "loopback": (True, {}),
-    "loopback as vLLM writes it": ('{"enable_kv_cache_events": true, "publisher": "zmq"}', {}),
-    "everywhere": (
-        {"endpoint": "tcp://*:5557", "topic": "kv@pod@m"},
-        {"endpoint": "tcp://*:5557", "topic": "kv@pod@m"},
-    ),
-    "by name": ({"endpoint": "tcp://localhost:1"}, {"endpoint": "tcp://127.0.0.1:1"}),
-    "with tokens": ({"token_ids": True}, {"token_ids": True}),
-}
-WRONG = {
-    "endpont": {"endpont": 1},
-    "such as tcp://127.0.0.1:5557": {"endpoint": "127.0.0.1:5557"},
-    "endpoint='udp://": {"endpoint": "udp://127.0.0.1:5557"},
-    "endpoint='tcp://127": {"endpoint": "tcp://127.0.0.1:0"},
-    "endpoint=7": {"endpoint": 7},
-    "endpoint='ipc": {"endpoint": "ipc:///" + "x" * 200},
-    "buffer_steps=0": {"buffer_steps": 0},
-    "publisher='kafka'": {"publisher": "kafka"},
-    "Give each its own": {"endpoint": "tcp://*:1", "replay_endpoint": "tcp://*:1"},
-    "is not JSON": "{",
-    "must be True, False or a dict": [1],
-    "must be True, False": 5,
-}
+EVERYWHERE = {"endpoint": "tcp://*:5557", "topic": "kv@pod@m"}
 
 
-@for_each("case", ON)
-def test_events_are_on_loopback_unless_an_address_is_given(case):
-    given, expected = ON[case]
-    assert EngineConfig.from_options("m", kv_events_config=given).kv_events_config == KvEventsConfig(**expected)
+@for_each("written, expected", [
+    *((off, None) for off in (False, None, {"enable_kv_cache_events": False}, {"publisher": "null"}, "false")),
+    (True, {}), ('{"enable_kv_cache_events": true, "publisher": "zmq"}', {}), (EVERYWHERE, EVERYWHERE),
+    ({"endpoint": "tcp://localhost:1"}, {"endpoint": "tcp://127.0.0.1:1"}), ({"token_ids": True}, {"token_ids": True}),
+])  # fmt: skip
+def test_events_are_off_unless_they_are_wanted_and_on_loopback_unless_an_address_is_given(written, expected):
+    found = EngineConfig.from_options("m", kv_events_config=written).kv_events_config
+    assert found == (None if expected is None else KvEventsConfig(**expected))
 
 
-def test_events_are_off_unless_they_are_wanted_and_what_is_wrong_is_named():
-    for value in OFF:
-        assert EngineConfig.from_options("m", kv_events_config=value).kv_events_config is None, value
-    for sentence, value in WRONG.items():
-        with pytest.raises(ConfigError, match=sentence):
-            EngineConfig.from_options("m", kv_events_config=value)
-    with pytest.raises(ConfigError, match="enable_prefix_caching=False"):
-        EngineConfig.from_options("m", kv_events_config=True, enable_prefix_caching=False)
+@for_each("written, sentence", [
+    ({"endpont": 1}, "endpont"), ({"endpoint": "127.0.0.1:5557"}, "such as tcp://127.0.0.1:5557"),
+    ({"endpoint": "udp://127.0.0.1:5557"}, "endpoint='udp://"), ({"endpoint": "tcp://127.0.0.1:0"}, "='tcp://127"),
+    ({"endpoint": 7}, "endpoint=7"), ({"endpoint": "ipc:///" + "x" * 200}, "endpoint='ipc"),
+    ({"buffer_steps": 0}, "buffer_steps=0"), ({"publisher": "kafka"}, "publisher='kafka'"),
+    ({"endpoint": "tcp://*:1", "replay_endpoint": "tcp://*:1"}, "Give each its own"), ("{", "is not JSON"),
+    ([1], "must be True, False or a dict"), (5, "must be True, False"), (True, "enable_prefix_caching=False"),
+])  # fmt: skip
+def test_events_that_can_not_be_published_are_refused_with_what_is_wrong(written, sentence):
+    caching = {"enable_prefix_caching": False} if written is True else {}
+    with pytest.raises(ConfigError, match=sentence):
+        EngineConfig.from_options("m", kv_events_config=written, **caching)

@@ -10,9 +10,8 @@ from builders.erratic_pace import hold_back
 
 from penstock.engine.memory.states import States
 from penstock.protocol.layer_groups import GroupPlan
-from penstock.protocol.messages import FailedRow, sequence_id
+from penstock.protocol.messages import sequence_id
 from penstock.protocol.parameters.beams import BeamSearchParams
-from penstock.protocol.wire import column
 
 BLOCK = 4
 FULL, WINDOW, STATES = GroupPlan("full", 1, 1, 200), GroupPlan("window", 1, 1, 40, 10), GroupPlan("state", 1, 1, 12)
@@ -175,9 +174,7 @@ def test_a_state_that_is_kept_by_who_ends_before_the_step_is_free_for_who_waits(
 def test_states_of_a_row_that_failed_are_not_found_and_others_until_their_time_is_over():
     harness = harness_of(FULL, STATES, prefix_cache_ttl=10.0).add(prompt(1, some(41)))
     harness.plan()
-    result = harness.results[-1]
-    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
-    harness.finish()
+    harness.fail()
     assert harness.visit(2, some(41)) == 0
     harness.now += 9
     assert harness.visit(3, some(41)) == 40

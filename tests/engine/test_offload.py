@@ -4,18 +4,13 @@ The worker of `Harness` keeps blocks and cells, and ends the run when a row read
 """
 
 from builders.cases import for_each
-from builders.engine_harness import Harness, answer, prompt
+from builders.engine_harness import TOKENS, Harness, answer, key, prompt
 
 from penstock.engine.memory.offload import SecondTierIndex
-from penstock.protocol.messages import FailedRow
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.protocol.wire import column, values
 
-PREFIX = [(7 * place) % 500 for place in range(40)]
-
-
-def key(number: int) -> bytes:
-    return number.to_bytes(4, "big")
+PREFIX = TOKENS[:40]
 
 
 def others(number: int, length: int = 40) -> list[int]:
@@ -148,9 +143,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
     assert all(map(harness.scheduler.cache.groups[0].second_tier.use, keys_of(harness, PREFIX)))
     harness.add(prompt(3, PREFIX))
     harness.plan()
-    result = harness.results[-1]
-    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
-    harness.finish()
+    harness.fail()
     assert harness.ended(3).error_code == 500
     assert harness.visit(4, PREFIX) == 0
 

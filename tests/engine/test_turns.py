@@ -101,8 +101,7 @@ def test_beams_that_wait_for_one_another_are_not_kept_apart_by_other_clients():
     for _ in range(2000):
         if harness.ended(0) is not None:
             break
-        if len(harness.results) == 2 or not harness.plan():
-            harness.finish()
+        harness.go_on()
     assert harness.ended(0) is not None and harness.scheduler.waiting
     harness.run()
 
@@ -140,19 +139,15 @@ def test_a_request_among_floods_runs_within_a_bound(flood, num_blocks, places, m
             tokens = range(number, number + length)
             harness.add(prompt(number, tokens, client=client, max_tokens=max_tokens, n=width))
     for _ in range(before):
-        if len(harness.results) >= in_flight or not harness.plan():
-            if not harness.results:
-                break
-            harness.finish()
+        harness.go_on(in_flight)
     one = 1000
     harness.add(prompt(one, [5, 6], client="one", max_tokens=2))
     # What a single client keeps of its own, to the end of its longest answer, and then each of the others has a turn.
     bound = (PATIENCE_STEPS + 100) * 5
-    for _ in range(2 * bound):
+    for _ in range(bound):
         if one in admitted(harness):
             break
-        if len(harness.results) >= in_flight or not harness.plan():
-            harness.finish()
+        harness.go_on(in_flight)
     assert one in admitted(harness)
     harness.run(in_flight)
     assert harness.tokens(one) == answer(prompt(one, [5, 6], max_tokens=2), 0, 128)[0]
