@@ -44,7 +44,7 @@ class Compared(NamedTuple):
     sittings: tuple[str, ...]
 
 
-ZEN5 = ("2026-11-21-peers-quiet-zen5", "2026-11-21-peers-zen5")
+ZEN5 = ("2026-11-30-long-contexts-zen5", "2026-11-21-peers-quiet-zen5", "2026-11-21-peers-zen5")
 XEON = ("2026-11-24-peers-xeon",)
 ZEN4 = ("2026-11-25-peers-zen4",)
 README = [
