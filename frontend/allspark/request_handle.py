@@ -87,6 +87,10 @@ def one_name(name: Any) -> str:
 def one_path(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)) or not isinstance(found := os.fspath(path), str):
         raise wrong_argument(f"A folder is given as text or as a path, not as {_type(path)}.")
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError as error:
+        raise wrong_argument(f"{found!a} is no path: it has half of a surrogate pair.") from error
     return found
 
 

@@ -109,4 +109,4 @@ def _name_of_model(session: Session[Any]) -> str:
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise RequestError(f"commit_seconds={shown(value)}: must be a number of seconds above 0.")
-    return value
+    return min(value, threading.TIMEOUT_MAX)

@@ -135,7 +135,7 @@ def test_odd_arguments_give_a_status_and_leave_the_model_alone(engine):
         for odd in ODD:
             status = call(odd)
             assert isinstance(status, AsStatus)
-            assert status == SUCCESS or 0 < len(status.message) < 3000
+            assert status == SUCCESS or (0 < len(status.message) < 3000 and "codec" not in status.message)
     assert engine.get_as_engine_stat(ODD).model_name == ""
     assert engine.model_state("m") is ModelState.Running
 
