@@ -1,16 +1,17 @@
-"""The gated delta net on a GPU: token by token, or 64 tokens at a time.
+"""The gated delta net on a GPU: token by token, or in chunks of 64 tokens.
 
-Within a chunk, with a state S before it, decays G (summed from the chunk's begin) and rates β of its tokens:
+Within a chunk, with the state S before it, and its tokens' decays G (summed from the chunk's start) and rates β:
 
   L[t, i] = β_t exp(G_t - G_i) (k_t · k_i) for i < t     A = (I + L)⁻¹
-  U       = A (β (V - exp(G) K S))                        what the tokens change
+  U       = A (β (V - exp(G) K S))                        what the tokens write
   output  = exp(G) Q S + (Q Kᵀ exp(G_t - G_i) for i ≤ t) U
   S       = exp(G_last) S + (exp(G_last - G) K)ᵀ U
 
-A first launch computes all chunks' A, by substitution, which no large L can upset, and what U meets in the output; a
-second one takes some columns of one row's head from chunk to chunk. Chunks begin with their segment: a token's bits
-don't depend on other rows, but on where steps cut its own, and on whether its step goes in chunks. So the invariant
-form goes token by token; and so do rows in float32, whose tiles don't fit into registers.
+A first launch computes, for all chunks, A (by substitution, which is stable even for a large L) and U's factor in the
+output. In a second launch, each program takes some columns of one row's head from chunk to chunk. A segment begins a
+new chunk, so a token's bits don't depend on other rows, but they do depend on where steps cut its row, and on whether
+its step is computed in chunks. So the invariant form goes token by token, and so do rows in float32, whose tiles don't
+fit into registers.
 """
 
 import torch
@@ -23,18 +24,18 @@ from ..states import DeltaHeads, LayerStates, Segments
 from .products.tiles.tiles import met
 
 CHUNK = 64
-SHORTEST = 16  # tokens of a segment for which a step goes in chunks
+SHORTEST = 16  # a step with a segment of at least so many tokens goes in chunks
 _COLUMNS, _WARPS = 16, 8  # of a program; of one that goes in chunks
-_SEGMENTS = tl.constexpr(256)  # that are looked at at once
+_SEGMENTS = tl.constexpr(256)  # searched at once
 _CHUNK = tl.constexpr(CHUNK)
 _SMALLEST_SQUARE, _LINEAR_FROM = tl.constexpr(formulas.SMALLEST_SQUARE), tl.constexpr(formulas.LINEAR_FROM)
-# Sums of decays stay so small that their differences are exact enough; e^-30 of a state is nothing beside a token.
+# Keeps sums of decays small enough for exact differences; e^-30 of a state is negligible next to a token.
 _LEAST_DECAY = tl.constexpr(-30.0)
 
 
 @triton.jit
 def _decay(a, log_decay):
-    """The logarithm of the share of the state that is kept from one token to the next."""
+    """Return the logarithm of the share of the state that is kept from one token to the next."""
     softplus = tl.where(a > _LINEAR_FROM, a, tl.log(1 + tl.exp(tl.minimum(a, _LINEAR_FROM))))
     return -tl.exp(log_decay) * softplus
 
@@ -46,14 +47,14 @@ def _unit(x, AXIS: tl.constexpr):
 
 @triton.jit
 def _heads(convolved, tokens, is_there, offset, columns, is_column, WIDTH: tl.constexpr):
-    """float32 [tokens, columns] of queries, keys or values."""
+    """Load queries, keys or values, float32 [tokens, columns]."""
     numbers = convolved + tokens[:, None] * WIDTH + offset + columns[None, :]
     return tl.load(numbers, mask=is_there[:, None] & is_column[None, :], other=0).to(tl.float32)
 
 
 @triton.jit
 def _gates(b, a, tokens, is_there, head, decay, step_bias, NUM_VALUE_HEADS: tl.constexpr):
-    """Of a chunk's tokens: their rates, and their decays summed up. Both are 0 where no token is."""
+    """Return the rates of a chunk's tokens, and their decays summed up. Where there is no token, both inputs are 0."""
     at = tokens * NUM_VALUE_HEADS + head
     rates = tl.where(is_there, 1 / (1 + tl.exp(-tl.load(b + at, mask=is_there, other=0).to(tl.float32))), 0.0)
     decays = _decay(tl.load(a + at, mask=is_there, other=0).to(tl.float32) + step_bias, decay)
@@ -63,19 +64,19 @@ def _gates(b, a, tokens, is_there, head, decay, step_bias, NUM_VALUE_HEADS: tl.c
 
 @triton.jit
 def _kept_between(sums):
-    """[later tokens, earlier ones]: the share of what an earlier token wrote that a later one reads."""
+    """Return the share of an earlier token's write that a later token reads, [later tokens, earlier tokens]."""
     return tl.exp(tl.minimum(sums[:, None] - sums[None, :], 0.0))
 
 
 @triton.jit
 def _multiplied(x, y, TYPE: tl.constexpr):
-    """In the rows' format, as the matrix units take it; summed in float32."""
+    """Multiply in the rows' format, which the matrix units take, and sum in float32."""
     return tl.dot(met(x, TYPE), met(y, TYPE), input_precision="ieee")
 
 
 @triton.jit
 def _chunk_of(number, starts, num_segments):
-    """The first token of this chunk of the step, and one past its segment's last."""
+    """Return the first token of the step's chunk of this number, and one past the last token of its segment."""
     first, end, count = 0, 0, 0
     for base in range(0, num_segments, _SEGMENTS):
         segments = base + tl.arange(0, _SEGMENTS)
@@ -95,7 +96,7 @@ def prepare_chunks_kernel(
     convolved, b, a, log_decay, step_bias, starts, inverses, scores, num_segments, scale, NUM_KEY_HEADS: tl.constexpr,
     NUM_VALUE_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
 ):  # fmt: skip
-    """A program: A of one chunk and value head, and U's weights in its output; their rows lie with their tokens."""
+    """A program: A of one chunk and value head, and U's factor in the output, both stored row by row, by token."""
     first, end = _chunk_of(tl.program_id(0), starts, num_segments)
     head, rows = tl.program_id(1), tl.arange(0, _CHUNK)
     if first < end:
@@ -119,7 +120,7 @@ def prepare_chunks_kernel(
         to = (tokens * NUM_VALUE_HEADS + head)[:, None] * _CHUNK + rows[None, :]
         tl.store(inverses + to, inverse, mask=is_there[:, None])
         queries = _unit(_heads(convolved, tokens, is_there, offset, columns, is_key, WIDTH), 1) * scale
-        # Read again, because they would hold registers meanwhile.
+        # Loaded again: kept meanwhile, they would occupy registers.
         keys = _unit(_heads(convolved, tokens, is_there, of_keys, columns, is_key, WIDTH), 1)
         met_keys = _kept_between(sums) * _multiplied(queries, tl.trans(keys), TYPE)
         tl.store(scores + to, tl.where(rows[:, None] >= rows[None, :], met_keys, 0.0), mask=is_there[:, None])
@@ -130,7 +131,7 @@ def _through_chunk(
     state, convolved, b, a, inverses, scores, output, first, end, head, key_head, columns, decay, step_bias, scale,
     NUM_KEY_HEADS: tl.constexpr, NUM_VALUE_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
 ):  # fmt: skip
-    """The state behind a chunk, whose output is stored."""
+    """Store a chunk's output and return the state after it."""
     rows, keys = tl.arange(0, _CHUNK), tl.arange(0, state.shape[0])
     WIDTH: tl.constexpr = 2 * NUM_KEY_HEADS * KEY_DIM + NUM_VALUE_HEADS * VALUE_DIM
     TYPE: tl.constexpr = convolved.dtype.element_ty
@@ -157,7 +158,7 @@ def _through_token(
     state, convolved, b, a, output, token, head, key_head, columns, decay, step_bias, scale,
     NUM_KEY_HEADS: tl.constexpr, NUM_VALUE_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
 ):  # fmt: skip
-    """The state behind a token, whose output is stored."""
+    """Store a token's output and return the state after it."""
     keys = tl.arange(0, state.shape[0])
     is_key, is_inside = keys < KEY_DIM, columns < VALUE_DIM
     own = convolved + token * (2 * NUM_KEY_HEADS * KEY_DIM + NUM_VALUE_HEADS * VALUE_DIM)
@@ -181,7 +182,7 @@ def delta_net_kernel(
     state_stride, scale, NUM_KEY_HEADS: tl.constexpr, NUM_VALUE_HEADS: tl.constexpr, KEY_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A program: some columns of one row's head, through all of its segments."""
+    """A program: some columns of one row's head, through all segments of the row."""
     row, head, columns = tl.program_id(0), tl.program_id(1), tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     keys = tl.arange(0, max(16, triton.next_power_of_2(KEY_DIM)))
     is_number = (keys < KEY_DIM)[:, None] & (columns < VALUE_DIM)[None, :]

@@ -1,1 +1,1 @@
-"""Attention over paged keys and values, and their storing."""
+"""Storing keys and values in paged memory, and attention over them."""

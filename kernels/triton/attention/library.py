@@ -1,8 +1,8 @@
-"""Attention of prompts by a library's kernel, on keys and values where they are.
+"""Attention of prompts by a library's kernel, which reads keys and values where they are stored.
 
-Such a kernel is written for one architecture. It computes the rows from the first prompt on, in steps whose longest
-prompt fills a GPU with tiles. It is used only if it agrees with the formula on a small step with the memory's own
-blocks, on the GPU in use.
+Such a kernel is written for one architecture. It computes a step's rows from the first prompt on, if the longest prompt
+has enough tiles to fill a GPU. It is used only if it agrees with the formula on a small step, on the GPU in use and
+with blocks of the memory's size.
 """
 
 import logging
@@ -25,12 +25,12 @@ _LARGEST_HEAD = 256
 _DEVICE, _TOLERANCE = "cuda", 3e-2
 _FLASH_ATTENTION_3, _TORCH = "flash_attn_interface", "torch.nn.attention.varlen"
 
-# From query [tokens, heads, head_dim], memory, rows, scale and window; causal.
+# Causal attention; the query is [tokens, heads, head_dim], then memory, rows, scale and window.
 Attend = Callable[[Tensor, PagedKV, DeviceRows, float, int | None], Tensor]
 
 
 def library_for(query: Tensor, kv: PagedKV, rows: DeviceRows) -> Attend | None:
-    """Which one may attend to this step's prompts."""
+    """Return the library to use for this step's prompts, if any."""
     if rows.max_queries * query.shape[1] < _LEAST_QUERIES or kv.keys.dtype != query.dtype:
         return None
     return library(query.device, query.dtype, kv.head_dim, kv.block_size)
@@ -38,7 +38,7 @@ def library_for(query: Tensor, kv: PagedKV, rows: DeviceRows) -> Attend | None:
 
 @cache
 def library(device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int) -> Attend | None:
-    """The first one that is there and right."""
+    """Return the first library that is installed and correct here."""
     is_known = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
     if device.type != _DEVICE or not is_known or not LIBRARY_ATTENTION.is_on:
         return None
@@ -53,7 +53,7 @@ def library(device: torch.device, dtype: torch.dtype, head_dim: int, block_size:
 
 
 def lack() -> str:
-    """Why no library attends to prompts here; "" if one may. Whether it is right is tried when it is first asked."""
+    """Return why no library attends to prompts here; "" if one may, which is checked for correctness on first use."""
     if not LIBRARY_ATTENTION.is_on:
         return f"{LIBRARY_ATTENTION.variable}=0 keeps libraries from attending to prompts."
     if find_spec(_FLASH_ATTENTION_3):
@@ -71,10 +71,10 @@ def _takes_blocks(varlen_attn: Callable[..., object]) -> bool:
 
 
 def _libraries() -> Iterator[tuple[str, Attend]]:
-    """By the names of their modules, which are imported when they are called: there it may fail.
+    """Yield the libraries with the names of their modules. A module is imported by the first call, which may raise.
 
-    FlashAttention 2 is none of them: its blocks have 256 tokens or a multiple. Neither is torch's function where it
-    takes no block table yet, or where FlashAttention 3 or 4 was not activated in it: it refuses.
+    FlashAttention 2 is not among them, since its blocks have 256 tokens or a multiple. torch's function raises if it
+    takes no block table yet, or if FlashAttention 3 or 4 has not been activated in it.
     """
     if find_spec(_FLASH_ATTENTION_3):
         yield _FLASH_ATTENTION_3, _by_flash_attention_3
@@ -100,12 +100,12 @@ def _by_flash_attention_3(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: f
 
 
 def _before(window: int | None) -> int:
-    """Keys that a query sees before its own."""
+    """Return how many keys a query sees before its own; -1 for all."""
     return -1 if window is None else window - 1
 
 
 def is_right(attend: Attend, device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int) -> bool:
-    """Whether it gives what the formula does: heads are shared, a row has one query, the first query is nobody's."""
+    """Compare with the formula: query heads share key heads, one row has one query, and no row has the first query."""
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(14, 4, head_dim, generator=generator).to(device, dtype)
     keys, values = torch.randn(2, 6, block_size, 2, head_dim, generator=generator).to(device, dtype)

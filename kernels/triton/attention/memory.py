@@ -1,6 +1,7 @@
 """Keys and values of one row and head inside a kernel, read through the row's block table.
 
-They are multiplied in their own format, int8 in bfloat16, whose scales meet scores and weights.
+They are multiplied in the format they are stored in. int8 is multiplied as bfloat16; its scales are applied to the
+scores (keys) and to the softmax weights (values).
 """
 
 from typing import NamedTuple
@@ -10,12 +11,12 @@ import triton.language as tl
 
 
 class Memory(NamedTuple):
-    """Pointers to a row's block table, and to one head's numbers and scales of block 0's first token."""
+    """Pointers to a row's block table, and to one head's keys, values and scales for the first token of block 0."""
 
     table: tl.tensor
     key_heads: tl.tensor
     value_heads: tl.tensor
-    key_scales: tl.tensor  # anything, where keys are floats
+    key_scales: tl.tensor  # not read if keys are floats
     value_scales: tl.tensor
     num_heads: tl.tensor
 
@@ -29,14 +30,14 @@ def memory_of(table, keys, values, key_scales, value_scales, head, num_heads, HE
 
 @triton.jit
 def places_of(memory, tokens, context, BLOCK_SIZE: tl.constexpr):
-    """The number of heads before each of the row's tokens in memory; beyond the context those of block 0."""
+    """Offsets of the row's tokens in memory, counted in heads; beyond the context they point into block 0."""
     blocks = tl.load(memory.table + tokens // BLOCK_SIZE, mask=tokens < context, other=0).to(tl.int64)
     return (blocks * BLOCK_SIZE + tokens % BLOCK_SIZE) * memory.num_heads
 
 
 @triton.jit
 def keys_at(memory, offsets, HEAD_DIM: tl.constexpr):
-    """[tokens, columns]; beyond the context they are anything."""
+    """Load keys [tokens, columns]; beyond the context they are undefined."""
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     pointers = memory.key_heads + offsets[:, None] * HEAD_DIM + columns[None, :]
     is_column = (columns < HEAD_DIM)[None, :]
@@ -45,7 +46,7 @@ def keys_at(memory, offsets, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def values_at(memory, offsets, is_there, HEAD_DIM: tl.constexpr):
-    """[tokens, columns]; zeros where no token is, since a NaN would outlive a weight of 0."""
+    """Load values [tokens, columns]; zeros where there is no token, because 0 * NaN is NaN."""
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     return _met(tl.load(memory.value_heads + offsets[:, None] * HEAD_DIM + columns[None, :], mask=is_number, other=0))
@@ -53,7 +54,7 @@ def values_at(memory, offsets, is_there, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def scales_at(memory, tokens, context, BLOCK_SIZE: tl.constexpr):
-    """float32 [tokens], of keys and of values."""
+    """Load the scales of keys and of values, float32 [tokens] each."""
     is_there, offsets = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
     of_keys = tl.load(memory.key_scales + offsets, mask=is_there, other=0).to(tl.float32)
     return of_keys, tl.load(memory.value_scales + offsets, mask=is_there, other=0).to(tl.float32)

@@ -1,19 +1,18 @@
 """Attention of a step's queries over the paged memory of keys and values, for answers and prompts alike.
 
-A query sees its row's keys up to its own, or up to an end that it is given: in some models the tokens of a picture see
-one another.
+A query sees its row's keys up to its own, or up to a given end: in some models the tokens of a picture see one another.
 
-A program takes one tile of queries (`tile.py`) and one head of keys. Where queries are few, the context is split into
-stretches that have programs of their own, and the last of them adds these up (`split.py`): as many as a card has room
-for. How long they are depends on a tile's positions and on the card, in the fast form also on how many rows there are.
+A program computes one tile of queries (`tile.py`) and one head of keys. If there are few queries, the context is cut
+into as many splits as the card has room for, each with its own program, and the program that finishes last adds them up
+(`split.py`). The length of a split depends on the tile's positions and the card, in the fast form also on the number of
+rows.
 
-`attention_paged` takes the tiles that are fastest for the step. What stands in other rows changes no bit of a row's
-output; the step's shape (its rows and tokens, how many queries a row has at most, and whether there are ends) may
-change the last ones.
-`attention_paged_invariant` has one tile and one order of sums for all, whatever the step: a token has the same bits
-alone, in company, and however its prompt was chunked. It has the price of smaller tiles. Ends change no bit of queries
-that see themselves last: what lies behind those is looked at, and weighs nothing. Queries are contiguous; block 0 may
-always be read.
+`attention_paged` uses the fastest tiles for the step. The contents of other rows never change a row's output, but the
+step's shape (its rows and tokens, the most queries of a row, whether there are ends) may change the last bits.
+
+`attention_paged_invariant` has one tile size and one order of sums for all steps: a token has the same bits alone, in
+company, and however its prompt is chunked. The price is smaller tiles. Ends don't change the bits of queries that see
+nothing after themselves: later keys are read, with a weight of 0. Queries are contiguous; block 0 is always readable.
 """
 
 from collections.abc import Callable
@@ -57,11 +56,11 @@ from .tile import (
     with_sinks,
 )
 
-# Of the step on which attention to few queries is tuned.
+# The step on which attention to few queries is tuned.
 _TRIAL_BYTES = 128 << 20  # of keys and values, at most: more than caches hold
 _TRIAL_CONTEXT = 2048
 _TRIAL_ROWS = 32
-# Counts that differ from step to step: no kernel is compiled anew for one of them.
+# Counts that differ from step to step: no kernel is compiled again for another value.
 _COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "shortest_split", "window"]
 
 
@@ -91,7 +90,7 @@ def attention_kernel(
     is_there = (positions >= tile.first) & (positions < tile.context) & (members < SHARED)
     lasts = positions
     if seen_ends is not None:
-        # Splits are as long as they are without: there are more of them.
+        # Ends add splits, but change no split's length.
         lasts = tl.load(seen_ends + tile.token + own, mask=is_there, other=0).to(tl.int32) - 1
         end = tl.maximum(end, tl.max(lasts, 0) + 1)
         beyond = tl.cdiv(end, length)
@@ -131,7 +130,7 @@ def attention_kernel(
 def attention_by_shape(
     query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, sinks: Tensor | None = None
 ) -> Tensor:
-    """Attend by shape: rows of one query attend in a step with prompts as they do in one without."""
+    """Use the same kernel for rows of one query in a step with prompts as in one without."""
     scoring, shared = Scoring(scale, window, sinks), triton.next_power_of_2(query.shape[1] // kv.num_heads)
     few = None
     if rows.seen_ends is None:  # a picture's tokens aren't few
@@ -165,8 +164,8 @@ def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) 
 def _trial_step(query: Tensor, kv: PagedKV) -> tuple[Tensor, PagedKV, DeviceRows]:
     """A decode step that stands for later ones, on which attention to few queries is tuned.
 
-    Rows of one query each and a memory of zeros, with the heads and the format of these. The steps of a warm-up have
-    contexts of a few tokens in one block, which say nothing of a way through memory.
+    It has rows of one query each and a memory of zeros, with the heads and format of these arguments. A warm-up's steps
+    would not do: their contexts are a few tokens in one block, so they hardly read memory.
     """
     held = [each for each in (kv.keys, kv.values, kv.key_scales, kv.value_scales) if each is not None]
     of_token = sum(each[0].nbytes for each in held) // kv.block_size
@@ -187,7 +186,7 @@ def _trial_step(query: Tensor, kv: PagedKV) -> tuple[Tensor, PagedKV, DeviceRows
 
 
 def _attention_of_many(query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Scoring, least: int) -> Tensor:
-    """The output; of rows with fewer queries than `least` it is anything."""
+    """Return the output, which is undefined for rows with fewer than `least` queries."""
     key = (kv.head_dim, triton.next_power_of_2(query.shape[1] // kv.num_heads))
 
     def attend(choice: LaunchConfig) -> Tensor:
@@ -203,7 +202,7 @@ def _attention_of_many(query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Sc
         return output
 
     theirs = None
-    if scoring.sinks is None and rows.seen_ends is None:  # of which no library knows
+    if scoring.sinks is None and rows.seen_ends is None:  # no library supports these
         theirs = library_for(query, kv, rows)
     return attend(OURS if theirs is None else PROMPTS[kv.kind].choice(key, attend))
 
@@ -222,12 +221,12 @@ def attention_of_one_shape(
 def _launch(
     output: Tensor, query: Tensor, kv: PagedKV, rows: DeviceRows, scoring: Scoring, tiles: Tiles, choice: LaunchConfig
 ) -> None:
-    """Writes the output of the rows that the tiles are for."""
+    """Write the output of the rows that the tiles are for."""
     num_heads, num_tiles = kv.num_heads, tiles.count(rows)
     seen_ends = rows.seen_ends if tiles.most_queries > 1 else None  # a lone query sees all
     if seen_ends is not None or num_tiles * num_heads > MOST:
         tiles = tiles.unsplit()
-    tiles = tiles._replace(split=max(tiles.split, choice["KEYS"]))  # a split is some whole steps
+    tiles = tiles._replace(split=max(tiles.split, choice["KEYS"]))  # a split is a whole number of steps
     num_splits = tiles.num_splits(rows, scoring.window)
     counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries)
     shape = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)

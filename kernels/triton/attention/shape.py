@@ -1,8 +1,7 @@
-"""How a step's attention is cut up: queries into tiles, contexts into splits, and how large a step of a program is.
+"""How a step's attention is divided: queries into tiles, contexts into splits, and keys into a program's steps.
 
-What the sizes of blocks cost a multiprocessor is known from compilation alone, not what time they take: for head
-dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly none; only the
-invariant form with heads of 256 spills up to 96, over int8.
+The sizes of blocks have been compiled, but not timed. For head dimensions of 64, 128 and 256 they fit, and a thread
+spills 32 bytes at most, mostly none; only the invariant form with heads of 256 over int8 spills up to 96.
 """
 
 from functools import partial
@@ -11,65 +10,65 @@ from typing import NamedTuple
 from ...paged import DeviceRows
 from ..launch.tuning import Key, LaunchConfig, Tuning, multiprocessors
 
-# Tokens of the shortest stretch that a context is split into, a power of 2: in the invariant form two steps, so that
-# the second one's keys come while the first is computed; elsewhere one, where that gives idle multiprocessors work.
+# Tokens of the shortest split, powers of 2: in the invariant form two steps, so that the second one's keys are loaded
+# while the first is computed; elsewhere one step, if that gives idle multiprocessors work.
 SPLIT, _ONE_STEP, _LONGEST_OF_SHORTEST = 128, 64, 1024
-_USUAL_CONTEXT = 2048  # which has two programs on each multiprocessor, if stretches can be so short
-_SPLITS_AT_MOST = 128  # of one tile: the last of their programs adds them all up
-# Rows of a tile (queries × heads that share a key head) up to which a step has few queries, and contexts are split.
+_USUAL_CONTEXT = 2048  # gets two programs on each multiprocessor, if splits can be that short
+_SPLITS_AT_MOST = 128  # of one tile, since the last program adds them all up
+# A step has few queries, and splits contexts, if a tile has at most so many rows (queries × heads per key head).
 FEW_ROWS = {"fp32": 16, "fp16": 32, "bf16": 32, "int8": 32}
 SPLITS_OF_MANY = 8
-LEAST_ROWS = 16  # of any product
+LEAST_ROWS = 16  # of any `tl.dot`
 
 
 class Tiles(NamedTuple):
     """How the queries of some rows are cut into tiles, and their contexts into splits."""
 
     positions: int
-    group: int  # query heads in a tile: those that share a key head, and some that are not there
+    group: int  # query heads in a tile: those that share a key head, padded
     least_queries: int  # of the rows that these tiles are for
     most_queries: int
     splits_at_most: int = 1
-    split: int = SPLIT  # tokens of the shortest one
+    split: int = SPLIT  # tokens of the shortest split
     is_split: bool = False  # whether each split has a program of its own
-    adds_splits: bool = False  # whether a program that has them all adds them up as if it had not
+    adds_splits: bool = False  # whether a program that has all splits adds them up as if each had its own
 
     @property
     def a_row(self) -> int:
-        """Tiles that every row has; 0 where that would be many more than are needed, and rows are searched for."""
+        """Tiles of every row; 0 if a row may need more than two, so that programs search for their row."""
         most = 1 if self.most_queries == 1 else (self.most_queries - 2) // self.positions + 2
         return most if most <= 2 else 0
 
     def count(self, rows: DeviceRows) -> int:
-        """A row of n queries, wherever it begins, has n / positions + 2 tiles at most."""
+        """The number of tiles: a row of n queries, wherever it begins, has at most n / positions + 2."""
         return rows.num_rows * self.a_row or len(rows.kv_slots) // self.positions + 2 * rows.num_rows
 
     def unsplit(self) -> "Tiles":
-        """The same queries, by programs that have all of their context."""
+        """Return the same tiles, each with one program for the whole context."""
         return self._replace(is_split=False, splits_at_most=self.splits_at_most if self.adds_splits else 1)
 
     def num_splits(self, rows: DeviceRows, window: int | None) -> int:
-        """A window has one more, since it may begin and end within one."""
+        """The most splits of a tile. A window has one more, since it may begin and end within a split."""
         end = -(-rows.max_context // self.positions) * self.positions
         return min(self.splits_at_most + bool(window), -(-end // self.split)) if self.is_split else 1
 
 
 def most_splits(num_heads: int) -> int:
-    """Of one tile: so many that a row alone has two programs on each multiprocessor. What a row's length and its card
-    say, and nothing of who stands beside it; a power of 2."""
+    """Return the most splits of a tile, a power of 2: a row alone then has two programs on each multiprocessor. Depends
+    on the card, never on other rows."""
     wanted = 2 * multiprocessors() // num_heads
     return min(1 << max(wanted, 1).bit_length() - 1, _SPLITS_AT_MOST)
 
 
 def few_programs() -> int:
-    """Up to which a step of many queries leaves a device idle, so that its contexts are split too."""
+    """Return the number of programs up to which many queries leave a device idle, so that contexts are split, too."""
     return multiprocessors() // 2
 
 
 def tiles_of_few(kind: str, shared: int, most_queries: int, rows: DeviceRows, num_heads: int) -> Tiles | None:
-    """One tile for all queries of a row, or two; none where there are too many. `shared` is a power of 2.
+    """Return tiles that hold all queries of a row in one or two; None if there are too many. `shared` is a power of 2.
 
-    A step of few rows has short splits, to be many programs; of many each has a longer one, to begin less often.
+    With few rows splits are short, for many programs; with many rows they are longer, since every program has a cost.
     """
     positions = 1 << (most_queries - 1).bit_length()
     group = max(shared, LEAST_ROWS // positions)
@@ -86,8 +85,8 @@ def tiles_of_many(shared: int, num_rows: int, least_queries: int, rows: DeviceRo
 
 
 def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows, num_heads: int) -> list[Tiles]:
-    """One tile and one order of sums for every row; rows of one query, and few tiles of others, have their splits
-    computed side by side."""
+    """Return tiles of one size with one order of sums. Splits are computed side by side for rows of one query, and for
+    others if their tiles are few."""
     positions = max(1, num_rows // shared)
     tiles = Tiles(positions, shared, 1, rows.max_queries, most_splits(num_heads), adds_splits=True)
     if rows.max_queries * shared <= FEW_ROWS[kind]:
@@ -111,13 +110,13 @@ class ProgramShape(NamedTuple):
         return LaunchConfig.of(self.num_warps, self.num_stages, ROWS=self.rows, KEYS=self.keys)
 
 
-# Stages from which on a step's keys and values both come while the one before is computed: the way through the table
-# takes two. With fewer they come between the two, as the compiled loop says.
+# The fewest stages at which the compiled loop loads both keys and values during the step before, since the block table
+# takes two of them.
 _BOTH_AHEAD = 5
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}
 _SHORT = ProgramShape(16, 32, 4, 2)
 _INTERPRETED = ProgramShape(16, 128, 4, 2)  # few rows, so that small tests have many tiles
-# Of many queries, by the architecture from which on it serves: for head dimensions up to 128, and beyond.
+# For many queries, by the first architecture that uses the entry: for head dimensions up to 128, and above.
 _MANY = {
     "fp32": {80: (_SHORT, _SHORT)},
     "16 bits": {
@@ -166,7 +165,7 @@ def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
 
 
 def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
-    """One choice for each format and head dimension, whatever the card; two sums of values take registers."""
+    """One choice for each format and head dimension, whatever the card. Two sums of values need registers."""
     rows, warps, stages = (LEAST_ROWS, 4, 2) if key[0] > 128 or kind == "fp32" else (32, 8, _BOTH_AHEAD)
     return ProgramShape(rows, _KEYS[kind], warps, stages).choice
 
@@ -179,7 +178,7 @@ def _few_tried(kind: str) -> list[LaunchConfig]:
     return [LaunchConfig.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
 
 
-# By format. The key begins with the head dimension; of few queries the tile's rows follow, of many `shared`.
+# By format. A key is the head dimension, then the tile's rows (few queries) or `shared` (many).
 FEW = {kind: Tuning(f"attention_few_{kind}", partial(_few, kind), _few_tried(kind)) for kind in _KEYS}
 MANY = {
     kind: Tuning(
@@ -190,6 +189,6 @@ MANY = {
     for kind in _KEYS
 }
 INVARIANT = {kind: Tuning(f"attention_invariant_{kind}", partial(_invariant, kind), []) for kind in _KEYS}
-# Whether prompts that a library serves are its own, where there is one; the key is that of many queries.
+# Whether a library attends to prompts, if there is one; keys are those of many queries.
 OURS, LIBRARY = LaunchConfig.of(LIBRARY=0), LaunchConfig.of(LIBRARY=1)
 PROMPTS = {kind: Tuning(f"attention_prompts_{kind}", lambda architecture, key: OURS, [OURS, LIBRARY]) for kind in _KEYS}

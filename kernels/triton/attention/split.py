@@ -1,6 +1,6 @@
-"""The splits of a tile's context: each is stored by the program that has it, and the last of these adds them all up.
+"""The splits of a tile's context: each program stores its own, and the program that finishes last adds them up.
 
-Splits are added in ascending order, whoever came last, and as `attention_tile.attend_split_by_split` adds them.
+Splits are added in ascending order, whichever program is last, just as `tile.attend_split_by_split` adds them.
 """
 
 import triton
@@ -8,7 +8,7 @@ import triton.language as tl
 
 from .tile import added, nothing, with_sinks
 
-# Numbers of one tile that are added at once, and of all splits that are on their way meanwhile: so many that the last
+# Numbers of one tile that are added at once, and numbers of all splits that are loaded ahead: few enough that the last
 # program needs no more registers than attention itself.
 _NUMBERS_AT_ONCE = tl.constexpr(2048)
 _NUMBERS_AHEAD = tl.constexpr(8192)
@@ -30,7 +30,7 @@ def store_split(parts, sums, offsets, is_there, weighted, highest, total, HEAD_D
 
 @triton.jit
 def _stored_split(parts, sums, offsets, is_there, columns, HEAD_DIM: tl.constexpr):
-    """Some of its columns, past this multiprocessor's own cache; a softmax over no keys where there is no split."""
+    """Load some columns of a split, bypassing the L1 cache; a softmax over no keys where there is no split."""
     mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     weighted = tl.load(parts + offsets[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0, cache_modifier=".cg")
     highest = tl.load(sums + offsets * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
@@ -39,7 +39,7 @@ def _stored_split(parts, sums, offsets, is_there, columns, HEAD_DIM: tl.constexp
 
 @triton.jit
 def _added(parts, sums, offsets, is_there, count, columns, HEAD_DIM: tl.constexpr):
-    """Some columns of the softmax over so many splits; `offsets` are those of the first."""
+    """Add up some columns of the softmax over `count` splits; `offsets` are those of the first."""
     ROWS: tl.constexpr = offsets.shape[0]
     AT_ONCE: tl.constexpr = max(1, _NUMBERS_AHEAD // (ROWS * columns.shape[0]))
     weighted, highest, total = nothing(ROWS, columns.shape[0])
@@ -60,7 +60,7 @@ def add_splits(
     output, heads, parts, sums, offsets, is_there, count, sinks, members, HEAD_DIM: tl.constexpr,
     HAS_SINKS: tl.constexpr,
 ):  # fmt: skip
-    """Writes the output, by so many splits; `members` are the numbers of the rows' heads."""
+    """Write the output from `count` splits; `members` are the numbers of the rows' heads."""
     ALL: tl.constexpr = triton.next_power_of_2(HEAD_DIM)
     COLUMNS: tl.constexpr = max(16, min(ALL, _NUMBERS_AT_ONCE // offsets.shape[0]))
     for piece in range(ALL // COLUMNS):

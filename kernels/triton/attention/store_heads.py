@@ -1,7 +1,7 @@
-"""From projected heads to queries that are ready to attend, with keys and values in their slots, in one launch.
+"""Norms and rotates projected heads, and stores keys and values in their slots, in one launch; returns the queries.
 
-A program takes one head of some neighbouring tokens. Scales of 8-bit numbers are rounded up to float16, the numbers to
-the nearest even, as on a processor.
+A program computes one head of some neighbouring tokens. Scales of 8-bit numbers are rounded up to float16, and the
+numbers to nearest, ties to even, as on a CPU.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ class HeadTransform(NamedTuple):
 
     weight: tl.tensor
     epsilon: tl.tensor
-    cosines: tl.tensor  # pointers, one a token
+    cosines: tl.tensor  # pointers, one for each token
     sines: tl.tensor
 
 
@@ -35,8 +35,8 @@ def ready(
     heads, is_there, columns, turned, HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
     ROTATED: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of each token's head, normed and rotated, in float32. Sines are 0 behind the first ROTATED; of 0
-    there are none."""
+    """Load some columns of each token's head, normed and rotated, in float32. Sines are 0 after the first ROTATED
+    columns; ROTATED = 0 means that nothing is rotated."""
     partners = columns ^ 1 if PAIRS or ROTATED == 0 else (columns + ROTATED // 2) % ROTATED
     is_column = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     x = tl.load(heads[:, None] + columns[None, :], mask=is_column, other=0).to(tl.float32)
@@ -70,7 +70,7 @@ def _store(x, to, scales, offsets, is_stored, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def _rounded_up(x):
-    """The smallest float16 that is not below; NaN stays."""
+    """Return the smallest float16 that is not below x; NaN stays NaN."""
     nearest = x.to(tl.float16)
     bits = nearest.to(tl.int16, bitcast=True)
     above = (bits + tl.where(bits >= 0, 1, -1)).to(tl.int16).to(tl.float16, bitcast=True)
@@ -79,7 +79,7 @@ def _rounded_up(x):
 
 @triton.jit
 def _whole(x, scale):
-    """x / scale as whole numbers up to 127; 0 where the scale is no number."""
+    """Round x / scale to whole numbers from -127 to 127; 0 where the scale is 0 or NaN."""
     is_scaled = (scale > 0)[:, None]
     divisor = tl.where(is_scaled, scale.to(tl.float32)[:, None], 1.0)
     inverse = tl.div_rn(tl.zeros_like(divisor) + 1, divisor)
@@ -123,7 +123,7 @@ def store_heads_kernel(
 
 
 def _default(architecture: int, key: Key) -> LaunchConfig:
-    """As many tokens as keep a few numbers for each thread."""
+    """As many tokens as leave each thread a few numbers."""
     return LaunchConfig.of(4, TOKENS=8) if architecture else LaunchConfig.of(TOKENS=32)
 
 
@@ -146,7 +146,7 @@ def _launch(
 ) -> Tensor:
     query = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
     weights = layout.norms or (heads, heads)
-    # Kernels read none of what stands in for a rotation.
+    # Without a rotation the kernel reads none of these.
     turning = rotation or Rotation(heads, heads, rows.kv_slots)
     scales_queries = turning.query_scales is not None
     scales = (kv.key_scales, kv.value_scales) if kv.key_scales is not None else (kv.keys, kv.values)

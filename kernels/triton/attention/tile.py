@@ -1,8 +1,8 @@
-"""Where a tile of queries lies in a step, and what its softmax is over a stretch of the row's stored tokens.
+"""Finds a tile of queries in a step, and computes its softmax over a range of the row's stored tokens.
 
 A tile is POSITIONS neighbouring positions of one row, counted from the request's first, times the query heads that
-share a key head. So a query has the same position in its tile whatever else the step computes, and which keys a tile
-looks at, in which order, depends on the tile's positions alone.
+share a key head. So a query has the same place in its tile whatever else the step computes, and the keys that a tile
+reads, and their order, depend only on the tile's positions.
 """
 
 from typing import NamedTuple
@@ -12,32 +12,32 @@ import triton.language as tl
 
 from .memory import keys_at, places_of, scales_at, values_at
 
-LOG2_E = 1.4426950408889634  # scores are powers of 2
+LOG2_E = 1.4426950408889634  # weights are powers of 2: exp(x) = 2^(x * log2(e))
 _LOG2_E = tl.constexpr(LOG2_E)
 
 
 class LaunchRows(NamedTuple):
-    """The rows of a step: `DeviceRows`, and which of them a launch is for, by their number of queries."""
+    """The rows of a step (`DeviceRows`), and the numbers of queries of the rows that a launch is for."""
 
     query_starts: tl.tensor
     context_lengths: tl.tensor
     num_rows: tl.tensor
-    tiles_a_row: tl.tensor  # 0: as many as a row's queries may need
+    tiles_a_row: tl.tensor  # 0: it differs from row to row
     least_queries: tl.tensor
     most_queries: tl.tensor
 
 
 class Tile(NamedTuple):
     row: tl.tensor
-    position: tl.tensor  # of its first query, whether that is there or not
-    token: tl.tensor  # of the step, at that position
+    position: tl.tensor  # of its first query, even if the step doesn't have that query
+    token: tl.tensor  # the step's token at that position
     first: tl.tensor  # the row's first position in this step
     context: tl.tensor
 
 
 @triton.jit
 def tile_of(number, rows, POSITIONS: tl.constexpr):
-    """A tile by its number; there is nothing to do where its position is not below its context."""
+    """Return a tile by its number; it is empty if its position is not below its context."""
     if rows.tiles_a_row > 0:
         row = number // rows.tiles_a_row
         before = row * rows.tiles_a_row
@@ -61,7 +61,7 @@ def tile_of(number, rows, POSITIONS: tl.constexpr):
 
 @triton.jit
 def split_length(seen, splits_at_most, shortest):
-    """The length of the stretches into which a tile's context is split, by how much of it the tile sees."""
+    """Return the length of a tile's splits, which depends on how many keys the tile sees."""
     length = seen * 0 + shortest
     while length * splits_at_most < seen:
         length *= 2
@@ -70,13 +70,13 @@ def split_length(seen, splits_at_most, shortest):
 
 @triton.jit
 def first_key(position, window, KEYS: tl.constexpr):
-    """Where a tile from this position on begins to look, at a multiple of KEYS; a window of 0 is none."""
+    """Return the first key that a tile at this position reads, a multiple of KEYS; a window of 0 means none."""
     return tl.where(window > 0, tl.maximum(position - window + 1, 0), 0) // KEYS * KEYS
 
 
 @triton.jit
 def weight_of(score, highest):
-    """The exponential of a score relative to the highest one, or of an older maximum; 0 where nothing was seen yet."""
+    """Return 2^(score - highest), of a score or of an older maximum; 0 if nothing has been seen yet."""
     return tl.exp2(score - tl.where(highest == float("-inf"), 0.0, highest))
 
 
@@ -89,7 +89,7 @@ def nothing(ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def added(weighted, highest, total, more_weighted, more_highest, more_total):
-    """Two softmaxes over different keys as one. Fused by name, so that every kernel rounds alike."""
+    """Merge two softmaxes over different keys. The explicit fma makes every kernel round alike."""
     most = tl.maximum(highest, more_highest)
     kept, more = weight_of(highest, most), weight_of(more_highest, most)
     by_row = tl.broadcast_to(kept[:, None], weighted.shape)
@@ -98,7 +98,7 @@ def added(weighted, highest, total, more_weighted, more_highest, more_total):
 
 @triton.jit
 def with_sinks(weighted, highest, total, sinks, heads, is_there):
-    """The softmax with one score more a row, of a value that is 0: the sink of the row's head."""
+    """Add each row's sink to its softmax: the score of a value that is 0."""
     sink = tl.load(sinks + heads, mask=is_there, other=0) * _LOG2_E
     most = tl.maximum(highest, sink)
     kept = weight_of(highest, most)
@@ -108,7 +108,7 @@ def with_sinks(weighted, highest, total, sinks, heads, is_there):
 
 @triton.jit
 def queries_at(heads, is_there, keys, HEAD_DIM: tl.constexpr):
-    """A tile's queries [rows, columns], from pointers to the rows, as they meet keys like these."""
+    """Load a tile's queries [rows, columns] from pointers to the rows, in the format in which keys are multiplied."""
     stored: tl.constexpr = keys.dtype.element_ty
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
@@ -121,14 +121,12 @@ def attend(
     queries, firsts, lasts, first, last, context, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """The softmax of queries over the keys first:last, each seeing those from its own first to its own last one.
-
-    `scale` makes scores powers of 2.
-    """
+    """Compute the softmax of queries over the keys first:last; a query sees those from its entry of `firsts` to that of
+    `lasts`. `scale` includes LOG2_E."""
     HAS_SCALES: tl.constexpr = memory.key_heads.dtype.element_ty == tl.int8
     weighted, highest, total = nothing(lasts.shape[0], HEAD_DIM)
     if HAS_SCALES:
-        # Read a step ahead: what is as narrow passes no shared memory, and would be waited for.
+        # Loaded a step ahead: loads as narrow as these aren't pipelined through shared memory, and would stall.
         key_scales, value_scales = scales_at(memory, first // KEYS * KEYS + tl.arange(0, KEYS), context, BLOCK_SIZE)
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
         tokens = step * KEYS + tl.arange(0, KEYS)
@@ -155,7 +153,7 @@ def attend_split_by_split(
     queries, firsts, lasts, split, beyond, length, first, last, context, scale, memory, KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """`attend` to each split by itself and add them up: the bits of programs that have one split each."""
+    """Attend to the splits one by one and add them up, with the bits of programs that have one split each."""
     weighted, highest, total = nothing(lasts.shape[0], HEAD_DIM)
     while split < beyond:
         low, high = tl.maximum(split * length, first), tl.minimum((split + 1) * length, last)

@@ -1,4 +1,4 @@
-"""The ranks of GPUs, which communicate through NCCL on the loopback interface and find each other through a file.
+"""The ranks of GPUs, which communicate through NCCL and find each other through a file.
 
 Sums are added in the order of the ranks, so that a row's bits don't depend on the number of rows, unless the options
 prefer speed: then NCCL chooses its own order, and sums of few rows may be added in the cards' own memory (`sums`).
@@ -43,10 +43,10 @@ class CardRanks(Parallel):
     ) -> "CardRanks":
         """Meet the other ranks at a file in a folder that only this tree can write.
 
-        `sees_peers`: they may add up in each other's memory if they can. `address`: this machine's, if they are on
-        several, `per_node` on each.
+        If `sees_peers`, they may add up in each other's memory, if the cards allow it. `address` is this machine's, if
+        there are several with `per_node` ranks each.
         """
-        # The only sockets of a tree that are not ipc://; on one machine never on another interface than the loopback.
+        # Unlike a tree's ipc:// sockets these have addresses: on one machine, use the loopback interface only.
         if not address:
             os.environ["NCCL_SOCKET_IFNAME"] = "lo"
         elif name := interface_of(address):
