@@ -1,7 +1,7 @@
-"""What a card gives at most: bytes copied and bf16 products, by torch's own calls.
+"""Measures a card's limits: the bandwidth of its copies and its rate of bf16 products, by torch's own calls.
 
-All other figures are held against these two, measured in the same minutes. Data are random: a card multiplies zeros
-faster.
+All other figures are shares of these two, measured in the same minutes. The data are random, because a card multiplies
+zeros faster.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What this machine has, and what of the packages that the checks need is missing; its status is 1 if any is."""
+"""Prints this machine's versions and the packages that the checks need and it lacks; exits with 1 if there are any."""
 
 import importlib.metadata
 import os
@@ -6,8 +6,8 @@ import platform
 import sys
 
 _KNOWN = ("torch", "triton", "transformers", "numpy", "tokenizers", "safetensors", "jinja2", "psutil", "uvloop", "tqdm")
-# What a machine with torch and transformers may lack: small wheels that travel. `hypothesis` is what the tests' own
-# surroundings import, and it imports `sortedcontainers`.
+# What a machine with torch and transformers may lack, as small wheels that can be carried there. `conftest.py` of the
+# tests imports `hypothesis`, which imports `sortedcontainers`.
 _TRAVEL = ("msgspec", "pyzmq", "llguidance", "huggingface_hub", "pytest", "hypothesis", "sortedcontainers")
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 

@@ -1,7 +1,7 @@
 """What the steps of an 8B model spend their time on: answers of 1 and 256 rows, and a prompt of 2k.
 
-The runner and the scheduler run in this process, two steps in flight as in a tree. The time of steps is taken without
-the profiler, which slows the host down; what the kernels of a step take is taken with it.
+The runner and the scheduler run in this process, with two steps in flight as in a tree. Steps are timed without the
+profiler, which slows the host down, and their kernels with it.
 """
 
 import json

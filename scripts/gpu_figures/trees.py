@@ -1,7 +1,7 @@
 """Real trees on random weights: from a start to the first token, one sequence, prompts, and many requests together.
 
-Every round asks for prompts that are new, so that no prefix is found. The second start finds what the first one has
-compiled and tuned.
+Every round uses new prompts, so that no prefix is found. The second start finds what the first one has compiled and
+tuned.
 """
 
 import random

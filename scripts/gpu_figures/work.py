@@ -1,6 +1,5 @@
-"""The least that a model's work needs: bytes of weights, keys and values read, operations of products and attention.
-
-By the shapes of `bench/models.py`.
+"""The least work that a model's steps need: bytes of weights, keys and values read, and operations of products and
+attention, by the shapes of `bench/models.py`.
 """
 
 from collections.abc import Iterable
