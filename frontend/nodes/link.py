@@ -51,7 +51,7 @@ _INBOXES = (b"engine", b"frontend")  # that a machine may have frames for
 
 
 @dataclass
-class Node:
+class JoinedNode:
     """A machine that has joined."""
 
     number: int
@@ -84,7 +84,7 @@ class Link:
         self.own = {name: frames_to(child.directory, name.decode()) for name in _INBOXES}
         size, per_node = self.config.tensor_parallel_size, self.config.ranks_per_node
         self.ranks = {rank: frames_for(child.directory, f"worker{rank}") for rank in range(per_node, size)}
-        self.nodes: dict[int, Node] = {}
+        self.nodes: dict[int, JoinedNode] = {}
         self.meeting = MeetingFile(child.directory / "ranks")
         self.is_ready = self.is_over = False
         self.digest = digest_of_model(Path(self.launch.model_folder))
@@ -144,7 +144,7 @@ class Link:
             if frames in ready and (node := self.nodes.get(rank // self.config.ranks_per_node)) is not None:
                 self._hand_on(frames, node, f"worker{rank}".encode())
 
-    def _hand_on(self, frames: "zmq.Socket[bytes]", node: Node, name: bytes) -> None:
+    def _hand_on(self, frames: "zmq.Socket[bytes]", node: JoinedNode, name: bytes) -> None:
         while True:
             try:
                 self._send(node, FRAME, name, frames.recv(zmq.NOBLOCK))
@@ -168,7 +168,7 @@ class Link:
         elif kind == BEAT:
             self._copy(node, msgspec.msgpack.decode(frames[0], type=Signs))
 
-    def _copy(self, node: Node, signs: Signs) -> None:
+    def _copy(self, node: JoinedNode, signs: Signs) -> None:
         first = node.number * self.config.ranks_per_node
         for rank, (line, vitals) in enumerate(zip(signs.lines, signs.vitals, strict=True), first):
             self.lines.write(rank, line, vitals)
@@ -186,7 +186,7 @@ class Link:
             _LOG.warning("A machine (%s) that wanted to join was refused: %s", join.host, why)
             self.socket.send(identity, REFUSED, why.encode())
             return
-        node = self.nodes[join.node_rank] = Node(join.node_rank, identity, join.host)
+        node = self.nodes[join.node_rank] = JoinedNode(join.node_rank, identity, join.host)
         self._tell_meeting(self.meeting.appended(), without=node)
         self._send(node, WELCOME, msgspec.msgpack.encode(self.launch))
         self._send(node, MEETING, self.meeting.everything())
@@ -223,16 +223,16 @@ class Link:
                 return f"it was told {name}={value!r}, and node 0 {name}={here!r}. Leave it out: node 0 says it."
         return ""
 
-    def _tell_meeting(self, news: bytes, without: Node | None = None) -> None:
+    def _tell_meeting(self, news: bytes, without: JoinedNode | None = None) -> None:
         if news:
             self._tell(MEETING, news, without=without)
 
-    def _tell(self, *frames: bytes, without: Node | None = None) -> None:
+    def _tell(self, *frames: bytes, without: JoinedNode | None = None) -> None:
         for node in self.nodes.values():
             if node is not without:
                 self._send(node, *frames)
 
-    def _send(self, node: Node, *frames: bytes) -> None:
+    def _send(self, node: JoinedNode, *frames: bytes) -> None:
         node.is_connected &= self.socket.send(node.identity, *frames)
 
     def _beat(self, now: float, passed: float) -> None:

@@ -28,9 +28,9 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.options.nodes import node_key, own_address
 from ...protocol.processes.heartbeat import Heartbeats, Vitals, aged
 from ...protocol.processes.launch import Launch, LaunchFile
-from ...protocol.processes.process import ASK_SECONDS, ChildProcess, end_children, wait_for_ends
+from ...protocol.processes.process import ASK_SECONDS, ChildProcess, end_children
 from ...protocol.processes.runtime_directory import RuntimeDirectory
-from ...protocol.processes.sockets import Inbox, Outbox, encoded_frame, frames_for, frames_to
+from ...protocol.processes.sockets import Inbox, encoded_frame, frames_for, frames_to
 from ...protocol.ranks.meeting_file import MeetingFile
 from ...protocol.ranks.nccl_failures import explained
 from ...protocol.ranks.node_messages import (
@@ -88,12 +88,13 @@ class Node:
         self.children: list[ChildProcess] = []
         self.log = Path(os.devnull)
         self.poller = zmq.Poller()
+        # Before the folder: an address that can't be found leaves none behind.
+        self.link = NodeSocket(config.master_addr, config.master_port, key)
         self.directory = RuntimeDirectory()
         self.meeting = MeetingFile(self.directory.path / "ranks")
         self.engine = frames_for(self.directory.path, "engine")
         self.frontend = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
         self.ranks: dict[bytes, zmq.Socket[bytes]] = {}
-        self.link = NodeSocket(config.master_addr, config.master_port, key)
         self.failure: ChildFailure | None = None  # of a rank here
         self.is_ready = self.is_watched = False
         for each in (self.link.socket, self.link.events, self.engine, self.frontend.socket):
@@ -107,7 +108,10 @@ class Node:
             self._serve()
         except NodeEnded:
             return
-        except PenstockError:
+        except PenstockError:  # node 0 knows
+            raise
+        except Exception as error:
+            self._tell(EngineDeadError(f"It has failed there: {type(error).__name__}: {error}."))
             raise
         except BaseException as error:  # Ctrl-C, SIGTERM
             self._tell(EngineDeadError(f"It was ended there ({type(error).__name__})."))
@@ -116,6 +120,13 @@ class Node:
     # --- the start ---------------------------------------------------------------------------------------------------
 
     def _start(self, launch: Launch) -> None:
+        try:
+            self._start_ranks(launch)
+        except PenstockError as error:
+            self._tell(error)
+            raise
+
+    def _start_ranks(self, launch: Launch) -> None:
         """Start this machine's ranks, with its own folders, devices and threads."""
         own = {name: getattr(self.config, name) for name in ("devices", "num_threads", "node_rank", "quiet")}
         self.config = config = msgspec.structs.replace(launch.config, **own, trace=None, record=None)
@@ -209,8 +220,8 @@ class Node:
         raise NodeEnded
 
     def _ask(self) -> None:
-        for rank in self.numbers:
-            Outbox(self.directory.path, f"worker{rank}").send(Stop())
+        for inbox in self.ranks.values():
+            inbox.send(encoded_frame(Stop()))
 
     def _lose(self, ended: list[ChildProcess]) -> None:
         """A rank has ended. If it hasn't told why, or only that another was lost, another one or machine 0 may know."""
@@ -279,9 +290,11 @@ class Node:
     def close(self) -> None:
         try:
             end_children(self.children, None)
-            wait_for_ends(self.children, _LAST_WORDS_SECONDS)
         finally:
             self.link.close()
+            self.frontend.close()
+            for each in (self.engine, *self.ranks.values()):
+                each.close(linger=0)
             self.meeting.close()
             self.directory.remove()
 

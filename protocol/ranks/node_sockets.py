@@ -128,6 +128,7 @@ class NodeSocket:
     """The end of a machine that joins; it connects as soon as machine 0 listens."""
 
     def __init__(self, address: str, port: int, key: bytes) -> None:
+        where = endpoint(address, port)
         server, client = key_pairs(key)
         self.where = f"{address} port {port}"
         self.socket = _secured(zmq.Context.instance().socket(zmq.DEALER), client)
@@ -138,7 +139,7 @@ class NodeSocket:
         self.num_connections = 0
         self.num_refusals = 0  # handshakes in a row that the other side has broken off
         self.is_cut = False  # the last connection has ended
-        self.socket.connect(endpoint(address, port))
+        self.socket.connect(where)
 
     def note_event(self) -> None:
         event = parse_monitor_message(self.events.recv_multipart())["event"]

@@ -1,24 +1,37 @@
-"""Who may join a tree: a machine that doesn't fit is told why, in a sentence."""
+"""How machines join a tree: one that doesn't fit is told why, in a sentence, and one that fails says so."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import msgspec
+import pytest
 from builders.cases import for_each
+from builders.nodes import FIRST, KEY, free_port
+from builders.tiny_model import tiny_model
+from builders.watching import BOUND_SECONDS, runtime_folders, wait_until
 
 from penstock import __version__
 from penstock.frontend.models.digests import digest_of_model
-from penstock.frontend.nodes.link import Link, Node
+from penstock.frontend.models.model_files import find_model
+from penstock.frontend.nodes.link import JoinedNode, Link
+from penstock.frontend.nodes.node import Node
+from penstock.protocol.errors import ConfigError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes.launch import Launch
 from penstock.protocol.ranks.node_messages import Join
+from penstock.protocol.ranks.node_sockets import LinkSocket
 
 FITTING = Join(PROTOCOL, __version__, 2, 3, "b", "d" * 64, {})
 
 
 def link() -> Link:
-    """Machine 0 of three, whose second has joined."""
+    """Node 0 of three, whose second has joined."""
     made = Link.__new__(Link)
     made.config = EngineConfig.from_options("m", nnodes=3, tensor_parallel_size=6, dtype="bf16", seed=7)
     made.digest = "d" * 64
-    made.nodes = {1: Node(1, b"", "a")}
+    made.nodes = {1: JoinedNode(1, b"", "a")}
     return made
 
 
@@ -36,6 +49,81 @@ def link() -> Link:
 def test_a_machine_that_does_not_fit_is_told_why(change, words):
     told = link()._refusal(msgspec.structs.replace(FITTING, **change))
     assert (words is None and told == "") or (words is not None and words in told and told.endswith(".")), told
+
+
+@pytest.fixture
+def new_node(tmp_path, monkeypatch) -> Callable[..., Node]:
+    """Makes machine 1 of two, which joins at a free port."""
+    monkeypatch.setenv("PENSTOCK_NODE_KEY", KEY)
+    monkeypatch.setenv("PENSTOCK_HOST_IP", FIRST)
+    monkeypatch.setattr("penstock.frontend.nodes.joining.JOIN_SECONDS", BOUND_SECONDS)
+
+    model = tiny_model(tmp_path / "model", "qwen3")
+
+    def new(address: str = FIRST) -> Node:
+        given = {"nnodes": 2, "node_rank": 1, "master_addr": address, "master_port": free_port(), "quiet": True}
+        config = EngineConfig.from_options(str(model), **given)
+        return Node(config, find_model(config.model, None, None, is_quiet=True), {})
+
+    return new
+
+
+def received(link: LinkSocket) -> list[bytes]:
+    """The next message of another machine, whose key is checked first."""
+    found: list[list[bytes]] = []
+
+    def looked() -> bool:
+        if link.questions.poll(0):
+            link.answer()
+        if (message := link.receive()) is not None:
+            found.append(message)
+        return bool(found)
+
+    wait_until(looked, BOUND_SECONDS, "a machine says something")
+    return found[0]
+
+
+def link_of(node: Node) -> LinkSocket:
+    return LinkSocket(node.config.master_addr, node.config.master_port, KEY.encode())
+
+
+def test_a_machine_whose_connection_ends_before_it_is_welcome_asks_again(new_node):
+    with closing(new_node()) as node, ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(node.run)
+        with closing(link_of(node)) as link:  # of a tree that ends just then
+            received(link)
+        with closing(link_of(node)) as link:
+            identity, kind, _ = received(link)
+            assert kind == b"join"
+            link.send(identity, b"refused", b"It is full.")
+            with pytest.raises(ConfigError, match="It is full"):
+                ended.result(BOUND_SECONDS)
+
+
+@for_each("error, words", [
+    (ConfigError("No process could be started."), b"On node 1"), (OSError("No space left"), b"OSError: No space left"),
+])  # fmt: skip
+def test_a_machine_that_cannot_start_its_ranks_tells_node_0_why(new_node, monkeypatch, error, words):
+    def fail(*_: object) -> Iterator[object]:
+        raise error
+
+    monkeypatch.setattr("penstock.frontend.nodes.node.start_ranks", fail)
+    with closing(new_node()) as node, closing(link_of(node)) as link, ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(node.run)
+        identity, *_ = received(link)
+        config = EngineConfig.from_options("m", nnodes=2, tensor_parallel_size=2)
+        link.send(identity, b"welcome", msgspec.msgpack.encode(Launch(config, "", "", 1)))
+        _, kind, inbox, frame = received(link)
+        assert (kind, inbox) == (b"frame", b"frontend") and str(error).encode() in frame and words in frame
+        with pytest.raises(type(error)):
+            ended.result(BOUND_SECONDS)
+
+
+def test_a_machine_that_cannot_find_node_0_leaves_no_folder_behind(new_node):
+    before = runtime_folders()
+    with pytest.raises(ConfigError, match="can't be found"):
+        new_node("no-such-machine.invalid")
+    assert runtime_folders() <= before
 
 
 def test_a_model_has_one_digest_wherever_it_lies(tmp_path):
