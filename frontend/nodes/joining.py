@@ -14,7 +14,7 @@ from ...protocol.ranks.node_sockets import NodeSocket
 from ..console import logs
 
 _MOST_REFUSALS = 8  # handshakes in a row, within ten seconds: what forwards to node 0 may have started before it
-_PATIENCE = 10.0  # seconds without an answer before a word about it, or after machine 0 has closed the connection
+_PATIENCE = 10.0  # seconds without an answer before a word about it, or after node 0 has closed the connection
 
 
 def welcome(link: NodeSocket, poller: zmq.Poller, join: Join, *, quiet: bool) -> Launch:

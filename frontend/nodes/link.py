@@ -1,4 +1,4 @@
-"""The process of machine 0 that hands frames on between its own processes and the ranks of other machines.
+"""The process of node 0 that hands frames on between its own processes and the ranks of other machines.
 
 It admits the machines one by one, stops listening once all have joined, and copies their heartbeats into the tree's
 page. If one falls silent, this process fails, and with it the tree.

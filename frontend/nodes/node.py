@@ -1,7 +1,7 @@
 """A machine of a tree that is not its first: it joins, starts its ranks, and hands frames on until the tree ends.
 
-Its ranks end with this process, however that ends. It ends them itself when machine 0 says so, falls silent, or closes
-the connection, and tells machine 0 when one of them ends.
+Its ranks end with this process, however that ends. It ends them itself when node 0 says so, falls silent, or closes
+the connection, and tells node 0 when one of them ends.
 """
 
 import os
@@ -54,13 +54,13 @@ from ..session.tree.ranks import start_ranks, threads_per_rank
 from ..session.tree.vital_signs import Process, Progress
 from .joining import welcome
 
-# Options that each machine has of its own; the others are those of machine 0.
+# Options that each machine has of its own; the others are those of node 0.
 OWN_OPTIONS = {
     *("model", "tokenizer", "revision", "devices", "num_threads", "nnodes", "node_rank", "master_addr", "master_port"),
     *("node_key_file", "quiet", "trace", "record", "connect"),
 }
 _MEETING_SECONDS = 0.02  # between two looks at the meeting file while the tree starts
-_LAST_WORDS_SECONDS = 0.5  # for the last messages of a rank that has ended, and for machine 0's answer
+_LAST_WORDS_SECONDS = 0.5  # for the last messages of a rank that has ended, and for node 0's answer
 
 
 class NodeEnded(Exception):
@@ -224,8 +224,8 @@ class Node:
             inbox.send(encoded_frame(Stop()))
 
     def _lose(self, ended: list[ChildProcess]) -> None:
-        """A rank has ended. If it hasn't told why, or only that another was lost, another one or machine 0 may know."""
-        if all(child.status == 0 for child in ended):  # asked to, by the engine: machine 0's word is on its way
+        """A rank has ended. If it hasn't told why, or only that another was lost, another one or node 0 may know."""
+        if all(child.status == 0 for child in ended):  # asked to, by the engine: node 0's word is on its way
             self._await_end(SILENCE)
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while not self._is_explained and (left := deadline - time.monotonic()) > 0:
@@ -252,7 +252,7 @@ class Node:
         return EngineDeadError(f"{ended.describe_end()}. {f'{why} ' if why else ''}Its log is {self.log} there.")
 
     def _await_end(self, seconds: float) -> None:
-        """Wait for machine 0 to say how the tree ends; returns if it doesn't."""
+        """Wait for node 0 to say how the tree ends; returns if it doesn't."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not self.link.is_cut:
             self.link.socket.poll(int(1000 * min(left, 0.1)))
@@ -263,7 +263,7 @@ class Node:
                     self._end(message[1].decode())
 
     def _tell(self, error: PenstockError) -> None:
-        """Tell machine 0 why this machine leaves."""
+        """Tell node 0 why this machine leaves."""
         kind = OutOfMemoryError if isinstance(error, OutOfMemoryError) else EngineDeadError
         failure = ChildFailure(self.name, kind.__name__, f"On {self.name}: {error}", "")
         self.link.send(FRAME, b"frontend", encoded_frame(failure))

@@ -74,8 +74,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tensor_parallel_size: Annotated[int, described("number of ranks that share each layer", COUNT)] = 1
     nnodes: Annotated[int, described("number of machines that share the ranks of a tree", COUNT)] = 1
     node_rank: Annotated[int, described("number of this machine among them; 0 has the front end", AMOUNT)] = 0
-    master_addr: Annotated[str, described("address of machine 0, at which the others join", TEXT)] = "127.0.0.1"
-    master_port: Annotated[int, described("port of machine 0, at which the others join", PORT)] = 29501
+    master_addr: Annotated[str, described("address of node 0, at which the others join", TEXT)] = "127.0.0.1"
+    master_port: Annotated[int, described("port of node 0, at which the others join", PORT)] = 29501
     node_key_file: Annotated[
         str | None, described("file of mode 0600 with the machines' shared key; else PENSTOCK_NODE_KEY", PATH)
     ] = None

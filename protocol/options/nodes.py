@@ -41,7 +41,7 @@ def check_nodes(config: "EngineConfig") -> None:
         raise ConfigError(f"nnodes={config.nnodes}: {name} works on one machine only so far. Leave one of them out.")
     if config.master_addr in ("", "0.0.0.0", "::", "*") or set(config.master_addr) & set("/ *"):
         raise ConfigError(
-            f"master_addr={config.master_addr!r} must be an address or name by which others reach machine 0."
+            f"master_addr={config.master_addr!r} must be an address or name by which others reach node 0."
         )
 
 
@@ -62,7 +62,7 @@ def node_key(config: "EngineConfig") -> bytes:
 
 
 def own_address(config: "EngineConfig") -> str:
-    """The address at which other machines reach the ranks of this one: the one that the way to machine 0 begins at."""
+    """The address at which other machines reach the ranks of this one: the one that the way to node 0 begins at."""
     if given := os.environ.get(ADDRESS_VARIABLE):
         return _checked(given)
     try:
@@ -74,7 +74,7 @@ def own_address(config: "EngineConfig") -> str:
             return str(probe.getsockname()[0])
     except (OSError, UnicodeError) as error:
         raise ConfigError(
-            f"master_addr={config.master_addr!r} can't be reached: {_reason(error)}. Give an address of machine 0, or "
+            f"master_addr={config.master_addr!r} can't be reached: {_reason(error)}. Give an address of node 0, or "
             f"this machine's own in {ADDRESS_VARIABLE}."
         ) from error
 

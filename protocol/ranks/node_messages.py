@@ -1,6 +1,6 @@
 """What the machines of one tree say to one another.
 
-A message is a few frames: its kind, then what belongs to it. Machine 0 has the `link` process; each other one has a
+A message is a few frames: its kind, then what belongs to it. Node 0 has the `link` process; each other one has a
 `penstock worker`, which joins it.
 """
 

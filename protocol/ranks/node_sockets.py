@@ -1,7 +1,7 @@
 """The connection between the machines of a tree: ZeroMQ over TCP, encrypted and authenticated by CURVE.
 
 Both key pairs follow from the key that the machines share, so whoever doesn't know it can't complete a handshake.
-Machine 0 listens until all have joined, and not a moment longer. ZeroMQ's own threads ask each other for a sign of
+Node 0 listens until all have joined, and not a moment longer. ZeroMQ's own threads ask each other for a sign of
 life every second, and close a connection that is silent.
 """
 
@@ -36,7 +36,7 @@ class KeyPair(NamedTuple):
 
 
 def key_pairs(key: bytes) -> tuple[KeyPair, KeyPair]:
-    """Machine 0's, and that of all others."""
+    """Node 0's, and that of all others."""
     if not zmq.has("curve"):
         raise ConfigError(
             "This pyzmq was built without libsodium, whose CURVE machines need. Install its wheel instead."
@@ -53,12 +53,12 @@ def endpoint(address: str, port: int) -> str:
         numeric = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][4][0]
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"master_addr={address!r} can't be found: {reason}. Give an address of machine 0.") from error
+        raise ConfigError(f"master_addr={address!r} can't be found: {reason}. Give an address of node 0.") from error
     return f"tcp://[{numeric}]:{port}" if ":" in str(numeric) else f"tcp://{numeric}:{port}"
 
 
 class LinkSocket:
-    """Machine 0's end."""
+    """Node 0's end."""
 
     def __init__(self, address: str, port: int, key: bytes) -> None:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -125,7 +125,7 @@ class LinkSocket:
 
 
 class NodeSocket:
-    """The end of a machine that joins; it connects as soon as machine 0 listens."""
+    """The end of a machine that joins; it connects as soon as node 0 listens."""
 
     def __init__(self, address: str, port: int, key: bytes) -> None:
         where = endpoint(address, port)

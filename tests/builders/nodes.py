@@ -1,6 +1,6 @@
 """Trees over several machines, which are addresses of the loopback network: their processes, and what lies between.
 
-`Wire` is a TCP proxy in front of machine 0 that cuts without a word to either side, as a network does.
+`Wire` is a TCP proxy in front of node 0 that cuts without a word to either side, as a network does.
 """
 
 import os
@@ -31,7 +31,7 @@ def free_port(address: str = FIRST) -> int:
 
 
 def options_of(port: int, nnodes: int = 2, **options: Any) -> dict[str, Any]:
-    """Machine 0's options, with one rank a machine unless they say otherwise."""
+    """Node 0's options, with one rank a machine unless they say otherwise."""
     options = {"tensor_parallel_size": nnodes, "quiet": True, **options}
     return {"nnodes": nnodes, "master_addr": FIRST, "master_port": port, **options}
 
@@ -73,7 +73,7 @@ class OtherMachine:
 
 @contextmanager
 def machines(model: Path | str, *others: OtherMachine, port: int, **options: Any) -> Iterator[LLM]:
-    """A tree over machine 0, in this process, and the others, which have been started."""
+    """A tree over node 0, in this process, and the others, which have been started."""
     llm = LLM(model, **options_of(port, len(others) + 1, **options))
     try:
         for other in others:
@@ -89,7 +89,7 @@ def machines(model: Path | str, *others: OtherMachine, port: int, **options: Any
 
 
 class Wire:
-    """Listens at machine 0's address and connects to where its tree really listens."""
+    """Listens at node 0's address and connects to where its tree really listens."""
 
     def __init__(self, port: int) -> None:
         """`port` of the tree; the others join at `self.port`."""

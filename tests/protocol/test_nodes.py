@@ -35,7 +35,7 @@ def options(**given: Any) -> EngineConfig:
     ({"master_port": 0}, "1 to 65535"), ({"master_port": 65536}, "1 to 65535"), ({"master_port": "x"}, "1 to 65535"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": ""}, "master_addr"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": "tcp://a"}, "master_addr"),
-    ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": "0.0.0.0"}, "by which others reach machine 0"),
+    ({"nnodes": 2, "tensor_parallel_size": 2, "master_addr": "0.0.0.0"}, "by which others reach node 0"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "data_parallel_size": 2}, "data_parallel_size works on one machine only"),
     ({"nnodes": 2, "tensor_parallel_size": 2, "prefix_cache_size": "1GiB"}, "prefix_cache_size works on one machine"),
 ])  # fmt: skip
@@ -99,7 +99,7 @@ def test_a_machine_is_reached_at_the_address_that_its_way_to_machine_0_begins_at
 
 
 def carry(link: LinkSocket, node: NodeSocket, until: Callable[[], bool]) -> list[list[bytes]]:
-    """Let both ends work until something holds; returns what came to machine 0."""
+    """Let both ends work until something holds; returns what came to node 0."""
     found: list[list[bytes]] = []
 
     def looked() -> bool:
@@ -154,7 +154,7 @@ def carry_event(node: NodeSocket) -> bool:
 
 
 def test_whatever_ranks_append_anywhere_is_in_every_machines_file_once(tmp_path):
-    """Machine 0 hands on what a machine has; ranks append at any moment, also between a look and an append."""
+    """Node 0 hands on what a machine has; ranks append at any moment, also between a look and an append."""
     chance = random.Random(0)
     for trial in range(20):
         paths = [tmp_path / f"{trial}-{number}" for number in range(3)]

@@ -123,7 +123,7 @@ def test_answers_have_the_bits_of_as_many_ranks_on_one_machine(tmp_path, port, n
         assert answers(llm) == expected
         ranks = {pid for other in others for pid in wait_for_ranks(other, per_node)}
         assert len(ranks) == size - per_node
-        # Nobody listens but machine 0's link, at which the kernel drops whatever comes.
+        # Nobody listens but node 0's link, at which the kernel drops whatever comes.
         assert {each.port for each in listeners({*ranks, *tree_processes(llm).values()})} <= {port}
     for other in others:
         assert other.ended()[0] == 0
