@@ -1,7 +1,7 @@
-"""The file by which ranks find one another (torch's `FileStore`), kept alike on all machines of a tree.
+"""The file by which ranks find one another (torch's `FileStore`), with the same records on all machines of a tree.
 
-Its writers append whole records under an exclusive lock, so what one machine's ranks have appended can be appended on
-the others.
+Ranks append whole records under an exclusive lock, so whatever one machine's ranks append can be appended to the files
+of the others.
 """
 
 import fcntl
@@ -12,10 +12,10 @@ from pathlib import Path
 class MeetingFile:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._position = 0  # everything before is known to the other machines
+        self._position = 0  # the other machines have everything before it
 
     def appended(self) -> bytes:
-        """What this machine's ranks have appended since the last time."""
+        """Return what this machine's ranks have appended since the last call."""
         fcntl.flock(self._file, fcntl.LOCK_SH)
         try:
             return self._news()
@@ -23,7 +23,7 @@ class MeetingFile:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def append(self, records: bytes) -> bytes:
-        """Append another machine's records; returns what this one's ranks have appended before."""
+        """Append another machine's records; returns what this machine's ranks had appended first."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             news = self._news()
@@ -35,7 +35,7 @@ class MeetingFile:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def everything(self) -> bytes:
-        """What all machines know."""
+        """Return all records that the other machines have, or are being sent."""
         return os.pread(self._file, self._position, 0)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Explains the failures of NCCL and Gloo, the libraries between ranks: what has happened, and what to do.
+"""Explains failures of NCCL and Gloo, the libraries between ranks: what has happened, and what to do.
 
-They report a class of errors ("unhandled system error"), under "Last error:" often the reason, and more in the log. The
-rows go from reasons to classes; the first that fits is taken.
+They report a class of errors ("unhandled system error"), often a reason below "Last error:", and more in the log. The
+rows of the table go from reasons to classes; the first match counts.
 """
 
 import re

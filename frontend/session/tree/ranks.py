@@ -1,4 +1,4 @@
-"""Starts the processes of a tree, on whichever machine; all thread counts are decided here."""
+"""Starts the processes of a tree, on node 0 as on the others, and decides how many threads each may have."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ QUIET_LIBRARIES = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", 
 def start_part(
     role: str, module: str, environment: dict[str, str], directory: Path, log: Path, page: int, *arguments: str
 ) -> ChildProcess:
-    """Start one process; `page` is the descriptor of the heartbeats."""
+    """Start one process; `page` is the descriptor of the heartbeats' page."""
     with open_log(log) as output:
         streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
         return start_child(role, module, (str(directory), *arguments), env=environment, pass_fds=[page], **streams)

@@ -1,7 +1,7 @@
 """One process tree: starts the children of a model, waits until they are ready, and ends them.
 
-The children are engine, detokenizer and one worker per rank, all started by this process. All thread counts are decided
-here. Once the tree is ready, its transport reads the messages.
+The children are the engine, the detokenizer, a worker for each rank of this machine, and `link` if there are others,
+which start their own ranks (`frontend/nodes`). Once the tree is ready, its transport reads the messages.
 """
 
 import os
@@ -72,8 +72,8 @@ class Tree:
         self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
         self.hang: PenstockError | None = None  # the hang that ended the tree
-        self.cause = ""  # of its end, for other machines
-        self.link: Outbox | None = None  # to the process that these are connected to
+        self.cause = ""  # why it has ended, for other machines
+        self.link: Outbox | None = None  # to the process that connects other machines
         self._oom_kills = _oom_kills()
         try:
             self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
@@ -96,9 +96,8 @@ class Tree:
 
     def _start(self) -> None:
         config, start = self.config, partial(start_part, directory=self.directory.path, log=self.log, page=self._page)
-        # The worker first: it takes longest.
-        own = range(config.ranks_per_node)
-        for child in start_ranks(config, own, self.directory.path, self.log, self._page):
+        # Workers first: they take longest.
+        for child in start_ranks(config, range(config.ranks_per_node), self.directory.path, self.log, self._page):
             self.children.append(child)
         self.children.append(start("engine", "penstock.engine", QUIET_LIBRARIES))
         self.children.append(start("detokenizer", "penstock.frontend.text.detokenizer", QUIET_LIBRARIES))
@@ -114,7 +113,7 @@ class Tree:
 
     @property
     def remote_ranks(self) -> range:
-        """Those on other machines."""
+        """The ranks on other machines."""
         return range(self.config.ranks_per_node, self.config.tensor_parallel_size)
 
     def launch(
@@ -207,7 +206,7 @@ class Tree:
         return error
 
     def _cause_elsewhere(self) -> ChildFailure | None:
-        """What another machine, or the link to it, says of an end that a rank here has noticed; None if nothing."""
+        """Wait for another machine, or the link to it, to say what a rank here only noticed; None if nobody does."""
         deadline = time.monotonic() + _OTHERS_SECONDS
         while (left := deadline - time.monotonic()) > 0 and not any(child.was_killed for child in self.children):
             message = self.inbox.receive(min(left, _LAST_WORDS_SECONDS))
@@ -271,7 +270,7 @@ class Tree:
                 self._remove_log()
 
     def _tell_others(self, cause: str) -> None:
-        """Tell other machines why the tree ends, before the link to them ends; empty: because it was asked to."""
+        """Tell other machines why the tree ends, before the link ends; an empty cause means that it was closed."""
         if self.link is None:
             return
         self.link.send(TreeEnds(cause))
