@@ -135,6 +135,7 @@ class NodeSocket:
         self.socket.setsockopt(zmq.CURVE_SERVERKEY, server.public)
         self.socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MILLISECONDS)
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, _LONGEST_RECONNECT)
+        self.socket.setsockopt(zmq.CONNECT_TIMEOUT, _HANDSHAKE_MILLISECONDS)  # the kernel's own tries get rare
         self.events = self.socket.get_monitor_socket(_FAILED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self.num_connections = 0
         self.num_refusals = 0  # handshakes in a row that the other side has broken off
