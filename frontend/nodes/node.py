@@ -4,11 +4,9 @@ Its ranks end with this process, however that ends. It ends them itself when nod
 the connection, and tells node 0 when one of them ends.
 """
 
-import os
 import socket
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,16 +21,14 @@ from ...protocol.errors import (
     PenstockError,
 )
 from ...protocol.fingerprint import PROTOCOL
-from ...protocol.messages import FrontendInbox, Hello, Notice, Stop
+from ...protocol.messages import FrontendInbox, Hello, Notice
 from ...protocol.options.config import EngineConfig
 from ...protocol.options.nodes import node_key, own_address
-from ...protocol.processes.heartbeat import Heartbeats, Vitals, aged
-from ...protocol.processes.launch import Launch, LaunchFile
-from ...protocol.processes.process import ASK_SECONDS, ChildProcess, end_children
+from ...protocol.processes.launch import Launch
+from ...protocol.processes.process import ChildProcess
 from ...protocol.processes.runtime_directory import RuntimeDirectory
-from ...protocol.processes.sockets import Inbox, encoded_frame, frames_for, frames_to
+from ...protocol.processes.sockets import Inbox, encoded_frame, frames_for
 from ...protocol.ranks.meeting_file import MeetingFile
-from ...protocol.ranks.nccl_failures import explained
 from ...protocol.ranks.node_messages import (
     BEAT,
     BEAT_SECONDS,
@@ -43,16 +39,14 @@ from ...protocol.ranks.node_messages import (
     READY,
     SILENCE,
     Join,
-    Signs,
     why_lost,
 )
 from ...protocol.ranks.node_sockets import NodeSocket
 from ..console import logs
 from ..models.digests import digest_of_model
 from ..models.model_files import ModelFiles
-from ..session.tree.ranks import start_ranks, threads_per_rank
-from ..session.tree.vital_signs import Process, Progress
 from .joining import welcome
+from .own_ranks import OwnRanks
 
 # Options that each machine has of its own; the others are those of node 0.
 OWN_OPTIONS = {
@@ -85,16 +79,14 @@ class Node:
             digest_of_model(files.folder),
             {name: msgspec.to_builtins(value) for name, value in options.items() if name not in OWN_OPTIONS},
         )
-        self.children: list[ChildProcess] = []
-        self.log = Path(os.devnull)
         self.poller = zmq.Poller()
         # Before the folder: an address that can't be found leaves none behind.
         self.link = NodeSocket(config.master_addr, config.master_port, key)
         self.directory = RuntimeDirectory()
+        self.ranks = OwnRanks(self.directory.path)
         self.meeting = MeetingFile(self.directory.path / "ranks")
         self.engine = frames_for(self.directory.path, "engine")
         self.frontend = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
-        self.ranks: dict[bytes, zmq.Socket[bytes]] = {}
         self.failure: ChildFailure | None = None  # of a rank here
         self.is_ready = self.is_watched = False
         for each in (self.link.socket, self.link.events, self.engine, self.frontend.socket):
@@ -120,43 +112,17 @@ class Node:
     # --- the start ---------------------------------------------------------------------------------------------------
 
     def _start(self, launch: Launch) -> None:
+        """Start this machine's ranks, with its own folders, devices and threads."""
+        own = {name: getattr(self.config, name) for name in ("devices", "num_threads", "node_rank", "quiet")}
+        config = msgspec.structs.replace(launch.config, **own, trace=None, record=None)
         try:
-            self._start_ranks(launch)
+            self.ranks.start(msgspec.structs.replace(launch, config=config, address=self.address), self.files)
         except PenstockError as error:
             self._tell(error)
             raise
-
-    def _start_ranks(self, launch: Launch) -> None:
-        """Start this machine's ranks, with its own folders, devices and threads."""
-        own = {name: getattr(self.config, name) for name in ("devices", "num_threads", "node_rank", "quiet")}
-        self.config = config = msgspec.structs.replace(launch.config, **own, trace=None, record=None)
-        self.log = logs.new_log_file(quiet=self.is_quiet)
-        self.heartbeats = Heartbeats(config.tensor_parallel_size)
-        page, folder = self.heartbeats.descriptor, self.directory.path
-        self.numbers = range(config.node_rank * config.ranks_per_node, (config.node_rank + 1) * config.ranks_per_node)
-        LaunchFile(folder).write(
-            msgspec.structs.replace(
-                launch,
-                config=config,
-                model_folder=str(self.files.folder),
-                tokenizer_folder=str(self.files.tokenizer_folder),
-                threads_per_rank=threads_per_rank(config),
-                heartbeats=page,
-                address=self.address,
-            )
-        )
-        for child in start_ranks(config, self.numbers, folder, self.log, page):
-            self.children.append(child)
-        self.heartbeats.close_descriptor()
-        for rank in self.numbers:
-            self.ranks[f"worker{rank}".encode()] = frames_to(folder, f"worker{rank}")
-        for child in self.children:
+        for child in self.ranks.children:
             self.poller.register(child.pidfd, zmq.POLLIN)
-        self.processes = [Process(child.popen.pid) for child in self.children]
-        self.chances = [Vitals(child.popen.pid) for child in self.children]
-        self.progress = Progress()
-        counts = f"{self.numbers[0]} to {self.numbers[-1]}" if len(self.numbers) > 1 else f"{self.numbers[0]}"
-        logs.say(f"Joined. Loading rank {counts} of {config.tensor_parallel_size}.", quiet=self.is_quiet)
+        logs.say(f"Joined. Loading {self.ranks}.", quiet=self.is_quiet)
 
     # --- serving ----------------------------------------------------------------------------------------------------
 
@@ -169,7 +135,7 @@ class Node:
                 self.link.note_event()
             while (message := self.link.receive()) is not None:
                 self._hear(*message)
-            if ended := [child for child in self.children if child.has_ended]:
+            if ended := self.ranks.ended:
                 self._lose(ended)
             now = time.monotonic()
             if (not self.is_ready or now - last >= BEAT_SECONDS) and (news := self.meeting.appended()):
@@ -198,13 +164,13 @@ class Node:
     def _hear(self, kind: bytes, *frames: bytes) -> None:
         self.heard = time.monotonic()
         if kind == FRAME:
-            self.ranks[frames[0]].send(frames[1])
+            self.ranks.inboxes[frames[0]].send(frames[1])
         elif kind == MEETING:
             if news := self.meeting.append(frames[0]):
                 self.link.send(MEETING, news)
         elif kind == BEAT:
             if frames[0] and not self.is_watched:
-                self.progress = Progress()
+                self.ranks.watch()
             self.is_watched = bool(frames[0])
         elif kind == READY:
             self.is_ready = True
@@ -216,12 +182,8 @@ class Node:
         """The tree ends: the ranks are asked to, if it was."""
         if cause:
             raise EngineDeadError(f"The tree has ended. Node 0 says: {cause}")
-        end_children(self.children, self._ask, ASK_SECONDS)
+        self.ranks.stop()
         raise NodeEnded
-
-    def _ask(self) -> None:
-        for inbox in self.ranks.values():
-            inbox.send(encoded_frame(Stop()))
 
     def _lose(self, ended: list[ChildProcess]) -> None:
         """A rank has ended. If it hasn't told why, or only that another was lost, another one or node 0 may know."""
@@ -231,12 +193,11 @@ class Node:
         while not self._is_explained and (left := deadline - time.monotonic()) > 0:
             self.frontend.socket.poll(int(1000 * min(left, 0.05)))
             self._hand_on()
-        killed = next((child for child in self.children if child.was_killed), None)
-        if killed is None and self.failure is not None:
+        if self.ranks.killed is None and self.failure is not None:
             is_cause = self.failure.error != LostRankError.__name__
             self._await_end(_LAST_WORDS_SECONDS if is_cause else SILENCE + 2 * BEAT_SECONDS)
             raise EngineDeadError(self.failure.message)
-        error = self._error_of(killed or ended[0])
+        error = EngineDeadError(self.ranks.end_of(self.ranks.killed or ended[0]))
         self._tell(error)
         self._await_end(_LAST_WORDS_SECONDS)
         raise error
@@ -245,11 +206,7 @@ class Node:
     def _is_explained(self) -> bool:
         """Whether a rank was killed, or has told more than that another was lost."""
         told = self.failure is not None and self.failure.error != LostRankError.__name__
-        return told or any(child.was_killed for child in self.children)
-
-    def _error_of(self, ended: ChildProcess) -> EngineDeadError:
-        why = explained(_end_of(self.log)) if ended.was_killed else None
-        return EngineDeadError(f"{ended.describe_end()}. {f'{why} ' if why else ''}Its log is {self.log} there.")
+        return told or self.ranks.killed is not None
 
     def _await_end(self, seconds: float) -> None:
         """Wait for node 0 to say how the tree ends; returns if it doesn't."""
@@ -270,36 +227,19 @@ class Node:
 
     def _beat(self, now: float, passed: float) -> None:
         if self.is_watched:
-            self._look(passed)
-        lines = [aged(self.heartbeats.read(child.role)) for child in self.children]
-        self.link.send(BEAT, msgspec.msgpack.encode(Signs(lines, self.chances)))
+            self.ranks.look(passed)
+        self.link.send(BEAT, msgspec.msgpack.encode(self.ranks.signs()))
         if passed > 2 * BEAT_SECONDS:  # this process was stopped, and has heard nobody meanwhile
             self.heard += passed - BEAT_SECONDS
         if now - self.heard > NO_BEAT:
             raise EngineDeadError(why_lost("Node 0", now - self.heard))
 
-    def _look(self, seconds: float) -> None:
-        """See whether the ranks could have worked in the last seconds, and did."""
-        self.progress.count([process.pid for process in self.processes], seconds)
-        missed = int(self.progress.missed * 1e9)
-        for place, process in enumerate(self.processes):
-            chance, before = process.chance(seconds), self.chances[place].chance
-            counted = before + int(chance.seconds * 1e9)
-            self.chances[place] = Vitals(process.pid, counted, missed, int(chance.is_stopped), int(chance.is_traced))
-
     def close(self) -> None:
         try:
-            end_children(self.children, None)
+            self.ranks.close()
         finally:
             self.link.close()
             self.frontend.close()
-            for each in (self.engine, *self.ranks.values()):
-                each.close(linger=0)
+            self.engine.close(linger=0)
             self.meeting.close()
             self.directory.remove()
-
-
-def _end_of(log: Path) -> str:
-    with suppress(OSError):
-        return log.read_bytes()[-(1 << 17) :].decode(errors="replace")
-    return ""

@@ -107,7 +107,7 @@ def test_a_machine_that_cannot_start_its_ranks_tells_node_0_why(new_node, monkey
     def fail(*_: object) -> Iterator[object]:
         raise error
 
-    monkeypatch.setattr("penstock.frontend.nodes.node.start_ranks", fail)
+    monkeypatch.setattr("penstock.frontend.nodes.own_ranks.start_ranks", fail)
     with closing(new_node()) as node, closing(link_of(node)) as link, ThreadPoolExecutor(1) as pool:
         ended = pool.submit(node.run)
         identity, *_ = received(link)
