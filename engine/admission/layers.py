@@ -7,8 +7,9 @@ layer is planned; until then its sequence has no row. If the sequence leaves mea
 last token is always in an ordinary chunk, as are prompts whose log-probabilities are wanted and those with a claimed
 answer: these need the head.
 
-One chunk is in progress at a time, since workers can keep one between steps; other long prompts wait for their turn,
-and short ones keep their shares. Work is counted in tokens x layers; attention counts as additional tokens, so that
+One chunk is in progress at a time, since workers can keep one between steps. The next one is that of the prompt with
+the least left, so that nobody waits for a much longer prompt, but no two in a row overtake the oldest. Short prompts
+keep their shares. Work is counted in tokens x layers; attention counts as additional tokens, so that
 work is proportional to time.
 """
 
@@ -63,6 +64,7 @@ class LayeredChunks:
         self._cache = cache
         self._encoder = encoder
         self.chunk: LayeredChunk | None = None
+        self._has_overtaken = False  # the last chunk's prompt, the oldest one
 
     def prompts(self, step: ScheduledStep) -> tuple[list[Sequence], list[Sequence]]:
         """The running prompts whose next chunks are layered, in their order, and the others."""
@@ -90,17 +92,25 @@ class LayeredChunks:
         if work == 0:
             return
         chunk = self.chunk
-        if chunk is None and work is not None:
-            chunk = self._begin(load.long[0], step, load.allowance, work)
         if chunk is None:
-            load.prompts.insert(0, load.long[0])  # it gets an ordinary chunk instead
-            return
+            sequence = self._next(load.long)
+            chunk = None if work is None else self._begin(sequence, step, load.allowance, work)
+            if chunk is None:
+                load.prompts.insert(0, sequence)  # it gets an ordinary chunk instead
+                return
         first, left = chunk.num_layers, self._num_layers - chunk.num_layers
         chunk.num_layers += left if work is None else min(left, max(1, work // chunk.work))
         chunk.add_to(step, first)
         load.allowance.spend(load.allowance.part if work is not None else min(load.allowance.part, chunk.num_tokens))
         if chunk.num_layers == self._num_layers:
             self._end(chunk, step)
+
+    def _next(self, long: list[Sequence]) -> Sequence:
+        """The prompt whose chunk begins now."""
+        oldest = long[0]
+        chosen = oldest if self._has_overtaken else min(long, key=lambda sequence: sequence.num_left)
+        self._has_overtaken = chosen is not oldest
+        return chosen
 
     def _begin(self, sequence: Sequence, step: ScheduledStep, allowance: Allowance, work: int) -> LayeredChunk | None:
         """Take the blocks of a new chunk; None if it has to wait for blocks or media."""

@@ -243,6 +243,22 @@ def test_long_prompts_next_to_streams_come_one_after_another_and_short_ones_wait
     assert ordered == sorted(ordered) and len(set(ordered)) == 2
 
 
+def test_a_prompt_next_to_streams_waits_for_no_much_longer_one_and_the_long_one_goes_on_whatever_comes():
+    harness = LongContexts(0.0015, 0.0, streamed(1), streamed(2))
+    harness.add(prompt(3, [each % 500 for each in range(1500)], max_tokens=1))
+    while not harness.plans[-1].layered:
+        harness.step()
+    for number in range(4, 40):
+        harness.add(prompt(number, [(number * each) % 500 for each in range(300)], max_tokens=1))
+        before = len(harness.times)
+        harness.run_until_begun(number)
+        assert sum(harness.times[before:]) < 3 * (harness.alone(1500) - harness.alone(1000))
+        if harness.has_begun(3):
+            break
+    assert 4 < number < 20
+    assert most_but_few([each / WITHOUT for each in harness.times]) <= 2
+
+
 def test_when_nobody_streams_any_more_the_rest_of_a_chunk_is_computed_at_once():
     harness = LongContexts(0.0015, 0.0, streamed(1)).add(prompt(3, [each % 500 for each in range(900)], max_tokens=1))
     while not harness.plans[-1].layered:
