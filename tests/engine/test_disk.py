@@ -111,7 +111,10 @@ def test_what_a_failed_row_computed_is_removed_from_the_disk():
     harness.fail()
     harness.run()
     assert harness.ended(1).error_code == 500
-    assert harness.visit(2, PREFIX) == 0
+    assert harness.add(prompt(2, PREFIX)).plan().new, "it does not wait for the disk"
+    harness.finish()
+    harness.run()
+    assert harness.num_cached(2) == 0
 
 
 def test_a_short_prefix_and_one_that_is_on_disk_already_are_not_written():

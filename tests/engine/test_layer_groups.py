@@ -171,8 +171,9 @@ def test_a_state_that_is_kept_by_who_ends_before_the_step_is_free_for_who_waits(
     assert harness.tokens(2) == answer(waiting, 0, 600)[0]
 
 
-def test_states_of_a_row_that_failed_are_not_found_and_others_until_their_time_is_over():
-    harness = harness_of(FULL, STATES, prefix_cache_ttl=10.0).add(prompt(1, some(41)))
+@for_each("mix", ["states", "full and states"])
+def test_states_of_a_row_that_failed_are_not_found_and_others_until_their_time_is_over(mix):
+    harness = harness_of(*MIXES[mix], prefix_cache_ttl=10.0, max_num_batched_tokens=64).add(prompt(1, some(41)))
     harness.plan()
     harness.fail()
     assert harness.visit(2, some(41)) == 0
