@@ -82,7 +82,10 @@ def a_full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_is_full_leaves_whole_answers(target):
+def test_a_disk_that_is_full_leaves_whole_answers_and_no_file_without_any(target):
+    with pytest.raises(PenstockError, match="written: File too large"), output_to(str(target)) as output, a_full_disk():
+        output.write("x" * 101)
+    assert beside(target) == []
     with pytest.raises(PenstockError, match="written: File too large"), output_to(str(target)) as output, a_full_disk():
         for _ in range(5):
             output.write("x" * 39 + "\n")  # a part of the last one still fits

@@ -86,8 +86,8 @@ def test_names_arguments_and_text_come_as_soon_as_they_are_certain():
         [], [], [("id0", "f", '{"')], [(None, None, 'a": [1')], [(None, None, ", 2]")], [(None, None, "}")]
     ]  # fmt: skip
     reader = BOTH.reader("", {}, str)
-    shown = [reader.feed(piece).text for piece in ("Is a <", "b> ", "<tool", "_box>?")]
-    assert shown == ["Is a", " <b>", "", " <tool_box>?"]
+    shown = [reader.feed(piece).text for piece in ("Is a <", "b> ", "<tool", "_box>?", "<tool_call>", "[1")]
+    assert shown == ["Is a", " <b>", "", " <tool_box>?", "", "<tool_call>[1"]
 
 
 FRAGMENTS = (

@@ -151,9 +151,10 @@ def test_whatever_a_tools_schema_says_a_call_is_read(name, key, odd):
     assert read(calls_of(name), answer, tools=tools) == ("", "", [("weather", {"city": "Paris"})])
 
 
-def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
+def test_a_call_that_is_cut_off_or_no_json_keeps_what_came_and_is_not_whole():
     for name, answer, call, arguments in (
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "Par', "f", '{"a": "Par'),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": Par}}</tool_call>', "f", '{"a": Par}'),
         ("qwen3-coder", "<function=weather>\n", "weather", ""),
         ("qwen3-coder", "<function=weather>\n<parameter=city>\nPar", "weather", '{"city": "Par'),
         ("qwen3-coder", "<function=weather>\n<parameter=days>\n[1, 2", "weather", '{"days": \n[1, 2'),

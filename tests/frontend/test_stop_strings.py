@@ -128,6 +128,8 @@ def test_a_stop_word_keeps_what_is_no_part_of_it(stop):
     caller = stopped(ids, [1] * 4, reason="length", is_streamed=True, stop=stop)
     assert [delta.text for delta in caller.deltas] == ["", "", " assist", " assist"]
     assert [list(values(delta.token_ids)) for delta in caller.deltas] == [[token_id] for token_id in ids]
+    shown = stopped(ids, [1] * 4, reason="length", is_streamed=True, stop=stop, include_stop_str_in_output=True)
+    assert [delta.text for delta in shown.deltas] == [" ass", "ist", " ass", "ist"], "what is shown is not held back"
 
 
 def text_of(ids):

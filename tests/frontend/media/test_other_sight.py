@@ -43,6 +43,9 @@ def test_ernie_resizes_pictures_as_in_transformers(tmp_path, height, width):
     frames = family.image(image, {})
     assert numpy.array_equal(theirs(frames.pixels[0], do_resize=False, **PLAIN)["pixel_values"], wanted)
     assert family.num_patches(decoded("image", frames)) == len(wanted)
+    unsized = seeing_folder(tmp_path / "unsized", "ernie4_5_moe_vl", preprocessor_config={})
+    size = module.Ernie4_5_VLMoeImageProcessorPil.size
+    assert family_of(ProcessorFiles.read(unsized)).image_pixels == (size["shortest_edge"], size["longest_edge"])
 
 
 @for_each("num_frames", [16, 17, 100, 181, 5000])
@@ -205,12 +208,12 @@ def metadata(clip):
 
 
 CLIPS = [(1, 30.0), (2, 24.0), (30, 30.0), (45, 30.0), (31, 29.97), (77, 25.0), (1000, 23.976), (1990, 30.0)]
-CLIPS += [(2040, 30.0), (20_000, 30.0), (90, 1.0), (300_000, 60.0)]
+CLIPS += [(2040, 30.0), (20_000, 30.0), (90, 1.0), (300_000, 60.0), (3, 1.3)]
 
 
 def test_the_same_frames_are_taken(module, folder):
     settings = SimpleNamespace(num_frames=64, fps=1)
-    sampled = ({}, {"fps": 2.0}, {"num_frames": 5}, {"fps": 0.1, "num_frames": 30})
+    sampled = ({}, {"fps": 2.0}, {"num_frames": 5}, {"fps": 0.1, "num_frames": 30}, {"fps": 0.1, "num_frames": 2})
     for (num_frames, fps), options in itertools.product(CLIPS, sampled):
         clip = Clip(num_frames, fps)
         theirs = module.SmolVLMVideoProcessor.sample_frames(settings, metadata(clip), **options)
