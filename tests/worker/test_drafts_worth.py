@@ -152,8 +152,21 @@ def test_a_token_that_was_drafted_in_vain_is_less_likely_until_it_was_right():
     for _ in range(3):
         chances([5, 9], 5, 7)
     (known, in_vain), (_, other) = chances([5, 9], 5, 9), chances([5, 8], 5, 7)
-    assert in_vain < 0.4 * known < 0.6 * other
+    assert in_vain < 0.2 * known < 0.3 * other
     assert chances([5, 9]) == chances([5, 6])
+
+
+def test_a_sequence_is_believed_as_far_as_its_own_drafts_were_right():
+    worth, look = Worth(), numpy.array([1, 5], numpy.int32)
+
+    def chance(slot: int, draft: int) -> float:
+        [found] = worth.weigh(Look(slot, look[:1], 1), "any", Guess([draft], [0.9])).chances
+        worth.settle(Look(slot, look, 1))
+        return found
+
+    for draft in range(100, 120):
+        wrong, right = chance(0, draft), chance(1, 5)
+    assert 1.5 * wrong < chance(2, 5) < 0.8 * right
 
 
 def in_proportion(num_tokens: int) -> float:
