@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import numpy
+from builders.watching import BOUND_SECONDS
 
 from penstock.protocol.files.prefix_folder import SEGMENT, UNFINISHED
 from penstock.protocol.layer_groups import (
@@ -42,7 +43,6 @@ BLOCKS = 12
 # Of two groups of layers: parts of odd and of even sizes, larger and smaller than a page.
 SHAPES = [[(3, BLOCKS, 700), (3, BLOCKS, 33)], [(1, BLOCKS, 5000)]]
 MEDIA, ROW, NUM_ROWS = media_group(len(SHAPES)), 150, [1, 7, 12, 30]  # of the media, by number
-SECONDS = 30
 
 
 def key(number: int) -> bytes:
@@ -91,7 +91,7 @@ class Rank:
         self.disk = WorkerDisk(
             self.folder, reading, writing, 0, self.answers.put, lambda: False, lambda error: self._failed(error), rows
         )
-        self.disk.start(SECONDS)
+        self.disk.start(BOUND_SECONDS)
         self.number = 0
 
     def _staging(self) -> Staging:
@@ -158,7 +158,7 @@ class Rank:
 
     def answer(self, kind: type) -> object:
         while True:
-            message = self.answers.get(timeout=SECONDS)
+            message = self.answers.get(timeout=BOUND_SECONDS)
             if isinstance(message, KeysOnDisk):
                 change = self.known.difference_update if message.gone else self.known.update
                 change((message.group, each) for each in keys_in(message.keys))
@@ -166,7 +166,7 @@ class Rank:
                 return message
 
     def close(self) -> None:
-        self.disk.close(SECONDS)
+        self.disk.close(BOUND_SECONDS)
 
 
 @contextmanager
