@@ -106,7 +106,7 @@ class LayeredChunks:
             self._end(chunk, step)
 
     def _next(self, long: list[Sequence]) -> Sequence:
-        """The prompt whose chunk begins now."""
+        """Choose the prompt whose chunk begins now."""
         oldest = long[0]
         chosen = oldest if self._has_overtaken else min(long, key=lambda sequence: sequence.num_left)
         self._has_overtaken = chosen is not oldest

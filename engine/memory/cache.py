@@ -147,7 +147,7 @@ class Cache:
 
     @property
     def holds_for_next_step(self) -> bool:
-        """Whether some states can be used by the next step and not by the one being planned."""
+        """True if some states are free for the next step, but not for the one being planned."""
         return any(group.holds_for_next_step for group in self._states)
 
     def admit(self, sequence: Sequence, match: Match) -> Additions:

@@ -51,7 +51,7 @@ def welcome(link: NodeSocket, poller: zmq.Poller, join: Join, *, quiet: bool) ->
 
 
 def _launch(kind: bytes, *frames: bytes) -> Launch | None:
-    """What is to be loaded, if node 0 says that."""
+    """Return what is to be loaded, if the message says so; raise if it ends the joining."""
     if kind == REFUSED:
         raise ConfigError(f"Node 0 refuses this machine: {frames[0].decode()}")
     if kind == END:

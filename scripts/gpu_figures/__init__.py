@@ -39,7 +39,7 @@ class Setting:
         return small if self.is_small else full
 
     def of_bandwidth(self, name: str, seconds: float, num_bytes: float) -> Figure:
-        """Of something that reads so many bytes."""
+        """Figure of what reads so many bytes, with its share of the bandwidth."""
         return Figure(name, seconds * 1e6, "µs", self._share(num_bytes / seconds / 1e9, BANDWIDTH), BANDWIDTH)
 
     def of_matrix_rate(self, name: str, value: float, unit: str, operations_a_second: float) -> Figure:

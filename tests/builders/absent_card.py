@@ -73,7 +73,7 @@ class Launched(NamedTuple):
 
 
 def _ahead(code: str) -> int:
-    """Of buffers that a loop has several of, all but the one that is read."""
+    """Bytes of a loop's buffers that are being filled while one of them is read."""
     total = 0
     for count, shape, bits in re.findall(r"local_alloc : \(\) -> !ttg\.memdesc<(\d+)x([\dx]+)x[a-z]+(\d+),", code):
         total += (int(count) - 1) * math.prod(map(int, shape.split("x"))) * int(bits) // 8

@@ -59,7 +59,7 @@ def architecture() -> int:
 
 @cache
 def multiprocessors() -> int:
-    """Of the GPU in use; of an H200 where there is none, so that tests cut work up as that card does."""
+    """The number on the GPU in use. Without one, an H200's, so that tests split work as that card does."""
     return torch.cuda.get_device_properties().multi_processor_count if torch.cuda.is_available() else 132
 
 

@@ -209,5 +209,5 @@ def weighed(x_tile, factors, squares):
 
 @triton.jit
 def row_factors(squares, num_inputs, epsilon):
-    """What the rows' finished sums are multiplied with."""
+    """Scales of the rows, by which their finished sums are multiplied."""
     return tl.rsqrt(squares / num_inputs + epsilon) * _LARGER
