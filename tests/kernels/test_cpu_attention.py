@@ -36,7 +36,8 @@ pytestmark = needs_variant
 LATENTS = "latent_attention.latent_attention"
 # Allowed errors as shares of the output's norm, against the formula on the stored numbers: queries and the weights of
 # keys are rounded in between.
-TOLERANCES = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 8e-3, "int8": 1.5e-2, "uint4": 1.5e-2}
+# AMX multiplies float16 as pairs of bfloat16, whose second half keeps a query to 2**-17.
+TOLERANCES = {"fp32": 1e-5, "fp16": 2e-5, "bf16": 8e-3, "int8": 1.5e-2, "uint4": 1.5e-2}
 # Allowed errors of a stored number that is read back, as shares of its head's range.
 STEPS = {"fp32": 0.0, "fp16": 2**-11, "bf16": 2**-8, "int8": 0.6 / 127, "uint4": 0.6 / 15}
 
