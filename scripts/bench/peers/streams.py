@@ -15,8 +15,10 @@ one every `--every` seconds, and the time until all have their first tokens is p
 about pictures in place of the prompt, one after another, beside four answers of Penstock alone, in Qwen3-VL-2B's shape.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,8 +68,14 @@ def figures_of(engine: str, python: str, model: Path, course: Course) -> str:
         found = subprocess.check_output([python, "-c", code], cwd=ROOT / "scripts", text=True)
         environment["LD_PRELOAD"] = found.strip()
     command = [python, "-m", "bench.engines.streams", engine, str(model), json.dumps(vars(course))]
-    ran = subprocess.run(command, env=environment, cwd=ROOT / "scripts", stdout=subprocess.PIPE, text=True)
-    return ran.stdout.strip().splitlines()[-1] if ran.stdout.strip() else "failed"
+    place, pipe = ROOT / "scripts", subprocess.PIPE
+    with subprocess.Popen(command, env=environment, cwd=place, stdout=pipe, text=True, start_new_session=True) as ran:
+        assert ran.stdout is not None
+        found = next((line.strip() for line in ran.stdout if line.startswith("{")), "failed")
+        # Processes of other engines outlive the one that has told its figures, and hold its output open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(ran.pid, signal.SIGKILL)
+    return found
 
 
 def prepared(folder: Path, engine: str, python: str, quantization: str, models: Path | None) -> Path:
