@@ -5,7 +5,7 @@ Three of four fit the document, the fourth breaks it in one place or another and
 
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -41,6 +41,8 @@ def run(operation, address: str, session: requests.Session, examples: int, mode:
     @given(case=operation.as_strategy(generation_mode=mode))
     def one(case):
         nonlocal sent
+        # An empty list is no part of a form, so whatever was wrong with it would not be sent.
+        assume(case.media_type != "multipart/form-data" or [] not in case.body.values())
         sent += 1
         if mode is GenerationMode.POSITIVE and isinstance(case.body, dict):
             shorten(case.body, operation.path)
