@@ -22,7 +22,7 @@ from .families.family import Family
 from .places import Places, Turn
 from .sources.encoded_media import EncodedMedium
 
-BOUNDS = Bounds(cpu_seconds=60, memory_bytes=3 << 30, wall_seconds=180.0, nice=5)
+BOUNDS = Bounds(cpu_seconds=60, memory_bytes=3 << 30, wall_seconds=600.0, nice=5)
 _HEAD_BYTES = 4
 _PATIENCE, _LATER = 120.0, "Ask again later."
 
@@ -52,26 +52,30 @@ class MediaProcesses:
         self._places = places or Places()
         self._pool = BoundedPool("media", __name__, bounds)
 
-    def decode(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
-        """Decode a medium; blocks until it is decoded or refused."""
+    def decode(
+        self, medium: EncodedMedium, spend: Callable[[float], None] = lambda seconds: None
+    ) -> DecodedMedium | RequestError:
+        """Decode a medium; blocks until it is decoded or refused. `spend` is called with the processor time."""
         kind = type(self._family)
         job = msgspec.msgpack.encode([(kind.__module__, kind.__name__), self._family, medium])
         try:
-            answer = self._answer(job, self._places.begin_short())
+            answer = self._answer(job, self._places.begin_short(), spend)
             if answer is None:
                 if (turn := self._places.begin_long(_PATIENCE)) is None:
                     return LimitError(f"Decoding this {medium.kind} takes long, as does what came before it. {_LATER}")
-                answer = self._answer(job, turn)
+                answer = self._answer(job, turn, spend)
         except JobDiedError as error:
             return LimitError(f"Decoding this {medium.kind} {error}.")
         return _read(medium, answer or bytearray())
 
-    def _answer(self, job: bytes, turn: Turn) -> bytearray | None:
+    def _answer(self, job: bytes, turn: Turn, spend: Callable[[float], None]) -> bytearray | None:
         """The answer; None if it was stopped in a short slot."""
         helper = self._pool.take()
         turn.stop = helper.close
         try:
-            return helper.ask(job)
+            answer = helper.ask(job)
+            spend(helper.processor_seconds)
+            return answer
         except JobDiedError:
             if turn.was_stopped:
                 return None

@@ -1,7 +1,7 @@
 """`Sight`: the front end's single interface to a model's vision.
 
     sight = Sight.of(files.folder, tokenizer, …)        None for a model that doesn't see
-    media = sight.read(encoded)                         decoded in helper processes, or refused one by one
+    media = sight.read(encoded, spend)                  decoded in helper processes, or refused one by one
     messages = sight.split_messages(messages)           before a template renders a conversation
     expanded = sight.expand(text, media, is_chat=True)  tokens, media with their places, positions
 
@@ -9,7 +9,8 @@ This is light to import; the code that decodes and counts is imported with the f
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,14 +97,20 @@ class Sight:
                     f"A prompt may have {most} {kind}(s), and this one has {count} (option limit_mm_per_prompt)."
                 )
 
-    def read(self, media: Sequence[EncodedMedium]) -> Iterator[DecodedMedium | RequestError]:
-        """Decode and resize media, a few ahead of the reader; blocks. A fault of one medium becomes its own refusal."""
-        return map(self._read, media) if len(media) == 1 else ahead(self._read, media, SHORT_PLACES)
+    def read(
+        self, media: Sequence[EncodedMedium], spend: Callable[[float], None]
+    ) -> Iterator[DecodedMedium | RequestError]:
+        """Decode and resize media, a few ahead of the reader; blocks. A fault of one medium becomes its own refusal.
 
-    def _read(self, medium: EncodedMedium) -> DecodedMedium | RequestError:
+        `spend` is called with the processor time of each, perhaps by several threads.
+        """
+        read = partial(self._read, spend)
+        return map(read, media) if len(media) == 1 else ahead(read, media, SHORT_PLACES)
+
+    def _read(self, spend: Callable[[float], None], medium: EncodedMedium) -> DecodedMedium | RequestError:
         if medium.kind not in self.family.kinds:
             return RequestError(f"This model sees no {medium.kind}s.")
-        decoded = self._processes.decode(medium)
+        decoded = self._processes.decode(medium, spend)
         if isinstance(decoded, DecodedMedium):
             try:
                 self.family.check_fits(decoded)

@@ -55,6 +55,7 @@ class BoundedProcess:
         self.module = module
         self.bounds = bounds
         self.generation = 0  # counts processes: each knows only its own jobs
+        self.processor_seconds = 0.0  # of the last job that was answered
         self._process: ChildProcess | None = None
         self._line: socket.socket | None = None
         self._is_closed = False
@@ -90,7 +91,7 @@ class BoundedProcess:
 
     def _ask(self, job_for: Callable[[int], bytes]) -> bytearray:
         process, line = self._ready()
-        job = job_for(self.generation)
+        job, before = job_for(self.generation), process.processor_seconds
         deadline = time.monotonic() + self.bounds.wall_seconds
         try:
             _send(line, job, deadline)
@@ -107,6 +108,7 @@ class BoundedProcess:
             raise
         if answer is None:
             raise self._error()
+        self.processor_seconds = process.processor_seconds - before
         if is_last:
             self._release()
         return answer

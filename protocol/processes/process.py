@@ -56,6 +56,14 @@ class ChildProcess:
     def was_killed(self) -> bool:
         return self.has_ended and (self.status or 0) < 0
 
+    @property
+    def processor_seconds(self) -> float:
+        """How much processor time it has taken; 0 if it has gone."""
+        with suppress(OSError):
+            fields = Path(f"/proc/{self.popen.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+            return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
+
     def describe_end(self) -> str:
         """How it ended, in words; only after `has_ended`."""
         return f"The {self.role} process (pid {self.popen.pid}) {describe_status(self.status)}"

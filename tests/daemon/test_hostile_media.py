@@ -23,7 +23,7 @@ from builders.seeing_model import (
     picture,
     seeing_model,
 )
-from builders.watching import module_of
+from builders.watching import BOUND_SECONDS, module_of
 
 from penstock import LLM, SamplingParams
 
@@ -44,7 +44,7 @@ class Hostage:
 
     def ask(self, *parts: Any) -> tuple[int, str]:
         body = {"model": "seeing", "messages": about(*parts), "max_tokens": 2, "temperature": 0}
-        reply = httpx.post(self.url, json=body, timeout=200)
+        reply = httpx.post(self.url, json=body, timeout=20 * BOUND_SECONDS)
         return reply.status_code, reply.text if reply.status_code == 200 else reply.json()["error"]["message"]
 
     def resident(self) -> dict[str, int]:

@@ -216,6 +216,7 @@ def test_a_job_that_ends_its_process_is_told_why_and_the_next_one_has_another(he
 def test_each_job_has_its_own_processor_time(helper):
     for _ in range(30):
         helper.ask(b"str(sum(range(5_000_000))).encode()")
+        assert 0 < helper.processor_seconds < 1
 
 
 def test_a_job_whose_process_is_killed_from_outside_goes_to_another_and_once_only(helper):

@@ -6,6 +6,7 @@ import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import msgspec
 import numpy
@@ -18,6 +19,7 @@ from penstock.frontend.media import rgb
 from penstock.frontend.media.decoded import Layout, digest_of
 from penstock.frontend.media.decoding.films import open_film
 from penstock.frontend.media.decoding.images import FORMATS, refuse_others
+from penstock.frontend.media.door import MediaDoor
 from penstock.frontend.media.families.family import Grid
 from penstock.frontend.media.families.qwen import Qwen3Vision
 from penstock.frontend.media.placeholders import Run, positions_of
@@ -163,6 +165,23 @@ def test_a_bomb_is_refused_by_its_header_or_fails_alone_where_it_takes_too_much_
 def test_pixels_that_are_not_what_their_shape_says_are_refused(processes, kind, shape):
     medium = msgspec.structs.replace(encoded(kind, NOISE, may_open=False), shape=shape)
     assert "are not those of" in str(processes.decode(medium))
+
+
+def test_the_media_of_a_prompt_have_a_bound_of_processor_time_and_waiting_is_none_of_it(processes):
+    spent: list[float] = []
+    medium = processes.decode(encoded("image", NOISE.resize((4000, 3000)), may_open=False), spent.append)
+    assert len(spent) == 1 and 0 < spent[0] < 60
+
+    def read(media, spend):
+        for each in media:
+            spend(50.0)
+            yield each
+
+    sight = SimpleNamespace(family=processes._family, read=read, row_token_ids=frozenset())
+    door = MediaDoor(sight, None, most_characters=0, most_tokens=1 << 30)
+    assert door._decoded([medium] * 2) == [medium] * 2
+    with pytest.raises(LimitError, match="takes more than 120 s of processor time"):
+        door._decoded([medium] * 3)
 
 
 def test_nothing_but_what_is_seen_decides_a_digest(processes):
