@@ -8,7 +8,7 @@ import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -48,21 +48,34 @@ def reading(parsing, text, piece):
     return read
 
 
+class Parameters(dict[CodeType, tuple[str, ...] | None]):
+    """The names of what each function of the package is given; None for all other functions."""
+
+    def __missing__(self, code: CodeType) -> tuple[str, ...] | None:
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return self.setdefault(code, names if code.co_filename.startswith(ROOT) else None)
+
+
+PARAMETERS = Parameters()
+
+
 def operations(work: Callable[[], Any]) -> int:
     count = 0
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
+        """Called for every call and return of every function, so it looks at no more than it counts."""
         nonlocal count
-        if not frame.f_code.co_filename.startswith(ROOT):
-            return
-        if event == "call":
-            given = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
-            texts = (frame.f_locals.get(name) for name in given)
-            count += 1 + sum(len(text) for text in texts if isinstance(text, (str, bytes, list, tuple)))
-            count += getattr(frame.f_locals.get("self"), "length", 0) if frame.f_code.co_name == "__str__" else 0
-        elif event == "c_call":
-            owner = getattr(argument, "__self__", None)
-            count += 1 + (len(owner) if isinstance(owner, (str, bytes)) else 0)
+        if event == "c_call":
+            if PARAMETERS[frame.f_code] is not None:
+                owner = argument.__self__
+                count += 1 + (len(owner) if isinstance(owner, (str, bytes)) else 0)
+        elif event == "call" and (names := PARAMETERS[frame.f_code]) is not None:
+            count += 1
+            given = frame.f_locals
+            for name in names:
+                if isinstance(text := given[name], (str, bytes, list, tuple)):
+                    count += len(text)
+            count += getattr(given.get("self"), "length", 0) if frame.f_code.co_name == "__str__" else 0
 
     sys.setprofile(note)
     try:
