@@ -64,12 +64,18 @@ settings.load_profile("repeatable")
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     fixtures: defaultdict[Path, set[str]] = defaultdict(set)
+    shares: set[Path] = set()  # files with a fixture that is made once for all of their tests
     for item in items:
         fixtures[item.path].update(getattr(item, "fixturenames", ()))
-    for item in items:
+        made = getattr(item, "_fixtureinfo").name2fixturedefs.values()
+        if any(fixture.scope == "module" for each in made for fixture in each):
+            shares.add(item.path)
+    for number, item in enumerate(items):
         tree = next((name for name in SHARED_TREES if name in fixtures[item.path]), None)
         if tree is not None:
             item.add_marker(pytest.mark.xdist_group(SHARED_TREES[tree]))
+        elif item.get_closest_marker("long") is not None and item.path not in shares:
+            item.add_marker(pytest.mark.xdist_group(f"long {number}"))  # one by one, to whoever has nothing to do
     ranks = {folder: rank for rank, folder in enumerate(ORDER)}
     items.sort(key=lambda item: ranks.get(part_of(item.nodeid), len(ORDER)))
 
@@ -79,7 +85,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadGroupScheduling
 
     class ByTreeOrFile(LoadGroupScheduling):
-        """Where a test is in no group, those of its file are one."""
+        """Where a test is in no group, those of its file are one: the quick ones, and those that share a fixture."""
 
         def _split_scope(self, nodeid: str) -> str:
             return super()._split_scope(nodeid).split("::")[0]
