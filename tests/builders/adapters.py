@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy
 import torch
-from builders.tiny_hybrids import named_as_published
-from builders.tiny_model import projection_shapes, write_safetensors
-from builders.tiny_tensors import as_stored, expert_shapes, is_there
+from builders.tiny_model import checkpoint_shapes, write_safetensors
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-MLP = ("gate_proj", "up_proj", "down_proj")
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "dense", "out_proj")
+MLP = (
+    *("gate_proj", "up_proj", "down_proj", "gate_up_proj", "w1", "w2", "w3", "fc1", "fc2", "c_fc", "c_proj"),
+    *("input_linear", "output_linear"),
+)
 ALL = (*ATTENTION, *MLP)
 
 
@@ -34,13 +35,12 @@ def adapter(
     draw = numpy.random.default_rng(seed)
     tensors: dict[str, numpy.ndarray] = {}
     targets: set[str] = set()  # by their names in the checkpoint
-    for layer in range(config["num_hidden_layers"]):
-        for place, (out_features, in_features) in _places(config, layer, modules):
-            targets.add(place.rpartition(".")[2])
-            name = f"base_model.model.model.layers.{layer}.{place}"
-            down = draw.standard_normal((rank, in_features), dtype=numpy.float32) / in_features**0.5
-            up = draw.standard_normal((out_features, rank), dtype=numpy.float32) * strength / rank**0.5
-            tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+    for place, (out_features, in_features) in _places(config, modules):
+        targets.add(place.rpartition(".")[2])
+        name = f"base_model.model.{place}"
+        down = draw.standard_normal((rank, in_features), dtype=numpy.float32) / in_features**0.5
+        up = draw.standard_normal((out_features, rank), dtype=numpy.float32) * strength / rank**0.5
+        tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
     write_safetensors(folder / "adapter_model.safetensors", tensors | (extra or {}), dtype)
     written = {
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": str(model_folder), "r": rank,
@@ -50,21 +50,18 @@ def adapter(
     return folder
 
 
-def _places(config: dict[str, Any], layer: int, modules: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """These projections of a layer, as checkpoints name and fuse them; with outputs and inputs.
+def _places(config: dict[str, Any], modules: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """These projections of all layers, as checkpoints name and fuse them; with outputs and inputs.
 
     Of a mixture no MLPs, dense ones neither: PEFT takes their names for those of all experts.
     """
-    family = config["model_type"]
-    is_mixture = any(expert_shapes(config, number) for number in range(config["num_hidden_layers"]))
-    wanted = [name for name in modules if not (is_mixture and name in MLP)]
-    chosen = {
-        f"{name}.weight": shape
-        for name, shape in projection_shapes(config, layer).items()
-        if name.rpartition(".")[2] in wanted and is_there(family, name)
-    }
-    for name, shape in as_stored(family, chosen).items():
-        yield named_as_published(config, name.removesuffix(".weight")), shape
+    shapes = checkpoint_shapes(config)
+    is_mixture = any(".experts." in name for name in shapes)
+    for name, shape in shapes.items():
+        module = name.removesuffix(".weight")
+        kind = module.rpartition(".")[2]
+        if module != name and len(shape) == 2 and kind in modules and not (is_mixture and kind in MLP):
+            yield module, shape
 
 
 def merged(model_folder: Path, adapter_folder: Path, target: Path) -> Path:

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from .tiny_configs import COMMON, FAMILIES
-from .tiny_model import layer_shapes, tensor_values, tiny_model, write_safetensors
+from .tiny_model import checkpoint_shapes, tensor_values, tiny_model, write_safetensors
 
 
 class Stored(NamedTuple):
@@ -72,8 +72,12 @@ class HeadFormula:
         shapes[f"{stored.parts}{stored.projection}.weight"] = (hidden, 2 * hidden)
         if stored.norm != "model.norm":
             shapes[f"{stored.norm}.weight"] = (hidden,)
-        layer = layer_shapes(family, config, stored.like)
-        shapes |= {f"{stored.layer}{name}": shape for name, shape in layer.items()}
+        like = f"model.layers.{stored.like}."
+        shapes |= {
+            f"{stored.layer}{name.removeprefix(like)}": shape
+            for name, shape in checkpoint_shapes(config).items()
+            if name.startswith(like)
+        }
         return {name: tensor_values(name, shape, 5, family) for name, shape in shapes.items()}
 
     def _agree(self, hidden: int) -> None:

@@ -1,4 +1,4 @@
-"""A small random checkpoint of any family, written in milliseconds and without torch.
+"""A small random checkpoint of any family, with the tensors that transformers would save.
 
 `tiny_model(folder, "qwen3")` writes what a download would hold: config.json, safetensors, a byte-level tokenizer with
 a chat template, and generation_config.json. The shapes are odd on purpose. The same arguments give the same bytes.
@@ -11,26 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import numpy
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from .tiny_configs import COMMON, FAMILIES, ROPE, THETA, TWO_ROPES
-from .tiny_hybrids import inner_size, is_gated, mixer_projections, mixer_vectors, named_as_published
-from .tiny_tensors import (
-    BIASED,
-    GEMMA4,
-    LESS_ONE,
-    as_stored,
-    expert_shapes,
-    head_norms,
-    is_biased,
-    is_there,
-    layer_norms,
-    layer_vectors,
-    model_tensors,
-    projections,
-)  # fmt: skip
 
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 # Common pairs of the test texts, so that a word is fewer tokens than bytes and a token may end inside a character.
@@ -44,6 +30,9 @@ CHAT_TEMPLATE = (
 )
 # The matrices that tools quantize: not routers (`gate`), nor the gate of an expert that all tokens share.
 PROJECTION = re.compile(r"(_proj|_proj_qkvz?|_proj_z|_proj_with_mqa|\.w[123])\.weight$")
+LESS_ONE = (  # norms whose weights are stored minus one
+    "gemma", "gemma2", "gemma3_text", "vaultgemma", "nemotron", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+)  # fmt: skip
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
@@ -99,7 +88,7 @@ def _files(
         config = {**COMMON, **FAMILIES[family], **overrides}
         written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
         _write_json(folder / "config.json", written)
-        _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison, family)
+        _write_weights(folder, checkpoint_shapes(config), dtype, shards, seed, poison, family)
         write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
         ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
         _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
@@ -116,124 +105,27 @@ def _spelled(family: str, dtype: str, rope: dict[str, Any], config_style: int) -
     return {"rope_parameters": figures, "dtype": dtype}
 
 
-def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Every tensor of the checkpoint."""
-    hidden = config["hidden_size"]
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
-    for number in range(config["num_hidden_layers"]):
-        layer = layer_shapes(family, config, number)
-        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
-    norm = "model.final_layernorm" if family == "phi" else "model.norm"
-    shapes[f"{norm}.weight"] = (hidden,)
-    if family in BIASED:
-        shapes[f"{norm}.bias"] = (hidden,)
-    if not config.get("tie_embedding", config["tie_word_embeddings"]):
-        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
-    if family == "phi" or (family == "ernie4_5_moe" and config["use_bias"]):  # tied or not
-        shapes["lm_head.bias"] = (config["vocab_size"],)
-    if family == GEMMA4:
-        shapes |= model_tensors(config)
-    return {named_as_published(config, name): shape for name, shape in shapes.items()}
+def checkpoint_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a checkpoint with this config, under the name that transformers saves it by."""
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+    from transformers.core_model_loading import revert_weight_conversion
+    from transformers.modeling_utils import remove_tied_weights_from_state_dict
 
-
-def layer_shapes(family: str, config: dict[str, Any], number: int) -> dict[str, tuple[int, ...]]:
-    hidden = config["hidden_size"]
-    layer = {f"{name}.weight": (hidden,) for name in layer_norms(family, config)}
-    if family in BIASED:
-        layer |= {f"{name}.bias": (hidden,) for name in layer_norms(family, config)}
-    sparse = expert_shapes(config, number)
-    for name, shape in projection_shapes(config, number).items():
-        if (sparse and name.startswith("mlp.")) or not is_there(family, name):
-            continue
-        layer[f"{name}.weight"] = shape
-        if _is_biased(family, config, name):
-            layer[f"{name}.bias"] = shape[:1]
-    if "kv_lora_rank" in config:
-        layer["self_attn.kv_a_layernorm.weight"] = (config["kv_lora_rank"],)
-        if config["q_lora_rank"]:
-            layer["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
-    if family == "gpt_oss":
-        layer["self_attn.sinks"] = (config["num_attention_heads"],)
-    query, key = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
-    layer |= (
-        layer_vectors(config, number) if family == GEMMA4 else head_norms(family, config, query, key, _head_dim(config))
-    )
-    if vectors := mixer_vectors(config, number):  # no attention, and no norms of its heads
-        layer = {name: shape for name, shape in layer.items() if not name.startswith("self_attn.")} | vectors
-    return as_stored(family, layer) | sparse
-
-
-def projection_shapes(config: dict[str, Any], layer: int = 0) -> dict[str, tuple[int, int]]:
-    """Of one layer: outputs, inputs."""
-    if config["model_type"] == GEMMA4:
-        return projections(config, layer)
-    hidden, inner = config["hidden_size"], inner_size(config)
-    if mixer := mixer_projections(config, layer):
-        attention = mixer
-    else:
-        attention = _latent_shapes(config) if "kv_lora_rank" in config else _attention_shapes(config)
-    return {
-        **attention,
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
-    }
-
-
-def _attention_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    hidden = config["hidden_size"]
-    query, shared = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
-    return {
-        "self_attn.q_proj": (query * (2 if is_gated(config) else 1), hidden),
-        "self_attn.k_proj": (shared, hidden),
-        "self_attn.v_proj": (shared, hidden),
-        "self_attn.o_proj": (hidden, query),
-    }
-
-
-def _latent_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    hidden, heads, rank = config["hidden_size"], config["num_attention_heads"], config["q_lora_rank"]
-    nope, rope, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
-    queries = {"self_attn.q_proj": (heads * (nope + rope), hidden)}
-    if rank:
-        queries = {"self_attn.q_a_proj": (rank, hidden), "self_attn.q_b_proj": (heads * (nope + rope), rank)}
-    return {
-        **queries,
-        "self_attn.kv_a_proj_with_mqa": (config["kv_lora_rank"] + rope, hidden),
-        "self_attn.kv_b_proj": (heads * (nope + value), config["kv_lora_rank"]),
-        "self_attn.o_proj": (hidden, heads * value),
-    }
-
-
-def _head_dim(config: dict[str, Any]) -> int:
-    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-
-
-def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
-    if (known := is_biased(family, config, name)) is not None:
-        return known
-    if family == "qwen2" or (family == "qwen2_moe" and config["qkv_bias"]):
-        return name.endswith(("q_proj", "k_proj", "v_proj"))
-    if name.endswith(("q_b_proj", "kv_b_proj")) or (name.endswith("q_proj") and "kv_lora_rank" in config):
-        return False
-    if family == "seed_oss" and name.endswith("o_proj"):
-        return bool(config["attention_out_bias"])
-    if family in ("glm4_moe", "solar_open") and name.endswith("o_proj"):
-        return False
-    if name.startswith("conv."):
-        return bool(config["conv_bias"])
-    if name.startswith("per_layer"):
-        return False
-    if name.startswith("self_attn"):
-        return bool(config.get("attention_bias") or config.get("use_bias"))
-    return bool(config.get("mlp_bias") or config.get("use_bias"))
+    kind = CONFIG_MAPPING[config["model_type"]]
+    # Some classes refuse widths that their heads don't divide, which a checkpoint with a head_dim may have.
+    with patch.object(kind, "validate", lambda self: None), torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(kind(**config))
+    kept = remove_tied_weights_from_state_dict(model.state_dict(), model)
+    return {name: tuple(tensor.shape) for name, tensor in revert_weight_conversion(model, kept).items()}
 
 
 def tensor_values(name: str, shape: tuple[int, ...], seed: int, family: str) -> numpy.ndarray:
     """Large enough that the logits differ clearly, and every norm and bias matters."""
     draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
     if "norm" in name and name.endswith(".weight"):
-        usual = 0.3 if family == GEMMA4 and name.endswith("q_norm.weight") else 1  # nothing else scales its scores
+        # Nothing else scales Gemma 4's scores.
+        usual = 0.3 if family == "gemma4_text" and name.endswith("q_norm.weight") else 1
         return (0 if family in LESS_ONE else usual) + draws / 5
     if name.endswith("layer_scalar"):
         return 0.7 + draws / 5

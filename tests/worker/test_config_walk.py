@@ -83,7 +83,7 @@ def test_a_changed_key_is_refused_or_gives_the_answers_of_transformers(family, t
             folder = tmp_path / f"{key}-{number}"
             try:
                 tiny_model(folder, family, **{key: other})
-            except (ArithmeticError, LookupError, TypeError, ValueError):  # no such checkpoint can be written
+            except Exception:  # no such checkpoint can be written
                 continue
             if agree(folder) is False:
                 wrong.append((key, other))

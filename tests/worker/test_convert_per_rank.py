@@ -11,8 +11,8 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import check_equal
 from builders.compared_models import converted as converted_to
+from builders.tiny_configs import MIXTURE
 from builders.tiny_model import tiny_model
-from builders.tiny_tensors import MIXTURE
 from safetensors.torch import load_file, save_file
 
 from penstock.protocol.conversion import RECORD

@@ -19,8 +19,8 @@ from builders.gguf_models import as_gguf
 from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants, forced
 from builders.quantized_model import mxfp4_model
+from builders.tiny_configs import MIXTURE as GEMMA4_MIXTURE
 from builders.tiny_model import tiny_model
-from builders.tiny_tensors import MIXTURE as GEMMA4_MIXTURE
 
 from penstock.worker.ranks.host_ranks import HostRanks
 from penstock.worker.start.load import load_model

@@ -19,9 +19,8 @@ from builders.gguf_models import ARCHITECTURES, as_gguf, stored_as
 from builders.gguf_models import converted as tensors_of
 from builders.hand_driven import HandDriven
 from builders.other_layouts import fused_model
-from builders.tiny_configs import FAMILIES
+from builders.tiny_configs import FAMILIES, MIXTURE
 from builders.tiny_model import tiny_model
-from builders.tiny_tensors import MIXTURE
 
 from penstock.frontend.models.gguf.config import config_of
 from penstock.protocol.files.gguf.parts import read_model

@@ -13,7 +13,7 @@ from builders.float8_forms import FLOAT8_FORMS
 from builders.published_configs import HYBRIDS as PUBLISHED
 from builders.published_configs import shrunk
 from builders.quantized_model import Form, float8_model, quantized_model
-from builders.tiny_hybrids import HYBRIDS
+from builders.tiny_configs import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 

@@ -13,8 +13,8 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import check_answers, drawn
 from builders.native_variants import available_variants
+from builders.tiny_configs import MIXTURE
 from builders.tiny_model import tiny_model
-from builders.tiny_tensors import MIXTURE
 
 LINEAR = {"rope_type": "linear", "factor": 2.5}
 DYNAMIC = {"rope_type": "dynamic", "factor": 3.0}
