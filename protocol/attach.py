@@ -14,19 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .errors import (
-    AdapterError,
-    BusyError,
-    ChildTraceback,
-    ClosedError,
-    ConfigError,
-    EngineDeadError,
-    LimitError,
-    ModelNotFoundError,
-    OutOfMemoryError,
-    PenstockError,
-    RequestError,
-)
+from .errors import Failure, PenstockError
 from .fingerprint import PROTOCOL
 from .memory_plan import MemoryPlan
 from .messages import Said
@@ -35,7 +23,6 @@ from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
 from .parameters.beams import BeamSearchParams
 from .parameters.pooling import PoolingParams
 from .parameters.sampling import SamplingParams
-from .processes.runtime_directory import VARIABLE, runtime_base
 from .stats import Stats
 from .wire import Message, Part
 
@@ -50,45 +37,6 @@ MOST_NUMBERS = 4096  # in one `Drop` or `Cancel`
 # While the daemon works for a client, it sends `StillWorking` this often.
 WORD_SECONDS = 0.5
 _HEADER = struct.Struct("<I")
-
-
-class Failure(Part):
-    """One of Penstock's errors, sent to the caller."""
-
-    kind: str  # class name
-    message: str
-    reason: str = ""  # for an AdapterError
-    cause: str = ""  # a formatted traceback
-
-    @classmethod
-    def of(cls, error: BaseException) -> "Failure":
-        kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), "PenstockError")
-        cause = str(error.__cause__).strip() if isinstance(error.__cause__, ChildTraceback) else ""
-        return cls(kind, str(error) or type(error).__name__, getattr(error, "reason", ""), cause)
-
-    def error(self) -> PenstockError:
-        kind = _KINDS.get(self.kind, PenstockError)
-        error = AdapterError(self.message, self.reason) if kind is AdapterError else kind(self.message)
-        if self.cause:
-            error.__cause__ = ChildTraceback(self.cause)
-        return error
-
-
-_KINDS: dict[str, type[PenstockError]] = {
-    kind.__name__: kind
-    for kind in (
-        AdapterError,
-        BusyError,
-        ClosedError,
-        ConfigError,
-        EngineDeadError,
-        LimitError,
-        ModelNotFoundError,
-        OutOfMemoryError,
-        PenstockError,
-        RequestError,
-    )
-}
 
 
 # --- client → daemon -------------------------------------------------------------------------------------------------
@@ -337,7 +285,7 @@ class Answer(Message):
 FromDaemon = Attached | Declined | StillWorking | OutputDeltas | SaidMore | Failed | Answer
 
 
-# --- frames and addresses --------------------------------------------------------------------------------------------
+# --- frames, and whose they are --------------------------------------------------------------------------------------
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -356,16 +304,6 @@ def frame_length(header: bytes, longest: int) -> int:
 
 
 HEADER_BYTES = _HEADER.size
-
-
-def daemon_socket() -> Path:
-    """The socket on which this user's daemon listens by default."""
-    folder = runtime_base() / "daemon"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error.strerror}. Set {VARIABLE} to another folder.") from error
-    return folder / "socket"
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:

@@ -1,12 +1,14 @@
 """Every error that Penstock raises for its users, and how an error travels between processes.
 
 A child's exception goes up as `ChildFailure` (its class name, message and traceback) and is raised in the caller as the
-matching class here, with the child's own traceback as the cause.
+matching class here, with the child's own traceback as the cause. The daemon sends an error to its clients as `Failure`.
 """
 
 from typing import Any
 
 import msgspec
+
+from .wire import Part
 
 
 class PenstockError(Exception):
@@ -99,3 +101,36 @@ def raised_by(failure: ChildFailure) -> PenstockError:
     error = EngineDeadError(f"The {failure.role} process ended with {failure.error}: {failure.message}")
     error.__cause__ = ChildTraceback(failure.traceback)
     return error
+
+
+class Failure(Part):
+    """One of these errors, sent by the daemon to a client."""
+
+    kind: str  # class name
+    message: str
+    reason: str = ""  # for an AdapterError
+    cause: str = ""  # a formatted traceback
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), "PenstockError")
+        cause = str(error.__cause__).strip() if isinstance(error.__cause__, ChildTraceback) else ""
+        return cls(kind, str(error) or type(error).__name__, getattr(error, "reason", ""), cause)
+
+    def error(self) -> PenstockError:
+        kind = _KINDS.get(self.kind, PenstockError)
+        error = AdapterError(self.message, self.reason) if kind is AdapterError else kind(self.message)
+        if self.cause:
+            error.__cause__ = ChildTraceback(self.cause)
+        return error
+
+
+# fmt: off
+_KINDS: dict[str, type[PenstockError]] = {
+    kind.__name__: kind
+    for kind in (
+        AdapterError, BusyError, ClosedError, ConfigError, EngineDeadError, LimitError, ModelNotFoundError,
+        OutOfMemoryError, PenstockError, RequestError,
+    )
+}
+# fmt: on

@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ...protocol.attach import daemon_socket
 from ...protocol.errors import PenstockError
 from ...protocol.files.cache_folder import cache_place
 from ...protocol.files.own_folder import is_own_file, new_file
 from ...protocol.files.user_folders import FolderKind, UserFolder, place_for, reason
+from ...protocol.processes.runtime_directory import daemon_socket
 from . import standard_error
 
 _LOGS = FolderKind("PENSTOCK_LOG_DIR", "XDG_STATE_HOME", ".local/state")

@@ -1,4 +1,4 @@
-"""The private folder for one tree's sockets, and the removal of folders that dead trees left behind.
+"""Where sockets are: in a private folder of each tree, and those that dead trees left are removed; and the daemon's.
 
 A tree's owner holds a lock on its folder as long as it lives. The next start removes folders of trees that nobody holds
 (`own_folder.py`). Paths are kept short: a socket's path has 107 bytes at most.
@@ -52,6 +52,16 @@ def runtime_base() -> Path:
             "The sockets of a tree have no usable folder: neither XDG_RUNTIME_DIR nor TMPDIR, /tmp, /var/tmp and "
             f"/dev/shm can be used ({reason(error)}). Set {VARIABLE} to a folder of this user's with a short path."
         ) from error
+
+
+def daemon_socket() -> Path:
+    """The socket on which this user's daemon listens by default."""
+    folder = runtime_base() / "daemon"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}. Set {VARIABLE} to another folder.") from error
+    return folder / "socket"
 
 
 def _chosen(name: str) -> Path:

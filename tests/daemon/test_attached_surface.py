@@ -27,8 +27,8 @@ from penstock.frontend.jobs.job import Job, JobOptions
 from penstock.frontend.jobs.job_files import JobFiles
 from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.attached.request import AttachedRequest
-from penstock.protocol.attach import daemon_socket
 from penstock.protocol.messages import Said
+from penstock.protocol.processes.runtime_directory import daemon_socket
 from penstock.protocol.wire import column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)

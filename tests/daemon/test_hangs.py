@@ -27,7 +27,7 @@ from penstock.frontend.daemon.address import Address
 from penstock.frontend.daemon.background import listens, start_daemon
 from penstock.frontend.daemon.lock import MARK, lock_of
 from penstock.frontend.daemon.lock import process_of as process_that_locked
-from penstock.protocol.attach import daemon_socket
+from penstock.protocol.processes.runtime_directory import daemon_socket
 
 ENDLESS = SamplingParams(max_tokens=900, ignore_eos=True)
 HELLO = [{"role": "user", "content": "hello"}]

@@ -23,10 +23,10 @@ from penstock.protocol.attach import (
     Declined,
     Drop,
     Failed,
-    Failure,
     WireRequest,
     frame,
 )
+from penstock.protocol.errors import Failure
 from penstock.protocol.wire import column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)

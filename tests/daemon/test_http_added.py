@@ -25,7 +25,7 @@ from penstock.frontend.daemon.background import reload_daemon, start_daemon, sto
 from penstock.frontend.daemon.settings import read_settings
 from penstock.frontend.http.answers.errors import as_api_error
 from penstock.frontend.models.model_names import name_of
-from penstock.protocol.attach import daemon_socket
+from penstock.protocol.processes.runtime_directory import daemon_socket
 
 STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 32, "quiet": True}
 PARAMS = SamplingParams(max_tokens=2, ignore_eos=True)

@@ -30,8 +30,8 @@ from penstock.frontend import cli
 from penstock.frontend.console import logs
 from penstock.frontend.daemon import server
 from penstock.frontend.daemon.settings import read_settings
-from penstock.protocol.attach import daemon_socket
 from penstock.protocol.errors import ModelNotFoundError
+from penstock.protocol.processes.runtime_directory import daemon_socket
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
 HTTP = ["--http", "127.0.0.1:0"]

@@ -25,8 +25,8 @@ from penstock.frontend.cli import main
 from penstock.frontend.console import logs
 from penstock.frontend.daemon.address import Address
 from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
-from penstock.protocol.attach import daemon_socket
 from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes.runtime_directory import daemon_socket
 
 _STARTED = f"""
 from penstock import LLM

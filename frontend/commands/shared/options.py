@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-from ....protocol.attach import daemon_socket
 from ....protocol.fields.rules import json_value
 from ....protocol.options.kv_events import KvEventsConfig
 from ....protocol.options.speculation import SpeculativeConfig
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
+from ....protocol.processes.runtime_directory import daemon_socket
 from ...console import logs
 from ...console.command_line import RareHelp
 

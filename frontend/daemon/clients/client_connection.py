@@ -23,13 +23,12 @@ from ....protocol.attach import (
     Cancel,
     Declined,
     Drop,
-    Failure,
     PackedAsk,
     PackedQuestion,
     StillWorking,
     frame,
 )
-from ....protocol.errors import ClosedError, ConfigError, PenstockError
+from ....protocol.errors import ClosedError, ConfigError, Failure, PenstockError
 from ...console import logs
 from ...requests.budget import Budget, BudgetError
 from ...session.private import PrivateSession

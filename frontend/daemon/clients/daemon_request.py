@@ -4,7 +4,8 @@ session."""
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ....protocol.attach import Failed, Failure, OutputDelta, OutputDeltas, SaidMore
+from ....protocol.attach import Failed, OutputDelta, OutputDeltas, SaidMore
+from ....protocol.errors import Failure
 from ....protocol.messages import Said
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.pooling.outputs import PoolingOutput, PoolingRequestOutput

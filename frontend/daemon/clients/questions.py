@@ -18,10 +18,9 @@ from ....protocol.attach import (
     AskUnload,
     AskUnloadModel,
     DaemonStatus,
-    Failure,
     PackedRender,
 )
-from ....protocol.errors import PenstockError
+from ....protocol.errors import Failure, PenstockError
 from ....protocol.packed import unpacked_bytes
 from ....protocol.wire import Message
 from ...requests.prompts import RenderedPrompt

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from ....protocol.attach import Failed, Failure, OutputDeltas
-from ....protocol.errors import ClosedError, PenstockError
+from ....protocol.attach import Failed, OutputDeltas
+from ....protocol.errors import ClosedError, Failure, PenstockError
 from ....protocol.messages import Said
 from ...requests.budget import BudgetError
 from ...requests.pending_request import PendingRequest

@@ -9,12 +9,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ....protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined, daemon_socket
+from ....protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
 from ....protocol.errors import ConfigError, EngineDeadError, PenstockError
 from ....protocol.files.utf8 import names_in_utf8
 from ....protocol.options.config import EngineConfig
 from ....protocol.options.option_rules import CONNECTS
 from ....protocol.options.speculation import SpeculativeConfig
+from ....protocol.processes.runtime_directory import daemon_socket
 from ...console import logs
 from .connection import DaemonConnection
 from .patience import Patience
