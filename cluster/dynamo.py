@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
-from hashlib import blake2b
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -28,9 +27,8 @@ from ..frontend.models.model_names import name_of
 from ..protocol.errors import ConfigError, EngineDeadError, PenstockError, RequestError
 from ..protocol.options.config import EngineConfig as TreeConfig
 from ..protocol.options.kv_events import KvEventsConfig, as_kv_events
-from ..protocol.outputs import CompletionOutput
-from ..protocol.parameters.guided import GuidedDecodingParams
 from ..protocol.parameters.sampling import SamplingParams
+from .dynamo_requests import chunk_of, params_of, token_ids_of, usage
 
 try:
     from dynamo.common.backend import EngineConfig, LLMEngine, LlmRegistration, WorkerConfig
@@ -45,19 +43,6 @@ except ImportError as error:
 
 _log = logging.getLogger(__name__)
 _SNAPSHOT_SECONDS = 1.0
-_SALT_MARK = "dynamo-cache-salt:"
-# Fields of a request that are ours under the same name, and those that have another one here.
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
-             "logit_bias", "n")  # fmt: skip
-_STOPPING = {"max_tokens": "max_tokens", "min_tokens": "min_tokens", "ignore_eos": "ignore_eos",
-             "max_thinking_tokens": "reasoning_max_tokens"}  # fmt: skip
-_GUIDED = ("json", "regex", "choice", "grammar", "structural_tag")
-_REFUSED = {
-    "prefill_result": "prefill and decode aren't split",
-    "bootstrap_info": "prefill and decode aren't split",
-    "multi_modal_data": "this worker takes text only",
-    "encoder_result": "this worker takes text only",
-}
 
 
 class Engine(LLMEngine):  # type: ignore[misc]  # Dynamo's class has no types here
@@ -153,8 +138,10 @@ class Engine(LLMEngine):  # type: ignore[misc]  # Dynamo's class has no types he
         if self._llm is None:
             raise EngineShutdown("The worker isn't running.")
         request_id = context.id()
-        token_ids = _token_ids(request.get("token_ids"))
-        params = params_of(request, self._defaults, request_id)
+        try:
+            token_ids, params = token_ids_of(request), params_of(request, self._defaults, request_id)
+        except RequestError as error:
+            raise InvalidArgument(str(error)) from error
         self._running[request_id] = stopped = asyncio.Event()
         self._idle.clear()
         num_output = 0
@@ -162,17 +149,17 @@ class Engine(LLMEngine):  # type: ignore[misc]  # Dynamo's class has no types he
         try:
             while (output := await _next(stream, stopped)) is not None:
                 if output.error_code not in (200, 499):
-                    raise _fault(output.error_code)(output.error_msg)
+                    raise (RequestError if output.error_code < 500 else RuntimeError)(output.error_msg)
                 for sample in output.outputs:
                     num_output += len(sample.token_ids)
-                    chunk = _chunk(sample, params)
+                    chunk = chunk_of(sample, params)
                     if output.finished and sample is output.outputs[-1]:
-                        chunk["completion_usage"] = _usage(len(token_ids), num_output, output.num_cached_tokens)
+                        chunk["completion_usage"] = usage(len(token_ids), num_output, output.num_cached_tokens)
                     if chunk["token_ids"] or "finish_reason" in chunk:
                         yield chunk
                 if output.finished:
                     return
-            reason = {"finish_reason": "cancelled", "completion_usage": _usage(len(token_ids), num_output, 0)}
+            reason = {"finish_reason": "cancelled", "completion_usage": usage(len(token_ids), num_output, 0)}
             yield {"token_ids": [], "index": 0, **reason}
         except EngineDeadError as error:
             self._end_worker(error)
@@ -227,64 +214,6 @@ class Engine(LLMEngine):  # type: ignore[misc]  # Dynamo's class has no types he
         return payload
 
 
-def params_of(request: Mapping[str, Any], defaults: SamplingParams, request_id: str) -> SamplingParams:
-    """A request's parameters; raises `InvalidArgument` for what can't be met. Stop strings are Dynamo's own work."""
-    for name, why in _REFUSED.items():
-        if request.get(name):
-            raise InvalidArgument(f"{name}: {why}.")
-    sampling, stopping, shown = (
-        request.get(name) or {} for name in ("sampling_options", "stop_conditions", "output_options")
-    )
-    fields = {name: sampling[name] for name in _SAMPLING if sampling.get(name) is not None}
-    fields |= {ours: stopping[name] for name, ours in _STOPPING.items() if stopping.get(name) is not None}
-    if ids := [*(stopping.get("stop_token_ids") or ()), *(stopping.get("stop_token_ids_hidden") or ())]:
-        fields["stop_token_ids"] = sorted(set(ids))
-    seed = sampling.get("seed")
-    # Dynamo gives a request that moves to another worker the same id.
-    fields["seed"] = _seed_of(request_id) if seed is None else seed
-    if (salt := _salt_of(request)) is not None:
-        fields["cache_salt"] = salt
-    if shown.get("prompt_logprobs") is not None:
-        raise InvalidArgument("prompt_logprobs: this worker gives log-probabilities of the answer only.")
-    if shown.get("logprobs") is not None:
-        fields["logprobs"] = shown["logprobs"]
-    try:
-        if guided := {name: value for name in _GUIDED if (value := (sampling.get("guided_decoding") or {}).get(name))}:
-            fields["guided_decoding"] = GuidedDecodingParams(**guided)
-        return SamplingParams(**{**_given(defaults), **fields, "detokenize": False})
-    except (RequestError, TypeError) as error:
-        raise InvalidArgument(str(error)) from error
-
-
-def _given(defaults: SamplingParams) -> dict[str, Any]:
-    """The model's own sampling, which holds where a request says nothing."""
-    return {name: getattr(defaults, name) for name in _SAMPLING if name != "n"}
-
-
-def _seed_of(request_id: str) -> int:
-    return int.from_bytes(blake2b(request_id.encode(), digest_size=8).digest()) >> 1
-
-
-def _salt_of(request: Mapping[str, Any]) -> str | None:
-    """The request's cache salt, marked so that Dynamo's router finds it among an event's keys."""
-    for nvext in (request.get("nvext"), (request.get("extra_args") or {}).get("nvext")):
-        if isinstance(nvext, Mapping) and (salt := nvext.get("cache_salt")):
-            return f"{_SALT_MARK}{salt}"
-    return None
-
-
-def _token_ids(found: Any) -> list[int]:
-    """Token ids as a list; Dynamo may also send them as packed 32-bit numbers."""
-    if isinstance(found, (bytes, bytearray, memoryview)):
-        if len(memoryview(found).cast("B")) % 4:
-            raise InvalidArgument("token_ids: packed ones have 4 bytes each.")
-        packed = bytes(found)
-        return [int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4)]
-    if not found:
-        raise InvalidArgument("token_ids: there are none.")
-    return list(found)
-
-
 async def _next(stream: Any, stopped: asyncio.Event) -> Any:
     """The stream's next output; None if the request is aborted first, or it has ended."""
     coming, ending = asyncio.ensure_future(anext(stream, None)), asyncio.ensure_future(stopped.wait())
@@ -295,37 +224,6 @@ async def _next(stream: Any, stopped: asyncio.Event) -> Any:
         for task in (coming, ending):
             task.cancel()
         await asyncio.gather(coming, ending, return_exceptions=True)
-
-
-def _chunk(sample: CompletionOutput, params: SamplingParams) -> dict[str, Any]:
-    chunk: dict[str, Any] = {"token_ids": sample.token_ids, "index": sample.index}
-    if sample.finish_reason is not None:
-        chunk["finish_reason"] = "cancelled" if sample.finish_reason == "abort" else sample.finish_reason
-    if params.logprobs is not None and sample.logprobs:
-        tops = [
-            [
-                {"rank": each.rank, "token_id": token, "token": each.decoded_token, "logprob": each.logprob}
-                for token, each in by_token.items()
-            ]
-            for by_token in sample.logprobs
-        ]
-        chunk["log_probs"] = [by_token[token].logprob for token, by_token in zip(sample.token_ids, sample.logprobs)]
-        chunk["top_logprobs"] = tops
-    return chunk
-
-
-def _usage(num_prompt: int, num_output: int, num_cached: int) -> dict[str, Any]:
-    return {
-        "prompt_tokens": num_prompt,
-        "completion_tokens": num_output,
-        "total_tokens": num_prompt + num_output,
-        "prompt_tokens_details": {"cached_tokens": num_cached},
-    }
-
-
-def _fault(error_code: int) -> type[Exception]:
-    kind: type[Exception] = InvalidArgument if 400 <= error_code < 500 else RuntimeError
-    return kind
 
 
 def _reachable(endpoint: str) -> str:
