@@ -118,11 +118,13 @@ def converted(source: Path, target: Path, quantization: str | None = None, **opt
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def found_by_ranks(size: int, path: Path, task: Callable[[HostRanks], Any]) -> list[Any]:
+def found_by_ranks(
+    size: int, path: Path, task: Callable[[HostRanks], Any], kind: type[HostRanks] = HostRanks
+) -> list[Any]:
     """What each rank makes of a task; a thread is a rank here. Processes are ranks in tests/tree/test_ranks.py."""
 
     def one(rank: int) -> Any:
-        ranks = HostRanks.meet(rank, size, path)
+        ranks = kind.meet(rank, size, path)
         found = task(ranks)
         ranks.leave()
         return found
