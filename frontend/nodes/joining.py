@@ -9,7 +9,7 @@ import zmq
 
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.processes.launch import Launch
-from ...protocol.ranks.node_messages import BEAT_SECONDS, END, JOIN, JOIN_SECONDS, REFUSED, WELCOME, Join
+from ...protocol.ranks.node_messages import BEAT_SECONDS, JOIN_SECONDS, Join, Kind
 from ...protocol.ranks.node_sockets import NodeSocket
 from ..console import logs
 
@@ -30,7 +30,7 @@ def welcome(link: NodeSocket, poller: zmq.Poller, join: Join, *, quiet: bool) ->
                 return launch
         if link.num_connections > num_asked:  # what was asked over an earlier one may be lost with it
             num_asked = link.num_connections
-            link.send(JOIN, msgspec.json.encode(join))
+            link.send(Kind.JOIN, msgspec.json.encode(join))
         if not link.is_cut:
             connected = now
         elif now - connected > _PATIENCE:
@@ -52,8 +52,8 @@ def welcome(link: NodeSocket, poller: zmq.Poller, join: Join, *, quiet: bool) ->
 
 def _launch(kind: bytes, *frames: bytes) -> Launch | None:
     """Return what is to be loaded, if the message says so; raise if it ends the joining."""
-    if kind == REFUSED:
+    if kind == Kind.REFUSED:
         raise ConfigError(f"Node 0 refuses this machine: {frames[0].decode()}")
-    if kind == END:
+    if kind == Kind.END:
         raise EngineDeadError(f"The tree has ended. Node 0 says: {frames[0].decode()}")
-    return msgspec.msgpack.decode(frames[0], type=Launch) if kind == WELCOME else None
+    return msgspec.msgpack.decode(frames[0], type=Launch) if kind == Kind.WELCOME else None

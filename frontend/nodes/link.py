@@ -6,7 +6,6 @@ page. If one falls silent, this process fails, and with it the tree.
 
 import logging
 import time
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,11 @@ from ...protocol.processes.heartbeat import CopiedLines, Heartbeat, Ping, Watche
 from ...protocol.processes.sockets import frames_for, frames_to
 from ...protocol.ranks.meeting_file import MeetingFile
 from ...protocol.ranks.node_messages import (
-    BEAT,
     BEAT_SECONDS,
-    END,
-    FRAME,
-    JOIN,
     JOIN_SECONDS,
-    MEETING,
     NO_BEAT,
-    READY,
-    REFUSED,
-    WELCOME,
     Join,
+    Kind,
     LinkInbox,
     Signs,
     TreeEnds,
@@ -43,9 +35,9 @@ from ...protocol.ranks.node_messages import (
 from ...protocol.ranks.node_sockets import LinkSocket
 from ...records import dataclass
 from ..models.digests import digest_of_model
+from .beats import Beats
 
 _LOG = logging.getLogger(__name__)
-_MEETING_SECONDS = 0.02  # between two looks at the meeting file while the tree starts
 _WATCHED_SECONDS = 3.0  # after a ping for which somebody watches
 _INBOXES = (b"engine", b"frontend")  # that a machine may have frames for
 
@@ -57,7 +49,7 @@ class JoinedNode:
     number: int
     identity: bytes  # of its connection
     host: str
-    heard: float = field(default_factory=time.monotonic)
+    heard: float  # when, by `Beats.now`
     is_connected: bool = True
 
     def __str__(self) -> str:
@@ -86,7 +78,8 @@ class Link:
         self.ranks = {rank: frames_for(child.directory, f"worker{rank}") for rank in range(per_node, size)}
         self.nodes: dict[int, JoinedNode] = {}
         self.meeting = MeetingFile(child.directory / "ranks")
-        self.is_ready = self.is_over = False
+        self.beats = Beats()
+        self.is_over = False
         self.digest = digest_of_model(Path(self.launch.model_folder))
         self.socket = LinkSocket(self.config.master_addr, self.config.master_port, node_key(self.config))
         self.poller = zmq.Poller()
@@ -94,21 +87,20 @@ class Link:
             self.poller.register(each, zmq.POLLIN)
 
     def run(self) -> None:
-        start = last = time.monotonic()
+        start = self.beats.now()
         has_asked = False
         while not self.is_over:
-            ready = dict(self.poller.poll(int(1000 * (BEAT_SECONDS if self.is_ready else _MEETING_SECONDS))))
-            self._take(ready)
-            now = time.monotonic()
-            if not self.is_ready or now - last >= BEAT_SECONDS:
+            self._take(dict(self.poller.poll(self.beats.pause)))
+            is_due = self.beats.due() > 0
+            if is_due or not self.beats.is_ready:
                 self._tell_meeting(self.meeting.appended())
-            if now - last >= BEAT_SECONDS:
-                self._beat(now, now - last)
-                last = now
-            if self.missing and not has_asked and now - start > BEAT_SECONDS:
+            if is_due:
+                self._beat(self.beats.now())
+            waited = self.beats.now() - start
+            if self.missing and not has_asked and waited > BEAT_SECONDS:
                 has_asked = True
                 _LOG.warning("%s", self._request())
-            if self.missing and now - start > JOIN_SECONDS:
+            if self.missing and waited > JOIN_SECONDS:
                 raise ConfigError(f"Nobody has joined for {JOIN_SECONDS / 60:.0f} minutes. {self._request()}")
 
     @property
@@ -117,7 +109,7 @@ class Link:
 
     def end(self, cause: str) -> None:
         """Tell the other machines why the tree ends."""
-        self._tell(END, cause.encode())
+        self._tell(Kind.END, cause.encode())
         self.is_over = True
 
     def _request(self) -> str:
@@ -138,8 +130,8 @@ class Link:
             if isinstance(order, TreeEnds):
                 self.end(order.cause)
             elif isinstance(order, TreeReady):
-                self.is_ready = True
-                self._tell(READY)
+                self.beats.is_ready = True
+                self._tell(Kind.READY)
         for rank, frames in self.ranks.items():
             if frames in ready and (node := self.nodes.get(rank // self.config.ranks_per_node)) is not None:
                 self._hand_on(frames, node, f"worker{rank}".encode())
@@ -147,7 +139,7 @@ class Link:
     def _hand_on(self, frames: "zmq.Socket[bytes]", node: JoinedNode, name: bytes) -> None:
         while True:
             try:
-                self._send(node, FRAME, name, frames.recv(zmq.NOBLOCK))
+                self._send(node, Kind.FRAME, name, frames.recv(zmq.NOBLOCK))
             except zmq.Again:
                 return
 
@@ -155,17 +147,17 @@ class Link:
         """A message from another machine, which has the key."""
         node = next((node for node in self.nodes.values() if node.identity == identity), None)
         if node is None:
-            if kind == JOIN:
+            if kind == Kind.JOIN:
                 self._admit(identity, b"".join(frames))
             return
-        node.heard = time.monotonic()
-        if kind == FRAME and frames[0] in self.own:
+        node.heard = self.beats.now()
+        if kind == Kind.FRAME and frames[0] in self.own:
             self.own[frames[0]].send(frames[1])
-        elif kind == MEETING:
+        elif kind == Kind.MEETING:
             news = self.meeting.append(frames[0])
-            self._tell(MEETING, frames[0], without=node)
+            self._tell(Kind.MEETING, frames[0], without=node)
             self._tell_meeting(news)
-        elif kind == BEAT:
+        elif kind == Kind.BEAT:
             self._copy(node, msgspec.msgpack.decode(frames[0], type=Signs))
 
     def _copy(self, node: JoinedNode, signs: Signs) -> None:
@@ -184,12 +176,12 @@ class Link:
             )
         if why:
             _LOG.warning("A machine (%s) that wanted to join was refused: %s", join.host, why)
-            self.socket.send(identity, REFUSED, why.encode())
+            self.socket.send(identity, Kind.REFUSED, why.encode())
             return
-        node = self.nodes[join.node_rank] = JoinedNode(join.node_rank, identity, join.host)
+        node = self.nodes[join.node_rank] = JoinedNode(join.node_rank, identity, join.host, self.beats.now())
         self._tell_meeting(self.meeting.appended(), without=node)
-        self._send(node, WELCOME, msgspec.msgpack.encode(self.launch))
-        self._send(node, MEETING, self.meeting.everything())
+        self._send(node, Kind.WELCOME, msgspec.msgpack.encode(self.launch))
+        self._send(node, Kind.MEETING, self.meeting.everything())
         first = node.number * self.config.ranks_per_node
         for rank in range(first, first + self.config.ranks_per_node):
             self.poller.register(self.ranks[rank], zmq.POLLIN)
@@ -225,7 +217,7 @@ class Link:
 
     def _tell_meeting(self, news: bytes, without: JoinedNode | None = None) -> None:
         if news:
-            self._tell(MEETING, news, without=without)
+            self._tell(Kind.MEETING, news, without=without)
 
     def _tell(self, *frames: bytes, without: JoinedNode | None = None) -> None:
         for node in self.nodes.values():
@@ -235,11 +227,10 @@ class Link:
     def _send(self, node: JoinedNode, *frames: bytes) -> None:
         node.is_connected &= self.socket.send(node.identity, *frames)
 
-    def _beat(self, now: float, passed: float) -> None:
-        self._tell(BEAT, b"1" if now - self.inbox.pinged < _WATCHED_SECONDS else b"")
+    def _beat(self, now: float) -> None:
+        is_watched = time.monotonic() - self.inbox.pinged < _WATCHED_SECONDS
+        self._tell(Kind.BEAT, b"1" if is_watched else b"")
         for node in self.nodes.values():
-            if passed > 2 * BEAT_SECONDS:  # this process was stopped, and has heard nobody meanwhile
-                node.heard += passed - BEAT_SECONDS
             silence = now - node.heard
             if not node.is_connected or silence > NO_BEAT:
                 raise EngineDeadError(why_lost(str(node), silence))

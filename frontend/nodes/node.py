@@ -29,22 +29,12 @@ from ...protocol.processes.process import ChildProcess
 from ...protocol.processes.runtime_directory import RuntimeDirectory
 from ...protocol.processes.sockets import Inbox, encoded_frame, frames_for
 from ...protocol.ranks.meeting_file import MeetingFile
-from ...protocol.ranks.node_messages import (
-    BEAT,
-    BEAT_SECONDS,
-    END,
-    FRAME,
-    MEETING,
-    NO_BEAT,
-    READY,
-    SILENCE,
-    Join,
-    why_lost,
-)
+from ...protocol.ranks.node_messages import BEAT_SECONDS, NO_BEAT, SILENCE, Join, Kind, why_lost
 from ...protocol.ranks.node_sockets import NodeSocket
 from ..console import logs
 from ..models.digests import digest_of_model
 from ..models.model_files import ModelFiles
+from .beats import Beats
 from .joining import welcome
 from .own_ranks import OwnRanks
 
@@ -53,7 +43,6 @@ OWN_OPTIONS = {
     *("model", "tokenizer", "revision", "devices", "num_threads", "nnodes", "node_rank", "master_addr", "master_port"),
     *("node_key_file", "quiet", "trace", "record", "connect"),
 }
-_MEETING_SECONDS = 0.02  # between two looks at the meeting file while the tree starts
 _LAST_WORDS_SECONDS = 0.5  # for the last messages of a rank that has ended, and for node 0's answer
 
 
@@ -88,7 +77,7 @@ class Node:
         self.engine = frames_for(self.directory.path, "engine")
         self.frontend = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
         self.failure: ChildFailure | None = None  # of a rank here
-        self.is_ready = self.is_watched = False
+        self.is_watched = False
         for each in (self.link.socket, self.link.events, self.engine, self.frontend.socket):
             self.poller.register(each, zmq.POLLIN)
 
@@ -96,7 +85,8 @@ class Node:
         """Returns when the tree has ended as it was asked to; raises the error that ended it."""
         try:
             self._start(welcome(self.link, self.poller, self.join, quiet=self.is_quiet))
-            self.heard = time.monotonic()
+            self.beats = Beats()
+            self.heard = self.beats.now()
             self._serve()
         except NodeEnded:
             return
@@ -127,9 +117,8 @@ class Node:
     # --- serving ----------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        last = time.monotonic()
         while True:
-            ready = dict(self.poller.poll(int(1000 * (BEAT_SECONDS if self.is_ready else _MEETING_SECONDS))))
+            ready = dict(self.poller.poll(self.beats.pause))
             self._hand_on()
             if self.link.events in ready:
                 self.link.note_event()
@@ -137,20 +126,20 @@ class Node:
                 self._hear(*message)
             if ended := self.ranks.ended:
                 self._lose(ended)
-            now = time.monotonic()
-            if (not self.is_ready or now - last >= BEAT_SECONDS) and (news := self.meeting.appended()):
-                self.link.send(MEETING, news)
-            if now - last >= BEAT_SECONDS:
-                self._beat(now, now - last)
-                last = now
-            if self.link.is_cut:
-                raise EngineDeadError(why_lost("Node 0", now - self.heard))
+            passed = self.beats.due()
+            if (passed or not self.beats.is_ready) and (news := self.meeting.appended()):
+                self.link.send(Kind.MEETING, news)
+            silence = self.beats.now() - self.heard
+            if passed:
+                self._beat(passed)
+            if self.link.is_cut or silence > NO_BEAT:
+                raise EngineDeadError(why_lost("Node 0", silence))
 
     def _hand_on(self) -> None:
         """Hand on what the ranks have for the engine and the front end."""
         with suppress(zmq.Again):
             while True:
-                self.link.send(FRAME, b"engine", self.engine.recv(zmq.NOBLOCK))
+                self.link.send(Kind.FRAME, b"engine", self.engine.recv(zmq.NOBLOCK))
         while (message := self.frontend.receive(0)) is not None:
             if isinstance(message, ChildFailure):
                 message = msgspec.structs.replace(message, message=f"On {self.name}: {message.message}")
@@ -159,23 +148,23 @@ class Node:
             elif isinstance(message, Notice):
                 logs.say(f"{message.role}: {message.text}", quiet=False)
             if not isinstance(message, Hello):
-                self.link.send(FRAME, b"frontend", encoded_frame(message))
+                self.link.send(Kind.FRAME, b"frontend", encoded_frame(message))
 
     def _hear(self, kind: bytes, *frames: bytes) -> None:
-        self.heard = time.monotonic()
-        if kind == FRAME:
+        self.heard = self.beats.now()
+        if kind == Kind.FRAME:
             self.ranks.inboxes[frames[0]].send(frames[1])
-        elif kind == MEETING:
+        elif kind == Kind.MEETING:
             if news := self.meeting.append(frames[0]):
-                self.link.send(MEETING, news)
-        elif kind == BEAT:
+                self.link.send(Kind.MEETING, news)
+        elif kind == Kind.BEAT:
             if frames[0] and not self.is_watched:
                 self.ranks.watch()
             self.is_watched = bool(frames[0])
-        elif kind == READY:
-            self.is_ready = True
+        elif kind == Kind.READY:
+            self.beats.is_ready = True
             logs.say("The tree is ready.", quiet=self.is_quiet)
-        elif kind == END:
+        elif kind == Kind.END:
             self._end(frames[0].decode())
 
     def _end(self, cause: str) -> None:
@@ -216,23 +205,19 @@ class Node:
             if self.link.events.poll(0):
                 self.link.note_event()
             while (message := self.link.receive()) is not None:
-                if message[0] == END:
+                if message[0] == Kind.END:
                     self._end(message[1].decode())
 
     def _tell(self, error: PenstockError) -> None:
         """Tell node 0 why this machine leaves."""
         kind = OutOfMemoryError if isinstance(error, OutOfMemoryError) else EngineDeadError
         failure = ChildFailure(self.name, kind.__name__, f"On {self.name}: {error}", "")
-        self.link.send(FRAME, b"frontend", encoded_frame(failure))
+        self.link.send(Kind.FRAME, b"frontend", encoded_frame(failure))
 
-    def _beat(self, now: float, passed: float) -> None:
+    def _beat(self, passed: float) -> None:
         if self.is_watched:
             self.ranks.look(passed)
-        self.link.send(BEAT, msgspec.msgpack.encode(self.ranks.signs()))
-        if passed > 2 * BEAT_SECONDS:  # this process was stopped, and has heard nobody meanwhile
-            self.heard += passed - BEAT_SECONDS
-        if now - self.heard > NO_BEAT:
-            raise EngineDeadError(why_lost("Node 0", now - self.heard))
+        self.link.send(Kind.BEAT, msgspec.msgpack.encode(self.ranks.signs()))
 
     def close(self) -> None:
         try:

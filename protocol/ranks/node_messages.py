@@ -11,14 +11,19 @@ import msgspec
 from ..processes.heartbeat import HeartbeatLine, Vitals
 from ..wire import Message
 
-JOIN = b"join"  # node → link: a `Join` in JSON
-WELCOME = b"welcome"  # link → node: the `Launch`
-REFUSED = b"refused"  # link → node: why, as a sentence
-FRAME = b"frame"  # both ways: an inbox's name, and a frame for it
-MEETING = b"meeting"  # both ways: bytes for the file by which the ranks find one another
-BEAT = b"beat"  # link → node: b"1" while somebody watches; node → link: `Signs`
-READY = b"ready"  # link → node: the tree is
-END = b"end"  # link → node: why the tree has ended; empty if it was told to
+
+class Kind:
+    """The first frame of a message, and what follows it."""
+
+    JOIN = b"join"  # node → link: a `Join` in JSON
+    WELCOME = b"welcome"  # link → node: the `Launch`
+    REFUSED = b"refused"  # link → node: why, as a sentence
+    FRAME = b"frame"  # both ways: an inbox's name, and a frame for it
+    MEETING = b"meeting"  # both ways: bytes for the file by which the ranks find one another
+    BEAT = b"beat"  # link → node: b"1" while somebody watches; node → link: `Signs`
+    READY = b"ready"  # link → node: the tree is
+    END = b"end"  # link → node: why the tree has ended; empty if it was told to
+
 
 SILENCE = 4.0  # seconds without a byte after which a connection counts as cut
 # Seconds without a beat over a connection that is alive, after which a machine counts as lost: a busy one may have no

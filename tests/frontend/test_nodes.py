@@ -14,13 +14,14 @@ from builders.watching import BOUND_SECONDS, runtime_folders, wait_until
 from penstock import __version__
 from penstock.frontend.models.digests import digest_of_model
 from penstock.frontend.models.model_files import find_model
+from penstock.frontend.nodes.beats import Beats
 from penstock.frontend.nodes.link import JoinedNode, Link
 from penstock.frontend.nodes.node import Node
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
-from penstock.protocol.ranks.node_messages import Join
+from penstock.protocol.ranks.node_messages import BEAT_SECONDS, NO_BEAT, Join
 from penstock.protocol.ranks.node_sockets import LinkSocket
 
 FITTING = Join(PROTOCOL, __version__, 2, 3, "b", "d" * 64, {})
@@ -31,7 +32,7 @@ def link() -> Link:
     made = Link.__new__(Link)
     made.config = EngineConfig.from_options("m", nnodes=3, tensor_parallel_size=6, dtype="bf16", seed=7)
     made.digest = "d" * 64
-    made.nodes = {1: JoinedNode(1, b"", "a")}
+    made.nodes = {1: JoinedNode(1, b"", "a", 0.0)}
     return made
 
 
@@ -135,3 +136,16 @@ def test_a_model_has_one_digest_wherever_it_lies(tmp_path):
     assert here == there
     (tmp_path / "here" / "model.safetensors").write_bytes(b"Weights")
     assert digest_of_model(tmp_path / "here") != there
+
+
+def test_time_in_which_a_process_was_stopped_is_no_silence_of_others(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("penstock.frontend.nodes.beats.time.monotonic", lambda: now)
+    beats = Beats()
+    heard = beats.now()
+    for _ in range(60):
+        now += BEAT_SECONDS / 2
+        beats.due()
+    assert beats.now() - heard == 30 * BEAT_SECONDS == NO_BEAT
+    now += 1000.0
+    assert beats.due() == BEAT_SECONDS and beats.now() - heard == NO_BEAT + BEAT_SECONDS
