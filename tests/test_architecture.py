@@ -1,7 +1,4 @@
-"""Holds the rules about who imports whom, and says which files and functions have outgrown a screenful.
-
-Reads the sources, imports none of them.
-"""
+"""Holds the rules about who imports whom, and says which files and functions have outgrown a screenful."""
 
 import ast
 import gc
@@ -11,14 +8,29 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 from builders.cases import for_each
-
-ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("protocol", "engine", "worker", "kernels", "frontend", "allspark", "cluster")
+from builders.package_sources import (
+    ROOMS,
+    ROOT,
+    all_files,
+    attributes,
+    functions,
+    imported_on_demand,
+    imports,
+    is_in,
+    lines_of,
+    modules,
+    modules_imported_by,
+    package_files,
+    parsed,
+    reached_from,
+    room_of,
+    source,
+    statements,
+)  # fmt: skip
 
 # Which other rooms a room may import.
 MAY_IMPORT = {
@@ -88,7 +100,6 @@ KERNELS_KNOW = {"numpy", "ml_dtypes", "torch", "triton", "penstock"}
 FILE_LINES_AT_MOST, FILE_LINES_WELCOME = 400, 300
 FUNCTION_LINES_AT_MOST, FUNCTION_LINES_WELCOME = 80, 40
 ROOM_FILES_AT_MOST, CIRCLE_FILES_AT_MOST, LINES_OF_ITS_OWN = 15, 3, 60
-FACE = Path("__init__.py")  # by which users, and type checkers, find what lies in the rooms
 # Rooms that are being cut up now; what is done leaves this list.
 FULL_ROOMS_BEING_MENDED = {"scripts", "scripts/peers"}
 
@@ -102,134 +113,8 @@ def nothing_is_garbage() -> Iterator[None]:
     gc.enable()
 
 
-@cache
-def package_files() -> list[Path]:
-    """Every source file of the package, relative to the root."""
-    own = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
-    return [path.relative_to(ROOT) for path in (*sorted(ROOT.glob("*.py")), *own)]
-
-
-def all_files() -> list[Path]:
-    others = [path for folder in ("tests", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [*package_files(), *(path.relative_to(ROOT) for path in others)]
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(source(path), filename=str(path))
-
-
-@cache
-def source(path: Path) -> str:
-    return (ROOT / path).read_text(encoding="utf-8")
-
-
-@cache
-def statements(path: Path) -> tuple[ast.AST, ...]:
-    """All of a file, a block before what is in it; a tenth of its nodes, for no expression holds a statement."""
-    found: list[ast.AST] = [parsed(path)]
-    for node in found:  # grows meanwhile
-        for name in ("body", "orelse", "handlers", "finalbody", "cases"):
-            found += getattr(node, name, ())
-    return tuple(found)
-
-
-def attributes(path: Path, *ends: str) -> Iterator[tuple[str, int]]:
-    """Dotted expressions that end so, each with its line."""
-    if any(end in source(path) for end in ends):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.Attribute) and (text := ast.unparse(node)).endswith(ends):
-                yield text, node.lineno
-
-
-def room_of(path: Path) -> str:
-    """The room's name, or "" for the files at the root."""
-    return path.parts[0] if len(path.parts) > 1 else ""
-
-
-@cache
-def imports(path: Path) -> tuple[tuple[str, int], ...]:
-    """Whole module names, relative ones resolved to `penstock.…`, each with its line."""
-    return tuple(imported_by(path))
-
-
-def imported_by(path: Path) -> Iterator[tuple[str, int]]:
-    package = ("penstock", *path.parts[:-1])
-    for node in statements(path):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.module or "", node.lineno
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) + 1 - node.level])
-            # A module is imported by its own name, or for what it holds.
-            home = ".".join(filter(None, (base, node.module)))
-            for alias in node.names:
-                named = f"{home}.{alias.name}"
-                yield named if named in modules() or not node.module else home, node.lineno
-
-
-def is_in(path: Path, homes: set[str]) -> bool:
-    """Whether it is one of these files, or in one of these rooms."""
-    return any(each.as_posix() in homes for each in (path, *path.parents))
-
-
-def is_for_types(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-
-
-def imported_on_demand(path: Path) -> set[int]:
-    """The lines of imports within functions, or for type checkers only: loading the file does without them."""
-    outer = [node for node in statements(path) if is_for_types(node)]
-    found = (inner for node in (*outer, *functions(path)) for inner in ast.walk(node))
-    return {inner.lineno for inner in found if isinstance(inner, (ast.Import, ast.ImportFrom))}
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in statements(path) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-
-
-def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return (function.end_lineno or function.lineno) - function.lineno + 1
-
-
 def no_faults(faults: list[str], rule: str) -> None:
     assert not faults, rule + ":\n  " + "\n  ".join(faults)
-
-
-@cache
-def modules() -> dict[str, Path]:
-    """The package's modules by their dotted names."""
-    names = {path: ".".join(("penstock", *path.with_suffix("").parts)) for path in package_files()}
-    return {name.removesuffix(".__init__"): path for path, name in names.items()}
-
-
-@cache
-def modules_imported_by(path: Path) -> dict[str, bool]:
-    """Modules of the package that it imports, in functions too; of each whether only type checkers see that."""
-    package = ("penstock", *path.parts[:-1])
-    found: dict[str, bool] = {}
-    only_types: set[int] = set()
-    for node in statements(path):
-        if is_for_types(node):
-            only_types.update(map(id, ast.walk(node)))
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            base = ".".join((*package[: len(package) + 1 - node.level], *filter(None, [node.module])))
-            for alias in node.names:
-                name = name if (name := f"{base}.{alias.name}") in modules() else base
-                found[name] = found.get(name, True) and id(node) in only_types
-    return {name: is_type for name, is_type in found.items() if name in modules()}
-
-
-def reached_from(start: Path) -> set[Path]:
-    """The files that it imports, and those that they import, types included."""
-    found, waiting = set(), [start]
-    while waiting:
-        for name in modules_imported_by(waiting.pop()):
-            if (path := modules()[name]) not in found and path != FACE:
-                found.add(path)
-                waiting.append(path)
-    return found
 
 
 def test_no_module_imports_itself_by_way_of_others():
