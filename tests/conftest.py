@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     shares: set[Path] = set()  # files with a fixture that is made once for all of their tests
     for item in items:
         fixtures[item.path].update(getattr(item, "fixturenames", ()))
-        made = getattr(item, "_fixtureinfo").name2fixturedefs.values()
+        made = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
         if any(fixture.scope == "module" for each in made for fixture in each):
             shares.add(item.path)
     for number, item in enumerate(items):
