@@ -29,9 +29,9 @@ class Part(NamedTuple):
     processor: float | None  # time on processors, of all its threads; None if it wasn't measured
 
     def line(self, zero: float) -> str:
-        processor = "" if self.processor is None else f"{self.processor:10.0f}"
-        figures = f"{self.start - zero:7.0f}{self.end - zero:7.0f}{self.end - self.start:7.0f}{processor}"
-        return f"{self.process:<13}{self.name:<13}{figures}".rstrip()
+        processor = "" if self.processor is None else f" {self.processor:9.0f}"
+        figures = f"{self.start - zero:6.0f} {self.end - zero:6.0f} {self.end - self.start:6.0f}{processor}"
+        return f"{self.process:<13}{self.name:<13} {figures}".rstrip()
 
 
 def timed_start(model: str) -> str:
