@@ -134,7 +134,8 @@ def assert_only_the_owners(client: Client, folder: Path) -> None:
 
 
 def leaked(client: Client, folder: Path) -> list[str]:
-    return [part for part in (*folder.parent.parts[1:], str(folder)) if part != "tmp" and part in client.told]
+    paths = [str(path) for path in (folder, *folder.parents) if len(path.parts) > 2]
+    return [words for words in (*folder.parts[-3:-1], *paths) if words in client.told]
 
 
 @for_each("model, name", [

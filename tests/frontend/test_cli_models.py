@@ -1,5 +1,6 @@
 """`penstock models`: which models are listed, what is said of each, and the exit status."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -57,6 +58,11 @@ def listed(capsys, *words: object) -> tuple[int, list[str]]:
     return status, capsys.readouterr().out.splitlines()
 
 
+def columns(line: str) -> list[str]:
+    """A name may be a path with single spaces."""
+    return re.split(" {2,}", line)
+
+
 def test_bundled_and_cached_models_are_listed_with_what_they_take(capsys, own_places, tmp_path, monkeypatch):
     status, lines = listed(capsys)
     assert status == 1 and "There are no models" in lines[0]
@@ -79,7 +85,7 @@ def test_a_folder_of_models_lists_each_and_a_models_folder_itself(capsys, tmp_pa
     for family in ("llama", "qwen2"):
         tiny_model(tmp_path / "all" / family, family)
     (tmp_path / "all" / "notes").mkdir()
-    assert [line.split()[3] for line in listed(capsys, tmp_path / "all")[1][1:3]] == ["llama", "qwen2"]
+    assert [columns(line)[2] for line in listed(capsys, tmp_path / "all")[1][1:3]] == ["llama", "qwen2"]
     assert len(listed(capsys, tmp_path / "all" / "llama")[1]) == 4
 
 
@@ -163,6 +169,6 @@ def test_gguf_files_are_listed_with_what_they_take_by_store_name_and_folder(caps
     (gguf.parent / "mmproj-F16.gguf").write_bytes(b"GGUF")
     status, lines = listed(capsys, "ollama:tiny:1b", gguf, gguf.parent)
     assert status == 0
-    assert [line.split()[0] for line in lines[1:-2]] == ["ollama:tiny:1b", str(gguf), str(gguf)]
+    assert [columns(line)[0] for line in lines[1:-2]] == ["ollama:tiny:1b", str(gguf), str(gguf)]
     assert cli.main(["models", "ollama:nowhere"]) == 1
     assert "No model 'ollama:nowhere' was found" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pexpect
 import pytest
@@ -88,9 +89,9 @@ def pulled(made, tmp_path_factory):
 @pytest.fixture
 def cache(pulled, made, tmp_path, own_cache, monkeypatch):
     """Two models in the hub's cache."""
-    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path))
     shutil.copytree(pulled, tmp_path / "hub", symlinks=True)
-    with hub_with_two_models(made, tmp_path / "hub", monkeypatch):
+    with hub_with_two_models(made, tmp_path / "hub", monkeypatch), TemporaryDirectory(prefix="pr") as runtime:
+        monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", runtime)  # a socket's path has 107 bytes at most
         yield tmp_path / "hub"
 
 
