@@ -4,11 +4,15 @@ Of all tests with a browser only the first one here and those of `test_page_mark
 """
 
 import json
+import re
+from collections import Counter
 
 import pytest
 from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, opened, texts, whole
 from builders.served import served
 from builders.watching import wait_until
+
+from penstock.frontend.http.page import page as page_of_all_files
 
 SIZES = {"phone": (375, 700), "tablet": (768, 1000), "desk": (1440, 900)}
 ENDLESS = json.dumps({"prompt": "What is", "max_tokens": 1900, "ignore_eos": True, "stream": True})
@@ -22,6 +26,13 @@ def keep_busy(page: Page) -> None:
     asked = json.dumps({"method": "POST", "headers": {"Content-Type": "application/json"}, "body": ENDLESS})
     once = f"fetch('/v1/completions', {asked}).then((reply) => reply.text(), () => 0)"
     page.value(f"[1, 2].forEach(async () => {{ for (;;) await {once}; }})")
+
+
+def test_each_name_of_its_scripts_which_share_one_scope_is_declared_once():
+    """A second time would be an error of syntax, and nothing of the page would work; seen without a browser."""
+    declaration = re.compile(r"^(?:const|let|class|(?:async )?function\*?) (\w+)", re.MULTILINE)
+    names = Counter(declaration.findall(page_of_all_files().body.decode()))
+    assert "start" in names and [name for name, times in names.items() if times > 1] == []
 
 
 def test_a_question_is_answered_and_what_it_took_is_told(page):

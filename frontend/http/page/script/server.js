@@ -59,7 +59,7 @@ async function listModels() {
 // Nobody knows of one that isn't loaded.
 const writesText = (each) => each.architecture?.output_modalities?.includes("text") ?? true;
 
-const wordsOf = (each) => {
+const labelOf = (each) => {
   if (!writesText(each)) return `${each.id} (gives ${each.architecture.output_modalities.join(", ")})`;
   return each.is_loaded ? each.id : `${each.id} (not loaded)`;
 };
@@ -67,9 +67,9 @@ const wordsOf = (each) => {
 // Only what has changed, so that a list that is open stays open.
 function showModels() {
   const chosen = $("model").value || localStorage.getItem("penstock.model");
-  const words = cards.map(wordsOf);
-  if ([...$("model").options].map((option) => option.textContent).join("\n") === words.join("\n")) return;
-  const options = cards.map((each, index) => make("option", { value: each.id, disabled: !writesText(each) }, words[index]));
+  const labels = cards.map(labelOf);
+  if ([...$("model").options].map((option) => option.textContent).join("\n") === labels.join("\n")) return;
+  const options = cards.map((each, index) => make("option", { value: each.id, disabled: !writesText(each) }, labels[index]));
   $("model").replaceChildren(...options);
   const choice = cards.find((each) => each.id === chosen && writesText(each)) ?? cards.find(writesText);
   $("model").value = choice?.id ?? "";
