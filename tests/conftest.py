@@ -66,9 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     fixtures: defaultdict[Path, set[str]] = defaultdict(set)
     shares: set[Path] = set()  # files with a fixture that is made once for all of their tests
     for item in items:
-        fixtures[item.path].update(getattr(item, "fixturenames", ()))
-        made = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-        if any(fixture.scope == "module" for each in made for fixture in each):
+        assert isinstance(item, pytest.Function)
+        fixtures[item.path].update(item.fixturenames)
+        if any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):
             shares.add(item.path)
     for number, item in enumerate(items):
         tree = next((name for name in SHARED_TREES if name in fixtures[item.path]), None)
