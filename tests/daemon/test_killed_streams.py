@@ -1,6 +1,7 @@
 """Processes of models are killed under answers of every kind: nobody gets another answer for it."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from builders.adapters import adapter
+from builders.daemon import RunningDaemon, wait_for
 from builders.plugin_package import plugin_package
 from builders.seeing_model import as_url, picture
 from builders.watching import BOUND_SECONDS, module_of
@@ -63,16 +65,36 @@ def requests() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class Progress:
-    """Counts events of all streams, and calls `at_count` once there are so many."""
+    """Counts what all streams have said, and kills a process once that is so much.
 
-    def __init__(self, count: int, at_count: Any) -> None:
-        self._left, self._at_count, self._lock = count, at_count, threading.Lock()
+    Events are not counted: on a busy machine an answer comes in a quarter as many.
+    """
 
-    def note(self) -> None:
+    def __init__(self, most: float = math.inf, victim: int = 0) -> None:
+        self.counted, self._most, self._victim, self._lock = 0, most, victim, threading.Lock()
+
+    def note(self, length: int) -> None:
         with self._lock:
-            self._left -= 1
-            if self._left == 0:
-                self._at_count()
+            before, self.counted = self.counted, self.counted + length
+            if before < self._most <= self.counted:
+                os.kill(self._victim, signal.SIGKILL)
+
+
+def victims(daemon: RunningDaemon) -> list[int]:
+    """What may be killed, once all that has been killed before is gone."""
+
+    def found() -> list[int]:
+        return [pid for pid in daemon.processes()[1:] if module_of(pid) in KILLED]
+
+    def is_settled() -> bool:
+        return len(found()) == len(KILLED) * sum(model.state == "ready" for model in daemon.status().models)
+
+    wait_for(is_settled, "every model has all of its processes, or none")
+    return found()
+
+
+def wait_for_deaths(daemon: RunningDaemon, count: int) -> None:
+    wait_for(lambda: sum(model.restarts for model in daemon.status().models) == count, f"the death number {count}")
 
 
 def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Progress) -> list[Any]:
@@ -85,11 +107,23 @@ def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Prog
             for line in reply.iter_lines():
                 if line.startswith(("data: {", "{")):
                     found.append(json.loads(line.removeprefix("data: ")))
-                    progress.note()
+                    progress.note(length_of(found[-1]))
     assert reply.status_code == 200, found
     return found
 
 
+def length_of(event: Any) -> int:
+    """Of the text that an event adds to its answer."""
+    if isinstance(event, list):
+        return sum(map(length_of, event))
+    if not isinstance(event, dict):
+        return 0
+    return sum(
+        len(each) if name in TEXTS and isinstance(each, str) else length_of(each) for name, each in event.items()
+    )
+
+
+TEXTS = {"content", "text", "delta", "arguments", "partial_json", "thinking"}
 # Fields that differ from one time to the next, or with the number of events.
 PASSING = {
     *("id", "item_id", "call_id", "created", "created_at", "notice", "usage"),
@@ -134,18 +168,16 @@ def test_twenty_answers_over_http_are_what_they_would_have_been_whichever_proces
                 asked = [threads.submit(answer, client, *request, progress) for request in requests()]
                 return [each.result() for each in asked]
 
-        whole = answers(Progress(-1, None))
-        num_events = sum(len(each) for each in whole)
+        whole = answers(alone := Progress())
         num_notices = 0
         for number in range(ROUNDS):
-            victim = chosen.choice([pid for pid in daemon.processes()[1:] if module_of(pid) in KILLED])
-            progress = Progress(chosen.randrange(16, num_events // 2), lambda pid=victim: os.kill(pid, signal.SIGKILL))
-            found = answers(progress)
+            victim = chosen.choice(victims(daemon))
+            found = answers(Progress(chosen.randrange(alone.counted // 64, alone.counted // 2), victim))
             num_notices += sum("notice" in json.dumps(each) for each in found)
             for request, one, other in zip(requests(), whole, found):
                 assert said(other) == said(one), (number, request)
+            wait_for_deaths(daemon, number + 1)
         assert num_notices > 2 * ROUNDS  # on a busy machine some answers have ended before the kill
-        assert sum(daemon.model(name).restarts for name in ("pocket", "sight")) == ROUNDS
 
 
 LONG = {"ignore_eos": True, "max_tokens": 100}
@@ -199,19 +231,19 @@ def test_answers_for_scripts_are_what_they_would_have_been_whichever_process_is_
                 found = []
                 for piece in llm.stream("What is 487 + 256?", params):
                     found.append(piece)
-                    progress.note()
+                    progress.note(sum(len(part.token_ids) for part in piece.outputs))
                 return found
 
             asked = [threads.submit(streamed, params) for params in SCRIPTED]
             whole = [threads.submit(llm.generate, "What is 487 + 256?", params, False) for params in SCRIPTED]
             return [each.result() for each in (*asked, *whole)]
 
-        whole = answers(Progress(-1, None))
+        whole = answers(Progress())
         assert all(pieces[-1].error_code == 200 for pieces in whole), whole
         for number in range(ROUNDS):
-            victim = chosen.choice([pid for pid in daemon.processes()[1:] if module_of(pid) in KILLED])
-            progress = Progress(chosen.randrange(7, 350), lambda pid=victim: os.kill(pid, signal.SIGKILL))
-            found = answers(progress)
+            victim = chosen.choice(victims(daemon))
+            found = answers(Progress(chosen.randrange(7, 350), victim))
             assert sum(piece.notice is not None for pieces in found for piece in pieces) > 4, number
+            wait_for_deaths(daemon, number + 1)
             for params, one, other in zip((*SCRIPTED, *SCRIPTED), whole, found):
                 assert all_of(other) == all_of(one), (number, params)
