@@ -88,7 +88,7 @@ def _files(
         config = {**COMMON, **FAMILIES[family], **overrides}
         written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
         _write_json(folder / "config.json", written)
-        _write_weights(folder, checkpoint_shapes(config), dtype, shards, seed, poison, family)
+        _write_weights(folder, checkpoint_shapes({**config, "model_type": family}), dtype, shards, seed, poison, family)
         write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
         ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
         _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
