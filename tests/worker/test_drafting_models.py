@@ -56,12 +56,6 @@ def test_a_vocabulary_of_another_size_is_no_obstacle(tmp_path, vocab_size):
     assert engine.scheduler.counters.draft_tokens > 0
 
 
-def test_a_model_with_states_is_refused_as_a_draft_model(tmp_path):
-    model = load_on("native", tiny_model(tmp_path / "model", "qwen3"))
-    with pytest.raises(ConfigError, match="draft model hybrid .* keeps states"):
-        with_draft(model, tiny_model(tmp_path / "hybrid", "qwen3_5_text"))
-
-
 def test_beyond_its_own_context_it_drafts_nothing(tmp_path):
     model = load_on("native", tiny_model(tmp_path / "model", "qwen3"))
     draft = tiny_model(tmp_path / "draft", "qwen3", max_position_embeddings=32)

@@ -1,4 +1,4 @@
-"""Models whose layers mostly keep states, and those that keep latents: published configs, and quantized checkpoints."""
+"""Models whose layers mostly keep states, and those that keep latents."""
 
 import json
 from pathlib import Path
@@ -9,10 +9,8 @@ import torch
 from builders.backends import BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import check_answers, drawn, logits_of
-from builders.float8_forms import FLOAT8_FORMS
 from builders.published_configs import HYBRIDS as PUBLISHED
 from builders.published_configs import shrunk
-from builders.quantized_model import Form, float8_model, quantized_model
 from builders.tiny_configs import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -72,34 +70,6 @@ def test_a_published_config_shrunk_gives_the_answers_of_transformers(name, tmp_p
     check_answers(model, original, drawn(41), 8)
 
 
-# Of widths that groups and blocks of scales divide.
-DIVISIBLE: dict[str, dict[str, Any]] = {
-    "qwen3_5_text": dict(hidden_size=64, intermediate_size=128, linear_key_head_dim=32, linear_value_head_dim=32),
-    "qwen3_next": dict(
-        hidden_size=64, num_attention_heads=4, linear_key_head_dim=32, linear_num_value_heads=4,
-        linear_value_head_dim=32, moe_intermediate_size=32, shared_expert_intermediate_size=64,
-    ),
-    "lfm2": dict(block_ff_dim=96, block_multiple_of=64),
-}  # fmt: skip
-INTEGERS = (Form("gptq", is_symmetric=False, is_ordered=True), Form("awq"), Form("pack-quantized", is_symmetric=False))
-FLOATS8 = [form for form in FLOAT8_FORMS if str(form) in ("compressed-channel", "deepseek", "modelopt")]
-
-
-# The family whose rows are put into another order has all forms, the others one of each kind.
-ALL_FORMS = [("qwen3_next", form) for form in (*INTEGERS, *FLOATS8)]
-SOME = [("qwen3_5_text", INTEGERS[0]), ("qwen3_5_text", FLOATS8[1]), ("lfm2", INTEGERS[1]), ("lfm2", FLOATS8[0])]
-
-
-@for_each("family, form", ALL_FORMS + SOME)
-def test_quantized_projections_are_read_in_the_order_of_each_checkpoint(family, form, tmp_path):
-    write = quantized_model if isinstance(form, Form) else float8_model
-    model, twin = (
-        load_on("fast", each, dtype="float32") for each in write(tmp_path, form, family, **DIVISIBLE[family])
-    )
-    assert model.report.leftovers == twin.report.leftovers == []
-    assert torch.equal(logits_of(model), logits_of(twin))
-
-
 @for_each("family", HYBRIDS)
 def test_weights_can_be_made_up_and_a_delta_nets_gate_have_numbers_of_its_own(family, tmp_path):
     folder = tiny_model(tmp_path, family)
@@ -130,30 +100,6 @@ def test_a_hybrid_that_cannot_be_computed_is_refused_by_name(case, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match=words):
         read_config(tmp_path)
-
-
-# --- latents ----------------------------------------------------------------------------------------------------------
-
-LATENT_SIZES = {"hidden_size": 64, "q_lora_rank": 64, "kv_lora_rank": 64, "v_head_dim": 32, "intermediate_size": 128}
-LATENT_FORMS = [Form("gptq"), Form("gptq", is_symmetric=False, is_ordered=True), Form("awq", is_symmetric=False),
-                Form("pack-quantized", is_symmetric=False), Form("int-quantized", bits=8, group_size=0)]  # fmt: skip
-
-
-def difference(folders, backend):
-    found, expected = (logits_of(load_on(backend, folder, dtype="float32"), range(5, 45)) for folder in folders)
-    return ((found - expected).norm() / expected.norm()).item()
-
-
-# Native products round their rows to 8 bits.
-@for_each("backend, limit", [("native", 0.05), ("invariant", 1e-4)])
-@for_each("form", LATENT_FORMS)
-def test_a_quantized_checkpoint_answers_as_its_twin_in_floats(form, backend, limit, tmp_path):
-    assert difference(quantized_model(tmp_path, form, "youtu", **LATENT_SIZES), backend) < limit
-
-
-@for_each("form", [form for form in FLOAT8_FORMS if min(form.block) > 1])
-def test_blocks_of_8_bit_floats_are_cut_by_head_and_transposed(form, tmp_path):
-    assert difference(float8_model(tmp_path, form, "youtu", **LATENT_SIZES), "invariant") < 1e-4
 
 
 @for_each("backend", BACKENDS)

@@ -1,11 +1,12 @@
-"""Quantized checkpoints of mixtures of experts: every expert is read as its tool wrote it, and the model answers so; as
-does gpt-oss as it is published, with experts in MXFP4.
+"""Quantized checkpoints of mixtures of experts and of layers that keep states or latents: every matrix is read as its
+tool wrote it, and the model answers so; as does gpt-oss as it is published, with experts in MXFP4.
 """
 
 import json
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,26 @@ FORMS: list[Form | Float8Form] = [
 ]  # fmt: skip
 TOKENS = list(range(5, 45))
 
-# How a form is read and how a family names its experts are apart: each form has one family, and each family a form.
+# Of layers that keep states, and latents; of widths that groups and blocks of scales divide.
+OTHERS: dict[str, dict[str, Any]] = {
+    "qwen3_next": dict(
+        hidden_size=64, num_attention_heads=4, linear_key_head_dim=32, linear_num_value_heads=4,
+        linear_value_head_dim=32, moe_intermediate_size=32, shared_expert_intermediate_size=64,
+    ),
+    "youtu": dict(hidden_size=64, q_lora_rank=64, kv_lora_rank=64, v_head_dim=32, intermediate_size=128),
+    "qwen3_5_text": dict(hidden_size=64, intermediate_size=128, linear_key_head_dim=32, linear_value_head_dim=32),
+    "lfm2": dict(block_ff_dim=96, block_multiple_of=64),
+}  # fmt: skip
+# How a form is read and how a family names its matrices are apart: each form has one mixture, and each family a form.
+# The families whose rows are put into another order, or cut by head and transposed, have all forms.
 PAIRS = [(list(FAMILIES)[2 * number % len(FAMILIES)], form) for number, form in enumerate(FORMS)]
+PAIRS += product(("qwen3_next", "youtu"), FORMS)
+PAIRS += [
+    ("qwen3_5_text", FORMS[1]),
+    ("qwen3_5_text", FLOAT8["deepseek"]),
+    ("lfm2", FORMS[2]),
+    ("lfm2", FLOAT8["deepseek"]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +73,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Pat
 
 def made(folder: Path, family: str, form: Form | Float8Form) -> tuple[Path, Path]:
     config = form.config if isinstance(form, Float8Form) else quantization_config(form)
-    return mixed_model(folder, lambda module: form, config, family, **FAMILIES[family])
+    return mixed_model(folder, lambda module: form, config, family, **(FAMILIES | OTHERS)[family])
 
 
 @for_each("family, form", PAIRS)
