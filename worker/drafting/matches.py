@@ -41,10 +41,18 @@ def longest(tokens: memoryview, positions: Iterable[int], end: int) -> list[tupl
     return found[:VOTERS]
 
 
-def longer(text: numpy.ndarray, ends: numpy.ndarray, last: numpy.ndarray, length: int) -> numpy.ndarray:
-    """Return those of the places where `length` of the last tokens end before which one more of them stands."""
-    ends = ends[ends > length]
-    return ends[text[ends - length - 1] == last[-length - 1]]
+def lengthened(
+    text: numpy.ndarray, ends: numpy.ndarray, last: numpy.ndarray, length: int, most: int
+) -> tuple[numpy.ndarray, int]:
+    """Of the places in `text` where `length` of the last tokens end, return those where most of them do, and how many
+    that are, up to `most`."""
+    while length < most:
+        longer = ends[ends > length]
+        longer = longer[text[longer - length - 1] == last[-length - 1]]
+        if not len(longer):
+            break
+        ends, length = longer, length + 1
+    return ends, length
 
 
 def vote(matches: Iterable[tuple[int, list[int]]], most: int, least_share: float) -> Guess:

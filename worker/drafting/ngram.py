@@ -9,7 +9,7 @@ pair.
 import numpy
 
 from ...protocol.messages import NewSlot
-from .matches import longer
+from .matches import lengthened
 from .proposer import NOTHING, Guess, Look
 
 _TEXT_AT_MOST = 32_768  # tokens at the end of a history that are searched
@@ -54,12 +54,9 @@ class Ngram:
 
     def _longest_of(self, text: numpy.ndarray, after: numpy.ndarray) -> tuple[int, int]:
         """Return the same of the positions after the last two tokens."""
-        for length in range(2, min(self.longest, _NARROWED)):
-            if not len(further := longer(text, after, text, length)):
-                return int(after[0]), length
-            after = further
-        if self.longest <= _NARROWED:
-            return int(after[0]), self.longest
+        after, length = lengthened(text, after, text, 2, min(self.longest, _NARROWED))
+        if length < _NARROWED or self.longest == _NARROWED:
+            return int(after[0]), length
         found = [(_length_of_match(text, position, self.longest), position) for position in after[:_NARROWED].tolist()]
         length, position = max(found, key=lambda match: match[0])  # of equal ones the first
         return position, length

@@ -14,7 +14,7 @@ from operator import mul
 import numpy
 
 from ...protocol.messages import NewSlot
-from .matches import longer
+from .matches import lengthened
 from .proposer import NOTHING, Guess, Look
 
 # How likely the token after a match is to be right, by the number of tokens that match (none: replaced so far).
@@ -123,11 +123,5 @@ def _num_same(tokens: numpy.ndarray, others: numpy.ndarray) -> int:
 
 def _longest_match(text: numpy.ndarray, last: numpy.ndarray) -> tuple[numpy.ndarray, int]:
     """Return where in `text` the longest possible end of `last` ends, and how many tokens of it match."""
-    ends, length = numpy.flatnonzero(text == last[-1]) + 1, 1
-    if not len(ends):
-        return ends, 0
-    while length < len(last):
-        if not len(further := longer(text, ends, last, length)):
-            break
-        ends, length = further, length + 1
-    return ends, length
+    ends = numpy.flatnonzero(text == last[-1]) + 1
+    return lengthened(text, ends, last, 1, len(last)) if len(ends) else (ends, 0)

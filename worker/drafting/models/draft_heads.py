@@ -18,7 +18,7 @@ from ....protocol.wire import TOKEN_BYTES, values
 from ...steps.drafts import StepDrafts
 from ...steps.step_rows import Ints
 from ...steps.step_rows import column as read_column
-from ..proposer import NOTHING, Guess, Look
+from ..proposer import Look
 from .draft_model import DraftModel, Following
 
 _RATE = 0.05  # at which a sequence's accepted drafts are averaged
@@ -125,24 +125,19 @@ class DraftHeads(DraftModel):
         self._rows = (slots, numpy.array(starts, numpy.int64), counts) if len(slots) else None
         self._checked = drafts
 
-    def guess(self, looks: list[Look]) -> list[Guess]:
-        rooms = {
-            look.slot: room
-            for look in looks
-            if (room := self._room(look, self._most or 1)) > 0 and look.slot in self._first
-        }
-        self._asked.update(rooms)
-        drafts = {slot: [self._first[slot]] for slot in rooms}
-        slots = [slot for slot in rooms if rooms[slot] > 1]
-        while slots:
-            plan = self._plan(slots, [1] * len(slots))
-            hidden = numpy.stack([self._outputs[slot] for slot in slots])
-            found = self._drawn_from(plan, slots, hidden, reads_model=False)
-            for slot, token in found:
-                drafts[slot].append(token)
-            slots = [slot for slot, _ in found if len(drafts[slot]) < rooms[slot]]
-        guesses = (drafts.get(look.slot, []) for look in looks)
-        return [Guess(tokens, [1.0] * len(tokens)) if tokens else NOTHING for tokens in guesses]
+    def _worth(self) -> int:
+        return 1
+
+    def _room(self, look: Look, most: int) -> int:
+        return super()._room(look, most) if look.slot in self._first else 0
+
+    def _begun(self, slots: list[int]) -> dict[int, list[int]]:
+        self._asked.update(slots)
+        return {slot: [self._first[slot]] for slot in slots}
+
+    def _drawn(self, slots: list[int]) -> list[tuple[int, int]]:
+        hidden = numpy.stack([self._outputs[slot] for slot in slots])
+        return self._drawn_from(self._plan(slots, [1] * len(slots)), slots, hidden, reads_model=False)
 
     def _compute_rows(self, slots: Ints, starts: Ints, counts: Ints, drafting: set[int]) -> None:
         """Compute what counts of the last step's rows; those that may draft draw their first draft."""

@@ -86,13 +86,10 @@ class DraftModel:
     def guess(self, looks: list[Look]) -> list[Guess]:
         most = self._most or self._worth()
         rooms = {look.slot: room for look in looks if (room := self._room(look, most)) > 0}
-        slots = list(rooms)
-        drafts: dict[int, list[int]] = {slot: [] for slot in slots}
-        for slot in slots:
-            self._read(slot)
-            self._guesses[slot] = int(self._table.num_tokens[slot]), drafts[slot]
+        drafts = self._begun(list(rooms))
+        slots = [slot for slot in rooms if len(drafts[slot]) < rooms[slot]]
         while slots:
-            drawn = [(slot, token) for slot, token in self._drawn(slots) if token < self._followed.vocab_size]
+            drawn = self._drawn(slots)
             for slot, token in drawn:
                 drafts[slot].append(token)
             slots = [slot for slot, _ in drawn if len(drafts[slot]) < rooms[slot]]
@@ -103,6 +100,14 @@ class DraftModel:
         if not self._table.is_taken[look.slot]:
             return 0
         return min(look.most, most, self._context - len(look.tokens))
+
+    def _begun(self, slots: list[int]) -> dict[int, list[int]]:
+        """Begin to draft for these slots; return the drafts that there are already."""
+        drafts: dict[int, list[int]] = {slot: [] for slot in slots}
+        for slot in slots:
+            self._read(slot)
+            self._guesses[slot] = int(self._table.num_tokens[slot]), drafts[slot]
+        return drafts
 
     def _worth(self) -> int:
         """How many drafts a step give the most tokens in their time; one at least, to learn from."""
@@ -119,12 +124,12 @@ class DraftModel:
         self._seconds[name] = before + _RATE * (seconds - before)
 
     def _drawn(self, slots: list[int]) -> list[tuple[int, int]]:
-        """Compute these slots' tokens, and return the next one of each that has any."""
+        """Compute these slots' tokens, and return the next one of each that has any which the followed model knows."""
         counts = self._table.num_tokens[slots] - self._table.num_computed[slots]
         result = self._compute(self._plan(slots, counts))
         self._learn_time("own", result.forward_time)
         rows = (slot for slot, count in zip(slots, values(result.num_sampled)) if count)
-        return list(zip(rows, values(result.sampled)))
+        return [(slot, token) for slot, token in zip(rows, values(result.sampled)) if token < self._followed.vocab_size]
 
     def _catch_up(self, leaving: list[int]) -> None:
         """Compute what is behind by a block or more, and all that is left of sequences that leave."""
