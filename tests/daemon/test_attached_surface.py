@@ -1,34 +1,20 @@
-"""An attached LLM is an LLM: every call gives what a private tree gives.
-
-`connect` decides: a private tree, the daemon, or a daemon that is started first.
-"""
+"""An attached LLM is an LLM: every call gives what a private tree gives."""
 
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
 from operator import attrgetter
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
 from builders.cases import for_each
-from builders.daemon import RunningDaemon, wait_for, worker_of
-from builders.watching import BOUND_SECONDS, is_running, stopped, wait_until
+from builders.daemon import worker_of
+from builders.watching import stopped
 
-from penstock import LLM, AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
-from penstock.frontend import cli
-from penstock.frontend.daemon.background import start_daemon, stop_daemon
-from penstock.frontend.daemon.lock import process_of
-from penstock.frontend.jobs import job
-from penstock.frontend.jobs.head import facts_of_model
-from penstock.frontend.jobs.job import Job, JobOptions
-from penstock.frontend.jobs.job_files import JobFiles
+from penstock import AsyncLLM, BeamSearchParams, ClosedError, ConfigError, RequestError, SamplingParams
 from penstock.frontend.requests.continuation import Continuation
 from penstock.frontend.session.attached.request import AttachedRequest
 from penstock.protocol.messages import Said
-from penstock.protocol.processes.runtime_directory import daemon_socket
 from penstock.protocol.wire import column
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
@@ -239,146 +225,3 @@ def test_options_that_differ_are_named_and_it_says_who_holds_the_model_and_that_
     with pytest.raises(ClosedError):
         llm.generate(["x"])
     assert attached.generate(["Hello"], GREEDY, use_tqdm=False)[0].error_code == 200
-
-
-# --- connect ----------------------------------------------------------------------------------------------------------
-
-
-STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 32}
-PARAMS = SamplingParams(max_tokens=4, ignore_eos=True)
-
-
-@pytest.fixture
-def usual(monkeypatch) -> Iterator[Path]:
-    with TemporaryDirectory(prefix="pu") as folder:
-        monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", folder)
-        yield daemon_socket()
-        if daemon_socket().exists():
-            stop_daemon(daemon_socket(), 0.0)
-
-
-def test_without_a_daemon_auto_is_a_private_tree_with_a_notice_and_require_and_an_address_raise(
-    usual, capsys, tmp_path
-):
-    with LLM("pocket", connect="auto", **STAND_IN) as llm:
-        assert llm.generate([[1]], PARAMS, use_tqdm=False)[0].error_code == 200
-        assert llm._session.transport.tree.children
-    assert capsys.readouterr().err.count("connect:") == 1
-    for connect in ("require", str(tmp_path / "nothing")):
-        with pytest.raises(ConfigError, match="no daemon listens at"):
-            LLM("pocket", connect=connect, **STAND_IN)
-    with pytest.raises(ConfigError, match="must be auto, require, start, never, or the path"):
-        LLM("pocket", connect="always")
-
-
-CHOSEN = {
-    **STAND_IN, "reasoning_parser": "auto", "quantization": {"*": "int4", "lm_head": None}, "prefix_cache_ttl": 60,
-    "speculative_config": {"method": "ngram", "num_speculative_tokens": 4}, "early_stop_config": {"window_size": 300},
-    "quiet": True,
-}  # fmt: skip
-AGREE = [
-    {"reasoning_parser": "qwen3"},
-    {"speculative_config": {"method": "ngram_match", "num_speculative_tokens": 4, "max_ngram_size": 5}},
-]
-DIFFER = {
-    r"reasoning_parser='none' .* Leave that out to share it": {"reasoning_parser": "none"},
-    "prefix_cache_ttl=61.* Leave that out to share it": {"prefix_cache_ttl": 61},
-    r"speculative_config={'method': 'off'} \(here {'method': 'ngram', 'num_.*': 4}\)\. Leave that out": {
-        "speculative_config": False
-    },
-    "quantization=.* Leave that out to share it": {"quantization": {"lm_head": None, "*": "int4"}},
-}
-
-
-def test_start_starts_one_daemon_whose_model_is_shared_by_whoever_asks_for_the_same(usual, tmp_path, capsys):
-    with LLM("pocket", connect="start", **CHOSEN) as llm:
-        assert llm.generate([[1]], PARAMS, use_tqdm=False)[0].error_code == 200
-        for same in AGREE:
-            with LLM("pocket", connect="require", **{**CHOSEN, **same}) as other:
-                assert other.stats().blocks == 32
-                [model] = RunningDaemon(usual).status().models
-                assert model.clients == 2
-        for sentence, other in DIFFER.items():
-            with pytest.raises(ConfigError, match=sentence):
-                LLM("pocket", connect="require", **{**CHOSEN, **other})
-        with LLM("pocket", connect="auto", **{**CHOSEN, "max_model_len": 128, "quiet": False}) as own:
-            assert own._session.transport.tree.children
-    assert "max_model_len=128 (here 256)" in capsys.readouterr().err
-    pid = RunningDaemon(usual).status().pid
-    start_daemon(["--no-http"], usual)  # that one ends, for the first one listens
-    assert RunningDaemon(usual).status().pid == pid
-    plugin = tmp_path / "family.py"
-    plugin.write_text("raise SystemExit\n")
-    with pytest.raises(ConfigError, match="in the daemon's own configuration only"):
-        LLM("pocket", connect="start", reasoning_parser_plugin=str(plugin), reasoning_parser="own", **STAND_IN)
-
-
-def test_a_daemon_that_lingers_ends_when_nobody_has_needed_it_for_a_while(usual):
-    start_daemon(["--no-http", "--linger", "0.2"], usual)
-    lock = process_of(usual)
-    wait_for(lambda: lock is None or not is_running(lock.pid), "it has ended")
-    wait_for(lambda: not usual.exists(), "its socket is removed")
-
-
-def test_a_job_that_a_tree_has_begun_is_continued_through_the_daemon_and_makes_the_same_bytes(
-    daemon, private, tmp_path
-):
-    source = tmp_path / "in.jsonl"
-    source.write_text("\n".join(f'{{"prompt": "prompt {n}", "max_tokens": {n + 1}, "logprobs": 1}}' for n in range(30)))
-
-    def stop(row: object, output: object) -> None:
-        if job.state.num_done == 9:
-            raise KeyboardInterrupt
-
-    with Job(source, tmp_path / "both", JobOptions(model="pocket")) as job:
-        job.begin(private._session)
-        with pytest.raises(KeyboardInterrupt):
-            job.run(private._session, stop)
-    with daemon.attach() as attached:
-        assert attached.batch(source, tmp_path / "both").num_answers == 30
-        attached.batch(source, tmp_path / "daemon")
-    private.batch(source, tmp_path / "tree")
-    made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
-    assert len(made) == 1 and JobFiles.of(tmp_path / "both").state().num_done == 30
-    assert [verdict.status for verdict in private.verify(tmp_path / "both")] == ["proved"] * 30, "by its journal"
-    for name in ("both", "daemon", "tree"):
-        JobFiles.of(tmp_path / name).export(with_receipts=True)
-    made = {(tmp_path / name).read_bytes() for name in ("both", "daemon", "tree")}
-    assert len(made) == 1 and made.pop().count(b'"receipt":') == 30
-
-
-def test_a_finished_job_is_compared_with_the_daemons_model_as_with_any(daemon, tmp_path, monkeypatch, capsys):
-    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text('"one"\n')
-    words = ["batch", str(source), str(out), "--model", "pocket", "--connect", str(daemon.address), "--max-tokens", "2"]
-    with monkeypatch.context() as earlier:
-        earlier.setattr(job, "facts_of_model", lambda session: {**facts_of_model(session), "weights": "others"})
-        assert cli.main(words) == 0
-    assert cli.main(words) == 1 and "other settings: weights changed from others to " in capsys.readouterr().err
-    assert cli.main([*words, "--accept-change"]) == 0 == cli.main(words)
-
-
-def test_a_client_replays_a_run_of_its_own_and_the_daemon_gets_its_tokens_alone(start, tmp_path):
-    # It finds next to nothing to draft by itself.
-    method = 'speculative_config = {method = "ngram", prompt_lookup_min = 16, prompt_lookup_max = 16}'
-    daemon = start(f'[models.pocket]\nmax_model_len = 512\nkv_cache_memory = "64MiB"\n{method}\n')
-    source, last = tmp_path / "in.jsonl", tmp_path / "last.jsonl"
-    line = {"url": "/v1/chat/completions", "body": {"messages": TALK, "max_tokens": 40, "ignore_eos": True}}
-    source.write_text("\n".join(json.dumps({"custom_id": str(number), **line}) for number in range(5)))
-
-    numbers = itertools.count()
-
-    def has_drafts(llm: LLM, **options: object) -> bool:
-        """Whether a run, with the same answers, accepts more drafts than one without what it replays."""
-        llm.batch(source, again := tmp_path / f"again {next(numbers)}.jsonl", **options)
-        assert again.read_bytes() == last.read_bytes()
-        accepted, alone = (JobFiles.of(path).state().num_accepted_tokens for path in (again, last))
-        return accepted > alone + 20
-
-    with LLM("pocket", connect=str(daemon.address), quiet=True) as attached:
-        attached.batch(source, last)
-        # Drafts are checked where they pay, and for a while the steps of a busy machine may say that they don't.
-        wait_until(lambda: has_drafts(attached, replay=last), BOUND_SECONDS, "a run has drafts of the last one")
-    config = {"method": "replay", "file": str(last)}
-    with LLM("pocket", connect=str(daemon.address), quiet=True, speculative_config=config) as attached:
-        wait_until(lambda: has_drafts(attached), BOUND_SECONDS, "a run has drafts of the last one")
