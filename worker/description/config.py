@@ -21,6 +21,7 @@ from .families.table import FAMILIES, family_without_head
 from .keys.ernie_vl import media_tokens
 from .keys.family_keys import under_read_names
 from .keys.mechanisms import EXPERTS, NORMED_QUERIES, NORMS_WITH_MEAN, ROTATED_PAIRS
+from .keys.numbers import LARGEST, MOST, count, positive, require_flags
 from .keys.paddle import as_transformers_writes_it
 from .keys.unread_keys import ContextCut, ReadKeys, Unsupported, context_cut, refuse_unsupported, unsupported_keys
 from .layer_ropes import LayerRopes, read_layer_ropes, rescaled
@@ -32,7 +33,7 @@ from .parts.latent import LatentConfig, read_latent
 from .parts.mixers import Mixer, StateShape, with_projections_apart
 from .parts.mixtures import ExpertsConfig, read_experts
 from .parts.norms import NormPlaces
-from .parts.rope import RopeConfig, is_positive, read_rope
+from .parts.rope import RopeConfig, read_rope
 from .parts.scales import Scales
 from .parts.text_embedding import TextEmbedding
 from .parts.token_inputs import TokenInputs, read_token_inputs
@@ -40,32 +41,7 @@ from .quantization import Quantization, read_quantization
 from .text_config import text_part
 from .vision_config import VisionConfig, read_vision
 
-_FLAGS = (
-    *("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias", "qkv_bias", "bias"),
-    *("use_qk_norm", "norm_topk_prob", "use_qkv_bias", "qk_layernorm", "use_parallel_residual", "attention_out_bias"),
-    *("conv_bias", "use_expert_bias", "block_auto_adjust_ff_dim", "attention_k_eq_v", "use_double_wide_mlp"),
-    "enable_moe_block",
-)
-
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")  # required by every family
-
-# Far above any real model: a folder may come from a stranger, and memory is planned from these numbers.
-_LARGEST = 1 << 30
-_MOST = {
-    "num_hidden_layers": 4096,
-    "num_attention_heads": 4096,
-    "num_key_value_heads": 4096,
-    "num_nextn_predict_layers": 64,
-    **dict.fromkeys(("head_dim", "hidden_size_per_layer_input"), 8192),
-    **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4096),
-    **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8192),
-    "q_lora_rank": 1 << 20,
-    **dict.fromkeys(("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"), 8192),
-    "hidden_size": 1 << 20,
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 8192),
-    **dict.fromkeys(("intermediate_size", "moe_intermediate_size", "shared_intermediate_size"), 1 << 24),
-    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 1 << 24),
-}
 
 
 @dataclass(frozen=True)
@@ -167,7 +143,7 @@ def describe(
     is_pooled: bool = False,
 ) -> ModelConfig:
     """Describe a decoder by its config, as transformers writes it."""
-    _require_flags(config, origin)
+    require_flags(config, origin)
     family = _family(config, origin, is_pooled)
     if rope_scaling is not None:
         config = rescaled(config, family, rope_scaling)
@@ -201,10 +177,10 @@ def _read_as(family: Family, given: dict[str, Any], origin: Origin) -> tuple[Mod
 
 
 def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelConfig:
-    num_layers, num_heads = _count(config, "num_hidden_layers", origin), _count(config, "num_attention_heads", origin)
-    hidden_size = _count(config, "hidden_size", origin)
-    latent = read_latent(config, partial(_count, config, origin=origin), origin) if family.is_latent else None
-    context = _count(config, "max_position_embeddings", origin)
+    number = partial(count, config, origin)
+    num_layers, num_heads, hidden_size = map(number, ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+    latent = read_latent(config, number, origin) if family.is_latent else None
+    context = number("max_position_embeddings")
     windows, is_two_sided = _windows(config, family, num_layers, origin), sees_both_sides(config)
     embedding = None if family.text_embedding is None else family.text_embedding(config)
     if is_two_sided and not family.is_two_sided:  # the window counts both sides
@@ -213,21 +189,22 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
     rotated = tuple(latent.rope_dim if latent else each.head_dim for each in heads)
     ropes = _ropes(config, family, windows, rotated, context, origin)
     reached = 0 if family.has_whole_context else max((rope.max_position for rope in ropes.ropes), default=0)
-    count = partial(_count, config, origin=origin)
-    mixers = family.mixers(config, num_layers, count)
-    experts = _experts(config, family, num_layers, origin)
+    mixers = family.mixers(config, num_layers, number)
+    experts = None
+    if family.mixture is not None:
+        experts = read_experts(config, family.mixture, num_layers, number, origin.config)
     quantization = read_quantization(config, origin.folder / CONFIG_FILE)
     if quantization is not None and quantization.is_gguf:
         mixers = with_projections_apart(mixers)
     return ModelConfig(
         family=family,
-        vocab_size=_count(config, "vocab_size", origin),
+        vocab_size=number("vocab_size"),
         hidden_size=hidden_size,
         intermediate_size=_mlp_width(config, family, origin),
         num_layers=num_layers,
         num_heads=num_heads,
         heads=heads,
-        rms_norm_eps=_positive(config, "rms_norm_eps", origin, default=1e-6),
+        rms_norm_eps=positive(config, origin, "rms_norm_eps", 1e-6),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         windows=windows,
         biased=family.biased(config),
@@ -239,11 +216,11 @@ def _described(config: dict[str, Any], family: Family, origin: Origin) -> ModelC
         scales=family.scales(config),
         max_position=(reached or context) - (0 if embedding is None else embedding.first_position),
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
-        num_draft_layers=_count(config, "num_nextn_predict_layers", origin, default=0),
+        num_draft_layers=number("num_nextn_predict_layers", 0),
         experts=experts,
         quantization=quantization,
         latent=latent,
-        token_inputs=read_token_inputs(config, count) if family.has_token_inputs else None,
+        token_inputs=read_token_inputs(config, number) if family.has_token_inputs else None,
         widens_readers=family.widens_readers and bool(config.get("use_double_wide_mlp")),
         mixers=mixers,
         is_two_sided=is_two_sided,
@@ -256,10 +233,10 @@ def _heads(
 ) -> tuple[LayerHeads, ...]:
     if latent is not None:
         return (LayerHeads(1, latent.width),) * len(windows)
-    num_heads, hidden_size = _count(config, "num_attention_heads", origin), _count(config, "hidden_size", origin)
-    num_kv_heads = _count(config, "num_key_value_heads", origin, default=num_heads)
-    usual = LayerHeads(num_kv_heads, _count(config, "head_dim", origin, default=hidden_size // num_heads))
-    found = family.heads(config, usual, windows, lambda said, key: _count(said, key, origin))
+    number = partial(count, config, origin)
+    num_heads, hidden_size = number("num_attention_heads"), number("hidden_size")
+    usual = LayerHeads(number("num_key_value_heads", num_heads), number("head_dim", hidden_size // num_heads))
+    found = family.heads(config, usual, windows, lambda said, key: count(said, origin, key))
     for each in found:
         if num_heads % each.num_kv_heads:
             shared = each.num_kv_heads
@@ -277,15 +254,9 @@ def _ropes(
 
     ropes = read_layer_ropes(config, family, windows, read)
     for reach in (reach for rope in ropes.ropes for reach in (rope.original_context, rope.max_position)):
-        if not 0 < reach <= _LARGEST:
+        if not 0 < reach <= LARGEST:
             raise ConfigError(f"{origin}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
     return ropes
-
-
-def _experts(config: dict[str, Any], family: Family, num_layers: int, origin: Origin) -> ExpertsConfig | None:
-    if family.mixture is None:
-        return None
-    return read_experts(config, family.mixture, num_layers, lambda key: _count(config, key, origin), origin.config)
 
 
 def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ...]) -> Activation | None:
@@ -296,11 +267,11 @@ def _only(family: Family, experts: ExpertsConfig | None, mixers: tuple[Mixer, ..
 
 
 def _mlp_width(config: dict[str, Any], family: Family, origin: Origin) -> int:
-    given = _count(config, "intermediate_size", origin)
+    given = count(config, origin, "intermediate_size")
     if family.mlp_width is None:
         return given
     width = family.mlp_width(config)
-    if not 0 < width <= _MOST["intermediate_size"]:
+    if not 0 < width <= MOST["intermediate_size"]:
         raise ConfigError(f"{origin}: its keys give the MLP an inner layer of {shown(width)}, which no model's has.")
     return width
 
@@ -309,7 +280,7 @@ def _qkv_limit(config: dict[str, Any], family: Family, origin: Origin) -> float 
     """Read the bound if the family clamps; otherwise the key stays unread."""
     if not family.clamps_qkv or config.get("clip_qkv") is None:
         return None
-    return _positive(config, "clip_qkv", origin, default=0.0)
+    return positive(config, origin, "clip_qkv", 0.0)
 
 
 def _windows(config: dict[str, Any], family: Family, num_layers: int, origin: Origin) -> Windows:
@@ -320,32 +291,6 @@ def _windows(config: dict[str, Any], family: Family, num_layers: int, origin: Or
         if window is not None and (type(window) is not int or window < 1):
             raise ConfigError(f"{origin}: sliding_window must be a positive whole number, and is {shown(window)}.")
     return windows
-
-
-def _require_flags(config: dict[str, Any], origin: Origin) -> None:
-    """Reject flags that aren't booleans: the text "false" would count as true."""
-    for key in _FLAGS:
-        if config.get(key) not in (None, False, True):
-            raise ConfigError(f"{origin}: {key} must be true or false, and is {shown(config[key])}.")
-
-
-def _count(config: Mapping[str, Any], key: str, origin: Origin, default: int | None = None) -> int:
-    """Read a positive whole number. A missing key gives the default, if any, which may be 0."""
-    value = config.get(key)
-    if default is not None and value in (None, default):
-        return default
-    if type(value) is not int or value < 1:
-        raise ConfigError(f"{origin}: {key} must be a positive whole number, and is {shown(value)}.")
-    if value > (most := _MOST.get(key, _LARGEST)):
-        raise ConfigError(f"{origin}: {key} is {shown(value)}, and no model has more than {most:,}.")
-    return value
-
-
-def _positive(config: dict[str, Any], key: str, origin: Origin, default: float) -> float:
-    value = config.get(key, default)
-    if not is_positive(value):
-        raise ConfigError(f"{origin}: {key} must be a positive number, and is {shown(value)}.")
-    return value
 
 
 def _family(config: dict[str, Any], origin: Origin, is_pooled: bool) -> Family:
