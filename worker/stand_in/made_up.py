@@ -4,13 +4,15 @@
 """
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ...protocol.messages import Candidates, Logprobs
+from ...protocol.messages import Candidates, FailedRow, Logprobs, MaskFrame, StepResult
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.pooling.form import Vectors, WantedVectors
+from ...protocol.processes.faults import point
 from ...protocol.wire import column, values
+from ..plan_error import PlanError
 
 PRIME = 2**31 - 1
 IsAllowed = Callable[[int], bool]
@@ -20,11 +22,89 @@ class History(Protocol):
     """A slot's history, and what decides about its next token."""
 
     tokens: "array[int]"
+    num_prompt: int
+    num_computed: int
+    first_draft: int  # a position
+    params: SamplingParams
     salt: int
     endings: set[int]
     min_total: int
     num_candidates: int
     pooled: WantedVectors | None
+
+
+def sampled(
+    step: int,
+    rows: Sequence[History],
+    starts: Sequence[int],
+    allowed: Mapping[int, Sequence[IsAllowed]],
+    vocab_size: int,
+    max_model_len: int,
+) -> StepResult:
+    """Sample the rows of a step, which were computed from these starts on; their histories get the tokens."""
+    result = StepResult(step, b"", b"", 0.0)
+    counts, drawn_by_all = array("i"), array("i")
+    is_nan = point("worker.logits") == "nan"
+    for number, row in enumerate(rows):
+        tokens, masks = row.tokens, allowed.get(number, ())
+        drawn = _drawn_at_drafts(row, starts[number], masks, vocab_size)
+        if row.num_computed < len(tokens):
+            pass
+        elif row.pooled is not None:
+            result.vectors.append(vectors_of(row, number))
+        elif len(tokens) >= max_model_len:
+            raise PlanError(f"Row {number} of step {step} samples a token beyond {max_model_len}.")
+        elif row.num_candidates:
+            result.candidates.append(likely_tokens(row, number, vocab_size))
+        else:
+            tokens.append(token := next_token(row, vocab_size, masks[-1] if masks else None))
+            if is_nan:
+                is_nan = False
+                result.failed.append(FailedRow(number, "The model's scores are not numbers (injected)."))
+            else:
+                drawn.append(token)
+        counts.append(len(drawn))
+        drawn_by_all.extend(drawn)
+        if (top := row.params.logprobs) is not None:
+            result.logprobs += [made_up_logprobs(number, False, [token], top, vocab_size) for token in drawn]
+    result.num_sampled, result.sampled = counts.tobytes(), drawn_by_all.tobytes()
+    return result
+
+
+def _drawn_at_drafts(row: History, start: int, masks: Sequence[IsAllowed], vocab_size: int) -> list[int]:
+    """The tokens that would have been sampled at the drafts after the computed tokens."""
+    whole, first, end = row.tokens, max(start + 1, row.first_draft), min(row.num_computed + 1, len(row.tokens))
+    drawn: list[int] = []
+    for position in range(first, end):
+        row.tokens = whole[:position]
+        drawn.append(next_token(row, vocab_size, masks[len(drawn)] if masks else None))
+    row.tokens = whole
+    return drawn
+
+
+def prompt_logprobs(rows: Sequence[History], starts: Sequence[int], vocab_size: int) -> list[Logprobs]:
+    """Those of the prompts' tokens that the rows have computed, where they are wanted."""
+    found: list[Logprobs] = []
+    for number, (row, start) in enumerate(zip(rows, starts)):
+        last, top = min(row.num_computed, row.num_prompt - 1), row.params.prompt_logprobs
+        if top is not None and start < last:
+            chosen = row.tokens[start + 1 : last + 1].tolist()
+            found.append(made_up_logprobs(number, True, chosen, top, vocab_size))
+    return found
+
+
+def allowed_by(frame: MaskFrame) -> dict[int, list[IsAllowed]]:
+    """By row and the tokens that it samples, whether a token's bit is set."""
+    rows, words = values(frame.rows), array("I", frame.bits)
+    width = len(words) // max(1, len(rows))
+
+    def allows(start: int) -> IsAllowed:
+        return lambda token: bool(words[start + token // 32] >> (token % 32) & 1)
+
+    found: dict[int, list[IsAllowed]] = {}
+    for index, row in enumerate(rows):
+        found.setdefault(row, []).append(allows(index * width))
+    return found
 
 
 def next_token(row: History, vocab_size: int, is_allowed: IsAllowed | None = None) -> int:

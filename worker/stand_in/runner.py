@@ -1,4 +1,4 @@
-"""The runner of a worker without a model: it applies and checks every plan, and makes up tokens from the history.
+"""The runner of a worker without a model: it applies and checks every plan, and `made_up.py` samples.
 
 With `verify` it also keeps, for everything in its memory, a chained hash of the tokens that were computed into it
 (`contents.py`), and compares the hashes that a row reads through its tables with the row's own history: one wrong block
@@ -7,32 +7,20 @@ or state ends the run. `__main__.py` is its process, `worker/runner.py` the real
 
 import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...protocol.layer_groups import GroupChanges, GroupPlan
 from ...protocol.media import MediaPlan, MediaRows
-from ...protocol.messages import (
-    Candidates,
-    ChunkLayers,
-    FailedRow,
-    Fork,
-    Logprobs,
-    MaskFrame,
-    NewSlot,
-    StepPlan,
-    StepResult,
-)
-from ...protocol.pooling.form import Vectors
+from ...protocol.messages import ChunkLayers, Fork, MaskFrame, NewSlot, StepPlan, StepResult
 from ...protocol.processes.faults import point
 from ...protocol.wire import values
 from ..plan_error import PlanError
 from .contents import AnyContents, RowSpan, StateContents, StateSlot, contents_of
-from .made_up import PRIME, IsAllowed, likely_tokens, made_up_logprobs, next_token, salt_of, vectors_of
+from .made_up import PRIME, IsAllowed, allowed_by, prompt_logprobs, salt_of, sampled
 from .media import MediaMemory, Row
 
 VOCAB_SIZE = 512
-
 
 AwaitMask = Callable[[int], MaskFrame]
 # Expected media rows of a sequence's tokens, by position, if known.
@@ -58,7 +46,6 @@ class Slot:
         "salt",
         "tables",
         "tokens",
-        "wants_logprobs",
     )
 
     def __init__(self, new: NewSlot) -> None:
@@ -71,7 +58,6 @@ class Slot:
         self.salt = salt_of(params, new.seed, new.sample)
         self.endings = params.ending_ids
         self.min_total = max(new.num_prompt + params.min_tokens, params.min_length)
-        self.wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
         self.num_candidates = new.num_candidates
         self.pooled = new.pooled
         self.tables: list[list[int] | StateSlot] = []  # by group
@@ -138,8 +124,8 @@ class StandInWorker:
         for layers in plan.layered:
             self._compute_layers(layers)
         rows, starts = self._compute(plan, slots)
-        logprobs = list(self._prompt_logprobs(rows, starts))
-        allowed = _allowed(await_mask(plan.step)) if plan.masked and await_mask else {}
+        logprobs = prompt_logprobs(rows, starts, self.vocab_size)
+        allowed = allowed_by(await_mask(plan.step)) if plan.masked and await_mask else {}
         result = self._sample(plan.step, rows, starts, allowed)
         result.logprobs = logprobs + result.logprobs
         result.forward_time = time.perf_counter() - start
@@ -298,77 +284,7 @@ class StandInWorker:
         if not 0 <= slot < len(self.slots) or self.slots[slot] is not None:
             raise PlanError(f"The plan fills slot {slot}, which is taken or beyond {len(self.slots) - 1}.")
 
-    # --- sampling ---------------------------------------------------------------------------------------------------
-
     def _sample(
         self, step: int, rows: list[Slot], starts: list[int], allowed: dict[int, list[IsAllowed]]
     ) -> StepResult:
-        logprobs: list[Logprobs] = []
-        failed: list[FailedRow] = []
-        candidates: list[Candidates] = []
-        vectors: list[Vectors] = []
-        num_sampled, sampled = array("i"), array("i")
-        is_nan = point("worker.logits") == "nan"
-        for number, row in enumerate(rows):
-            tokens, masks = row.tokens, allowed.get(number, ())
-            drawn = self._drawn_at_drafts(row, starts[number], masks)
-            sampled.extend(drawn)
-            num_sampled.append(len(drawn))
-            if row.wants_logprobs and row.params.logprobs is not None:
-                top = row.params.logprobs
-                logprobs += [made_up_logprobs(number, False, [each], top, self.vocab_size) for each in drawn]
-            if row.num_computed < len(tokens):
-                continue
-            if row.pooled is not None:
-                vectors.append(vectors_of(row, number))
-                continue
-            if len(tokens) >= self.max_model_len:
-                raise PlanError(f"Row {number} of step {step} samples a token beyond {self.max_model_len}.")
-            if row.num_candidates:
-                candidates.append(likely_tokens(row, number, self.vocab_size))
-                continue
-            token = next_token(row, self.vocab_size, masks[-1] if masks else None)
-            tokens.append(token)
-            if is_nan:
-                is_nan = False
-                failed.append(FailedRow(number, "The model's scores are not numbers (injected)."))
-                continue
-            num_sampled[-1] += 1
-            sampled.append(token)
-            if row.wants_logprobs and row.params.logprobs is not None:
-                logprobs.append(made_up_logprobs(number, False, [token], row.params.logprobs, self.vocab_size))
-        result = StepResult(step, num_sampled.tobytes(), sampled.tobytes(), 0.0, failed, logprobs, candidates)
-        result.vectors = vectors
-        return result
-
-    def _drawn_at_drafts(self, row: Slot, start: int, masks: Sequence[IsAllowed]) -> list[int]:
-        """The tokens that would have been sampled at the drafts after the computed tokens."""
-        whole, first, end = row.tokens, max(start + 1, row.first_draft), min(row.num_computed + 1, len(row.tokens))
-        drawn: list[int] = []
-        for position in range(first, end):
-            row.tokens = whole[:position]
-            drawn.append(next_token(row, self.vocab_size, masks[len(drawn)] if masks else None))
-        row.tokens = whole
-        return drawn
-
-    def _prompt_logprobs(self, rows: list[Slot], starts: list[int]) -> Iterator[Logprobs]:
-        for number, row in enumerate(rows):
-            if not row.wants_logprobs:
-                continue
-            start, last, top = starts[number], min(row.num_computed, row.num_prompt - 1), row.params.prompt_logprobs
-            if top is not None and start < last:
-                yield made_up_logprobs(number, True, row.tokens[start + 1 : last + 1].tolist(), top, self.vocab_size)
-
-
-def _allowed(frame: MaskFrame) -> dict[int, list[IsAllowed]]:
-    """By row and the tokens that it samples, whether a token's bit is set."""
-    rows, words = values(frame.rows), array("I", frame.bits)
-    width = len(words) // max(1, len(rows))
-
-    def allows(start: int) -> IsAllowed:
-        return lambda token: bool(words[start + token // 32] >> (token % 32) & 1)
-
-    found: dict[int, list[IsAllowed]] = {}
-    for index, row in enumerate(rows):
-        found.setdefault(row, []).append(allows(index * width))
-    return found
+        return sampled(step, rows, starts, allowed, self.vocab_size, self.max_model_len)
