@@ -7,37 +7,35 @@ that of its rows and its rotation.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import addressof
-from typing import Any
 
 import numpy
 
 from ..arrays import FLOAT32, Array, address
 from ..experts import ExpertWeights, Routing
 from ..lora import LoraConfig
-from ..operands import Activation, HeadLayout, LatentLayout, Scoring, WeightFormat
+from ..operands import HeadLayout, LatentLayout, Scoring, WeightFormat
 from ..operations import Operations
 from ..stored.parts import WeightPart, format_of_parts
 from . import structs
 from .calls import attention as attending
 from .calls import experts as mixing
 from .calls import latents
-from .calls.rows import RowOperations
+from .calls.products import ProductOperations
 from .calls.states import StateOperations
 from .layer import embedding_of
 from .library import Library, struct_of
 from .program import Buffer, Program
 from .rank_memory import KernelRanks, RankMemory
-from .structs import KVMemory, Quantized, Step
-from .weights.blocks import JoinedWeight
+from .structs import KVMemory, Step
 from .weights.experts import of_one_kind, pack_experts
 from .weights.lora import NativeLora
 from .weights.packed import NativeWeight
-from .weights.quantized import OrderedWeight, pack_parts
+from .weights.quantized import pack_parts
 
 _SUM_AREAS = 3
 
 
-class NativeOperations(RowOperations, StateOperations):
+class NativeOperations(ProductOperations, StateOperations):
     """Records into the program that stands in `recording`."""
 
     def __init__(self, library: Library, ranks: KernelRanks) -> None:
@@ -90,74 +88,6 @@ class NativeOperations(RowOperations, StateOperations):
         arguments = embedding_of(self.program.num_rows, token_ids, first, table, found.data_ptr(), scale)
         self.program.call("penstock_embedding", arguments, found, keep=table)
         return found
-
-    def linear(self, x: Buffer, weight: NativeWeight, bias: Array | None) -> Buffer:
-        product = self.program.buffer(weight.out_features)
-        if isinstance(weight, JoinedWeight):
-            self._record_joined(x, weight, bias, product)
-            return product
-        given = self._met_by(x, weight)
-        given |= {"weight": weight.structure(), "bias": bias, "output": product, "output_stride": product.width}
-        self._record(f"linear_{weight.family}", structs.Linear, product, (weight, bias), **given)
-        return product
-
-    def _met_by(self, x: Buffer, weight: NativeWeight) -> dict[str, Any]:
-        """The rows as this weight multiplies them."""
-        if not weight.meets_integers:
-            return {"input": x}
-        return {"quantized_input": self._in_order(x, weight) or self._quantized(x, weight.row_group)}
-
-    def _record_joined(self, x: Buffer, weight: JoinedWeight, bias: Array | None, product: Buffer) -> None:
-        """Each part is a product of its own kind, beginning where the one before it ends."""
-        weights, num_rows, first = weight.parts(), self.program.num_rows, 0
-        parts = (structs.JoinedPart * len(weights))()
-        for part, own in zip(parts, weights, strict=True):
-            given = self._met_by(x, own)
-            own_bias = None if bias is None else bias[first : first + own.out_features]
-            part.linear = struct_of(structs.Linear, num_rows=num_rows, weight=own.structure(), bias=own_bias, **given)
-            part.product, part.first_output = self.program.library.address(f"penstock_linear_{own.family}"), first
-            first += own.out_features
-        whole = structs.Linear(num_rows=num_rows, output=product.data_ptr(), output_stride=product.width)
-        arguments = structs.JoinedLinear(whole, len(weights), addressof(parts))
-        self.program.call("penstock_linear_joined", arguments, product, keep=(weight, bias, parts))
-        product.writer = arguments.whole  # where the arguments begin
-
-    def add_lora(self, product: Buffer, x: Buffer, lora: NativeLora, adapted: None) -> Buffer:
-        """The step says which of its tokens have an adapter."""
-        shrunk, parts = self.program.buffer(lora.shrunk_width()), lora.structures()
-        arguments = struct_of(
-            structs.Lora,
-            step=addressof(self.step),
-            product=addressof(product.writer),  # type: ignore[arg-type]
-            input=x,
-            in_features=x.width,
-            max_rank=lora.config.max_rank,
-            num_parts=len(parts),
-            parts=addressof(parts),
-            shrunk=shrunk,
-        )
-        kind = WeightFormat.of(lora.config.dtype).kind
-        self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
-        return product
-
-    def _quantized(self, x: Buffer, group: int) -> Quantized:
-        """The rows as 8-bit integers, so many of which share a scale: by whoever writes them if no other call came in
-        between, whose buffers may have had the memory that is lent for the integers now; else by a call of its own."""
-        if x.is_quantized(group) or (self.program.is_last(x) and x.writer_quantizes):
-            return x.quantized(group)
-        return x.keep_quantized(self._record_quantize(x, x.room_for_integers(group)))
-
-    def _in_order(self, x: Buffer, weight: NativeWeight) -> Quantized | None:
-        """The input as an act-order weight wants it, which no other weight can share."""
-        if not isinstance(weight, OrderedWeight):
-            return None
-        quantized = x.another_quantized(weight.in_features)
-        quantized.order, quantized.num_ordered = address(weight.order), weight.in_features
-        return self._record_quantize(x, quantized)
-
-    def _record_quantize(self, x: Buffer, quantized: Quantized) -> Quantized:
-        self._record("quantize", structs.Quantize, input=x, width=x.width, quantized=quantized)
-        return quantized
 
     def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: int | None, kv: KVMemory, rows: Step) -> Buffer:
         """`rotation` is the address of a rotary table.
@@ -264,21 +194,6 @@ class NativeOperations(RowOperations, StateOperations):
             self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
             self._plans[key] = plan
         return self._plans[key]
-
-    def gate(self, gate_up: Buffer, activation: Activation) -> Buffer:
-        """One call with the product before it, whose input the caller still holds, unless adapters add to it first."""
-        activated = self.program.buffer(gate_up.width // 2)
-        product = self.program.take_back(gate_up, "penstock_linear_")
-        given = {"gate_up": gate_up, "width": activated.width, "output": activated}
-        number = structs.ACTIVATION[activation]
-        gate = struct_of(structs.Gate, num_rows=self.program.num_rows, activation=number, **given)
-        if product is None:
-            self.program.call("penstock_gate", gate, activated)
-            return activated
-        both = struct_of(structs.GatedLinear, addressof(gate_up.writer), addressof(gate))  # type: ignore[arg-type]
-        self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, activated, keep=gate)
-        activated.writer = gate
-        return activated
 
     def route(
         self,

@@ -1,6 +1,6 @@
 """The operations that change rows each by itself, as native calls of the program that is being recorded.
 
-A part of `../operations.py`, which has those that multiply, attend and meet other ranks.
+A part of `products.py`, whose operations multiply them with weights.
 """
 
 from ctypes import addressof
