@@ -1,16 +1,15 @@
 """`AsyncLLM`: the same model for a program with an event loop.
 
-The model is opened in a thread while the loop continues; the first call waits for it. Each result is passed to the loop
-that requested it. This file has only what users call; everything else is behind `Session`.
+The model is opened in a thread while the loop continues (`session/opening.py`); the first call waits for it. Each
+result is passed to the loop that requested it. This file has only what users call; everything else is behind `Session`.
 """
 
 import asyncio
 import os
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -30,7 +29,7 @@ from .console.shown_model import shown_model
 from .pooling.calls import AsyncPoolingCalls
 from .requests.prompts import Messages, Params, as_batch, may_have_media
 from .requests.request import Notify, Request
-from .session import open_model
+from .session.opening import OpeningSession
 from .session.session import Session
 from .session.threads import LoopQueue, Threads, in_own_thread
 from .session.window import Window
@@ -50,17 +49,13 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
         given: dict[str, Any] = {**options}
         EngineConfig.from_options(model, **given)
         self._model = str(model)
-        self._session_future: Future[Session[Any]] = Future()
-        self._start: Future[None] = Future()
         # For questions to the model: the caller's own threads stay free.
         self._threads = Threads("Questions about adapters and figures", 4, patience=float("inf"))
         self._media = Threads("Pictures", 4, patience=float("inf"))
-        self._finalizer = weakref.finalize(self, _close, self._session_future)
-        if given.get("connect", "never") in (None, "never"):
-            self._session_future.set_result(open_model(model, given))
-        arguments = (model, given, self._session_future, self._start)
+        self._opening = OpeningSession()
+        self._finalizer = weakref.finalize(self, self._opening.close)
         try:
-            Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
+            self._opening.begin(model, given)
         except BaseException:
             self._finalizer()
             raise
@@ -68,12 +63,11 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
     @property
     def _session(self) -> Session[Any]:
         """The session; waits until it is opened, which takes a moment if a daemon is asked first."""
-        return self._session_future.result()
+        return self._opening.session
 
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
-        # Shielded: if one caller is cancelled, the start continues for the others.
-        await asyncio.shield(asyncio.wrap_future(self._start))
+        await self._opening.ready()
 
     async def ready_session(self) -> Session[Any]:
         """The session once it is ready, for a server that uses this model."""
@@ -82,10 +76,7 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
 
     def loaded_session(self) -> Session[Any] | None:
         """The same without waiting: None while the model is loading. Raises what its start has failed with."""
-        if not self._start.done():
-            return None
-        self._start.result()
-        return self._session
+        return self._opening.loaded
 
     @named_arguments
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
@@ -278,15 +269,9 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
         await in_own_thread(self._finalizer)
 
     def __repr__(self) -> str:
-        model = str(getattr(self, "_model", ""))
-        session, start = getattr(self, "_session_future", None), getattr(self, "_start", None)
-        if not session or not start:  # only half constructed
-            return shown_model("AsyncLLM", model, None, "not open")
-        if not start.done():
-            return shown_model("AsyncLLM", model, _result(session), "starting")
-        if (error := start.exception()) is not None:
-            return shown_model("AsyncLLM", model, None, f"failed ({(str(error).splitlines() or [''])[0]})")
-        return shown_model("AsyncLLM", model, _result(session))
+        opening = getattr(self, "_opening", None)
+        session, state = opening.state if opening else (None, "not open")
+        return shown_model("AsyncLLM", getattr(self, "_model", ""), session, state)
 
     async def __aenter__(self) -> "AsyncLLM":
         try:
@@ -300,36 +285,7 @@ class AsyncLLM(HelpfulNames, AsyncPoolingCalls):
         await self.close()
 
 
-def _result(session: "Future[Session[Any]]") -> Session[Any] | None:
-    """The session, without waiting."""
-    return session.result() if session.done() and session.exception() is None else None
-
-
 def _news() -> "tuple[Notify, asyncio.Queue[Request]]":
     """A callback for the client's thread when a request has news, and the queue that this loop reads."""
     heard: asyncio.Queue[Request] = asyncio.Queue()
     return LoopQueue(asyncio.get_running_loop(), heard.put_nowait).put, heard
-
-
-def _start(
-    model: str | os.PathLike[str], options: dict[str, Any], session: "Future[Session[Any]]", started: "Future[None]"
-) -> None:
-    try:
-        if not session.done():
-            session.set_result(open_model(model, options))
-        session.result().wait_until_ready()
-        started.set_result(None)
-    except BaseException as error:
-        if not session.done():
-            session.set_exception(error)
-        started.set_exception(error)
-
-
-def _close(session: "Future[Session[Any]]") -> None:
-    """Close the session; one that is still being opened is closed as soon as it is open."""
-
-    def close(session: "Future[Session[Any]]") -> None:
-        if session.exception() is None:
-            session.result().transport.close()
-
-    session.add_done_callback(close)

@@ -18,11 +18,12 @@ from unittest import mock
 
 from builders.watching import wait_until
 
-from penstock.frontend import async_llm, llm
+from penstock.frontend import llm
 from penstock.frontend.allspark import installed_model
 from penstock.frontend.console import logs
 from penstock.frontend.console.start_table import start_words
 from penstock.frontend.requests.pending_request import PendingRequest
+from penstock.frontend.session import opening
 from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Session
 from penstock.frontend.session.transport import Transport
@@ -233,7 +234,7 @@ class LentTrees:
     def in_place(self) -> Iterator["LentTrees"]:
         """Within it each `LLM`, `AsyncLLM` and model of an `Engine` runs on these trees."""
         with ExitStack() as patches:
-            for module in (llm, async_llm, installed_model):
+            for module in (llm, opening, installed_model):
                 patches.enter_context(mock.patch.object(module, "open_model", self.lend))
             yield self
 

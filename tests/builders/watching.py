@@ -5,7 +5,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import psutil
 
 from penstock import LLM, AsyncLLM
+from penstock.frontend.session.opening import OpeningSession
 from penstock.frontend.session.threads import Threads
 from penstock.frontend.session.tree.vital_signs import is_stopped
 from penstock.protocol.processes.runtime_directory import runtime_base
@@ -29,10 +29,10 @@ def tree_processes(llm: LLM) -> dict[str, int]:
 def loop_face(llm: LLM) -> AsyncLLM:
     """An `AsyncLLM` over the tree of an `LLM`, which outlives it."""
     face = AsyncLLM.__new__(AsyncLLM)
-    face._model, face._session_future, face._start = "", Future(), Future()
+    face._model, face._opening = "", OpeningSession()
     face._threads = face._media = Threads("Questions", 4, patience=float("inf"))
-    face._session_future.set_result(llm._session)
-    face._start.set_result(None)
+    face._opening._opened.set_result(llm._session)
+    face._opening._started.set_result(None)
     return face
 
 
