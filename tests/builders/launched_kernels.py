@@ -6,27 +6,31 @@
                                                      shapes are checked, and the largest ones to machine code
 
 Families are those of `real_sizes.py`, whose tensors lie nowhere; "small", the examples of all operations, in which each
-number format and each form is met; and "adapters". For a process of its own.
+number format and each form is met; "adapters"; and "heads_attending", attention with heads of any length over blocks of
+any size. For a process of its own.
 """
 
 import json
 import re
 import sys
 from collections.abc import Iterator
-from itertools import islice
+from itertools import cycle, islice, product
 
 import torch
 from builders.absent_card import Card, Launched
+from builders.operation_examples.attention import QUERY_DTYPES
 from builders.operation_examples.table import EXAMPLES
 from builders.real_sizes import FAMILIES, Case, Sizes
 from triton.backends.nvidia.compiler import CUDABackend
 
 from penstock.kernels import LoraConfig
 from penstock.kernels.arrays import BFLOAT16, FLOAT32
+from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV
+from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
 from penstock.kernels.registry import OPS
+from penstock.kernels.torch.arrays import torch_dtype
 
 NOWHERE = torch.device("meta")
-OTHERS = ("small", "adapters")
 # The kernels that take most registers or shared memory, or whose programs are joined: family, and what it is called.
 LARGEST = (("attention", "bf16, 1 of"), ("few_rows", "int4, 64"))
 
@@ -36,6 +40,8 @@ def launch(family: str) -> None:
         launch_examples(1000)
     elif family == "adapters":
         launch_adapters()
+    elif family == "heads_attending":
+        launch_attention()
     else:
         for case in FAMILIES[family](Sizes("meta", is_small=False)):
             launch_case(case)
@@ -62,6 +68,25 @@ def launch_adapters() -> None:
             lora = TritonLora(4096, [12288, 12288], LoraConfig(dtype, 2, rank), NOWHERE)
             product, x = (torch.empty(64, width, dtype=of_torch, device=NOWHERE) for width in (24576, 4096))
             add_lora(product, x, lora, DeviceLoraMapping.room(64, 2, NOWHERE))
+
+
+def launch_attention() -> None:
+    """Answers, drafts, prompts and pictures; block sizes and heads that share one take turns."""
+    turns = cycle(product((16, 32, 48, 64), (2, 1, 8)))
+    for head_dim, kind in product((32, 64, 80, 96, 128, 192, 256), KV_DTYPES):
+        block_size, shared = next(turns)
+        numbers = torch.empty(400, block_size, 4, head_dim, dtype=torch_dtype(KV_DTYPES[kind]), device=NOWHERE)
+        scales = (numbers.new_empty(numbers.shape[:3], dtype=torch.float16),) * 2 if kind == "int8" else ()
+        for queries, has_pictures in ((1, False), (5, False), (300, False), (300, True)):
+            columns = (torch.empty(count, dtype=torch.int32, device=NOWHERE) for count in (5, 4))
+            slots = torch.empty(4 * queries, dtype=torch.int64, device=NOWHERE)
+            tables, ends = numbers.new_empty(4, 100, dtype=torch.int32), slots if has_pictures else None
+            rows = DeviceRows(*columns, tables, slots, queries, 100 * block_size, seen_ends=ends)
+            dtype = QUERY_DTYPES.get(kind, torch.bfloat16)
+            query = torch.empty(4 * queries, 4 * shared, head_dim, dtype=dtype, device=NOWHERE)
+            sinks = torch.empty(4 * shared, device=NOWHERE) if has_pictures else None
+            for op in (attention_paged, attention_paged_invariant):
+                op.versions["triton"](query, PagedKV(numbers, numbers, *scales), rows, 1.0, None, sinks)
 
 
 class Checked(Exception):

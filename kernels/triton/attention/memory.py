@@ -54,10 +54,16 @@ def values_at(memory, offsets, is_there, HEAD_DIM: tl.constexpr):
 
 @triton.jit
 def scales_at(memory, tokens, context, BLOCK_SIZE: tl.constexpr):
-    """Load the scales of keys and of values, float32 [tokens] each."""
+    """Load the scales of keys and of values, float32 [tokens] each.
+
+    Both together, told apart by sums, whose result isn't computed again in another layout: as vectors they would be
+    loaded in that of the scores, where a thread has up to sixteen of them, with their addresses.
+    """
+    is_value = tl.arange(0, 2)[None, :] > 0
     is_there, offsets = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
-    of_keys = tl.load(memory.key_scales + offsets, mask=is_there, other=0).to(tl.float32)
-    return of_keys, tl.load(memory.value_scales + offsets, mask=is_there, other=0).to(tl.float32)
+    pointers = tl.where(is_value, memory.value_scales, memory.key_scales) + offsets[:, None]
+    scales = tl.load(pointers, mask=is_there[:, None], other=0).to(tl.float32)
+    return tl.sum(tl.where(is_value, 0.0, scales), 1), tl.sum(tl.where(is_value, scales, 0.0), 1)
 
 
 @triton.jit

@@ -1,13 +1,12 @@
 """How a step's attention is divided: queries into tiles, contexts into splits, and keys into a program's steps.
 
-The sizes of blocks have been compiled, but not timed. For head dimensions of 64, 128 and 256 they fit, and a thread
-spills 32 bytes at most, mostly none; only the invariant form with heads of 256 over int8 spills up to 96.
+The sizes of blocks have been compiled, but not timed.
 """
 
 from functools import partial
 from typing import NamedTuple
 
-from ...paged import DeviceRows
+from ...paged import KV_DTYPES, DeviceRows
 from ..launch.tuning import Key, LaunchConfig, Tuning, multiprocessors
 
 # Tokens of the shortest split, powers of 2: in the invariant form two steps, so that the second one's keys are loaded
@@ -18,7 +17,7 @@ _SPLITS_AT_MOST = 128  # of one tile, since the last program adds them all up
 # A step has few queries, and splits contexts, if a tile has at most so many rows (queries × heads per key head).
 FEW_ROWS = {"fp32": 16, "fp16": 32, "bf16": 32, "int8": 32}
 SPLITS_OF_MANY = 8
-LEAST_ROWS = 16  # of any `tl.dot`
+LEAST_ROWS = LEAST_KEYS = 16  # of any `tl.dot`
 
 
 class Tiles(NamedTuple):
@@ -113,7 +112,8 @@ class ProgramShape(NamedTuple):
 # The fewest stages at which the compiled loop loads both keys and values during the step before, since the block table
 # takes two of them.
 _BOTH_AHEAD = 5
-_KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}
+_KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}  # of a step, at most
+_BYTES_OF_A_STEP = 32 << 10  # of keys and values: two steps fit into the least shared memory, that of 89
 _SHORT = ProgramShape(16, 32, 4, 2)
 _INTERPRETED = ProgramShape(16, 128, 4, 2)  # few rows, so that small tests have many tiles
 # For many queries, by the first architecture that uses the entry: for head dimensions up to 128, and above.
@@ -126,7 +126,7 @@ _MANY = {
     },
     "int8": {
         80: (ProgramShape(64, 64, 8, 2), ProgramShape(32, 64, 8, 2)),
-        90: (ProgramShape(128, 64, 8, 3), ProgramShape(32, 64, 8, 2)),
+        90: (ProgramShape(128, 64, 8, _BOTH_AHEAD), ProgramShape(32, 64, 8, 2)),
         100: (ProgramShape(32, 64, 4, 2), ProgramShape(32, 64, 8, 2)),
     },
 }
@@ -142,20 +142,24 @@ _MANY_TRIED = {
         ProgramShape(32, 64, 4, 2),
         ProgramShape(64, 64, 4, 2),
         ProgramShape(64, 64, 8, 2),
-        ProgramShape(64, 64, 4, 3),
-        ProgramShape(128, 64, 8, 3),
+        ProgramShape(64, 64, 4, _BOTH_AHEAD),
+        ProgramShape(128, 64, 8, _BOTH_AHEAD),
     ],
 }
+
+
+def _keys(kind: str, head_dim: int) -> int:
+    """The keys of a step, so that the next one's keys and values may be on their way meanwhile."""
+    of_a_key = 2 * (1 << (head_dim - 1).bit_length()) * KV_DTYPES[kind].itemsize
+    return min(_KEYS[kind], max(_BYTES_OF_A_STEP // of_a_key, LEAST_KEYS))
 
 
 def _few(kind: str, architecture: int, key: Key) -> LaunchConfig:
     if not architecture:
         return _INTERPRETED.choice
     head_dim, num_rows = key
-    is_long = head_dim > 128
-    keys = 32 if is_long and kind in ("fp16", "bf16") else _KEYS[kind]
-    warps, stages = 8 if num_rows > LEAST_ROWS and is_long else 4, 2 if is_long and kind == "fp32" else _BOTH_AHEAD
-    return LaunchConfig.of(warps, stages, KEYS=keys)
+    warps = 8 if num_rows > LEAST_ROWS and head_dim > 128 else 4
+    return LaunchConfig.of(warps, _BOTH_AHEAD, KEYS=_keys(kind, head_dim))
 
 
 def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
@@ -165,9 +169,16 @@ def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
 
 
 def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
-    """One choice for each format and head dimension, whatever the card. Two sums of values need registers."""
-    rows, warps, stages = (LEAST_ROWS, 4, 2) if key[0] > 128 or kind == "fp32" else (32, 8, _BOTH_AHEAD)
-    return ProgramShape(rows, _KEYS[kind], warps, stages).choice
+    """One choice for each format and head dimension, whatever the card.
+
+    Two sums of values need registers. If a tile has fewer rows than keys and columns, the compiler divides its columns
+    among the warps, otherwise its rows, sixteen for each warp; then warps beyond these repeat what others do.
+    """
+    (head_dim,) = key
+    rows = 32 if 32 < head_dim <= 128 and kind != "fp32" else LEAST_ROWS
+    warps = 8 if rows > LEAST_ROWS and kind == "int8" else 4
+    keys = _keys("bf16" if kind == "int8" else kind, head_dim)  # as which int8 takes registers
+    return ProgramShape(rows, keys, warps, _BOTH_AHEAD).choice
 
 
 def _few_tried(kind: str) -> list[LaunchConfig]:

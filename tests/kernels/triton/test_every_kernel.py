@@ -121,7 +121,7 @@ print("all", flush=True)
 # The shared memory of a multiprocessor that one program may use, in bytes.
 SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 # Families of launches, and of how many one is compiled for the architectures beside Hopper.
-EVERY = {**dict.fromkeys(FAMILIES, 3), "small": 3, "adapters": 1}
+EVERY = {**dict.fromkeys(FAMILIES, 3), "small": 3, "adapters": 1, "heads_attending": 3}
 
 
 def in_a_process(*command: str) -> subprocess.CompletedProcess:
