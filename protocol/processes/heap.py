@@ -8,7 +8,7 @@ from functools import cache
 
 # glibc keeps freed memory for later allocations. If long and short blocks were interleaved, that is as much as the
 # peak.
-_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
+_MMAP_THRESHOLD = -3  # of malloc.h
 
 
 class _Figures(ctypes.Structure):
@@ -39,10 +39,10 @@ def heap_bytes() -> int:
     return int(figures.uordblks + figures.hblkhd)
 
 
-def give_large_blocks_back() -> None:
+def give_large_blocks_back(least_bytes: int = 256 << 10) -> None:
     """From now on, return large blocks to the system as soon as they are freed."""
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, least_bytes)
 
 
 def trim_heap() -> None:

@@ -17,6 +17,7 @@ from ....kernels.torch.operations import TorchOperations
 from ....kernels.torch.packed.torch_weights import multiplies_bfloat16
 from ....kernels.torch.sampling import TensorSampling
 from ....protocol.errors import ConfigError
+from ....protocol.processes.heap import give_large_blocks_back
 from ....records import dataclass
 from ...kv.kv_cache import Blocks, KVShape
 from ...kv.second_tier import SecondTier
@@ -30,6 +31,10 @@ from .encoder import TensorPass
 from .host_ranks import for_tensors
 from .staged_tier import second_tier
 from .tensor_cache import KVCache
+
+# On a CPU torch takes the results of its operations from glibc's heap, where logits of 32 MiB come and go between small
+# results that stay: it took 335 MiB where 92 are enough. Smaller blocks are used again too often to give them back.
+_LARGE_BLOCK = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ class TorchBackend(TensorBackend):
         if device.kind == "cpu":
             is_multiplied = dtype == BFLOAT16 and multiplies_bfloat16()
             dtype, activations = (BFLOAT16 if is_multiplied else FLOAT32), FLOAT32
+            give_large_blocks_back(_LARGE_BLOCK)
         ops = TorchOperations(device.torch_device, torch_dtype(activations), for_tensors(ranks), deterministic)
         return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
 
