@@ -202,10 +202,10 @@ def _not_unicode(body: bytes | bytearray) -> str:
 def _half_a_pair(body: bytes | bytearray) -> str:
     """A sentence about half a surrogate pair in the body, which the decoder may report as the body's end; empty if
     there is none. Only the first bytes are searched, since nothing else runs meanwhile."""
-    offset = whole.end() if (whole := _WHOLE_CHARACTERS.match(body, 0, _LOOKED_THROUGH)) else 0
-    if not _HALF.match(body, offset, _LOOKED_THROUGH):
+    escapes = _ESCAPES.finditer(body, 0, _LOOKED_THROUGH)
+    if (half := next((escape for escape in escapes if escape["half"]), None)) is None:
         return ""
-    escape = body[offset : offset + 6].decode()
+    escape, offset = half[0].decode(), half.start()
     return (
         f"The body holds half a surrogate pair, {escape} at byte {offset:,}, which is no character. Cut texts between "
         r"characters, or send \ufffd instead."
@@ -247,12 +247,11 @@ def _nested(value: Any) -> Iterable[Any]:
 
 _NULL = msgspec.Raw(b"null")
 _PART = dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]
-# Matches up to the first escape that is half a surrogate pair, and skips escapes that JSON doesn't have.
-_WHOLE_CHARACTERS = re.compile(
-    rb"(?:[^\\]++|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\.)*+",
+# A pair is one escape; a group that takes all it can get, and gives nothing back, is wrongly matched by Python 3.11.2.
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-_LOOKED_THROUGH = 2**19
-_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_LOOKED_THROUGH = 2**18
 _WITH_PARTS = (dict, list, msgspec.Struct)
 _TOOL_FIELD = re.compile(r"tools\[[^\]]*\]\.(function|name)")
