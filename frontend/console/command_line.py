@@ -6,6 +6,7 @@ Its help fits a screen: options with a `RareHelp` are shown by `--help-all` alon
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...protocol.fields.suggestion import suggestion
@@ -90,7 +91,8 @@ class CommandLine(argparse.ArgumentParser):
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
         if message and file is not None and file is sys.stdout:
             file.write(message)  # argparse itself drops what can't be written
-        else:
+            return
+        with suppress(OSError):  # but not Python 3.11.2's, where standard error may be a full disk
             super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
