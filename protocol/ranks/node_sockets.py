@@ -57,6 +57,13 @@ def endpoint(address: str, port: int) -> str:
     return f"tcp://[{numeric}]:{port}" if ":" in str(numeric) else f"tcp://{numeric}:{port}"
 
 
+def drop_packets(listener: socket.socket) -> None:
+    """Nobody hears of a socket from now on; OSError where this user may not ask for that."""
+    program = ctypes.create_string_buffer(_DROP_ALL)
+    filter_program = struct.pack("HxxxxxxP", 1, ctypes.addressof(program))  # struct sock_fprog
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_program)
+
+
 class LinkSocket:
     """Node 0's end."""
 
@@ -99,10 +106,8 @@ class LinkSocket:
 
     def stop_listening(self) -> None:
         """Let the kernel drop whatever asks for a connection. (`unbind` would cut those that there are.)"""
-        with suppress(OSError):  # a kernel without it: strangers are refused one by one
-            program = ctypes.create_string_buffer(_DROP_ALL)
-            filter_program = struct.pack("HxxxxxxP", 1, ctypes.addressof(program))  # struct sock_fprog
-            self._listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_program)
+        with suppress(OSError):  # some kernels allow that to root alone: strangers are refused one by one there
+            drop_packets(self._listener)
 
     def receive(self) -> list[bytes] | None:
         """The sender's identity and its message; None if there is none now."""
