@@ -102,66 +102,17 @@ PAIR_TEMPLATE = """{% for message in messages %}{% if message.role == "query" %}
 {{ message.content }}{% endif %}{% endfor %}<a>"""
 
 
-# llama.cpp's names of an encoder's modules, and the keys of its header.
-_ENCODER = {"encoder.layer": "blk", "layers": "blk"}
-_BERT = {
-    "embeddings.word_embeddings": "token_embd",
-    "embeddings.position_embeddings": "position_embd",
-    "embeddings.token_type_embeddings": "token_types",
-    "embeddings.LayerNorm": "token_embd_norm",
-    "attention.self.query": "attn_q",
-    "attention.self.key": "attn_k",
-    "attention.self.value": "attn_v",
-    "attention.output.dense": "attn_output",
-    "attention.output.LayerNorm": "attn_output_norm",
-    "intermediate.dense": "ffn_up",
-    "output.dense": "ffn_down",
-    "output.LayerNorm": "layer_output_norm",
-    "classifier.dense": "cls",
-    "classifier.out_proj": "cls.output",
-}
-_MODERN = {
-    "embeddings.tok_embeddings": "token_embd",
-    "embeddings.norm": "token_embd_norm",
-    "attn.Wqkv": "attn_qkv",
-    "attn.Wo": "attn_output",
-    "mlp_norm": "ffn_norm",
-    "mlp.Wi": "ffn_up",
-    "mlp.Wo": "ffn_down",
-    "final_norm": "output_norm",
-    "head.dense": "cls",
-    "head.norm": "cls.norm",
-    "classifier": "cls.output",
-}
-_GEMMA = {
-    "embed_tokens": "token_embd",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_IN_GGUF: dict[str, tuple[str, dict[str, str]]] = {
-    "bert": ("bert", _BERT),
-    "xlm-roberta": ("bert", _BERT),
-    "modernbert": ("modern-bert", _MODERN),
-    "gemma3_text": ("gemma-embedding", _GEMMA),
-}
+# What llama.cpp calls each kind of encoder.
+_IN_GGUF = {"bert": "bert", "xlm-roberta": "bert", "modernbert": "modern-bert", "gemma3_text": "gemma-embedding"}
 _WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"\u2581{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
 
 
 def encoder_as_gguf(path: Path, model: Any, pooling_type: int, **further: Any) -> Path:
-    """Write an encoder as llama.cpp's converter does; `further` tensors stand behind it."""
+    """Write an encoder as llama.cpp's converter does, by the names of gguf-py's tables; `further` tensors come last."""
+    import gguf
+
     config = model.config
-    architecture, names = _IN_GGUF[config.model_type]
+    architecture = _IN_GGUF[config.model_type]
     words = _WORDS + [f"##{number}" for number in range(config.vocab_size - len(_WORDS))]
     metadata = {
         "general.architecture": architecture,
@@ -179,18 +130,20 @@ def encoder_as_gguf(path: Path, model: Any, pooling_type: int, **further: Any) -
         "attention.causal": False,
         "pooling_type": pooling_type,
     } | _of_architecture(config, architecture)
-    tensors = {}
+    [known] = [arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
+    table, tensors = gguf.get_tensor_name_map(known, config.num_hidden_layers), {}
     for name, tensor in model.state_dict().items():
         name = re.sub(r"^(model|roberta|bert)\.", "", name)
-        for module, own in (_ENCODER | names).items():
-            name = re.sub(rf"\b{module}\b", own, name, count=1)
-        if name.startswith("position_embd"):  # the rows of padding are dropped
+        name = re.sub(r"^classifier\.(?=weight|bias)", "classifier.out_proj.", name)
+        if name.startswith("pooler"):
+            continue
+        own = table.get_name(name, (".weight", ".bias"))
+        assert own is not None, name
+        if own.startswith("position_embd"):  # the rows of padding are dropped
             tensor = tensor[config.pad_token_id + 1 :] if config.model_type != "bert" else tensor
-        if architecture == "gemma-embedding":
-            name = "output_norm.weight" if name == "norm.weight" else name
-            tensor = tensor + 1 if "norm" in name else tensor
-        if not name.startswith("pooler"):
-            tensors[name] = tensor.float().numpy()
+        if architecture == "gemma-embedding" and "norm" in own:
+            tensor = tensor + 1
+        tensors[own] = tensor.float().numpy()
     metadata |= {f"{architecture}.{key}": value for key, value in keys.items()}
     return write_gguf(path, metadata, tensors | further)
 
