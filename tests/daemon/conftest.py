@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 from builders.daemon import RunningDaemon, models, running_daemon
-from builders.numbers import daemon_of_numbers
+from builders.daemon_numbers import daemon_of_numbers
 
 from penstock import LLM
 from penstock.frontend import cli

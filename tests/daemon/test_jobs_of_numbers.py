@@ -8,9 +8,9 @@ import httpx
 import numpy
 from builders.cases import for_each
 from builders.daemon import wait_for
+from builders.daemon_numbers import LONG, QUESTIONS, TEXTS
+from builders.daemon_numbers import said as body_of
 from builders.later import Later
-from builders.numbers import LONG, QUESTIONS, TEXTS
-from builders.numbers import said as body_of
 
 from penstock import PoolingParams
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 from builders.daemon import RunningDaemon
-from builders.numbers import LONG, QUESTIONS, TEXTS, said
+from builders.daemon_numbers import LONG, QUESTIONS, TEXTS, said
 from msgspec.structs import replace
 
 from penstock import PoolingParams

@@ -13,8 +13,8 @@ import numpy
 import pytest
 from builders.cases import for_each
 from builders.daemon import processes_of, wait_for
+from builders.daemon_numbers import LONG, QUESTIONS, TEXTS, said
 from builders.later import Later
-from builders.numbers import LONG, QUESTIONS, TEXTS, said
 from builders.watching import stop, stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
