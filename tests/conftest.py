@@ -50,6 +50,11 @@ SHARED_TREES = {
 }  # fmt: skip
 # Folders whose tests mostly wait for processes come first, and the many small ones fill what is left at the end.
 ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", "frontend")
+# Before them the long tests of which each takes minutes, so that a run doesn't end with one process at work on them.
+LONGEST = (
+    "engine/test_engine_properties.py", "engine/test_grammar_steps.py", "kernels/test_cpu_emulated_avx512.py",
+    "frontend/test_linear_time.py",
+)  # fmt: skip
 seconds_of_parts: Counter[str] = Counter()
 
 # While thousands of tests are collected, whose objects stay until the end: see `pytest_collection_finish`.
@@ -77,7 +82,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif item.get_closest_marker("long") is not None and item.path not in shares:
             item.add_marker(pytest.mark.xdist_group(f"long {number}"))  # one by one, to whoever has nothing to do
     ranks = {folder: rank for rank, folder in enumerate(ORDER)}
-    items.sort(key=lambda item: ranks.get(part_of(item.nodeid), len(ORDER)))
+
+    def rank(item: pytest.Item) -> int:
+        is_longest = item.nodeid.startswith(LONGEST) and item.get_closest_marker("long") is not None
+        return -1 if is_longest else ranks.get(part_of(item.nodeid), len(ORDER))
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(optionalhook=True)
