@@ -16,9 +16,9 @@ class Beats:
 
     def __init__(self) -> None:
         self.is_ready = False  # the tree
-        self._last = time.monotonic()
+        self._last_read = time.monotonic()
         self._stopped = 0.0  # seconds
-        self._beat = self.now()
+        self._last_beat = self.now()
 
     @property
     def pause(self) -> int:
@@ -27,15 +27,15 @@ class Beats:
 
     def now(self) -> float:
         now = time.monotonic()
-        if (passed := now - self._last) > 2 * BEAT_SECONDS:  # this process was stopped
+        if (passed := now - self._last_read) > 2 * BEAT_SECONDS:  # this process was stopped
             self._stopped += passed - BEAT_SECONDS
-        self._last = now
+        self._last_read = now
         return now - self._stopped
 
     def due(self) -> float:
         """Seconds since the last beat, if another one is due; else 0."""
-        passed = self.now() - self._beat
+        passed = self.now() - self._last_beat
         if passed < BEAT_SECONDS:
             return 0.0
-        self._beat += passed
+        self._last_beat += passed
         return passed

@@ -20,6 +20,8 @@ from .rows import RowOperations
 
 
 class ProductOperations(RowOperations):
+    """Products, and what may be computed in one call with them."""
+
     def linear(self, x: Buffer, weight: NativeWeight, bias: Array | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
         if isinstance(weight, JoinedWeight):
