@@ -18,6 +18,7 @@ SIZES = {"phone": (375, 700), "tablet": (768, 1000), "desk": (1440, 900)}
 ENDLESS = json.dumps({"prompt": "What is", "max_tokens": 1900, "ignore_eos": True, "stream": True})
 # What the page asks for goes on to the end of the context.
 NEVER_ENDING = "$('further').value = JSON.stringify({ ignore_eos: true })"
+EACH_HAS_A_CURSOR = "document.querySelector('.plot:not([hidden]):not(:has(.cursor))') === null"
 BOX = "(({left, right, top, bottom}) => ({left, right, top, bottom}))(%s.getBoundingClientRect())"
 
 
@@ -98,7 +99,7 @@ def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed
     keep_busy(page)
     page.until("plots[0].points.length >= 2 && plots[3].points.some((point) => point.values[0] !== null)")
     page.value("for (const plot of plots) plot.draw()")
-    assert len(texts(page, ".plot:not([hidden]) .name")) == 6
+    assert len(texts(page, ".plot:not([hidden]) .name")) >= 6  # and one more once there have been drafts
     for number in range(6):
         marks = texts(page, f".plot:nth-child({number + 1}) text.value")
         assert len(marks) == 3 and marks[0].startswith("0"), marks
@@ -109,11 +110,11 @@ def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed
     assert page.value("plots[0].span === Math.max(10000, plots[0].points.at(-1).at - plots[0].points[0].at)")
     middle = page.value(BOX % "plots[0].svg")
     page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=middle["right"] - 20, y=middle["top"] + 40)
-    page.until("document.querySelectorAll('.plot .cursor').length === 6")
+    page.until(EACH_HAS_A_CURSOR)
     assert texts(page, ".plot time")[0].count(":") == 2
     page.value("document.querySelector('.plot').focus()")
     page.press("ArrowLeft")
-    assert page.value("document.querySelectorAll('.plot .cursor').length") == 6
+    page.until(EACH_HAS_A_CURSOR)
     # The hour stays over a reload, and what it came to is told at rest.
     points = page.value("plots[0].points.length")
     page.reload()
