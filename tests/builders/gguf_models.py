@@ -18,7 +18,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .ggml_types import quantized
+from penstock.worker.convert.gguf.blocks import quantized_rows
+
 from .gguf_file import Octets, write_gguf
 
 Config = dict[str, Any]
@@ -70,6 +71,19 @@ def stored_as(tensor: Tensor, type: str) -> Octets:
     if tensor.dim() < 2 or tensor.shape[-1] % gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type]][0]:
         type = "F32"
     return Octets(tuple(tensor.shape), type, quantized(tensor.contiguous().numpy(), type))
+
+
+def quantized(rows: numpy.ndarray, type: str) -> bytes:
+    """[…, in] as rows of blocks: by gguf-py where it quantizes them, by Penstock's own converter for K types."""
+    if type.endswith("_K"):
+        return quantized_rows(rows.reshape(-1, rows.shape[-1]), type).tobytes()
+    return gguf.quants.quantize(rows, gguf.GGMLQuantizationType[type]).tobytes()
+
+
+def q4_k_m(name: str) -> str:
+    """The type of a tensor in llama.cpp's mixture of this name."""
+    is_wide = name == "output.weight" or any(part in name for part in ("attn_v.", "ffn_down", "token_embd"))
+    return "Q6_K" if is_wide else "Q4_K"
 
 
 def widened(stored: Octets) -> Octets:

@@ -22,8 +22,7 @@ import torch
 from builders.absent_card import Card
 from builders.adapters import adapter
 from builders.erratic_drafts import draft_erratically
-from builders.ggml_types import q4_k_m
-from builders.gguf_models import as_gguf
+from builders.gguf_models import as_gguf, q4_k_m
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
 from builders.seeing_models import ERNIE, FAMILIES, seeing_model
 from builders.tiny_model import tiny_model

@@ -14,8 +14,7 @@ import torch
 from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import PROMPTS, found_by_ranks
-from builders.ggml_types import q4_k_m
-from builders.gguf_models import as_gguf
+from builders.gguf_models import as_gguf, q4_k_m
 from builders.hand_driven import HandDriven
 from builders.native_variants import available_variants, forced
 from builders.quantized_model import mxfp4_model

@@ -10,8 +10,7 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.ggml_types import q4_k_m
-from builders.gguf_models import as_gguf
+from builders.gguf_models import as_gguf, q4_k_m
 from builders.runner_harness import TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 

@@ -10,9 +10,8 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.cases import for_each
-from builders.ggml_types import q4_k_m
 from builders.gguf_file import Octets, write_gguf, zeros
-from builders.gguf_models import as_gguf
+from builders.gguf_models import as_gguf, q4_k_m
 from builders.native_variants import available_variants
 from builders.quantized_parts import floats
 from builders.tiny_configs import change_config

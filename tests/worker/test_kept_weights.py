@@ -13,8 +13,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import converted, logits_of
 from builders.float8_forms import FLOAT8_FORMS
-from builders.ggml_types import q4_k_m
-from builders.gguf_models import as_gguf
+from builders.gguf_models import as_gguf, q4_k_m
 from builders.native_variants import available_variants
 from builders.other_layouts import paddle_model
 from builders.quantized_model import Form, mixed_model, mxfp4_model, quantization_config
