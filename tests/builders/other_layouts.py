@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .tiny_model import write_safetensors
+from .tiny_model import write_checkpoint
 
 _INTERNLM2_NAMES = {
     "embed_tokens": "tok_embeddings", "lm_head": "output", "input_layernorm": "attention_norm",
@@ -86,7 +86,9 @@ _ADDED_BY_PADDLE: dict[str, Any] = dict(
 )  # fmt: skip
 
 
-def paddle_model(folder: Path, original: Path, *, label: str | None = "U16", shards: int = 1, **overrides: Any) -> Path:
+def paddle_model(
+    folder: Path, original: Path, *, label: str | None = "uint16", shards: int = 1, **overrides: Any
+) -> Path:
     """Write the Hugging Face checkpoint `original` as Paddle would, into `folder`; `label` is bfloat16's in headers."""
     folder.mkdir(parents=True)
     config = json.loads((original / "config.json").read_text())
@@ -94,7 +96,8 @@ def paddle_model(folder: Path, original: Path, *, label: str | None = "U16", sha
     (folder / "config.json").write_text(json.dumps(_config(config) | overrides))
     linear = _LINEAR_OF_PICTURES if "vision_config" in config else _LINEAR
     tensors = _tensors(original, config["tie_word_embeddings"], linear)
-    _write(folder, tensors, dtype, shards, label if dtype == "bfloat16" else None)
+    label = label if dtype == "bfloat16" else None
+    write_checkpoint(folder, dict(sorted(tensors.items())), dtype, shards, form="np", label=label)
     for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
         if (original / name).is_file():
             shutil.copyfile(original / name, folder / name)
@@ -137,16 +140,3 @@ def _tensors(original: Path, is_tied: bool, linear: re.Pattern[str]) -> dict[str
 def _side_by_side(parts: list[numpy.ndarray]) -> numpy.ndarray:
     """Of weights the outputs are columns, of biases all there is."""
     return numpy.concatenate([part.T for part in parts], axis=-1)
-
-
-def _write(folder: Path, tensors: dict[str, numpy.ndarray], dtype: str, shards: int, label: str | None) -> None:
-    files = ["model.safetensors"]
-    if shards > 1:
-        files = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
-    weight_map: dict[str, str] = {}
-    for number, file in enumerate(files):
-        own = {name: tensors[name] for name in sorted(tensors)[number::shards]}
-        write_safetensors(folder / file, own, dtype, form="np", label=label)
-        weight_map |= dict.fromkeys(own, file)
-    if shards > 1:
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))

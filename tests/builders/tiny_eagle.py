@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from penstock.worker.description.config import ModelConfig, read_config
@@ -168,8 +167,7 @@ class EagleFormula:
 
         self.form, self.folder = FORMS[form], folder / "model"
         tiny_model(self.folder, self.form.family, num_hidden_layers=NUM_LAYERS)
-        with safe_open(self.folder / "model.safetensors", "np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = load_file(self.folder / "model.safetensors")
         if agreeing:
             parts = ("o_proj.weight", "down_proj.weight")
             tensors = {name: each / 12 if name.endswith(parts) else each for name, each in tensors.items()}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from safetensors import safe_open
+from safetensors.numpy import load_file
 from torch import Tensor
 
 from .tiny_configs import COMMON, FAMILIES
@@ -56,8 +56,7 @@ class HeadFormula:
         tiny_model(folder, family)
         config = {**COMMON, **FAMILIES[family]}
         self.is_less_one = family.startswith("qwen3_")
-        with safe_open(folder / "model.safetensors", "np") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors = load_file(folder / "model.safetensors")
         self.tensors = tensors | self._head(family, config)
         if agreeing:
             self._agree(config["hidden_size"])

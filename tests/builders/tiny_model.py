@@ -33,7 +33,6 @@ PROJECTION = re.compile(r"(_proj|_proj_qkvz?|_proj_z|_proj_with_mqa|\.w[123])\.w
 LESS_ONE = (  # norms whose weights are stored minus one
     "gemma", "gemma2", "gemma3_text", "vaultgemma", "nemotron", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
 )  # fmt: skip
-_STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 def tiny_model(
@@ -88,7 +87,11 @@ def _files(
         config = {**COMMON, **FAMILIES[family], **overrides}
         written = {**config, **_spelled(family, dtype, ROPE.get(family, {}) if rope is None else rope, config_style)}
         _write_json(folder / "config.json", written)
-        _write_weights(folder, checkpoint_shapes({**config, "model_type": family}), dtype, shards, seed, poison, family)
+        shapes = checkpoint_shapes({**config, "model_type": family})
+        tensors = {name: tensor_values(name, shape, seed, family) for name, shape in shapes.items()}
+        if poison is not None:
+            tensors["model.embed_tokens.weight"][poison] = numpy.nan
+        write_checkpoint(folder, tensors, dtype, shards)
         write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
         ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
         _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
@@ -136,33 +139,17 @@ def tensor_values(name: str, shape: tuple[int, ...], seed: int, family: str) -> 
     return draws / 5 if len(shape) == 1 else draws / numpy.sqrt(numpy.float32(shape[-1]))
 
 
-def _stored(values: numpy.ndarray, dtype: str) -> bytes:
-    if dtype == "bfloat16":
-        bits = values.astype(numpy.float32).view(numpy.uint32)
-        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16).tobytes()  # nearest, ties to even
-    return values.astype(dtype).tobytes()
-
-
-def _write_weights(
-    folder: Path,
-    shapes: dict[str, tuple[int, ...]],
-    dtype: str,
-    shards: int,
-    seed: int,
-    poison: int | None,
-    family: str,
+def write_checkpoint(
+    folder: Path, tensors: dict[str, numpy.ndarray], dtype: str, shards: int = 1, **header: Any
 ) -> None:
-    names = list(shapes)
+    """Write the tensors as one file, or as so many, with an index."""
     files = ["model.safetensors"]
     if shards > 1:
         files = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
     weight_map = {}
     for number, file in enumerate(files):
-        own = names[number::shards]
-        tensors = {name: tensor_values(name, shapes[name], seed, family) for name in own}
-        if poison is not None and "model.embed_tokens.weight" in tensors:
-            tensors["model.embed_tokens.weight"][poison] = numpy.nan
-        write_safetensors(folder / file, tensors, dtype)
+        own = {name: tensors[name] for name in list(tensors)[number::shards]}
+        write_safetensors(folder / file, own, dtype, **header)
         weight_map |= dict.fromkeys(own, file)
     if shards > 1:
         _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
@@ -171,17 +158,13 @@ def _write_weights(
 def write_safetensors(
     path: Path, tensors: dict[str, numpy.ndarray], dtype: str, form: str = "pt", label: str | None = None
 ) -> None:
-    """The format by hand, because numpy has no bfloat16: header length, header, values. `label` is what the header
-    calls the dtype, if not what it is."""
-    header: dict[str, Any] = {"__metadata__": {"format": form}}
-    values, end = [], 0
-    for name, tensor in tensors.items():
-        values.append(_stored(tensor, dtype))
-        start, end = end, end + len(values[-1])
-        header[name] = {"dtype": label or _STORED_AS[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(values))
+    """Write floats as this type, which numpy may not have; `label` is the type that the header gives, if another."""
+    import torch
+    from safetensors.torch import save_file
+
+    stored = {name: torch.from_numpy(array).to(getattr(torch, dtype)).contiguous() for name, array in tensors.items()}
+    views = {name: each.view(getattr(torch, label or dtype)) for name, each in stored.items()}
+    save_file(views, path, {"format": form})
 
 
 def write_tokenizer(folder: Path, adds_bos: bool) -> None:
