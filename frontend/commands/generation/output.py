@@ -85,13 +85,13 @@ class OutputFile:
         self._make()
         try:
             with _in_words(str(self.partial)):
-                self._length += _write(self._file, text)
+                # Both at once: a signal that ends the run may come between any two lines.
+                self._length, self._count = self._length + _write(self._file, text), self._count + 1
                 self._sync()
         except BaseException:
             with suppress(OSError):
                 os.ftruncate(self._file, self._length)
             raise
-        self._count += 1
 
     def _make(self) -> None:
         if self._file < 0:
