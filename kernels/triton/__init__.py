@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import walk_packages
+from subprocess import SubprocessError
 from types import ModuleType
 
 
@@ -37,6 +38,18 @@ def lack() -> str:
         return "there is no triton here; pip install 'penstock[gpu]' brings it."
     import torch  # only where these kernels are asked for
 
-    if not is_interpreted() and not torch.cuda.is_available():
-        return "torch finds no CUDA device here."
+    if is_interpreted():
+        return ""
+    return _lack_of_a_launcher() if torch.cuda.is_available() else "torch finds no CUDA device here."
+
+
+def _lack_of_a_launcher() -> str:
+    """Triton compiles its launcher in C when it is first used, unless its cache has it."""
+    from triton.runtime import driver
+
+    try:
+        driver.active.get_current_target()
+    except (AssertionError, OSError, RuntimeError, SubprocessError) as error:
+        reason = str(error).splitlines()[0]
+        return f"Triton needs a C compiler (gcc, or one named in CC) and Python's headers for its launcher: {reason}"
     return ""

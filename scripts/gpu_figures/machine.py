@@ -26,11 +26,14 @@ def main() -> int:
 
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "and no device"
         print("CUDA", torch.version.cuda, device)
-    if not missing:
-        import penstock
+    if missing:
+        return 1
+    import penstock
+    from penstock.kernels import triton
 
-        print("penstock", penstock.__version__)
-    return 1 if missing else 0
+    lack = triton.lack()
+    print("penstock", penstock.__version__, lack or "can launch kernels")
+    return 1 if lack and torch.cuda.is_available() else 0
 
 
 def _is_there(name: str) -> bool:

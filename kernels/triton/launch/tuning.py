@@ -138,13 +138,12 @@ def _fastest(choices: list[LaunchConfig], launch: Callable[[LaunchConfig], objec
 
 def compiled_together(choices: list[LaunchConfig], launch: Callable[[LaunchConfig], object]) -> list[LaunchConfig]:
     """Launch each once, in threads, since a compiler takes half a second; gives those that this GPU can run."""
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    # A thread's own stream would be another one: kernels that share counters must run one after another.
+    stream = torch.cuda.current_stream() if torch.cuda.is_available() else None
 
     def can_run(choice: LaunchConfig) -> bool:
-        if device is not None:
-            torch.cuda.set_device(device)  # a thread's own
         try:
-            with torch.inference_mode():
+            with torch.cuda.stream(stream), torch.inference_mode():
                 launch(choice)
         except Exception as error:
             if type(error).__name__ not in ("OutOfResources", "PTXASError"):

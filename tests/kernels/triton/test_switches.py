@@ -1,13 +1,21 @@
-"""Every special way can be switched off or on by itself; and how choices of a kernel are tried."""
+"""Every special way can be switched off or on by itself; how choices of a kernel are tried, and what launches need."""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
+import re
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from subprocess import CalledProcessError
 from threading import Barrier
+from types import SimpleNamespace
 
 import pytest
+import torch
 from builders.cases import for_each
+from triton.runtime import driver
 
+from penstock.kernels import triton as kernels
 from penstock.kernels.triton.launch import switches
 from penstock.kernels.triton.launch.switches import SWITCHES, Switch
 from penstock.kernels.triton.launch.tuning import LaunchConfig, compiled_together
@@ -44,6 +52,24 @@ def test_choices_are_compiled_side_by_side():
     assert compiled_together(CHOICES, lambda choice: both.wait(timeout=60)) == CHOICES
 
 
+def test_choices_are_tried_on_the_stream_of_the_step_that_meets_them(monkeypatch):
+    """Beside it they would count with the counters of kernels that still run."""
+    stream = ContextVar("stream", default="a thread's own")
+
+    @contextmanager
+    def on(entered: str):
+        before = stream.set(entered)
+        yield
+        stream.reset(before)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: "of the step")
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    found = []
+    compiled_together(CHOICES, lambda choice: found.append(stream.get()))
+    assert found == ["of the step"] * len(CHOICES)
+
+
 def test_a_choice_that_a_gpu_has_no_room_for_is_left_out_and_another_fault_is_said():
     def launch(choice: LaunchConfig, fault: Exception) -> None:
         if choice["BLOCK"] == 32:
@@ -52,3 +78,17 @@ def test_a_choice_that_a_gpu_has_no_room_for_is_left_out_and_another_fault_is_sa
     assert compiled_together(CHOICES, lambda choice: launch(choice, OutOfResources())) == CHOICES[:1]
     with pytest.raises(TypeError, match="of that"):
         compiled_together(CHOICES, lambda choice: launch(choice, TypeError("of that")))
+
+
+@for_each(
+    "error",
+    [RuntimeError("Failed to find C compiler."), CalledProcessError(1, ["gcc", "cuda_utils.c"])],
+    ids=["no compiler", "no headers"],
+)
+def test_a_machine_on_which_triton_cannot_compile_its_launcher_says_what_it_needs(error, monkeypatch):
+    def active() -> SimpleNamespace:
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(driver, "_active", SimpleNamespace(get_current_target=active))
+    assert re.search(r"C compiler .* Python's headers .*(Failed to find|gcc)", kernels.lack())
