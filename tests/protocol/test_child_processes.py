@@ -23,7 +23,7 @@ from builders.watching import assert_gone, is_running, wait_until
 from penstock.protocol.errors import ConfigError, PenstockError
 from penstock.protocol.messages import EngineInbox
 from penstock.protocol.processes import parent_pipe, process
-from penstock.protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
+from penstock.protocol.processes.bounded_process import BoundedPool, BoundedProcess, Bounds, JobDiedError
 from penstock.protocol.processes.exit_status import describe_status
 from penstock.protocol.processes.heartbeat import Heartbeat, Heartbeats, Ping, WatchedInbox
 from penstock.protocol.processes.process import ChildProcess, end_children, run_to_end, start_process
@@ -257,6 +257,13 @@ def test_a_job_ends_with_close_and_none_begins_afterwards():
         with pytest.raises(JobDiedError, match="was ended with what it worked for"):
             helper.ask(job)
     assert not is_running(pid)
+    pool = BoundedPool("helper", "builders.bounded_work", Bounds())
+    taken, idle = pool.take(), pool.take()
+    pool.give_back(idle)
+    pool.close()
+    for helper in (taken, pool.take(), pool.take()):
+        with pytest.raises(JobDiedError, match="was ended with what it worked for"):
+            helper.ask(b"b''")
 
 
 def under_limits(folder: Path, limits: dict[str, int], *jobs: str) -> Any:

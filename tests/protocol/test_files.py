@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -105,6 +106,16 @@ def test_an_empty_folder_and_one_with_a_half_written_mark_become_ours(tmp_path):
             (folder / MARK).write_bytes(content)
         assert own_folder(tmp_path, str(number), WHAT) == folder
         assert is_own(folder, WHAT)
+
+
+def test_a_folder_that_is_used_again_looks_new_to_what_removes_old_files(tmp_path):
+    for taken in ("penstock", "penstock-2"):
+        marked = own_folder(tmp_path, "penstock", WHAT) / MARK
+        os.utime(marked, (0, 0))
+        before = time.time() - 1  # timestamps are those of the last tick
+        assert own_folder(tmp_path, "penstock", WHAT) / MARK == marked == tmp_path / taken / MARK
+        assert min(marked.stat().st_atime, marked.stat().st_mtime) > before
+        marked.write_text("somebody else's")
 
 
 def test_many_that_start_at_once_agree_on_one_folder_and_never_sweep_a_held_one(tmp_path):

@@ -16,7 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import CompletionOutput, Logprob, RequestMetrics, RequestOutput
-from penstock.protocol.errors import EngineDeadError, RequestError
+from penstock.protocol.errors import (
+    AdapterError,
+    ChildFailure,
+    ConfigError,
+    EngineDeadError,
+    Failure,
+    LimitError,
+    PenstockError,
+    RequestError,
+    raised_by,
+)
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.layer_groups import GroupChanges
 from penstock.protocol.messages import Abort, EngineInbox, StepPlan, WorkerInbox, request_and_sample, sequence_id
@@ -56,6 +66,22 @@ def test_columns_and_plans_survive_the_wire():
     plan = StepPlan(3, column([0, 4]), column([7, 1]), [changes], freed=column([2]))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=WorkerInbox) == plan
     assert len(PROTOCOL) == 16
+
+
+class UnknownHereError(LimitError):
+    pass
+
+
+@for_each("error, kind", [
+    (AdapterError("it is in use", "busy"), AdapterError), (ConfigError("no"), ConfigError),
+    (UnknownHereError("too long"), LimitError), (ZeroDivisionError("by zero"), PenstockError),
+    (raised_by(ChildFailure("worker 0", "ValueError", "odd", "Traceback: line 1")), EngineDeadError),
+])  # fmt: skip
+def test_an_error_that_the_daemon_tells_of_has_its_class_reason_and_a_childs_traceback(error, kind):
+    told = msgspec.msgpack.decode(msgspec.msgpack.encode(Failure.of(error)), type=Failure).error()
+    assert type(told) is kind and str(told) == str(error) and type(told.__cause__) is type(error.__cause__)
+    assert getattr(told, "reason", None) == getattr(error, "reason", None)
+    assert str(told.__cause__) == str(error.__cause__)
 
 
 def test_messages_of_one_sender_arrive_in_order_and_what_none_of_ours_has_sent_is_passed_over(inbox, outbox, caplog):
