@@ -1,18 +1,23 @@
 """What a model's files say of the numbers that it gives: read, shown with its source, and refused in a sentence."""
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from builders.cases import for_each
 from builders.pooled_models import classifier, embedding_model, reranker
 
+from penstock import PoolingParams, SamplingParams
 from penstock.frontend import cli
+from penstock.frontend.console import logs
 from penstock.frontend.console.number_rows import number_rows
 from penstock.frontend.models.digests import digest_of_files, tokenizer_files, weight_files
 from penstock.frontend.models.model_files import find_model
 from penstock.frontend.models.pooled_model import PooledModel, find_pooled_model
+from penstock.frontend.session.session import Session
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.protocol.pooling.form import HeadLayer, PoolingForm
 from penstock.worker.start.load import load_model
@@ -190,6 +195,17 @@ def test_lengths_that_files_do_not_speak_of_get_a_notice(tmp_path):
     written(folder / "config.json", config | {"matryoshka_dimensions": [32, 16]})
     found = find_pooled_model(folder, "auto")
     assert found.notice_of_cut(16) == "" and "config.json names 16, 32" in found.notice_of_cut(8)
+
+
+def test_a_script_is_told_once_of_lengths_that_its_models_files_do_not_speak_of(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(logs, "say", lambda text, quiet: said.append(text))
+    model = PooledModel(PoolingForm(["mean"]), "embed", dimensions=(16,), sources={"dimensions": "config.json"})
+    session = SimpleNamespace(pooled=model, plan=SimpleNamespace(vector_width=32), is_quiet=True, _has_said_cut=False)
+    session.notice_of_cut = partial(Session.notice_of_cut, session)
+    for dimensions in (None, 32, 16, 8, 4, 8):
+        Session._say_cut(session, [SamplingParams(), PoolingParams(dimensions=dimensions)])
+    assert [text.split(":")[0] for text in said] == ["dimensions=8"]
 
 
 @for_each("name, content", [

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 from builders.cases import for_each
 from builders.watching import wait_until
 
-from penstock.frontend.session.tree import vital_signs
+from penstock.frontend.session.tree import roll_call, vital_signs
 from penstock.frontend.session.tree.roll_call import RollCall
 from penstock.frontend.session.tree.tree_watch import TreeWatch
 from penstock.frontend.session.tree.vital_signs import Process, Progress, descendants, is_stopped, thread_states
@@ -206,3 +208,16 @@ def test_whoever_asks_waits_for_nobody_when_the_tree_has_ended(tmp_path):
         return await asyncio.wait_for(asking, 30)
 
     assert asyncio.run(ask()) == ["engine"]
+
+
+def test_stopped_processes_are_not_waited_for_and_do_not_shorten_the_time_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(roll_call, "_STOPPED_SECONDS", 0.0)
+    reads = Counter()
+
+    def read(role: str) -> SimpleNamespace:
+        reads[role] += 1
+        return SimpleNamespace(answered=int(role == "worker 0" and reads[role] > 9))
+
+    with closing(RollCall(tmp_path, ["engine", "worker 0"], SimpleNamespace(read=read))) as asked:
+        answers = asked.silent(600, lambda role: role == "engine")
+        assert asyncio.run(asyncio.wait_for(answers, 30)) == ["engine"]
