@@ -15,7 +15,9 @@ from builders.dynamo_interface import Context, EngineShutdown, InvalidArgument, 
 from builders.kv_router import Index
 from builders.watching import tree_processes, wait_until
 
+from penstock.cluster.dynamo_requests import params_of
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.parameters.sampling import SamplingParams
 
 pytestmark = pytest.mark.xdist_group("dynamo")
 PROMPT = [(7 * token) % 300 + 20 for token in range(70)]
@@ -71,6 +73,23 @@ def test_the_worker_registers_the_model_as_it_is(driver):
     assert worker.served_model_name == driver.registered.served_model_name == "mine"
     assert (llm.context_length, llm.kv_cache_block_size, llm.max_num_seqs) == (512, 32, 64)
     assert llm.total_kv_blocks >= 16 and llm.max_num_batched_tokens == 512
+
+
+def test_what_a_request_says_becomes_parameters_and_the_models_own_stand_where_it_says_nothing():
+    same = {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "presence_penalty": 0.2, "frequency_penalty": 0.3,
+        "repetition_penalty": 1.1, "logit_bias": {25: 2.0}, "n": 2, "seed": 3,
+    }  # fmt: skip
+    stops = {"max_tokens": 9, "min_tokens": 2, "ignore_eos": True}
+    hidden = {"max_thinking_tokens": 4, "stop_token_ids": [7], "stop_token_ids_hidden": [5, 7]}
+    request = {"sampling_options": same, "stop_conditions": stops | hidden, "output_options": {"logprobs": 2}}
+    wanted = same | stops | {"reasoning_max_tokens": 4, "stop_token_ids": [5, 7], "logprobs": 2}
+    own = SamplingParams(temperature=0.25, top_k=5, n=3, seed=1)
+    found = params_of(request, own, "a")
+    assert {name: getattr(found, name) for name in wanted} == wanted
+    found = params_of({}, own, "a")
+    assert (found.temperature, found.top_k, found.n) == (0.25, 5, 1)
+    assert found.seed == params_of({}, own, "a").seed != params_of({}, own, "b").seed
 
 
 SAMPLING = {

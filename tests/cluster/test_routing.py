@@ -84,3 +84,29 @@ def test_the_longest_known_prefix_wins_unless_its_replica_has_far_more_to_do() -
     assert len(chosen([])) == 2
     loads["b"] = 40
     assert len(chosen(long)) == 2
+
+
+def test_a_router_knows_what_replicas_have_answered_last_and_forgets_the_ends_of_the_oldest_prompts_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.cluster.routing._MOST_KNOWN", 10)
+    monkeypatch.setattr("penstock.cluster.routing._MOST_REPORTED", 9)
+    monkeypatch.setattr("ray.serve.request_router.RequestRouter.update_replicas", lambda *of: None)
+    oldest, older, newest = ([100 * number + place for place in range(8)] for number in range(3))
+    known, routed = routing.KnownPrefixes(), router({})
+
+    def lengths(known: Any) -> list[int]:
+        return [known.length(keys) for keys in (oldest, older, newest)]
+
+    known.add(oldest)
+    known.add(older)
+    assert lengths(known) == [2, 8, 0]
+    replica = SimpleNamespace(replica_id="a", routing_stats={"prefixes": known.newest()})
+    routed.update_replicas([replica])
+    assert lengths(routed._known["a"]) == [1, 8, 0]
+    routed.on_request_routed(SimpleNamespace(args=[SimpleNamespace(keys=newest)]), "a", None)
+    assert lengths(routed._known["a"]) == [0, 2, 8]
+    routed.update_replicas([replica])
+    assert lengths(routed._known["a"]) == [1, 8, 1], "what it has answered counts as newer than what it was sent"
+    routed.update_replicas([])
+    assert routed._known == {}

@@ -17,9 +17,12 @@ from builders.later import Later
 from builders.warm_trees import LentTrees
 
 from penstock import LLM
-from penstock.protocol.errors import ConfigError
+from penstock.frontend.jobs.journal.records import Answered, JobState
+from penstock.protocol.errors import ConfigError, EngineDeadError
 
-dataset, door, ray, serving = map(Later, (f"penstock.cluster.{name}" for name in ("dataset", "door", "ray", "serving")))
+dataset, door, ray, serving, sharded_run = (
+    Later(f"penstock.cluster.{name}") for name in ("dataset", "door", "ray", "serving", "sharded_run")
+)
 exceptions = Later("ray.exceptions")
 pytestmark = [
     pytest.mark.xdist_group("cluster"),
@@ -160,6 +163,23 @@ def test_rows_of_a_dataset_have_the_answers_of_an_llm_and_a_bad_row_fails_alone(
         alone = llm.chat(messages[:5], Later("msgspec").structs.replace(params, **SAMPLING))
     assert found["generated_text"].tolist()[:5] == [output.outputs[0].text for output in alone]
     assert found["generated_text"][5] == "" and found["num_output_tokens"].tolist() == [24] * 5 + [0] + [24] * 2
+
+
+def test_a_job_ends_where_its_workers_die_again_and_again_and_gives_no_answer_meanwhile() -> None:
+    state, answered = JobState(), []
+    job = SimpleNamespace(options=None, input_digest="", commit_seconds=1.0, state=state, append=state.take)
+    actor = SimpleNamespace(remote=lambda *arguments: object())
+    placement = SimpleNamespace(options=dict, num_replicas=2, actor=lambda *kind, **options: actor)
+    run = sharded_run.ShardedRun(job, "pocket", {}, placement, answered.append)
+    shard = sharded_run.RunningShard(actor, [], b"")
+    for row in range(3):
+        for _ in range(12):  # three of each worker's two shards
+            run._lose(shard, exceptions.NodeDiedError("x"))
+        if row < 2:
+            run._append(Answered(row, 0, 200, 1, 0, 1, b"{}"), shard)
+    assert [each.row for each in answered] == [0, 1] and len(run._lost_rows) == 36
+    with pytest.raises(EngineDeadError, match="die again and again: .*x"):
+        run._lose(shard, exceptions.NodeDiedError("x"))
 
 
 def test_options_that_cannot_work_are_refused_where_somebody_reads_it() -> None:
