@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,34 @@ def test_the_command_sets_up_first_and_works_from_any_folder(tmp_path, through_a
     (folder / "scripts" / "setup").write_text("#!/bin/sh\nexit 3\n")
     done = subprocess.run([command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
+
+
+def test_setting_up_has_nothing_to_do_until_what_was_built_from_changes_or_more_is_asked_for(tmp_path):
+    """In a checkout whose interpreter says that it has everything."""
+    folder = tmp_path / "checkout"
+    for pattern in ("pyproject.toml", "setup.py", "scripts/setup", "scripts/link_package", "kernels/cpu/*.py"):
+        for path in ROOT.glob(pattern):
+            (copy := folder / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, copy)
+    (folder / "kernels" / "cpu" / "source").mkdir()
+    (kernel := folder / "kernels" / "cpu" / "source" / "kernel.cpp").touch()
+    (python := folder / ".venv" / "bin" / "python").parent.mkdir(parents=True)
+    answers = f"*version_info*) echo 3.11;; *purelib*) echo {tmp_path};; *SystemExit*) echo 2.13.0"
+    python.write_text(f"#!/bin/sh\ncase $* in {answers};; esac\n")
+    python.chmod(0o755)
+
+    def says(*words: str) -> str:
+        done = subprocess.run(["scripts/setup", *words], cwd=folder, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert "installing Penstock\n" in says() and says() == ""
+    assert "what its tests need\n" in says("--tests") and says("--tests") == says() == ""
+    for changed in (kernel, *(folder / name for name in ("pyproject.toml", "scripts/setup", "kernels/cpu/build.py"))):
+        changed.write_text(f"{changed.read_text()}\n# changed\n")
+        assert "installing Penstock\n" in says(), changed
+    folder = folder.rename(tmp_path / "elsewhere")
+    assert "installing Penstock\n" in says() and says() == ""
 
 
 @for_each("text", ["short", "exactly ten", "82加42等于多少?", "……加加加加加加加"])
