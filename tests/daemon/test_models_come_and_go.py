@@ -249,3 +249,22 @@ def test_a_load_for_nobody_comes_to_its_end_where_nothing_is_kept():
         assert model.state == "unloaded" and len(loads) == 1
 
     asyncio.run(live())
+
+
+@for_each("is_stale", [True, False])
+def test_a_model_whose_settings_have_changed_leaves_with_its_last_user(is_stale):
+    async def opened(model):
+        return session()
+
+    async def live():
+        model = DaemonModel(SETTINGS, opened)
+        model.lease()
+        await model.ready()
+        model.is_stale = is_stale
+        model.release()
+        assert (model._timer is not None) is is_stale
+        while is_stale and model.is_held:
+            await asyncio.sleep(0)
+        assert model.state == ("unloaded" if is_stale else "ready")
+
+    asyncio.run(asyncio.wait_for(live(), 60))
