@@ -1,6 +1,7 @@
 """LoRA adapters in a real tree: loaded beside running requests, named by requests, unloaded when nobody uses them."""
 
 import threading
+from pathlib import Path
 
 import pytest
 from builders.adapters import adapter
@@ -112,8 +113,9 @@ def test_an_adapter_that_cannot_be_loaded_leaves_the_others_as_they_are(roomy, l
     refused("third", tmp_path, "files", "adapter_config.json")
     roomy.load_lora("third", adapters["first"])
     refused("fourth", adapters["first"], "number", "3 adapters are loaded, and max_loras=3")
-    with pytest.raises(ModelNotFoundError, match="/nowhere/at/all"):
-        roomy.load_lora("fourth", "/nowhere/at/all")
+    for path, whole in (("/nowhere", "/nowhere"), ("~/nowhere", Path.home() / "nowhere"), ("no", Path.cwd() / "no")):
+        with pytest.raises(ModelNotFoundError, match=f"no adapter at {whole}:"):
+            roomy.load_lora("fourth", path)
     with pytest.raises(AdapterError, match="enable_lora=True"):
         llm.load_lora("first", adapters["first"])
     roomy.unload_lora("third")

@@ -6,6 +6,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 import replay
 from builders.watching import stopped, tree_processes, wait_until
@@ -15,6 +16,7 @@ from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
 from penstock.protocol.processes.recording import read_recording
+from penstock.protocol.wire import column
 from penstock.worker.start.start import Start
 
 TTL = 0.5
@@ -84,6 +86,10 @@ def test_a_recorded_stream_gives_a_new_worker_the_same_tokens_without_a_clock(ke
     recorded = list(read_recording(kept[0]["record"], messages))
     assert sum(entry.is_answer for entry in recorded) >= 36
     assert not replay.replay(start, recorded)
+    [place, *_] = [place for place, entry in enumerate(recorded) if entry.is_answer and len(entry.message.sampled) == 4]
+    for changed in ({"sampled": column([-1])}, {"num_sampled": column([2])}):
+        other = recorded[place]._replace(message=msgspec.structs.replace(recorded[place].message, **changed))
+        assert replay.replay(start, [*recorded[:place], other, *recorded[place + 1 :]]), changed
     start.close()
 
 
