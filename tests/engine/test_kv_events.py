@@ -3,6 +3,7 @@
 import random
 import socket
 import stat
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.adapters import AdapterTable
 from penstock.engine.event_publisher import EventPublisher
+from penstock.engine.event_replays import END, Replays
 from penstock.engine.event_socket import EventSocket
 from penstock.engine.memory.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvents, event_hash
 from penstock.engine.memory.keys import next_key, root_key
@@ -231,6 +233,27 @@ def test_readers_that_never_read_cost_little_and_hold_up_no_other(tmp_path):
     assert reader.repeated(bytes(8)) == whole, "those that left are forgotten"
     published.close()
     reader.context.destroy(linger=0)
+
+
+def test_a_reader_that_asks_on_and_on_without_reading_gets_a_bounded_number_of_answers_and_then_more_if_it_asks_again():
+    with zmq.Context() as context:
+        router, reader = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        router.bind("inproc://replay")
+        reader.connect("inproc://replay")
+        replays = Replays(router, b"topic", deque([(bytes(8), zmq.Frame(b"frame"))]))
+        for asked in (100, 1):
+            for _ in range(asked):
+                reader.send_multipart([b"", bytes(8)])
+            for _ in range(asked):
+                replays.take()
+            while replays.patience is not None:
+                replays.go_on()
+            answers = []
+            while reader.poll(0):
+                answers.append(reader.recv_multipart()[1:])
+            assert answers == [[b"topic", bytes(8), b"frame"], [b"", END, b""]] * min(asked, 8)
+        router.close()
+        reader.close()
 
 
 def test_an_address_that_is_taken_or_a_file_is_refused_and_left_alone(opened, tmp_path):

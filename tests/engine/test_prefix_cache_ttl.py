@@ -2,7 +2,7 @@
 
 import pytest
 from builders.engine_harness import Harness, key
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.memory.blocks import BlockPool
@@ -100,6 +100,8 @@ class Expected:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["compute", "find", "release", "wait"]), st.integers(0, 9)), max_size=80))
+@example([("compute", 1), ("release", 0), *[("wait", 5)] * 2, ("compute", 1), ("find", 1)])
+@example([("compute", 1), ("release", 0), *[("wait", 5), ("compute", 1)] * 2, ("wait", 4), ("find", 1)])
 def test_a_block_is_found_exactly_while_it_is_in_use_and_for_its_time_after_that(actions):
     expected = Expected()
     for action, number in actions:

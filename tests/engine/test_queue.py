@@ -7,7 +7,7 @@ from builders.engine_harness import prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.admission.queue import WaitingQueue, victim
+from penstock.engine.admission.queue import PATIENCE_STEPS, WaitingQueue, victim
 from penstock.engine.decoding.strategy import PlainDecoding
 from penstock.engine.request import Request, Sequence
 
@@ -109,6 +109,27 @@ def test_the_lowest_priority_gives_way_then_the_client_with_most_and_of_those_th
     for sequence in sequences:
         sequence.client.take_slot()
     assert [victim(sequences[: 1 + count] + sequences[3:]).order[1] for count in (2, 1)] == [3, 2]
+
+
+def test_a_client_is_overdue_after_its_patience_with_nothing_running_and_never_with_something():
+    queue = Queue()
+
+    def check_patience(waiting: Sequence) -> None:
+        """Its patience begins now."""
+        for passed, is_overdue in ((0, False), (PATIENCE_STEPS - 1, False), (1, True)):
+            queue.num_steps += passed
+            assert queue.is_overdue(waiting) == is_overdue
+
+    queue.num_steps = 100
+    check_patience(queue.add(1, client="one"))
+    last = queue.add(3, client="one")
+    queue.add(2, client="one")
+    running = queue.admit(), queue.admit()
+    for each in running:
+        queue.num_steps += 100
+        assert not queue.is_overdue(last)
+        each.client.leave_slot()
+    check_patience(last)
 
 
 NAMES = ["a", "b", "c", "d", "e"]

@@ -79,7 +79,7 @@ def test_no_more_sequences_run_than_a_step_takes_and_without_chunked_prefill_a_p
         assert all(rows[new.slot] == len(new.token_ids) // 4 - new.num_computed for new in plan.new)
 
 
-def test_blocks_are_kept_free_for_every_request_admitted_and_prompts_in_computation_hold_no_more_than_their_share():
+def test_blocks_are_kept_free_for_every_request_admitted():
     harness = Harness(num_blocks=12, static_decode_blocks=2).add(*(prompt(number, [number] * 4) for number in range(8)))
     harness.plan()
     # With n running, n blocks are taken and 2 n stay free: 12 blocks are enough for four.
@@ -89,13 +89,20 @@ def test_blocks_are_kept_free_for_every_request_admitted_and_prompts_in_computat
     assert len(harness.scheduler.running) == 1
     harness.run()
     assert harness.ended(2).finish_reason == "length"
-    harness = Harness(num_blocks=40, kv_cache_ratio=0.5, max_num_batched_tokens=8)
-    harness.add(*(prompt(number, range(100 * number, 100 * number + 36)) for number in range(1, 5)))
-    while harness.plan() or harness.results:
-        held = sum(len(sequence.tables[0].block_ids) for sequence in harness.scheduler.running.prefilling)
-        assert held <= 20
+
+
+@for_each("num_blocks, most", [(10, 2), (11, 1), (21, 1)])
+def test_prompts_in_computation_hold_no_more_blocks_than_their_share_unless_one_alone_is_larger(num_blocks, most):
+    harness, numbers = Harness(num_blocks=40, kv_cache_ratio=0.5, max_num_batched_tokens=8), range(1, 5)
+    harness.add(*(prompt(number, range(100 * number, 100 * number + 4 * num_blocks - 2)) for number in numbers))
+    running, at_once = harness.scheduler.running, set()
+    while (before := running.prefilling.copy()) or harness.scheduler.waiting:
+        harness.plan()
+        computed = {*before, *running.prefilling}  # the step ends one and begins another
+        at_once.add(len(computed))
+        assert sum(len(sequence.tables[0].block_ids) for sequence in computed) <= max(20, num_blocks)
         harness.finish()
-    assert all(harness.ended(number).finish_reason == "length" for number in range(1, 5))
+    assert max(at_once) == most
 
 
 @for_each("most", [1, 2])
