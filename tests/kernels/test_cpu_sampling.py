@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.cpu.library import Library
-from penstock.kernels.reference.sampling.choice import choose
+from penstock.kernels.reference.sampling.choice import choose, uniforms
 from penstock.kernels.reference.sampling.order import scan
 from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Columns, Draws
 from penstock.kernels.torch import sampling as tensors
@@ -68,6 +68,20 @@ def test_a_draw_is_that_of_the_reference(kind, logits, seed, top_k):
     scanned = scan.reference(logits)
     found = native("choose", logits, scanned, draws)
     assert torch.equal(found, choose.reference(logits.clone(), scanned, draws))
+
+
+@for_each("kind", [OF_TOP_K, OF_TOP_P, OF_ALL])
+def test_a_number_that_a_rounded_sum_puts_behind_all_tokens_draws_the_last_that_is_left(kind, form):
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(64, 100, generator=generator)
+    logits[:, 90:] = -math.inf
+    draws = drawn_as(kind, 64, generator, 95)
+    draws.columns.temperature[:] = 1
+    for each, value in ((draws.columns.seed, 0), (draws.columns.sample, 0), (draws.positions, 11_033_244)):
+        each[:] = value
+    assert 0 < 1 - uniforms(draws).max() < 1e-8
+    found = native("choose", logits, native("scan", logits), draws)
+    assert torch.equal(found, choose.reference(logits, scan.reference(logits), draws))
 
 
 def mixed(rows: int, width: int) -> tuple[torch.Tensor, Draws]:
