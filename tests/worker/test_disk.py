@@ -1,10 +1,12 @@
 """Blocks on disk: a fetch gives the bytes that were stored under its key or nothing, whatever has happened to files."""
 
 import os
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy
@@ -251,6 +253,16 @@ def test_a_checksum_tells_apart_what_differs_in_place_order_or_key():
     swapped = [parts[0].copy(), parts[1]]
     swapped[0][[0, 8]] = swapped[0][[8, 0]]
     assert len({checksum(key(1), each) for each in (parts, rolled, swapped)} | {checksum(key(2), parts)}) == 4
+
+
+@for_each("missing, is_kept", [(0, True), (1, False)])
+def test_a_gigabyte_of_the_disk_stays_free(missing, is_kept, monkeypatch, tmp_path):
+    rank = Rank(kind_in(tmp_path / "prefixes"))
+    need = (1 << 30) + sum(part[:, :2].nbytes for part in rank.memory[0])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=need - missing))
+    rank.store(0, [1, 2])
+    assert rank.fetch([(0, 1), (0, 2)]) == [is_kept] * 2
+    rank.close()
 
 
 def test_a_full_disk_keeps_nothing_and_stops_nothing(folder):

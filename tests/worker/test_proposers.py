@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy
 from builders.cases import for_each
 from builders.looks import PROMPT, array, entering, finished, guess
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -162,7 +162,14 @@ def looked_up(text: list[int], shortest: int, longest: int, most: int) -> list[i
     return []
 
 
-@given(texts, st.integers(1, 4), st.sampled_from([0, 1, 4, 22]), st.integers(1, 9))
+LONG = list(range(2, 22))
+# With a long stretch that repeats itself as a whole and ends the text.
+stretches = st.lists(st.sampled_from([LONG, [0], [1]]), max_size=9).map(lambda parts: [*itertools.chain(*parts), *LONG])
+
+
+@given(texts | stretches, st.integers(1, 4), st.sampled_from([0, 1, 4, 22]), st.integers(1, 9))
+@example([*LONG, 0, *LONG, 1, *LONG], 1, 22, 9)  # the first one of two that are as long
+@example([*LONG, 0, 1, *LONG, 1, *LONG], 1, 22, 9)  # the longest one
 def test_the_first_occurrence_of_the_longest_ngram_is_looked_up(text, shortest, further, most):
     found = guess(Ngram(shortest, shortest + further), text, most)
     assert found.tokens == looked_up(text, shortest, shortest + further, most)

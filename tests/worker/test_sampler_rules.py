@@ -9,14 +9,16 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from builders import sampled_rows as forms
 from builders.cases import for_each
 from builders.sampled_rows import adjust, allow, choose, logits_like, most_likely, sample, sampled_rows, scan
 from builders.sampling_rules import CASES, next_token
 
 from penstock.kernels.reference.sampling.uniform import uniform
 from penstock.kernels.torch import choice
+from penstock.protocol.parameters.early_stop import EarlyStop
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.sampler import Mask
+from penstock.worker.sampler import LogitsProcessors, Mask, ParameterTable
 
 pytestmark = pytest.mark.usefixtures("sampling_form")
 
@@ -222,6 +224,37 @@ def test_a_draw_depends_on_seed_sample_and_position_only():
     assert len(set(drawn(seeds=[1] * 8, samples=list(range(8))))) > 4
     assert len(set(drawn(seeds=[1] * 8, histories=[[0] * (length + 1) for length in range(8)]))) > 4
     assert drawn(seeds=[1] * 8, slots=[9, 3, 4, 5, 6, 7, 8, 2]) == base
+
+
+# A value of its own in every column of the table, and an entry in each of its dictionaries.
+EVERYTHING = SamplingParams(
+    temperature=0.5, top_p=0.5, top_k=9, min_p=0.1, presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=2.0,
+    suppress_repetition_in_generation=True, no_repeat_ngram_size=3, min_tokens=4, eos_token_id=[2], logprobs=1,
+    bad_words_ids=[[4, 5]], logit_bias={3: 7.5}, prompt_logprobs=2, early_stop=EarlyStop(),
+    logits_processors_args={"any": 1},
+)  # fmt: skip
+
+
+@for_each("source", [0, 1])
+def test_a_fork_has_all_parameters_of_its_source_and_none_that_its_slot_had(source):
+    def table_of(*params: SamplingParams) -> ParameterTable:
+        processors = LogitsProcessors({"any": lambda size, given: given and sum})
+        table = ParameterTable(2, VOCABULARY, forms.form.device, processors)
+        for slot, each in enumerate(params):
+            table.enter(slot, each, num_prompt=1, seed=each.logprobs or 0, sample=7 + slot)
+        return table
+
+    def line(table: ParameterTable, slot: int) -> dict[str, Any]:
+        columns = {name: each for name, each in vars(table).items() if isinstance(each, (numpy.ndarray, torch.Tensor))}
+        rare = {name: each.get(slot) for name, each in vars(table.rare).items()}
+        return {name: numpy.asarray(each[slot]) for name, each in columns.items()} | rare
+
+    params = SamplingParams(), EVERYTHING
+    table, target = table_of(*params), 1 - source
+    alike = [name for name, one in line(table, 0).items() if repr(one) == repr(line(table, 1)[name])]
+    assert not alike, "columns that show no copy"
+    table.copy(source, target, sample=7 + target)
+    numpy.testing.assert_equal(line(table, target), line(table_of(*[params[source]] * 2), target))
 
 
 def test_uniform_numbers_are_uniform_and_independent():

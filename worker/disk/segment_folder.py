@@ -7,6 +7,7 @@ is locked against that: a file that has gone is a miss, and a new one is found w
 import fcntl
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -120,8 +121,8 @@ class SegmentFolder:
     def make_room(self, num_bytes: int) -> bool:
         """Remove the least recently used segments of all kinds if so many more bytes would be too many. False if they
         can't be kept at all."""
-        status = os.statvfs(self.folder)
-        if num_bytes > self._most_bytes or status.f_bavail * status.f_frsize < num_bytes + self.LEAST_FREE:
+        free = shutil.disk_usage(self.folder).free
+        if num_bytes > self._most_bytes or free < num_bytes + self.LEAST_FREE:
             return False
         if num_bytes > self._bytes_left:
             root = self.folder.parent
