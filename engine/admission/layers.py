@@ -7,10 +7,10 @@ layer is planned; until then its sequence has no row. If the sequence leaves mea
 last token is always in an ordinary chunk, as are prompts whose log-probabilities are wanted and those with a claimed
 answer: these need the head.
 
-One chunk is in progress at a time, since workers can keep one between steps. The next one is that of the prompt with
-the least left, so that nobody waits for a much longer prompt, but no two in a row overtake the oldest. Short prompts
-keep their shares. Work is counted in tokens x layers; attention counts as additional tokens, so that
-work is proportional to time.
+One chunk is in progress at a time, since workers can keep one between steps. The next one is that of the prompt that
+has waited for most times what it has left, so that each waits in proportion to its own length, however long the others
+are and however many come. Short prompts keep their shares. Work is counted in tokens x layers; attention counts as
+additional tokens, so that work is proportional to time.
 """
 
 from bisect import bisect_right
@@ -64,7 +64,8 @@ class LayeredChunks:
         self._cache = cache
         self._encoder = encoder
         self.chunk: LayeredChunk | None = None
-        self._has_overtaken = False  # the last chunk's prompt, the oldest one
+        self._planned = 0  # the work of all chunks in a layer
+        self._since: dict[Sequence, int] = {}  # what had been planned when a prompt whose chunks are layered came
 
     def prompts(self, step: ScheduledStep) -> tuple[list[Sequence], list[Sequence]]:
         """The running prompts whose next chunks are layered, in their order, and the others."""
@@ -75,6 +76,7 @@ class LayeredChunks:
         for sequence in self._running.prefilling:
             is_long = sequence.num_begun or (step.is_paced and self._is_long(sequence))
             (long if is_long else others).append(sequence)
+        self._since = {sequence: self._since.get(sequence, self._planned) for sequence in long}
         return long, others
 
     def _is_long(self, sequence: Sequence) -> bool:
@@ -106,11 +108,14 @@ class LayeredChunks:
             self._end(chunk, step)
 
     def _next(self, long: list[Sequence]) -> Sequence:
-        """Choose the prompt whose chunk begins now."""
-        oldest = long[0]
-        chosen = oldest if self._has_overtaken else min(long, key=lambda sequence: sequence.num_left)
-        self._has_overtaken = chosen is not oldest
-        return chosen
+        """Choose the prompt whose chunk begins now: of those with the first priority the one that has waited for most
+        times what it has left, and among equals the one with the least."""
+
+        def rank(sequence: Sequence) -> tuple[int, int, int]:
+            left = self._work(sequence.num_computed, sequence.num_left)
+            return -sequence.order[0], (self._planned - self._since[sequence] << 16) // left, -left
+
+        return max(long, key=rank)
 
     def _begin(self, sequence: Sequence, step: ScheduledStep, allowance: Allowance, work: int) -> LayeredChunk | None:
         """Take the blocks of a new chunk; None if it has to wait for blocks or media."""
@@ -124,6 +129,7 @@ class LayeredChunks:
         additions = self._cache.extend(sequence, end)
         sequence.num_begun = end
         self.chunk = chunk = LayeredChunk(sequence, end - start, self._work(start, end - start))
+        self._planned += chunk.work
         chunk.groups = changes_of_row(additions, len(self._cache.groups))
         if media is not None:
             chunk.media = list(self._encoder.rows_of(sequence, media, start, end, row=0))

@@ -259,6 +259,26 @@ def test_a_prompt_next_to_streams_waits_for_no_much_longer_one_and_the_long_one_
     assert most_but_few([each / WITHOUT for each in harness.times]) <= 2
 
 
+def test_a_prompt_next_to_streams_waits_in_proportion_to_its_length_and_one_of_a_first_priority_for_none_of_others():
+    harness = LongContexts(0.0015, 0.0, streamed(1), streamed(2))
+
+    def of_length(number: int, length: int, **params) -> Prompt:
+        return prompt(number, [(number * each) % 500 for each in range(length)], max_tokens=1, **params)
+
+    harness.add(of_length(3, 1900))
+    while not harness.plans[-1].layered:
+        harness.step()
+    harness.add(of_length(4, 450))
+    for number in range(5, 40):  # always another one that is shorter
+        harness.add(of_length(number, 300)).run_until_begun(number)
+        if harness.has_begun(4):
+            break
+    assert number < 8 and not harness.has_begun(3)
+    harness.add(*(of_length(number, 300) for number in range(40, 48)))
+    harness.add(of_length(50, 900, priority=-1)).run_until_begun(50)
+    assert sum(map(harness.has_begun, range(40, 48))) <= 1, "the chunk in progress may be one's last"
+
+
 def test_when_nobody_streams_any_more_the_rest_of_a_chunk_is_computed_at_once():
     harness = LongContexts(0.0015, 0.0, streamed(1)).add(prompt(3, [each % 500 for each in range(900)], max_tokens=1))
     while not harness.plans[-1].layered:
