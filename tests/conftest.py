@@ -25,6 +25,8 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
 # Read by huggingface_hub and transformers when they are imported, here and in children.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
+# What Triton compiles stays away from the user's own; a run with another Triton has named a folder.
+os.environ.setdefault("TRITON_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "triton_of_tests"))
 # Before torch is imported: its idle threads would spin on cores that the next test or process needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # In the background of a script, or under nohup, they are ignored, and so they would be by all that the tests start.

@@ -150,6 +150,7 @@ def browser() -> Iterator[Browser]:
             [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             preexec_fn=as_it_wants_them, pass_fds=(3, 4), start_new_session=True,
+            env={**os.environ, "HOME": folder, "TMPDIR": folder},
         )  # fmt: skip
         os.close(theirs_in)
         os.close(theirs_out)
