@@ -55,7 +55,7 @@ ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", 
 # Before them the long tests of which each takes minutes, so that a run doesn't end with one process at work on them.
 LONGEST = (
     "engine/test_engine_properties.py", "engine/test_grammar_steps.py", "kernels/test_cpu_emulated_avx512.py",
-    "frontend/test_linear_time.py",
+    "frontend/test_linear_time.py", "kernels/triton/test_every_kernel.py",
 )  # fmt: skip
 seconds_of_parts: Counter[str] = Counter()
 

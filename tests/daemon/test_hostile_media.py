@@ -71,7 +71,7 @@ def assert_refused(case: "hostile_media.HostileMedium", status: int, sentence: s
     assert not [secret for secret in _SECRETS if secret in sentence and not case.is_opened_by_callers], sentence
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_hostile_medium_is_refused_by_every_way_and_leaves_neither_memory_nor_a_process_behind(hostage, rounds):
     refused_to_scripts(hostage)
     before = hostage.resident()  # after each has been sent once
