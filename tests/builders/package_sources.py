@@ -78,7 +78,7 @@ def _imported_by(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def is_in(path: Path, homes: set[str]) -> bool:
-    """Whether it is one of these files, or in one of these rooms."""
+    """Tell whether a file is one of these, or lies in one of these rooms."""
     return any(each.as_posix() in homes for each in (path, *path.parents))
 
 

@@ -65,7 +65,7 @@ def test_a_client_replays_a_run_of_its_own_and_the_daemon_gets_its_tokens_alone(
     numbers = itertools.count()
 
     def has_drafts(llm: LLM, **options: object) -> bool:
-        """Whether a run, with the same answers, accepts more drafts than one without what it replays."""
+        """Run it again, to the same answers; tell whether more drafts are accepted than without what it replays."""
         llm.batch(source, again := tmp_path / f"again {next(numbers)}.jsonl", **options)
         assert again.read_bytes() == last.read_bytes()
         accepted, alone = (JobFiles.of(path).state().num_accepted_tokens for path in (again, last))

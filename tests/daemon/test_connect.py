@@ -1,4 +1,4 @@
-"""What `connect` gives: a private tree, the daemon, or a daemon that is started first."""
+"""Tests of `connect`, which gives a private tree, the daemon, or a daemon that is started first."""
 
 from collections.abc import Iterator
 from pathlib import Path

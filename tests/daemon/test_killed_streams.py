@@ -81,7 +81,7 @@ class Progress:
 
 
 def victims(daemon: RunningDaemon) -> list[int]:
-    """What may be killed, once all that has been killed before is gone."""
+    """Return the processes that may be killed, once all that have been killed before are gone."""
 
     def found() -> list[int]:
         return [pid for pid in daemon.processes()[1:] if module_of(pid) in KILLED]
@@ -113,7 +113,7 @@ def answer(client: httpx.Client, path: str, body: dict[str, Any], progress: Prog
 
 
 def length_of(event: Any) -> int:
-    """Of the text that an event adds to its answer."""
+    """Return the length of the text that an event adds to its answer."""
     if isinstance(event, list):
         return sum(map(length_of, event))
     if not isinstance(event, dict):

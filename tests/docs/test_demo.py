@@ -111,7 +111,7 @@ def test_the_command_sets_up_first_and_works_from_any_folder(tmp_path, through_a
 
 
 def test_setting_up_has_nothing_to_do_until_what_was_built_from_changes_or_more_is_asked_for(tmp_path):
-    """In a checkout whose interpreter says that it has everything."""
+    """Sets up a checkout whose interpreter says that it has everything."""
     folder = tmp_path / "checkout"
     for pattern in ("pyproject.toml", "setup.py", "scripts/setup", "scripts/link_package", "kernels/cpu/*.py"):
         for path in ROOT.glob(pattern):

@@ -44,8 +44,8 @@ def longest(tokens: memoryview, positions: Iterable[int], end: int) -> list[tupl
 def lengthened(
     text: numpy.ndarray, ends: numpy.ndarray, last: numpy.ndarray, length: int, most: int
 ) -> tuple[numpy.ndarray, int]:
-    """Of the places in `text` where `length` of the last tokens end, return those where most of them do, and how many
-    that are, up to `most`."""
+    """Narrow down the places in `text` where `length` of the last tokens end to those where most of them do; return
+    these, and how many tokens that are, up to `most`."""
     while length < most:
         longer = ends[ends > length]
         longer = longer[text[longer - length - 1] == last[-length - 1]]

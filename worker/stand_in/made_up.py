@@ -94,7 +94,7 @@ def prompt_logprobs(rows: Sequence[History], starts: Sequence[int], vocab_size: 
 
 
 def allowed_by(frame: MaskFrame) -> dict[int, list[IsAllowed]]:
-    """By row and the tokens that it samples, whether a token's bit is set."""
+    """Return the functions that tell whether a token's bit is set, one for each token that a row samples."""
     rows, words = values(frame.rows), array("I", frame.bits)
     width = len(words) // max(1, len(rows))
 

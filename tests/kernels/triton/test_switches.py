@@ -53,7 +53,7 @@ def test_choices_are_compiled_side_by_side():
 
 
 def test_choices_are_tried_on_the_stream_of_the_step_that_meets_them(monkeypatch):
-    """Beside it they would count with the counters of kernels that still run."""
+    """Trials on another stream would count with the counters of kernels that still run."""
     stream = ContextVar("stream", default="a thread's own")
 
     @contextmanager
