@@ -101,7 +101,8 @@ class LayeredChunks:
                 load.prompts.insert(0, sequence)  # it gets an ordinary chunk instead
                 return
         first, left = chunk.num_layers, self._num_layers - chunk.num_layers
-        chunk.num_layers += left if work is None else min(left, max(1, work // chunk.work))
+        # What fits varies from step to step, and where it was to be two layers, one would leave half of it.
+        chunk.num_layers += left if work is None else min(left, max(1, (work + work // 16) // chunk.work))
         chunk.add_to(step, first)
         load.allowance.spend(load.allowance.part if work is not None else min(load.allowance.part, chunk.num_tokens))
         if chunk.num_layers == self._num_layers:
@@ -143,8 +144,9 @@ class LayeredChunks:
             self._encoder.release_up_to(sequence, sequence.media, chunk.end, step)
 
     def _fitting(self, position: int, most: int, work: int) -> int:
-        """The number of tokens, `most` at most, of which whole layers fit best into so much work."""
+        """The number of tokens, `most` at most, of which whole layers, equally many a step, fit best into such work."""
         num_layers = -(-work // self._work(position, most))
+        num_layers = -(-self._num_layers // max(1, self._num_layers // num_layers))
         numbers = range(self.unit, most + 1, self.unit)
         found = bisect_right(numbers, work // num_layers, key=lambda number: self._work(position, number))
         return numbers[max(0, found - 1)]

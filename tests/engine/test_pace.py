@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from builders.cases import for_each
 from builders.engine_harness import Harness, answer, medium, prompt
@@ -195,8 +196,8 @@ LAYERS, KEYS = 28, 150  # of a model: its layers, and the keys that cost a token
 class LongContexts(Paced):
     """With tokens that take longer the longer their context is, and steps that take so much longer with any of them."""
 
-    def __init__(self, token: float, overhead: float, *prompts: Prompt) -> None:
-        self.token, self.overhead, self.chance = token, overhead, random.Random(7)
+    def __init__(self, token: float, overhead: float, *prompts: Prompt, noise: float = 0.0) -> None:
+        self.token, self.overhead, self.noise, self.chance = token, overhead, noise, random.Random(7)
         sizes = {"groups": (GroupPlan("full", LAYERS, 1, 512),), "block_size": 16, "max_num_batched_tokens": 512}
         ways = {"seconds": self.seconds_of_rows, "seconds_of_layers": self.seconds_of_chunk}
         super().__init__(*prompts, **ways, **sizes, num_layers=LAYERS, layer_keys=KEYS)
@@ -208,7 +209,8 @@ class LongContexts(Paced):
 
     def seconds_of_chunk(self, layers: ChunkLayers, position: int) -> float:
         share = (layers.end_layer - layers.first_layer) / LAYERS
-        return self.overhead + share * self.of_tokens(position + layers.num_tokens / 2, layers.num_tokens)
+        seconds = self.overhead + share * self.of_tokens(position + layers.num_tokens / 2, layers.num_tokens)
+        return seconds * self.chance.uniform(1 - self.noise, 1 + self.noise)
 
     def of_tokens(self, position: float, count: int) -> float:
         return count * self.token * (1 + position / KEYS)
@@ -225,6 +227,14 @@ def test_a_long_prompt_gets_nearly_half_of_the_time_and_no_step_takes_twice_as_l
     ratios = sorted(each / WITHOUT for each in harness.times)
     assert ratios[-1 - len(ratios) // 100] <= 2
     assert sum(harness.times) <= times * harness.alone(1000)
+
+
+def test_a_long_prompt_gets_its_time_though_no_two_layers_take_the_same():
+    harness = LongContexts(0.0003, 0.0, streamed(1), streamed(2), noise=0.1)
+    harness.add(prompt(3, [each % 500 for each in range(1000)], max_tokens=1))
+    harness.run_until_begun(3)
+    assert median(harness.times) > 1.7 * WITHOUT
+    assert most_but_few([each / WITHOUT for each in harness.times]) <= 2
 
 
 def test_long_prompts_next_to_streams_come_one_after_another_and_short_ones_wait_for_none_of_them():
