@@ -52,10 +52,10 @@ SHARED_TREES = {
 }  # fmt: skip
 # Folders whose tests mostly wait for processes come first, and the many small ones fill what is left at the end.
 ORDER = ("daemon", "tree", "http_server", "chaos", "docs", "worker", "kernels", "frontend")
-# Before them the long tests of which each takes minutes, so that a run doesn't end with one process at work on them.
+# Before them the files with tests that take a minute or more, so that no run ends with one process at work on them.
 LONGEST = (
-    "engine/test_engine_properties.py", "engine/test_grammar_steps.py", "kernels/test_cpu_emulated_avx512.py",
-    "frontend/test_linear_time.py", "kernels/triton/test_every_kernel.py",
+    "test_checks.py", "engine/test_engine_properties.py", "engine/test_grammar_steps.py",
+    "frontend/test_linear_time.py", "kernels/test_cpu_emulated_avx512.py", "kernels/triton/test_every_kernel.py",
 )  # fmt: skip
 seconds_of_parts: Counter[str] = Counter()
 
@@ -86,8 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {folder: rank for rank, folder in enumerate(ORDER)}
 
     def rank(item: pytest.Item) -> int:
-        is_longest = item.nodeid.startswith(LONGEST) and item.get_closest_marker("long") is not None
-        return -1 if is_longest else ranks.get(part_of(item.nodeid), len(ORDER))
+        return -1 if item.nodeid.startswith(LONGEST) else ranks.get(part_of(item.nodeid), len(ORDER))
 
     items.sort(key=rank)
 
