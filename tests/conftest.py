@@ -39,7 +39,8 @@ if len(os.fsencode(tempfile.gettempdir())) > 24:
 # The size of pytest's own window, which its readline hands on to the processes that share the tests; proxies, which
 # can't reach this machine's own servers, the only ones that tests ask; and what a person has set for commands by hand.
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-for name in ("COLUMNS", "LINES", *PROXIES, *map(str.upper, PROXIES), "PENSTOCK_FAULTS", "PENSTOCK_LOG", "NO_COLOR"):
+BY_HAND = ("PENSTOCK_FAULTS", "PENSTOCK_LOG", "NO_COLOR", "PYTHONSAFEPATH")
+for name in ("COLUMNS", "LINES", *PROXIES, *map(str.upper, PROXIES), *BY_HAND):
     os.environ.pop(name, None)
 
 # Fixtures that keep a process tree for the whole run, and the group of tests that shares a process because of them: so
