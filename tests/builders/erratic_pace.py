@@ -22,7 +22,7 @@ class ErraticPace(Pace):
 
     def layer_work(self, num_tokens: int) -> int:
         is_in_progress = any(each.num_begun for each in self._running.prefilling)
-        return self.chance.choice([1, 1, 0, 50, 400] if is_in_progress else [400, 40, 100, 0])
+        return self.chance.choice([1, 1, 0, 50, 400] if is_in_progress else [400, 40, 20, 20, 0])
 
 
 def hold_back(scheduler: Scheduler, seed: int) -> None:
