@@ -12,32 +12,33 @@ from penstock.kernels.cpu.variants import executable_variants
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "processor_numbers.py"
-SUBJECTS = ("attention", "blocks", "experts", "products", "sampling")
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif("avx2" not in executable_variants(), reason="emulates by AVX2's instructions"),
 ]
 
 
-@pytest.mark.parametrize("variant", ["avx512", "amx"])  # the plainest and the fullest
-def test_emulated_avx512_passes_the_kernels_tests_and_gives_the_products_and_answers_of_avx2(variant, tmp_path):
-    build_emulated(variant, tmp_path)
-    emulated = {"PENSTOCK_CPU_LIBRARIES": str(tmp_path), "PENSTOCK_CACHE": str(tmp_path / "cache")}
-    emulated["PENSTOCK_TEST_EMULATED"] = variant
-    said(
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *(HERE / f"test_cpu_{subject}.py" for subject in SUBJECTS),
-        **emulated,
-    )
+@pytest.fixture(scope="module", params=["avx512", "amx"])  # the plainest and the fullest
+def emulated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The surroundings in which processes load a variant's emulated library."""
+    folder = tmp_path_factory.mktemp("emulated")
+    build_emulated(request.param, folder)
+    libraries = {"PENSTOCK_CPU_LIBRARIES": str(folder), "PENSTOCK_CACHE": str(folder / "cache")}
+    return {**libraries, "PENSTOCK_TEST_EMULATED": request.param}
+
+
+@pytest.mark.parametrize("subject", ["attention", "blocks", "experts", "products", "sampling"])
+def test_emulated_avx512_passes_the_kernels_tests(emulated, subject):
+    said("-m", "pytest", "-q", "-p", "no:cacheprovider", HERE / f"test_cpu_{subject}.py", **emulated)
+
+
+def test_emulated_avx512_gives_the_products_and_answers_of_avx2(emulated):
     of_avx2 = said(PROGRAM, "avx2", PENSTOCK_CPU_LIBRARIES="")
     different = [line for line, other in zip(said(PROGRAM, "avx2", **emulated), of_avx2, strict=True) if line != other]
     # AMX adds products with bf16 weights in pairs, and those with fp16 ones as pairs of bf16, unless an answer is to be
     # portable.
-    assert [line.split()[0] for line in different] == (["fp16", "bf16"] if variant == "amx" else [])
+    amx = emulated["PENSTOCK_TEST_EMULATED"] == "amx"
+    assert [line.split()[0] for line in different] == (["fp16", "bf16"] if amx else [])
 
 
 def said(*words: object, **surroundings: str) -> list[str]:
