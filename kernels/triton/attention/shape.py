@@ -114,11 +114,11 @@ class ProgramShape(NamedTuple):
 _BOTH_AHEAD = 5
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}  # of a step, at most
 _BYTES_OF_A_STEP = 32 << 10  # of keys and values: two steps fit into the least shared memory, that of 89
-_SHORT = ProgramShape(16, 32, 4, 2)
+_FP32_WARPS = 8  # no tensor cores: a thread multiplies whole rows and keys, too many for registers with 4 warps
 _INTERPRETED = ProgramShape(16, 128, 4, 2)  # few rows, so that small tests have many tiles
 # For many queries, by the first architecture that uses the entry: for head dimensions up to 128, and above.
 _MANY = {
-    "fp32": {80: (_SHORT, _SHORT)},
+    "fp32": {80: (ProgramShape(16, 32, _FP32_WARPS, _BOTH_AHEAD), ProgramShape(16, 16, _FP32_WARPS, _BOTH_AHEAD))},
     "16 bits": {
         80: (ProgramShape(128, 32, 8, 2), ProgramShape(64, 32, 8, 2)),
         90: (ProgramShape(128, 64, 8, 3), ProgramShape(128, 32, 8, 2)),
@@ -131,7 +131,11 @@ _MANY = {
     },
 }
 _MANY_TRIED = {
-    "fp32": [_SHORT],
+    "fp32": [
+        ProgramShape(16, 16, 8, _BOTH_AHEAD),
+        ProgramShape(16, 32, 8, _BOTH_AHEAD),
+        ProgramShape(16, 32, 4, _BOTH_AHEAD),
+    ],
     "16 bits": [
         *(ProgramShape(64, 64, 4, stages) for stages in (2, 3, 5)),
         *(ProgramShape(128, 64, 8, stages) for stages in (2, 3, 5)),
@@ -158,7 +162,8 @@ def _few(kind: str, architecture: int, key: Key) -> LaunchConfig:
     if not architecture:
         return _INTERPRETED.choice
     head_dim, num_rows = key
-    warps = 8 if num_rows > LEAST_ROWS and head_dim > 128 else 4
+    is_large = head_dim > 128 and (num_rows > LEAST_ROWS or kind == "int8")
+    warps = _FP32_WARPS if kind == "fp32" else 8 if is_large else 4
     return LaunchConfig.of(warps, _BOTH_AHEAD, KEYS=_keys(kind, head_dim))
 
 
@@ -176,16 +181,16 @@ def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
     """
     (head_dim,) = key
     rows = 32 if 32 < head_dim <= 128 and kind != "fp32" else LEAST_ROWS
-    warps = 8 if rows > LEAST_ROWS and kind == "int8" else 4
-    keys = _keys("bf16" if kind == "int8" else kind, head_dim)  # as which int8 takes registers
-    return ProgramShape(rows, keys, warps, _BOTH_AHEAD).choice
+    is_large = head_dim > 128 or (rows > LEAST_ROWS and kind == "int8")
+    warps = _FP32_WARPS if kind == "fp32" else 8 if is_large else 4
+    return ProgramShape(rows, _keys(kind, head_dim), warps, _BOTH_AHEAD).choice
 
 
 def _few_tried(kind: str) -> list[LaunchConfig]:
     keys = _KEYS[kind]
     steps = [(4, 3, keys), (4, 2, keys), (8, 3, keys), (4, _BOTH_AHEAD, keys), (8, _BOTH_AHEAD, keys), (4, 3, 2 * keys)]
-    if kind in ("fp16", "bf16"):
-        steps.append((4, _BOTH_AHEAD, keys // 2))
+    if kind != "int8":
+        steps.append((_FP32_WARPS if kind == "fp32" else 4, _BOTH_AHEAD, keys // 2))
     return [LaunchConfig.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
 
 
