@@ -120,14 +120,14 @@ _INTERPRETED = ProgramShape(16, 128, 4, 2)  # few rows, so that small tests have
 _MANY = {
     "fp32": {80: (ProgramShape(16, 32, _FP32_WARPS, _BOTH_AHEAD), ProgramShape(16, 16, _FP32_WARPS, _BOTH_AHEAD))},
     "16 bits": {
-        80: (ProgramShape(128, 32, 8, 2), ProgramShape(64, 32, 8, 2)),
+        80: (ProgramShape(128, 32, 8, _BOTH_AHEAD), ProgramShape(64, 32, 8, 2)),
         90: (ProgramShape(128, 64, 8, 3), ProgramShape(128, 32, 8, 2)),
-        100: (ProgramShape(128, 64, 8, 3), ProgramShape(32, 32, 4, 2)),
+        100: (ProgramShape(128, 64, 8, 3), ProgramShape(32, 32, 4, _BOTH_AHEAD)),
     },
     "int8": {
-        80: (ProgramShape(64, 64, 8, 2), ProgramShape(32, 64, 8, 2)),
-        90: (ProgramShape(128, 64, 8, _BOTH_AHEAD), ProgramShape(32, 64, 8, 2)),
-        100: (ProgramShape(32, 64, 4, 2), ProgramShape(32, 64, 8, 2)),
+        80: (ProgramShape(64, 64, 8, _BOTH_AHEAD), ProgramShape(32, 64, 8, _BOTH_AHEAD)),
+        90: (ProgramShape(128, 64, 8, _BOTH_AHEAD), ProgramShape(32, 64, 8, _BOTH_AHEAD)),
+        100: (ProgramShape(32, 64, 4, _BOTH_AHEAD), ProgramShape(32, 64, 8, _BOTH_AHEAD)),
     },
 }
 _MANY_TRIED = {
@@ -139,14 +139,14 @@ _MANY_TRIED = {
     "16 bits": [
         *(ProgramShape(64, 64, 4, stages) for stages in (2, 3, 5)),
         *(ProgramShape(128, 64, 8, stages) for stages in (2, 3, 5)),
-        ProgramShape(128, 32, 8, 2),
+        ProgramShape(128, 32, 8, _BOTH_AHEAD),
         ProgramShape(128, 128, 8, 3),
     ],
     "int8": [
-        ProgramShape(32, 64, 4, 2),
-        ProgramShape(64, 64, 4, 2),
-        ProgramShape(64, 64, 8, 2),
+        ProgramShape(32, 64, 4, _BOTH_AHEAD),
+        ProgramShape(32, 64, 8, _BOTH_AHEAD),
         ProgramShape(64, 64, 4, _BOTH_AHEAD),
+        ProgramShape(64, 64, 8, _BOTH_AHEAD),
         ProgramShape(128, 64, 8, _BOTH_AHEAD),
     ],
 }
