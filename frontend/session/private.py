@@ -17,6 +17,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.media import MediaPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.options.foreign_options import notices
+from ...protocol.options.nodes import require_front_end
 from ...protocol.options.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
 from ..console.start_table import start_words
@@ -60,12 +61,7 @@ class PrivateSession(RenderingSession):
         self.model_stamps: FileStamps = frozenset()  # if the daemon has opened it
         self._unread = set()
         self.config = EngineConfig.from_options(model, **options)
-        if self.config.node_rank > 0:
-            raise ConfigError(
-                f"node_rank={self.config.node_rank}: the front end is on node 0. Run `penstock worker "
-                f"{self.config.model} --nnodes {self.config.nnodes} --node-rank {self.config.node_rank} --master-addr "
-                f"{self.config.master_addr} --master-port {self.config.master_port}` on this machine."
-            )
+        require_front_end(self.config)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
         for notice in notices(options):

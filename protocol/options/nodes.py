@@ -45,6 +45,16 @@ def check_nodes(config: "EngineConfig") -> None:
         )
 
 
+def require_front_end(config: "EngineConfig") -> None:
+    """Raise unless a front end may start its tree on this machine."""
+    if config.node_rank > 0:
+        raise ConfigError(
+            f"node_rank={config.node_rank}: the front end is on node 0. Run `penstock worker {config.model} --nnodes "
+            f"{config.nnodes} --node-rank {config.node_rank} --master-addr {config.master_addr} --master-port "
+            f"{config.master_port}` on this machine."
+        )
+
+
 def node_key(config: "EngineConfig") -> bytes:
     """The key that machines of one tree share, of the file or the environment."""
     if config.node_key_file is not None:
@@ -57,7 +67,10 @@ def node_key(config: "EngineConfig") -> bytes:
             f"{KEY_VARIABLE}. {_MAKE}."
         )
     if not _FEWEST_BYTES <= len(key) <= _MOST_BYTES:
-        raise ConfigError(f"{source}: the key has {len(key)} bytes, and {_FEWEST_BYTES} are the least. {_MAKE}.")
+        has = f"more than {_MOST_BYTES:,}" if len(key) > _MOST_BYTES else str(len(key))
+        raise ConfigError(
+            f"{source}: the key has {has} bytes, and must have {_FEWEST_BYTES} to {_MOST_BYTES:,}. {_MAKE}."
+        )
     return key
 
 

@@ -17,6 +17,9 @@ from penstock.frontend.models.model_files import find_model
 from penstock.frontend.nodes.beats import Beats
 from penstock.frontend.nodes.link import JoinedNode, Link
 from penstock.frontend.nodes.node import Node
+from penstock.frontend.session import open_model
+from penstock.frontend.session.private import PrivateSession
+from penstock.frontend.session.tree import tree
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.options.config import EngineConfig
@@ -34,6 +37,16 @@ def link() -> Link:
     made.digest = "d" * 64
     made.nodes = {1: JoinedNode(1, b"", "a", 0.0)}
     return made
+
+
+@for_each("given", [{}, {"tensor_parallel_size": 2}, {"tensor_parallel_size": 6}, {"nnodes": 5, "node_rank": 4}])
+def test_a_front_end_that_is_not_on_node_0_is_told_what_to_run_there(given, monkeypatch):
+    given = {"nnodes": 2, "node_rank": 1, "master_addr": "10.1.2.3", **given}
+    monkeypatch.setattr(tree, "start_ranks", lambda *given: pytest.fail("a process is started"))
+    rank = f"--nnodes {given['nnodes']} --node-rank {given['node_rank']}"
+    for opened in (open_model, PrivateSession):  # a script or the command line; the daemon
+        with pytest.raises(ConfigError, match=f"`penstock worker pocket {rank} --master-addr 10.1.2.3 --master-port"):
+            opened("pocket", given)
 
 
 @for_each("change, words", [

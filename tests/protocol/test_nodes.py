@@ -66,9 +66,12 @@ def test_the_key_is_a_secret_of_this_user(tmp_path, monkeypatch):
         refused("chmod 600")
     file.chmod(0o600)
     assert node_key(config) == KEY.encode()
-    for content in ("", "short", "x" * 5000):
-        file.write_text(content)
-        refused("the key has")
+    for length, has in ((0, "0"), (15, "15"), (4097, "more than 4,096"), (5000, "more than 4,096")):
+        file.write_text("x" * length)
+        refused(f"the key has {has} bytes, and must have 16 to 4,096")
+    for length in (16, 4096):
+        file.write_text(f"{'x' * length}\n")
+        assert len(node_key(config)) == length
     os.mkfifo(tmp_path / "pipe", 0o600)  # nobody writes to it, ever
     refused("chmod 600", options(nnodes=2, tensor_parallel_size=2, node_key_file=str(tmp_path / "pipe")))
     refused("can't be read: Is a directory", options(nnodes=2, tensor_parallel_size=2, node_key_file=str(tmp_path)))
@@ -78,6 +81,8 @@ def test_the_key_is_a_secret_of_this_user(tmp_path, monkeypatch):
     assert node_key(bare) == KEY.encode()
     monkeypatch.setenv("PENSTOCK_NODE_KEY", "short")
     refused("PENSTOCK_NODE_KEY: the key has 5 bytes", bare)
+    monkeypatch.setenv("PENSTOCK_NODE_KEY", "x" * 4097)
+    refused("PENSTOCK_NODE_KEY: the key has more than 4,096 bytes", bare)
 
 
 def test_a_machine_is_reached_at_the_address_that_its_way_to_machine_0_begins_at(monkeypatch):

@@ -26,7 +26,7 @@ from ....protocol.files.prefix_folder import FLUSH_SECONDS
 from ....protocol.memory_plan import MemoryPlan
 from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
-from ....protocol.options.nodes import node_key, own_address
+from ....protocol.options.nodes import node_key, own_address, require_front_end
 from ....protocol.pooling.form import PoolingForm
 from ....protocol.processes.descriptors import require_descriptors
 from ....protocol.processes.heartbeat import Heartbeats
@@ -59,6 +59,7 @@ class Tree:
     def __init__(self, config: EngineConfig) -> None:
         """Start the processes. They import what they need until they are told what to load."""
         self.config = config
+        require_front_end(config)
         if config.nnodes > 1:
             node_key(config)  # an error comes before anything is started
         ranks = config.tensor_parallel_size
