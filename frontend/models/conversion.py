@@ -30,7 +30,7 @@ from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.fields.rules import shown
 from ...protocol.files.gguf.parts import SUFFIX
 from ...protocol.files.utf8 import names_in_utf8
-from ...protocol.options.option_rules import COUNT, QUANTIZATION
+from ...protocol.options.option_rules import COUNT, QUANTIZATION, RANKS
 from ...protocol.processes.process import ChildProcess, inherited_path, start_process, wait_for_ends
 from ..console.standard_error import StandardError
 from .gguf.translated import is_translated
@@ -72,7 +72,7 @@ def convert_model(
     is_gguf = is_gguf_name(out)
     kinds = None if quantization is None else checked_kind(quantization, is_gguf=is_gguf)
     group_size = COUNT.checked("group_size", group_size, ConfigError)
-    num_ranks = COUNT.checked("tensor_parallel_size", tensor_parallel_size, ConfigError)
+    num_ranks = RANKS.checked("tensor_parallel_size", tensor_parallel_size, ConfigError)
     if per_rank and num_ranks == 1:
         raise ConfigError("per_rank=True needs tensor_parallel_size=2 or more.")
     if is_gguf and (num_ranks > 1 or group_size != DEFAULT_GROUP_SIZE):

@@ -46,6 +46,7 @@ from .option_rules import (
     PROCESSOR,
     PROCESSORS,
     QUANTIZATION,
+    RANKS,
     ROPE,
     RUNNER,
     SECONDS,
@@ -71,7 +72,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     load_format: Annotated[str, described("auto, dummy (random weights) or stand-in (no model)", LOAD_FORMAT)] = "auto"
     max_model_len: Annotated[int | None, described("maximum context: prompt and output tokens", CONTEXT)] = None
     rope_scaling: Annotated[dict[str, Any] | None, described("RoPE scaling, instead of the model's own", ROPE)] = None
-    tensor_parallel_size: Annotated[int, described("number of ranks that share each layer", COUNT)] = 1
+    tensor_parallel_size: Annotated[int, described("number of ranks that share each layer", RANKS)] = 1
     nnodes: Annotated[int, described("number of machines that share the ranks of a tree", COUNT)] = 1
     node_rank: Annotated[int, described("number of this machine among them; 0 has the front end", AMOUNT)] = 0
     master_addr: Annotated[str, described("address of node 0, at which the others join", TEXT)] = "127.0.0.1"

@@ -55,6 +55,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 BUILT_IN_PROCESSORS = ("ThinkingBudgetLogitsProcessor", "LogitBiasLogitsProcessor")
 
 CONNECTS = ("auto", "require", "start", "never")
+_MOST_RANKS = 256  # models with more attention heads aren't known (Falcon-180B has 232)
 _DTYPES = ("auto", "float32", "float16", "bfloat16")
 _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 
@@ -74,9 +75,9 @@ def size(value: Any) -> int:
     return _positive(value)
 
 
-def _whole(low: int) -> Callable[[Any], int]:
+def _whole(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
     def convert(value: Any) -> int:
-        if isinstance(value, bool) or int(value) != value or not low <= value < 2**63:
+        if isinstance(value, bool) or int(value) != value or not low <= value <= high:
             raise ValueError
         return int(value)
 
@@ -105,12 +106,6 @@ def _devices(value: Any) -> list[int | list[int]]:
     if not all(items):
         raise ValueError
     return [[_whole(0)(number) for number in each] for each in items]
-
-
-def _port(value: Any) -> int:
-    if (port := _whole(1)(value)) > 65535:
-        raise ValueError
-    return port
 
 
 def _fraction(value: Any) -> float:
@@ -185,9 +180,13 @@ def _among(choices: tuple[Any, ...]) -> str:
 
 COUNT = _rule(_positive, "must be a whole number, 1 or more")
 AMOUNT = _rule(_whole(0), "must be a whole number, 0 or more")
+RANKS = _rule(
+    _whole(1, _MOST_RANKS),
+    f"must be a whole number from 1 to {_MOST_RANKS} that divides the model's attention heads, which the ranks share",
+)
 CONTEXT = _rule(_context, "must be a whole number, 1 or more; None or -1 is the model's own")
 CARDS = _rule(_devices, "must be a list of numbers (cards, or NUMA nodes), or a list of such lists, one for each tree")
-PORT = _rule(_port, "must be a port, 1 to 65535")
+PORT = _rule(_whole(1, 65535), "must be a port, 1 to 65535")
 COUNTS = _rule(_whole_list(1), "must be a list of whole numbers, 1 or more")
 SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')
 FRACTION = _rule(_fraction, "must be more than 0 and at most 1")

@@ -5,6 +5,8 @@ import math
 import msgspec
 import pytest
 from builders.cases import for_each
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from penstock import ConfigError, GuidedDecodingParams, RequestError, SamplingParams
@@ -197,6 +199,16 @@ def test_every_spelling_of_an_option_means_the_same_and_survives_the_wire():
 def test_an_option_that_breaks_its_rule_raises_and_names_itself(name, value):
     with pytest.raises(ConfigError, match=name):
         settled(**{name: value})
+
+
+@given(value=st.one_of(st.integers(), st.integers(-9, 300), st.floats(), st.text(), st.booleans()))
+@example(10**5000)
+def test_so_many_ranks_as_no_model_has_heads_are_refused_with_what_limits_them(value):
+    if not isinstance(value, bool) and value in range(1, 257):
+        assert settled(tensor_parallel_size=value).tensor_parallel_size == value
+    else:
+        with pytest.raises(ConfigError, match="from 1 to 256 that divides the model's attention heads"):
+            settled(tensor_parallel_size=value)
 
 
 @for_each("options, words", [
