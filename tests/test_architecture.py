@@ -54,8 +54,8 @@ TORCH_ROOMS = {
     # Of the start what only a GPU's worker imports: it plans with the rooms above the backends.
     "worker/start/card",
 }
-# Of these rooms the one file that all may import, because it loads without torch: it says why no kernels can run.
-FREE_OF_TORCH = {"kernels/triton/__init__.py"}
+# Of these rooms the files that all may import, because they load without torch: why no kernels can run, and switches.
+FREE_OF_TORCH = {"kernels/triton/__init__.py", "kernels/triton/launch/switches.py"}
 # Which rooms, or which single files, may import a distribution; nobody else does.
 EVENT_SOCKETS = {"engine/event_socket.py", "engine/event_replays.py"}
 AT_HOME = {

@@ -11,6 +11,7 @@ from ...kernels import triton
 from ...kernels.arrays import DType
 from ...kernels.cpu.library import LibraryError
 from ...kernels.cpu.library import load as load_library
+from ...kernels.triton.launch.switches import wrong_switch
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
 from ...protocol.survey import has_driver
@@ -30,6 +31,8 @@ _INSTALL = "For the GPU: pip install 'penstock[gpu]'"
 
 
 def chosen_device(config: EngineConfig, rank: int) -> Device:
+    if wrong := wrong_switch():  # before any rank waits for another, and on a CPU, too: a rehearsal finds it
+        raise ConfigError(wrong)
     if config.device == "cpu" or (config.device == "auto" and not has_driver()):
         return HostDevice()
     if find_spec("torch") is None:

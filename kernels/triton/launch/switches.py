@@ -1,7 +1,8 @@
 """Switches for the faster paths on a GPU, each an environment variable: 0 takes the plain path, 1 the faster one.
 
 So where an answer is wrong on a GPU, one run for each row of this table finds the path to blame
-(`scripts/check_gpu FOLDER switches` makes them). What no GPU has justified yet is off.
+(`scripts/check_gpu FOLDER switches` makes them). What no GPU has justified yet is off. A worker checks all values when
+it starts, so this imports no torch.
 """
 
 import os
@@ -15,13 +16,23 @@ class Switch:
     is_on_unasked: bool
     what: str  # is done, where it is on
 
+    @property
+    def value(self) -> str:
+        return os.environ.get(self.variable, "")
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with the variable's value, as a sentence; "" if nothing is."""
+        if self.value in ("", "0", "1"):
+            return ""
+        return f"{self.variable}={self.value!r} is neither 0 (off) nor 1 (on): {self.what}."
+
     @cached_property
     def is_on(self) -> bool:
         """As this process found it when it was first asked."""
-        value = os.environ.get(self.variable, "")
-        if value not in ("", "0", "1"):
-            raise ValueError(f"{self.variable}={value!r} is neither 0 (off) nor 1 (on): {self.what}.")
-        return value == "1" if value else self.is_on_unasked
+        if self.fault:
+            raise ValueError(self.fault)
+        return self.value == "1" if self.value else self.is_on_unasked
 
 
 GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps of answers are captured once and replayed")
@@ -55,3 +66,8 @@ FIRST_LOGITS = Switch("PENSTOCK_FIRST_LOGITS", False, "logits of several cards a
 STREAM_SUMS = Switch("PENSTOCK_STREAM_SUMS", False, "several cards' sums of few rows include the stream")
 
 SWITCHES = tuple(each for each in globals().values() if isinstance(each, Switch))
+
+
+def wrong_switch() -> str:
+    """What is wrong with the first variable that is set to something else than 0 or 1; "" if none is."""
+    return next(filter(None, (switch.fault for switch in SWITCHES)), "")

@@ -13,13 +13,19 @@ from types import SimpleNamespace
 import pytest
 import torch
 from builders.cases import for_each
+from hypothesis import example, given
+from hypothesis import strategies as st
 from triton.runtime import driver
 
 from penstock.kernels import triton as kernels
 from penstock.kernels.triton.launch import switches
 from penstock.kernels.triton.launch.switches import SWITCHES, Switch
 from penstock.kernels.triton.launch.tuning import LaunchConfig, compiled_together
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.options.config import EngineConfig
+from penstock.worker.backends.select import chosen_device
 
+CONFIG = EngineConfig.from_options("model", device="cpu")
 CHOICES = [LaunchConfig.of(BLOCK=block) for block in (16, 32)]
 
 
@@ -35,6 +41,24 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
     assert switched(monkeypatch, switch, "").is_on == switch.is_on_unasked
     with pytest.raises(ValueError, match=f"{switch.variable}='yes' is neither 0"):
         assert switched(monkeypatch, switch, "yes").is_on
+
+
+# What can't be in an environment: a zero byte, and half a surrogate pair that stands for no byte.
+@given(value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])) | st.integers().map(str))
+@example("true")
+@example(" 1")
+@example("\udcff")
+def test_a_wrong_value_of_any_switch_ends_the_start_of_any_tree_in_a_sentence(value):
+    for switch in SWITCHES:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(switch.variable, value)
+            if value in ("", "0", "1"):
+                assert chosen_device(CONFIG, rank=0).kind == "cpu"
+                continue
+            sentence = f"{switch.variable}={value!r} is neither 0 (off) nor 1 (on): {switch.what}."
+            with pytest.raises(ConfigError) as raised:
+                chosen_device(CONFIG, rank=0)
+            assert str(raised.value) == sentence
 
 
 def test_every_switch_is_on_the_page():
