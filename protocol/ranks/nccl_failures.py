@@ -1,4 +1,4 @@
-"""Explains failures of NCCL and Gloo, the libraries between ranks: what has happened, and what to do.
+"""Explains failures of NCCL and Gloo, the libraries between ranks, and of CUDA: what has happened, and what to do.
 
 They report a class of errors ("unhandled system error"), often a reason below "Last error:", and more in the log. The
 rows of the table go from reasons to classes; the first match counts.
@@ -8,6 +8,7 @@ import re
 
 from ..errors import EngineDeadError, LostRankError
 
+_ABOUT_CUDA = re.compile("cuda|nvidia driver", re.IGNORECASE)
 _ABOUT_RANKS = re.compile("nccl|gloo", re.IGNORECASE)
 _SEE_MORE = "NCCL_DEBUG=INFO in the environment writes the reason to the log."
 _SHM = (
@@ -16,7 +17,19 @@ _SHM = (
     "set NCCL_SHM_DISABLE=1, which is slower"
 )
 _LOST = "Another rank has ended, or the network to it: this one only noticed; the first error of the log is the cause"
+_FABRIC = "in a container or a virtual machine it belongs to the host; `nvidia-smi -q` shows the state of its Fabric"
 # What to look for, and a sentence in which {found} stands for the first group of it, in parentheses.
+_REASONS_OF_CUDA: tuple[tuple[str, str], ...] = (
+    (
+        r"CUDA driver version is insufficient|forward compatibility was attempted|driver on your system is too old",
+        "The driver is older than this torch's CUDA: update it, or install a torch for an older CUDA",
+    ),
+    (
+        r"system not yet initialized|(?i:error|failure)[ =:(]+802\b|ErrorSystemNotReady|ERROR_SYSTEM_NOT_READY",
+        "The switches between the cards (NVSwitch) aren't ready: start nvidia-fabricmanager, in the driver's own "
+        f"version; {_FABRIC}",
+    ),
+)
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"(?:/dev/shm/nccl-|posix_fallocate)[^\n]*No space left on device", _SHM),
     (r"(?:failed to extend|creating shared memory segment) /dev/shm/nccl-\w+ (?:to|\(size) (\d+[^\n),]*)", _SHM),
@@ -57,10 +70,6 @@ _REASONS: tuple[tuple[str, str], ...] = (
         "InfiniBand or RoCE has failed{found}: check the links (ibstat), or set NCCL_IB_DISABLE=1 to go over sockets",
     ),
     (
-        r"CUDA driver version is insufficient|forward compatibility was attempted",
-        "The driver is older than this torch's CUDA: update it, or install a torch for an older CUDA",
-    ),
-    (
         r"no kernel image is available|named symbol not found",
         "This NCCL has no code for these cards: install a torch that was built for them",
     ),
@@ -72,6 +81,11 @@ _REASONS: tuple[tuple[str, str], ...] = (
         r"Watchdog caught collective operation timeout(?:: WorkNCCL\(([^\n]*?)\) ran)?|Timed out waiting \d+ms for",
         "A rank has waited for another until its time was up{found}: the other hangs, has died, or reads its weights "
         "from a much slower disk; see its part of the log",
+    ),
+    (
+        r"NVLink SHARP \(NVLS\)(?:[^\n]*?(CUDA error[^\n]*))?|transport/nvls\.cc:\d+ NCCL WARN ([^\n]*)",
+        "NCCL can't add up in the switches between the cards (NVLS){found}: set NCCL_NVLS_ENABLE=0, or restart "
+        f"nvidia-fabricmanager; {_FABRIC}",
     ),
     (
         r"ncclRemoteError|remote process exited|Connection closed by (?:remote )?peer|Connection reset by peer|"
@@ -96,8 +110,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
 
 
 def explained(text: str) -> str | None:
-    """What the text of an error, or the end of a log, says about NCCL, and what to do; None if it isn't about that."""
-    for pattern, sentence in _REASONS if _ABOUT_RANKS.search(text) else ():
+    """What the text of an error, or the end of a log, says about NCCL or CUDA, and what to do; None if nothing."""
+    of_cuda = _REASONS_OF_CUDA if _ABOUT_CUDA.search(text) else ()
+    of_ranks = _REASONS if _ABOUT_RANKS.search(text) else ()
+    for pattern, sentence in (*of_cuda, *of_ranks):
         if (match := re.search(pattern, text)) is not None:
             found = next(filter(None, match.groups()), None)
             return sentence.format(found=f" ({found.strip()})" if found else "") + "."

@@ -1,4 +1,4 @@
-"""What NCCL and Gloo say when they fail is explained, with what to do."""
+"""What NCCL, Gloo and CUDA say when they fail is explained, with what to do."""
 
 from builders.cases import for_each
 
@@ -17,6 +17,7 @@ REMOTE_CLASS = "ncclRemoteError: A call failed possibly due to a network error o
 CUDA = "unhandled cuda error (run with NCCL_DEBUG=INFO for details)"
 CUDA_CLASS = "ncclUnhandledCudaError: Call to CUDA function failed."
 SHM = "Error while creating shared memory segment /dev/shm/nccl-cjY8K5 (size 10617216), error: No space left on device"
+NVLS = "Failed to bind NVLink SHARP (NVLS) Multicast memory"
 CASES = [
     (HEAD.format(SYSTEM, SYSTEM_CLASS, SHM), "--shm-size=1g"),
     ("a:1:2 [0] misc/shmutils.cc:71 NCCL WARN Error: failed to extend /dev/shm/nccl-fjwOOB to 5967876 bytes",
@@ -48,6 +49,19 @@ CASES = [
     (HEAD.format(CUDA, CUDA_CLASS, "Cuda failure 803 'system has unsupported display driver'"), "dmesg, Xid"),
     (HEAD.format(CUDA, CUDA_CLASS, "Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'"),
      "update it"),
+    *((HEAD.format(CUDA, CUDA_CLASS, f"{NVLS} of size {size} : CUDA error {what}\nThis is usually caused by a "
+       "system or configuration error in the Fabric Manager."), f"(NVLS) (CUDA error {what}): set NCCL_NVLS_ENABLE=0")
+      for size, what in ((2097152, "401 'the operation cannot be performed in the present state'"), (0, "1"))),
+    (HEAD.format(CUDA, CUDA_CLASS, NVLS), "(NVLS): set NCCL_NVLS_ENABLE=0"),
+    *((f"gpu46:1:2 [{rank}] transport/nvls.cc:{line} NCCL WARN Cuda failure 1 'invalid argument'\nlater: Broken pipe",
+       "(NVLS) (Cuda failure 1 'invalid argument')") for rank, line in ((0, 9), (7, 244), (3, 1598))),
+    *((text, "start nvidia-fabricmanager") for text in (
+        HEAD.format(CUDA, CUDA_CLASS, "Cuda failure 802 'system not yet initialized'"), "NCCL WARN Cuda failure 802",
+        "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", "CUDA error: 802",
+        "cuda runtime error (802) : system not yet initialized", "cuda: error=802", "cudaErrorSystemNotReady",
+        "CUDA_ERROR_SYSTEM_NOT_READY",
+    )),
+    ("The NVIDIA driver on your system is too old (found version 11040).", "update it"),
     (HEAD.format(SYSTEM, SYSTEM_CLASS, ""), "NCCL_DEBUG=INFO"),
     (HEAD.format("internal error - please report this issue to the NCCL developers", "ncclInternalError: Internal "
      "check failed.", ""), "NCCL_DEBUG=INFO"),
@@ -66,6 +80,7 @@ def test_a_failure_between_ranks_says_what_to_do(text, words):
 @for_each("error", [
     RuntimeError("Connection reset by peer"), ConfigError("NCCL error"), ValueError("nccl: Broken pipe"),
     EngineDeadError("The NCCL rank: Broken pipe"), RuntimeError("shape mismatch"),
+    RuntimeError("CUDA error 8021"), RuntimeError("CUDA out of memory"), RuntimeError("error 802"),
 ])  # fmt: skip
 def test_other_errors_stay_as_they_are(error):
     assert with_explanation(error) is error
