@@ -18,7 +18,7 @@ import msgspec
 from ..protocol.errors import EngineDeadError, PenstockError
 from ..protocol.processes.exit_status import describe_status
 from ..protocol.processes.process import inherited_path, run_to_end, start_process
-from ..protocol.survey import GpuSurvey, Survey, has_driver
+from ..protocol.survey import GpuSurvey, Survey, are_cards_hidden, has_driver
 
 # In the order of their introduction.
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "bf16")
@@ -86,8 +86,7 @@ def cards() -> list[GpuSurvey]:
 
 def has_visible_card() -> bool:
     """A driver may be there without a card, or CUDA_VISIBLE_DEVICES may hide them all."""
-    first_visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    return has_driver() and first_visible not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*"))
+    return has_driver() and not are_cards_hidden() and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def compiler() -> str | None:

@@ -4,16 +4,25 @@
 torch.
 """
 
+import os
+import re
 from pathlib import Path
 
 import msgspec
 
 SURVEYED_TOKENS = 2048  # of context, counted in addition to the weights
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # of GPUs, under Linux and under WSL
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+_HIDDEN = re.compile(r"\s*(?:,|$|-0*[1-9]|NoDevFiles)")  # the last is Slurm's, for jobs without cards
 
 
 def has_driver() -> bool:
     return any(Path(driver).exists() for driver in _DRIVERS)
+
+
+def are_cards_hidden() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES is set to hide all of them: it is empty, or begins with a negative number."""
+    return _HIDDEN.match(os.environ.get(VISIBLE_DEVICES, "0")) is not None
 
 
 class ModelSurvey(msgspec.Struct):
@@ -50,6 +59,7 @@ class TorchSurvey(msgspec.Struct):
     cuda: str | None = None  # the version that torch is built for
     triton: str | None = None
     cards: list[GpuSurvey] = msgspec.field(default_factory=list)
+    lack: str = ""  # why it finds none, as the end of a sentence
 
 
 class NativeSurvey(msgspec.Struct):

@@ -155,8 +155,7 @@ def _cards(torch: TorchSurvey) -> Finding:
         return Finding(WARN, "GPU", names, f"models run on the CPU; to use it: {_GPU}")
     if torch.cuda is None:
         return Finding(WARN, "GPU", names, "this torch cannot use it; install a CUDA build of torch")
-    advice = f"torch finds no device; the driver may be older than CUDA {torch.cuda}, or CUDA_VISIBLE_DEVICES hides it"
-    return Finding(WARN, "GPU", names, advice)
+    return Finding(WARN, "GPU", names, f"torch finds no device: {torch.lack}")
 
 
 def _kernels(native: NativeSurvey, has_torch: bool) -> Finding:

@@ -102,6 +102,8 @@ def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
     assert all(line.advice for line in lines if line.verdict != "ok")
     monkeypatch.setattr(doctor, "has_driver", lambda: True)
     assert seen or "nvidia-smi" in doctor._cards(TORCH).advice, "a driver without a card"
+    monkeypatch.setattr(machine, "cards", lambda: [CARD])
+    assert "no device: why" in doctor._cards(TorchSurvey(version="2.13.0", cuda="12.8", lack="why")).advice
 
 
 @for_each("native, with_torch, without, found, advice", [

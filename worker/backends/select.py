@@ -14,7 +14,7 @@ from ...kernels.cpu.library import load as load_library
 from ...kernels.triton.launch.switches import wrong_switch
 from ...protocol.errors import ConfigError
 from ...protocol.options.config import EngineConfig
-from ...protocol.survey import has_driver
+from ...protocol.survey import are_cards_hidden, has_driver
 from ..description.config import ModelConfig
 from ..description.groups import groups_of
 from ..device import Device, HostDevice
@@ -27,26 +27,35 @@ if TYPE_CHECKING:
     from .torch.backend import TorchBackend
 
 _LOG = logging.getLogger(__name__)
-_INSTALL = "For the GPU: pip install 'penstock[gpu]'"
 
 
 def chosen_device(config: EngineConfig, rank: int) -> Device:
     if wrong := wrong_switch():  # before any rank waits for another, and on a CPU, too: a rehearsal finds it
         raise ConfigError(wrong)
-    if config.device == "cpu" or (config.device == "auto" and not has_driver()):
+    if config.device == "cpu" or (config.device == "auto" and (not has_driver() or are_cards_hidden())):
         return HostDevice()
-    if find_spec("torch") is None:
-        if config.device == "auto":
-            _LOG.warning("There is a GPU, but torch isn't installed: computing on the CPU. %s", _INSTALL)
-            return HostDevice()
-        raise ConfigError(
-            f"device='cuda' needs torch and Triton, which aren't installed here. {_INSTALL}, or use device='cpu'."
-        )
+    what, advice = _lack_of_torch()
+    if what and config.device == "auto":
+        _LOG.warning("There is a GPU, but %s: computing on the CPU. For the GPU: %s", what, advice)
+        return HostDevice()
+    if what:
+        raise ConfigError(f"device='cuda', and {what}. For the GPU: {advice}, or use device='cpu'.")
     from .torch.card import card_of_rank
     from .torch.device import TensorDevice
 
     card = card_of_rank(config, rank)
     return HostDevice() if card is None else TensorDevice(card)
+
+
+def _lack_of_torch() -> tuple[str, str]:
+    """What of torch a GPU lacks here, and what to do; two empty strings if nothing."""
+    install = "pip install 'penstock[gpu]'"
+    if find_spec("torch") is None:
+        return "torch isn't installed", install
+    from .torch.card import cpu_build
+
+    version = cpu_build()
+    return (f"this torch ({version}) is a CPU build", f"pip uninstall torch, then {install}") if version else ("", "")
 
 
 def select_backend(

@@ -8,28 +8,37 @@ import torch
 
 from ....protocol.options.config import EngineConfig
 from ....protocol.survey import GpuSurvey, TorchSurvey
-from ..visible_cards import VARIABLE, Card, chosen_cards, unequal, why_hidden
+from ..visible_cards import VARIABLE, Card, chosen_cards, unequal, why_none
 
 _LOG = logging.getLogger(__name__)
 
 
+def cpu_build() -> str:
+    """The version of this torch, if it is a build that can use no GPU; "" if not."""
+    return "" if torch.backends.cuda.is_built() else str(torch.__version__)
+
+
 def torch_survey(triton: str | None) -> TorchSurvey:
     """The version of torch, and the GPUs that it finds."""
-    cards = []
-    if torch.cuda.is_available():
-        for number in range(torch.cuda.device_count()):
-            free, total = torch.cuda.mem_get_info(number)
-            cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
-    return TorchSurvey(version=str(torch.__version__), cuda=torch.version.cuda, triton=triton, cards=cards)
+    found = TorchSurvey(version=str(torch.__version__), cuda=torch.version.cuda, triton=triton)
+    if cpu_build():
+        return found
+    count, words = _number_seen()
+    for number in range(count):
+        free, total = torch.cuda.mem_get_info(number)
+        found.cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
+    found.lack = "" if count else why_none(os.environ.get(VARIABLE), words)
+    return found
 
 
 def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
     """The GPU that the rank computes on; None if the option `device` is "auto" and torch finds none."""
-    if config.device == "auto" and not torch.cuda.is_available():
-        variable = os.environ.get(VARIABLE)
-        if variable not in (None, "", "-1") and (hidden := why_hidden(variable, 0)):
-            _LOG.warning("Computing on the CPU: %s.", hidden)
-        return None
+    if config.device == "auto":
+        count, words = _number_seen()
+        if not count:
+            why = why_none(os.environ.get(VARIABLE), words)
+            _LOG.warning("There is a driver, but torch finds no CUDA device: computing on the CPU (%s).", why)
+            return None
     cards = cards_of_ranks(config)
     own = rank % config.ranks_per_node  # on this machine
     if own == 0 and (notice := unequal(cards)) is not None:
@@ -40,13 +49,22 @@ def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
 
 
 def cards_of_ranks(config: EngineConfig) -> list[Card]:
-    return chosen_cards(config, _seen(), os.environ.get(VARIABLE))
-
-
-def _seen() -> list[Card]:
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count, words = _number_seen()
     properties = map(torch.cuda.get_device_properties, range(count))
-    return [Card(number, each.name, each.total_memory, str(each.uuid)) for number, each in enumerate(properties)]
+    seen = [Card(number, each.name, each.total_memory, str(each.uuid)) for number, each in enumerate(properties)]
+    return chosen_cards(config, seen, os.environ.get(VARIABLE), words)
+
+
+def _number_seen() -> tuple[int, str]:
+    """How many cards CUDA itself shows; torch's words if there are none.
+
+    Before CUDA is initialized, torch reads CUDA_VISIBLE_DEVICES itself, and fails at numbers of thousands of digits.
+    """
+    try:
+        torch.cuda.init()
+        return torch.cuda.device_count(), ""
+    except Exception as error:  # of many kinds: a driver that is missing, too old or not ready, or no device
+        return 0, str(error).strip().partition("\n")[0].rstrip(".")
 
 
 def card_names(config: EngineConfig) -> list[str]:
