@@ -2,13 +2,14 @@
 
     python scripts/bench_gpu.py limits --found found.jsonl   # first: what others are held against
     python scripts/bench_gpu.py little --found found.jsonl   # or large, profiles
-    python scripts/bench_gpu.py little --small --device cpu  # tiny sizes, to try the script where there is no card
+    python scripts/bench_gpu.py little --small --device cpu  # tiny sizes and interpreted kernels, to try the script
 
 A figure is printed as it is found, and added to the file as a line of JSON: a call that is ended loses none.
 """
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -57,6 +58,8 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="tiny sizes")
     parser.add_argument("--found", type=Path, help="add what is found to this file, and read the card's limits there")
     given = parser.parse_args()
+    if given.device == "cpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # a processor's own kernels are not what is measured here
     section = getattr(import_module(f"gpu_figures.{_FILES[given.section]}"), given.section)
     with tempfile.TemporaryDirectory(prefix="penstock-gpu-") as folder:
         setting = Setting(given.device, given.small, known(given.found), Path(folder))

@@ -1,4 +1,4 @@
-"""Prints this machine's versions and the packages that the checks need and it lacks; exits with 1 if there are any."""
+"""Prints this machine's versions and the packages that the checks need and it lacks; exits with 3 if there are any."""
 
 import importlib.metadata
 import os
@@ -27,7 +27,7 @@ def main() -> int:
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else "and no device"
         print("CUDA", torch.version.cuda, device)
     if missing:
-        return 1
+        return 3
     import penstock
     from penstock.kernels import triton
 

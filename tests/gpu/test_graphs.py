@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from builders.on_card import generated, last_log, mixed_prompts, pocket, told
+from builders.on_card import generated, last_log, mixed_prompts, pocket, sized, told
 
 from penstock import LLM, SamplingParams
 
 # Between sizes that are captured, and on them.
-NUMBERS = (1, 3, 4, 5, 9, 17, 31, 32)
+NUMBERS = sized((1, 3, 4, 5, 9, 17, 31, 32), (1, 3))
 # The ways of choosing a token; penalties keep a step's choice from being captured while the row is there.
 CHOICES = [
     {"temperature": 0, "max_tokens": 20},
@@ -18,7 +18,7 @@ CHOICES = [
     {"temperature": 1, "repetition_penalty": 1.2, "max_tokens": 5},
 ]
 LONG = {"max_model_len": 2048, "kv_cache_memory": "512MiB"}
-PARAMS = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
+PARAMS = SamplingParams(temperature=0, max_tokens=sized(12, 2), logprobs=1, ignore_eos=True)
 
 
 def answers(llm: LLM) -> dict[int, list[tuple]]:
@@ -27,13 +27,15 @@ def answers(llm: LLM) -> dict[int, list[tuple]]:
 
 def over_the_bound(llm: LLM) -> list[tuple]:
     """Two contexts that grow beyond 1,024 tokens, where another graph takes over, and one that does not."""
-    prompts = [[(11 * place + length) % 1400 + 10 for place in range(length)] for length in (1010, 40, 1020)]
-    params = SamplingParams(temperature=0, max_tokens=40, logprobs=1, ignore_eos=True)
+    lengths = sized((1010, 40, 1020), (20, 10))
+    prompts = [[(11 * place + length) % 1400 + 10 for place in range(length)] for length in lengths]
+    params = SamplingParams(temperature=0, max_tokens=sized(40, 2), logprobs=1, ignore_eos=True)
     return [told(output) for output in generated(llm, prompts, params)]
 
 
 def by_every_choice(llm: LLM) -> list[tuple]:
-    params = [SamplingParams(**CHOICES[number % len(CHOICES)], seed=number, ignore_eos=True) for number in range(11)]
+    choices = [CHOICES[number % len(CHOICES)] for number in range(sized(11, 2))]
+    params = [SamplingParams(**each, seed=number, ignore_eos=True) for number, each in enumerate(choices)]
     return [told(output) for output in generated(llm, mixed_prompts(len(params)), params)]
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from builders.cpu_answers import on_cpu
-from builders.on_card import generated, mixed_prompts, pocket
+from builders.on_card import generated, mixed_prompts, pocket, sized
 
 from penstock import SamplingParams
 
-PROMPTS = mixed_prompts(20)
+PROMPTS, LONGEST = mixed_prompts(20), sized(48, 4)
 # Weights, keys and values; and how far the log-probabilities of a prompt's tokens may lie apart in the mean: twice what
 # Triton's interpreter finds (0.028 in bfloat16, 0.074 in int8), since a CPU keeps its activations in float32, and
 # quantizes them for int4, too. A wrong kernel is off by more than 1.
@@ -35,8 +35,8 @@ def told(where: str, max_tokens: int, **options: Any) -> dict[str, Any]:
 
 
 def test_greedy_answers_in_float32_are_those_of_the_cpu(device):
-    expected = on_cpu("greedy-float32", lambda: told("cpu", 48, dtype="float32"))
-    found = told(device, 48, dtype="float32")
+    expected = on_cpu("greedy-float32", lambda: told("cpu", LONGEST, dtype="float32"))
+    found = told(device, LONGEST, dtype="float32")
     assert found["tokens"] == expected["tokens"]
     assert found["likely"] == pytest.approx(expected["likely"], abs=2e-3)
 

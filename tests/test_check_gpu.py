@@ -1,0 +1,114 @@
+"""`scripts/check_gpu` refuses what it can't do, goes on after failures, ends all that it started, and is rehearsed."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from builders.cases import for_each
+from builders.watching import wait_until
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "check_gpu"
+# A Python whose parts end with the status in MACHINE, or begin something in a session of its own and wait.
+STUB = """#!/usr/bin/env bash
+case "$*" in
+    "-c "*) exit 0 ;;
+    *machine.py*) [[ ${MACHINE:-} ]] && exit "$MACHINE" ;;
+    *bench_gpu*) echo "a figure"; exit 0 ;;
+esac
+setsid sleep 1000 &
+echo $! >"$STARTED"
+exec sleep 1000
+"""
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, str]:
+    stub = tmp_path / "python"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    return {**os.environ, "PYTHON": str(stub), "STARTED": str(tmp_path / "started")}
+
+
+def checked(given: dict[str, str], *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**given, **more}
+    return subprocess.run([SCRIPT, *words], env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_help_says_how_it_is_used(given):
+    for words in (["-h"], ["--help"], ["somewhere", "--help"]):
+        found = checked(given, *words)
+        assert found.returncode == 0 and "scripts/check_gpu FOLDER [PART...]" in found.stdout
+
+
+@for_each(
+    "words, said",
+    [
+        ([""], "'' is no name of a folder"),
+        (["-x"], "'-x' is no name of a folder"),
+        (["machine"], "machine is a part"),
+        (["file"], "file is a file"),
+        (["new", "machine", "other"], "there is no part 'other'"),
+        (["new", ""], "there is no part ''"),
+        (["prepare", "hopper"], "a compute capability"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_made(given, tmp_path, words, said):
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.iterdir())
+    found = subprocess.run([SCRIPT, *words], env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 2 and said in found.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_it_goes_on_after_a_part_that_failed_but_not_without_packages_or_a_python(given, tmp_path):
+    found = checked(given, str(tmp_path / "found"), "machine", "large", MACHINE="1")
+    assert found.returncode == 1 and "machine: failed" in found.stdout and "large: good" in found.stdout
+    found = checked(given, str(tmp_path / "found"), "machine", "large", MACHINE="3")
+    assert found.returncode == 2 and "nothing runs without the packages" in found.stderr
+    assert "large" not in found.stdout
+    found = checked(given, str(tmp_path / "found"), PYTHON=str(tmp_path / "nowhere"))
+    assert found.returncode == 2 and "nowhere does not run" in found.stderr
+
+
+@pytest.fixture
+def hanging(given, tmp_path) -> Iterator[tuple[subprocess.Popen[bytes], int, psutil.Process]]:
+    """The script with a part that hangs, its terminal, and a process that has left the part's group."""
+    terminal, inner = pty.openpty()
+    words = [sys.executable, "-c", _ON_TERMINAL, SCRIPT, str(tmp_path / "found"), "machine", "large"]
+    script = subprocess.Popen(words, env=given, stdin=inner, stdout=inner, stderr=inner, start_new_session=True)
+    os.close(inner)
+    started = Path(given["STARTED"])
+    wait_until(lambda: started.exists() and started.read_text().strip() != "", 60, "the part has begun")
+    yield script, terminal, psutil.Process(int(started.read_text()))
+    os.close(terminal)
+    script.kill()
+    script.wait()
+
+
+# Ctrl-C reaches those in the foreground of a terminal, where SIGINT is not ignored.
+_ON_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("way", ["Ctrl-C", "SIGTERM"])
+def test_a_signal_ends_all_that_was_started_and_keeps_the_logs(hanging, tmp_path, way):
+    script, terminal, other = hanging
+    if way == "Ctrl-C":
+        os.write(terminal, b"\x03")
+    else:
+        script.send_signal(signal.SIGTERM)
+    other.wait(timeout=60)
+    assert script.wait(timeout=60) == 130
+    found = tmp_path / "found"
+    assert (found / "tree-logs.txt").exists() and "machine, 30 s at most" in (found / "machine.txt").read_text()
+    assert not (found / "large.txt").exists()
