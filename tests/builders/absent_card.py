@@ -27,7 +27,9 @@ from penstock.kernels.triton.launch import tuning
 
 TENSOR_MEMORY = 512  # columns of a multiprocessor, from compute capability 10.0 on
 MOST_REGISTERS = 255  # of a thread
-SMALL_STACK = 32  # bytes, which some compilers take where registers are left over: no number lies there for want of one
+# Bytes that a compiler may put on the stack where registers are left over, so that more programs fit: what was computed
+# before a loop and is needed behind it, as machine code shows.
+SMALL_STACK = 48
 
 
 class Resources(NamedTuple):

@@ -168,9 +168,14 @@ def _few(kind: str, architecture: int, key: Key) -> LaunchConfig:
 
 
 def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
+    if not architecture:
+        return _INTERPRETED.choice
+    head_dim, _ = key
     table = _MANY.get(kind, _MANY["16 bits"])
-    step = table[max((since for since in table if since <= architecture), default=80)][key[0] > 128]
-    return (step if architecture else _INTERPRETED).choice
+    step = table[max((since for since in table if since <= architecture), default=80)][head_dim > 128]
+    # If a tile has no more columns than rows, the compiler gives each warp sixteen rows, and more warps repeat them.
+    useful = step.rows // LEAST_ROWS if head_dim <= step.rows else step.num_warps
+    return step._replace(num_warps=min(step.num_warps, useful)).choice
 
 
 def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
@@ -181,8 +186,7 @@ def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
     """
     (head_dim,) = key
     rows = 32 if 32 < head_dim <= 128 and kind != "fp32" else LEAST_ROWS
-    is_large = head_dim > 128 or (rows > LEAST_ROWS and kind == "int8")
-    warps = _FP32_WARPS if kind == "fp32" else 8 if is_large else 4
+    warps = _FP32_WARPS if kind == "fp32" else 8 if kind == "int8" and head_dim > 32 else 4
     return ProgramShape(rows, _keys(kind, head_dim), warps, _BOTH_AHEAD).choice
 
 
