@@ -1,7 +1,10 @@
 """`scripts/check_gpu` refuses what it can't do, goes on after failures, ends all that it started, and is rehearsed."""
 
+import json
 import os
 import pty
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +21,9 @@ SCRIPT = Path(__file__).parents[1] / "scripts" / "check_gpu"
 STUB = """#!/usr/bin/env bash
 case "$*" in
     "-c "*) exit 0 ;;
-    *machine.py*) [[ ${MACHINE:-} ]] && exit "$MACHINE" ;;
+    *machine.py*)
+        cat "$TRITON_CACHE_DIR"/KEY/__grp__kernel.json | sed -E 's/.*: "(.*)".*/\\1/' | xargs cat
+        [[ ${MACHINE:-} ]] && exit "$MACHINE" ;;
     *bench_gpu*) echo "a figure"; exit 0 ;;
 esac
 setsid sleep 1000 &
@@ -112,3 +117,46 @@ def test_a_signal_ends_all_that_was_started_and_keeps_the_logs(hanging, tmp_path
     found = tmp_path / "found"
     assert (found / "tree-logs.txt").exists() and "machine, 30 s at most" in (found / "machine.txt").read_text()
     assert not (found / "large.txt").exists()
+
+
+def test_a_cache_that_was_brought_is_found_and_leaves_as_one_that_can_be_brought(given, tmp_path):
+    script, kernel = tmp_path / "checkout" / "scripts" / "check_gpu", tmp_path / "checkout/build/triton_cache/KEY"
+    for folder in (script.parent, kernel):
+        folder.mkdir(parents=True)
+    shutil.copy(SCRIPT, script)
+    (kernel / "kernel.cubin").write_text("machine code\n")
+    (kernel / "__grp__kernel.json").write_text('{"child_paths": {"kernel.cubin": "/another/place/KEY/kernel.cubin"}}')
+    words, environment = [script, tmp_path / "found", "machine"], {**given, "MACHINE": "1"}
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60).stdout
+    assert "machine code" in told
+    shutil.rmtree(kernel.parent)
+    [command] = re.findall("tar -C build .*", told)
+    subprocess.run(command, shell=True, cwd=script.parents[1], check=True, timeout=60)
+    assert (kernel / "kernel.cubin").read_text() == "machine code\n"
+
+
+@pytest.mark.long
+def test_kernels_are_compiled_where_a_card_will_look_for_them(tmp_path):
+    builders = SCRIPT.parents[1] / "tests" / "builders"
+    paths = os.pathsep.join(str(folder) for folder in (builders.parent, SCRIPT.parent))
+    environment = {**os.environ, "PYTHONPATH": paths, "TRITON_CACHE_DIR": str(tmp_path)}
+    for _ in ("compiled", "found"):
+        words = [sys.executable, builders / "compiled_beforehand.py", "90", "2"]
+        told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=600)
+        assert "2 of 2 compiled" in told.stdout, told.stderr
+        assert len(list(tmp_path.glob("*/*.cubin"))) == 2
+
+
+@pytest.mark.long
+def test_every_section_can_be_rehearsed_without_a_card(tmp_path):
+    parts = ("machine", "little", "large", "profiles", "smoke")
+    environment = {**os.environ, "REHEARSE": "1", "PYTHON": sys.executable}
+    found = subprocess.run([SCRIPT, tmp_path / "found", *parts], env=environment, capture_output=True, text=True)
+    text = found.stdout + found.stderr
+    assert found.returncode == 0, text
+    assert all(f"{part}: good" in text for part in parts), text
+    figures = [json.loads(line) for line in (tmp_path / "found" / "found.jsonl").read_text().splitlines()]
+    assert not [figure for figure in figures if "failure" in figure]
+    names = {figure["name"] for figure in figures}
+    assert {"copy bandwidth", "256 sequences together, warm", "3 rows decode, idle"} <= names
+    assert (tmp_path / "found" / "tree-logs.txt").stat().st_size

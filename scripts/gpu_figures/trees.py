@@ -42,7 +42,7 @@ def large(setting: Setting) -> Iterator[Figure]:
     """Of 8B: a step at batch 1, and prompts of 2k and 8k."""
     with opened(setting, "8b", max_num_seqs=16) as (llm, work):
         yield _step(llm, work, setting, "8b")
-        for number, length in setting.sized(((8, 2048), (2, 8192)), ((3, 40),)):
+        for number, length in setting.sized(((8, 2048), (2, 8192)), ((2, 20),)):
             chance = random.Random(length)
             seconds = min(timed(llm, requests(chance, [(length, 1)] * number)) for _ in range(3))
             rate, operations = number * length / seconds, work.prompt_operations([length] * number)
@@ -51,7 +51,7 @@ def large(setting: Setting) -> Iterator[Figure]:
 
 def _step(llm: LLM, work: Work, setting: Setting, shape: str) -> Figure:
     """One step at batch 1, by the bytes that it reads."""
-    length, answer = setting.sized((384, 256), (24, 8))
+    length, answer = setting.sized((384, 256), (8, 3))
     chance, taken = random.Random(1), []
     timed(llm, requests(chance, [(length, answer)]))
     for _ in range(3):
@@ -63,10 +63,10 @@ def _step(llm: LLM, work: Work, setting: Setting, shape: str) -> Figure:
 
 def _together(llm: LLM, setting: Setting) -> Iterator[Figure]:
     chance = random.Random(0)
-    shortest, longest = setting.sized((100, 1024), (8, 24))
+    shortest, longest = setting.sized((100, 1024), (3, 6))
     lengths = [
         (chance.randint(shortest, longest), chance.randint(shortest, longest))
-        for _ in range(setting.sized(_TOGETHER, 6))
+        for _ in range(setting.sized(_TOGETHER, 3))
     ]
     for which in ("cold", "warm"):
         seconds = timed(llm, requests(chance, lengths))

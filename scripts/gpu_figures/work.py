@@ -28,19 +28,10 @@ class Work:
         return cls(*(shape[name] for name in names))
 
     @property
-    def products(self) -> dict[str, tuple[int, int]]:
-        """Of one layer: outputs and inputs."""
-        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        return {
-            "qkv": (queries + 2 * keys, self.hidden),
-            "o": (self.hidden, queries),
-            "gate, up": (2 * self.inner, self.hidden),
-            "down": (self.hidden, self.inner),
-        }
-
-    @property
     def layer_weights(self) -> int:
-        return self.num_layers * sum(outputs * inputs for outputs, inputs in self.products.values())
+        """Of attention's four products and the three of gate, up and down."""
+        heads = 2 * (self.num_heads + self.num_kv_heads) * self.head_dim
+        return self.num_layers * self.hidden * (heads + 3 * self.inner)
 
     @property
     def head_weights(self) -> int:

@@ -1,6 +1,6 @@
 """Compile beforehand what `scripts/check_gpu` launches on a card, on one that is not there (`absent_card.py`).
 
-    python compiled_beforehand.py CAPABILITY   into Triton's own cache, TRITON_CACHE_DIR
+    python compiled_beforehand.py CAPABILITY [MOST]   into Triton's own cache, TRITON_CACHE_DIR; so many kernels
 
 Triton finds a kernel there by a digest of the kernel's source, of its arguments' types, of the target and of Triton
 itself, so a card of this capability (× 10) finds it too, from any folder, with the same build of Triton for the same
@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def is_compiled(launched: Launched) -> bool:
     return True
 
 
-def main(capability: int) -> None:
+def main(capability: int, most: int | None = None) -> None:
     card = Card(capability)
     card.plug_in()
     from penstock.kernels.triton.attention import paged
@@ -80,11 +81,14 @@ def main(capability: int) -> None:
     paged.library = lambda *given: None  # type: ignore[assignment]  # a card may have none
     start = time.perf_counter()
     for what in launch_all():
+        if most is not None and len(card.launched) >= most:
+            break
         print(f"{what}: {len(card.launched):,} kernels so far, {time.perf_counter() - start:.0f} s", flush=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        good = sum(threads.map(is_compiled, card.launched.values()))
-    print(f"{good:,} of {len(card.launched):,} compiled in {time.perf_counter() - start:.0f} s", flush=True)
+        found = [*islice(card.launched.values(), most)]
+        good = sum(threads.map(is_compiled, found))
+    print(f"{good:,} of {len(found):,} compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

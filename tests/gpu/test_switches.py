@@ -60,7 +60,7 @@ TRIALS = {
     "PROMPT_GRAPHS": Trial(options=WARMED_UP),
     "FUSED_PRODUCTS": Trial(),
     "LIBRARY_ATTENTION": Trial(dense, LONG, MANY_TOKENS, apart=0.06, needs_card=True),
-    "DEQUANTIZED_PRODUCTS": Trial(dense, {**LONG, "quantization": "int8"}, MANY_TOKENS, apart=0.15),
+    "DEQUANTIZED_PRODUCTS": Trial(dense, {**LONG, "quantization": "wint8"}, MANY_TOKENS, apart=0.15),
     "KERNEL_TUNING": Trial(options=WARMED_UP, needs_card=True),
     "PEER_MEMORY": Trial(ranks=2, needs_card=True),
     "GROUPED_PRODUCTS": Trial(mixture, LONG, MANY_TOKENS, apart=0.06),
