@@ -39,6 +39,8 @@ class Hello(Message):
     role: str
     pid: int
     versions: dict[str, str]
+    machine: str = ""  # if it isn't node 0
+    log: str = ""  # there
 
 
 class Loaded(Message):

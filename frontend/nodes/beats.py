@@ -1,7 +1,8 @@
 """When the processes that connect a tree's machines, `link.py` and `node.py`, have something to do unasked.
 
-Each sends a beat every second. Until the tree is ready, it also looks often at the file by which the ranks find one
-another. Time in which it was stopped isn't counted: it has heard nobody meanwhile, which is no silence of others.
+Each sends a beat every second, or more often if the watchdog looks more often. Until the tree is ready, it also looks
+often at the file by which the ranks find one another. Time in which it was stopped isn't counted: it has heard nobody
+meanwhile, which is no silence of others.
 """
 
 import time
@@ -14,7 +15,8 @@ _MEETING_SECONDS = 0.02  # between two looks at the meeting file while the tree 
 class Beats:
     """Call `due` after every wait of `pause`."""
 
-    def __init__(self) -> None:
+    def __init__(self, period: float = BEAT_SECONDS) -> None:
+        self.period = period  # seconds between two beats
         self.is_ready = False  # the tree
         self._last_read = time.monotonic()
         self._stopped = 0.0  # seconds
@@ -23,7 +25,7 @@ class Beats:
     @property
     def pause(self) -> int:
         """Milliseconds to wait for messages at most."""
-        return int(1000 * (BEAT_SECONDS if self.is_ready else _MEETING_SECONDS))
+        return int(1000 * (self.period if self.is_ready else _MEETING_SECONDS))
 
     def now(self) -> float:
         now = time.monotonic()
@@ -35,7 +37,7 @@ class Beats:
     def due(self) -> float:
         """Seconds since the last beat, if another one is due; else 0."""
         passed = self.now() - self._last_beat
-        if passed < BEAT_SECONDS:
+        if passed < self.period:
             return 0.0
         self._last_beat += passed
         return passed

@@ -34,6 +34,7 @@ from ...protocol.ranks.node_sockets import NodeSocket
 from ..console import logs
 from ..models.digests import digest_of_model
 from ..models.model_files import ModelFiles
+from ..session.tree.watchdog import pause_of
 from .beats import Beats
 from .joining import welcome
 from .own_ranks import OwnRanks
@@ -85,7 +86,7 @@ class Node:
         """Returns when the tree has ended as it was asked to; raises the error that ended it."""
         try:
             self._start(welcome(self.link, self.poller, self.join, quiet=self.is_quiet))
-            self.beats = Beats()
+            self.beats = Beats(pause_of(self.ranks.config.watchdog_timeout) or BEAT_SECONDS)
             self.heard = self.beats.now()
             self._serve()
         except NodeEnded:
@@ -147,8 +148,9 @@ class Node:
                     self.failure = message
             elif isinstance(message, Notice):
                 logs.say(f"{message.role}: {message.text}", quiet=False)
-            if not isinstance(message, Hello):
-                self.link.send(Kind.FRAME, b"frontend", encoded_frame(message))
+            elif isinstance(message, Hello):
+                message = msgspec.structs.replace(message, machine=self.name, log=str(self.ranks.log))
+            self.link.send(Kind.FRAME, b"frontend", encoded_frame(message))
 
     def _hear(self, kind: bytes, *frames: bytes) -> None:
         self.heard = self.beats.now()
@@ -158,9 +160,9 @@ class Node:
             if news := self.meeting.append(frames[0]):
                 self.link.send(Kind.MEETING, news)
         elif kind == Kind.BEAT:
-            if frames[0] and not self.is_watched:
+            if (is_watched := bool(frames[0])) != self.is_watched:
                 self.ranks.watch()
-            self.is_watched = bool(frames[0])
+            self.is_watched = is_watched
         elif kind == Kind.READY:
             self.beats.is_ready = True
             logs.say("The tree is ready.", quiet=self.is_quiet)

@@ -74,8 +74,9 @@ class OwnRanks:
     # --- signs of life ----------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Begin to count anew what the ranks do; somebody watches from now on."""
+        """Begin to count anew what the ranks do: somebody has begun to watch, or has ceased."""
         self._progress = Progress()
+        self._vitals = [each._replace(missed=0, is_stopped=0, is_traced=0) for each in self._vitals]
 
     def look(self, seconds: float) -> None:
         """See whether the ranks could have worked in the last seconds, and did."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from builders.cases import for_each
@@ -22,16 +23,20 @@ from penstock.frontend.session.tree.roll_call import RollCall
 from penstock.frontend.session.tree.tree_watch import TreeWatch
 from penstock.frontend.session.tree.vital_signs import Process, Progress, descendants, is_stopped, thread_states
 from penstock.frontend.session.tree.watchdog import Timer, Watchdog
-from penstock.protocol.processes.heartbeat import HeartbeatLine
+from penstock.protocol.messages import Hello
+from penstock.protocol.processes.heartbeat import HeartbeatLine, Vitals
 
 SECOND = 10**9
 
 
-def watch(weight_bytes: int, max_model_len: int = 1024, block_bytes: int = 32, timeout: float = 10.0) -> TreeWatch:
+def watch(
+    weight_bytes: int, max_model_len: int = 1024, block_bytes: int = 32, timeout: float = 10.0, **given: Any
+) -> TreeWatch:
     plan = SimpleNamespace(weight_bytes=weight_bytes, max_model_len=max_model_len, block_bytes=block_bytes)
     config = SimpleNamespace(block_size=32)
-    tree = SimpleNamespace(plan=plan, config=config, children=[], remote_ranks=(), is_ready=True)
-    return TreeWatch(tree, timeout)
+    asked = SimpleNamespace(ask=lambda role: None)
+    usual = dict(plan=plan, config=config, children=[], remote_ranks=(), is_ready=True, roll_call=asked)
+    return TreeWatch(SimpleNamespace(**usual | given), timeout)
 
 
 def in_a_step_of(tokens: int, *, steps: int, tokens_before: int, seconds_before: float) -> HeartbeatLine:
@@ -59,6 +64,28 @@ def test_the_first_steps_have_the_time_of_a_slow_machine():
     first = in_a_step_of(512, steps=0, tokens_before=0, seconds_before=0)
     assert watch(30 * 10**9).step_seconds(first) > 3600, "30 billion weights on two cores"
     assert watch(10**6).step_seconds(first) == 50.0, "kernels may have to be compiled"
+
+
+def test_a_rank_elsewhere_is_given_all_the_time_that_its_machine_tells_once_a_second_and_no_more():
+    told = SimpleNamespace(line=in_a_step_of(1, steps=99, tokens_before=99, seconds_before=1.0), vitals=Vitals(7))
+    page = SimpleNamespace(read=lambda role: told.line, vitals=lambda rank: told.vitals)
+    machines = {"worker 0": Hello("worker 0", 7, {}, machine="node 1 (b)", log="/there.log")}
+    looked = watch(10**6, timeout=4.0, heartbeats=page, remote_ranks=(0,), machines=machines, log="/here")
+
+    def looks_until_hung(vitals: Callable[[int], Vitals]) -> tuple[int, str]:
+        looked.begin()
+        for number in range(1, 100):  # every 0.4 s
+            told.vitals = vitals(number)
+            if (error := looked.look(0.4)) is not None:
+                return number, str(error)
+        return 0, ""
+
+    number, error = looks_until_hung(lambda number: Vitals(7, chance=int(number * 0.4) * SECOND))
+    assert 11 <= number <= 14, "4 s, after a look without one before, and at most a second until it is told"
+    assert "worker 0 process (pid 7 on node 1 (b)) has shown no" in error and "/there.log on node 1 (b)." in error
+    assert looks_until_hung(lambda number: Vitals(7)) == (0, ""), "it had no core"
+    number, error = looks_until_hung(lambda number: Vitals(7, is_stopped=1))
+    assert number == 11 and "been stopped" in error
 
 
 @pytest.fixture

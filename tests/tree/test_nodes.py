@@ -137,7 +137,8 @@ ENDED = "has ended|closed the connection"
 SIGNALS = [
     ("worker 0", KILL, "worker 0", ENDED), ("engine", KILL, "engine", ENDED), ("link", KILL, "link", ENDED),
     ("rank", KILL, "worker 1", ENDED), ("command", KILL, "Node 1", ""), ("link", STOP, "link process", ""),
-    ("rank", STOP, r"worker 1 .*\(pid \d+\) has been stopped \(SIGSTOP\)", ""), ("command", STOP, "Node 1", ""),
+    ("rank", STOP, r"worker 1 .*\(pid \d+ on node 1 \(.*\)\) has been stopped \(SIGSTOP\).*log on node 1 \(", ""),
+    ("command", STOP, "Node 1", ""),
     ("command", signal.SIGTERM, r"It was ended there \(SystemExit\)", ""),
     ("command", signal.SIGINT, r"It was ended there \(KeyboardInterrupt\)", ""),
 ]  # fmt: skip
@@ -216,6 +217,19 @@ def test_a_cut_network_ends_both_machines_with_the_cause(model_folder, port, mon
             assert_gone(own.values())
     assert "Node 1" in cause and "not been heard of" in cause
     assert status == 1 and "Node 0 has not been heard of" in said
+
+
+@LONG
+def test_a_stopped_link_is_told_as_the_cause_although_a_rank_has_lost_the_other(model_folder, port, monkeypatch):
+    """Rank 0 notices first, when the other machine has given up this one."""
+    monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
+    other = OtherMachine(model_folder, port)
+    with machines(model_folder, other, port=port, max_model_len=1024, kv_cache_memory="32MiB") as llm:
+        wait_for_ranks(other)
+        caller = at_work(llm)
+        os.kill(tree_processes(llm)["link"], STOP)
+        assert re.search(r"link process \(pid \d+\) has been stopped", cause := error_of(caller)), cause
+        assert "Node 0 has not been heard of" in other.ended()[1]
 
 
 @LONG

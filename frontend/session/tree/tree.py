@@ -24,7 +24,7 @@ from ....protocol.errors import (
 )
 from ....protocol.files.prefix_folder import FLUSH_SECONDS
 from ....protocol.memory_plan import MemoryPlan
-from ....protocol.messages import FrontendInbox, Notice, Ready, Stop
+from ....protocol.messages import FrontendInbox, Hello, Notice, Ready, Stop
 from ....protocol.options.config import EngineConfig
 from ....protocol.options.nodes import node_key, own_address, require_front_end
 from ....protocol.pooling.form import PoolingForm
@@ -43,6 +43,7 @@ from ...console.progress import StartBar
 from .ranks import QUIET_LIBRARIES, start_part, start_ranks, threads_per_rank
 from .roll_call import RollCall
 from .tree_files import TreeFiles
+from .vital_signs import is_stopped, oom_kills
 
 # After a child has ended, its last messages and those of the others are awaited this long.
 _LAST_WORDS_SECONDS = 0.3
@@ -75,7 +76,8 @@ class Tree:
         self.hang: PenstockError | None = None  # the hang that ended the tree
         self.cause = ""  # why it has ended, for other machines
         self.link: Outbox | None = None  # to the process that connects other machines
-        self._oom_kills = _oom_kills()
+        self.machines: dict[str, Hello] = {}  # by the role of a rank that is elsewhere
+        self._oom_kills = oom_kills()
         try:
             self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
@@ -166,6 +168,8 @@ class Tree:
         """Take in a message that is not about a request; raises a child's own error."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
+        elif isinstance(message, Hello) and message.machine:
+            self.machines[message.role] = message
         elif isinstance(message, StartProgress):
             self.bar.show(message)
         elif isinstance(message, ChildFailure):
@@ -192,11 +196,12 @@ class Tree:
         return error
 
     def _found_error(self, failure: ChildFailure | None) -> PenstockError:
+        if self.hang is None:
+            wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
+            if failure is not None and failure.error == LostRankError.__name__ and self.link is not None:
+                failure = self._cause_elsewhere() or failure
         if self.hang is not None:
             return self.hang
-        wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
-        if failure is not None and failure.error == LostRankError.__name__ and self.link is not None:
-            failure = self._cause_elsewhere() or failure
         ended = [child for child in self.children if child.has_ended]
         killed = [child for child in ended if child.was_killed]
         if failure is not None and not killed:
@@ -210,16 +215,28 @@ class Tree:
         """Wait for another machine, or the link to it, to say what a rank here only noticed; None if nobody does."""
         deadline = time.monotonic() + _OTHERS_SECONDS
         while (left := deadline - time.monotonic()) > 0 and not any(child.was_killed for child in self.children):
+            if (hang := self.hang or self.stopped_link()) is not None:
+                self.hang = hang
+                break
             message = self.inbox.receive(min(left, _LAST_WORDS_SECONDS))
             if isinstance(message, ChildFailure) and message.error != LostRankError.__name__:
                 return message
+        return None
+
+    def stopped_link(self) -> EngineDeadError | None:
+        """The error about the process that connects other machines, if that is stopped."""
+        if (pid := next((child.popen.pid for child in self.children if child.role == "link"), 0)) and is_stopped(pid):
+            return EngineDeadError(
+                f"The link process (pid {pid}) has been stopped (SIGSTOP), without which other machines take this one "
+                f"for dead after {SILENCE:.0f} s. {self._where_its_log_is}"
+            )
         return None
 
     def _error_of(self, ended: ChildProcess | None) -> PenstockError:
         if ended is None:
             return EngineDeadError(f"The process tree has ended. {self._where_its_log_is}")
         what = ended.describe_end()
-        if _oom_kills() > self._oom_kills:
+        if oom_kills() > self._oom_kills:
             return OutOfMemoryError(f"{what}: the kernel ended it for want of memory. Use a smaller model or KV cache.")
         # NCCL ends a rank by itself, from a thread of its own: it told the log why.
         aborted = ended.status == -signal.SIGABRT and ended.role.startswith("worker")
@@ -267,8 +284,10 @@ class Tree:
             for each in opened:
                 each.close()
             self.directory.remove()
-            if not hasattr(self, "files"):  # it was never told what to load
-                self._remove_log()
+            if not hasattr(self, "files"):  # it was never told what to load: only so many logs are kept
+                with suppress(OSError):
+                    if self.log.is_file():
+                        self.log.unlink()
 
     def _tell_others(self, cause: str) -> None:
         """Tell other machines why the tree ends, before the link ends; an empty cause means that it was closed."""
@@ -277,17 +296,3 @@ class Tree:
         self.link.send(TreeEnds(cause))
         if cause:
             wait_for_ends([child for child in self.children if child.role == "link"], _LAST_WORDS_SECONDS)
-
-    def _remove_log(self) -> None:
-        """Leave no log of a model that can't be opened: only so many logs are kept."""
-        with suppress(OSError):
-            if self.log.is_file():
-                self.log.unlink()
-
-
-def _oom_kills() -> int:
-    """How many processes the kernel has killed for memory in this control group."""
-    with suppress(OSError, ValueError, StopIteration):
-        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
-    return 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ....protocol.errors import EngineDeadError
 from ....protocol.processes.heartbeat import HeartbeatLine
+from ....protocol.ranks.node_messages import SILENCE
 from ....records import dataclass
 from .vital_signs import Chance, Process, Progress, RemoteProcess
 from .watchdog import Timer
@@ -49,9 +50,9 @@ class TreeWatch:
         self.tree = tree
         self.timeout = timeout
         self._watched = [_ChildWatch(child.role, Process(child.popen.pid)) for child in tree.children]
-        remote = tree.remote_ranks
-        self._remote = [RemoteProcess(partial(tree.heartbeats.vitals, rank)) for rank in remote]
-        self._watched += [_ChildWatch(f"worker {rank}", self._remote[place]) for place, rank in enumerate(remote)]
+        vitals = {f"worker {rank}": partial(tree.heartbeats.vitals, rank) for rank in tree.remote_ranks}
+        self._remote = {role: RemoteProcess(read) for role, read in vitals.items()}
+        self._watched += [_ChildWatch(role, process) for role, process in self._remote.items()]
         self._signs: dict[str, HeartbeatLine] = {}
         self._start = Progress()
 
@@ -59,6 +60,8 @@ class TreeWatch:
         """Begin to watch: earlier signs don't count after a pause."""
         self._signs = {}
         self._start = Progress()
+        for process in self._remote.values():
+            process.forget()
         for each in self._watched:
             each.stopped, each.work, each.step = 0.0, Timer(), Timer()
 
@@ -72,11 +75,13 @@ class TreeWatch:
         before, self._signs = self._signs, {each.role: self.tree.heartbeats.read(each.role) for each in self._watched}
         for each in self._watched:
             self.tree.roll_call.ask(each.role)
-        chances = {
-            each.role: each.process.chance(seconds)
-            for each in self._watched
-            if each.role in before and _work_of(before[each.role]) == _work_of(self._signs[each.role])
-        }
+        silent = {role for role, signs in before.items() if _work_of(signs) == _work_of(self._signs[role])}
+        for role, process in self._remote.items():
+            if process.is_stopped:  # its newest signs came with the news of that
+                silent.add(role)
+            elif role not in silent:  # what it could have done before its newest signs doesn't matter
+                process.forget()
+        chances = {each.role: each.process.chance(seconds) for each in self._watched if each.role in silent}
         if any(chance.is_traced for chance in chances.values()):  # a person debugs it, at leisure
             return None
         # Ranks wait for one another: if one has no core, the ranks that wait for it had no chance either.
@@ -92,6 +97,9 @@ class TreeWatch:
         """The error about the process that holds up the others: stopped processes first, then silent ones, then an
         endless step."""
         if stopped := [each for each in self._watched if each.stopped]:
+            # Without it the other machines have taken this one for dead by then.
+            if self.tree.machines and any(each.role == "link" and each.stopped >= SILENCE for each in stopped):
+                return self.tree.stopped_link()
             hung = [each for each in stopped if each.stopped >= self.timeout]
             return self._error(hung, "been stopped (SIGSTOP)", max(each.stopped for each in stopped), self.timeout)
         for timer, what in (("work", "shown no sign of life"), ("step", "not ended a step")):
@@ -139,7 +147,7 @@ class TreeWatch:
             each.stopped = each.stopped + seconds if chance.is_stopped else 0.0
         self._start.count([child.popen.pid for child in self.tree.children], seconds)
         # Progress on any machine counts; of one that hasn't joined nothing is known.
-        missed = min([self._start.missed, *(process.missed for process in self._remote)])
+        missed = min([self._start.missed, *(process.missed for process in self._remote.values())])
         if any(each.stopped for each in self._watched):
             return self._verdict()
         if missed >= self.timeout:
@@ -154,14 +162,19 @@ class TreeWatch:
     def _error(self, hung: list[_ChildWatch], what: str, seconds: float, bound: float) -> EngineDeadError | None:
         if not hung:
             return None
-        names = " and ".join(f"{each.role} process (pid {each.process.pid})" for each in hung)
-        names += " has" if len(hung) == 1 else " have"
+        names, logs = [], []
+        for each in hung:
+            hello = self.tree.machines.get(each.role)
+            where = f" on {hello.machine}" if hello is not None else ""
+            names.append(f"{each.role} process (pid {each.process.pid}{where})")
+            logs.append(f"{self.tree.log if hello is None else hello.log}{where}")
+        has, are = "has" if len(hung) == 1 else "have", "log is" if len(set(logs)) == 1 else "logs are"
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
         given = f"watchdog_timeout={self.timeout:g}"
         longer = f"{given} s" if bound == self.timeout else f"the {bound:.0f} s that such a step may take ({given})"
         return EngineDeadError(
-            f"The {names} {what} since {since}, longer than {longer}, and its tree was ended. A larger "
-            f"watchdog_timeout waits longer, 0 forever. Its log is {self.tree.log}."
+            f"The {' and '.join(names)} {has} {what} since {since}, longer than {longer}, and its tree was ended. A "
+            f"larger watchdog_timeout waits longer, 0 forever. Its {are} {' and '.join(dict.fromkeys(logs))}."
         )
 
 

@@ -48,11 +48,15 @@ class Process:
 
 
 class RemoteProcess:
-    """A process on another machine, which inspects it and tells what it sees."""
+    """A process on another machine, which inspects it and tells what it sees, at its own pace."""
 
     def __init__(self, vitals: Callable[[], Vitals]) -> None:
         self._vitals = vitals
-        self._counted = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Don't count what it could have done up to now."""
+        self._counted = self._vitals().chance
 
     @property
     def pid(self) -> int:
@@ -68,9 +72,14 @@ class RemoteProcess:
         return self._vitals().missed / 1e9
 
     def chance(self, seconds: float) -> Chance:
+        """Its chance, as far as its machine has told; what exceeds the time that has passed here is counted later."""
         vitals = self._vitals()
-        counted, self._counted = (vitals.chance - self._counted) / 1e9, vitals.chance
-        return Chance(min(seconds, counted), bool(vitals.is_stopped), bool(vitals.is_traced))
+        if vitals.is_stopped:  # and stays so until its machine tells otherwise
+            self.forget()
+            return Chance(seconds, is_stopped=True, is_traced=bool(vitals.is_traced))
+        counted = min(int(seconds * 1e9), vitals.chance - self._counted)
+        self._counted += counted
+        return Chance(counted / 1e9, is_traced=bool(vitals.is_traced))
 
 
 class Progress:
@@ -174,3 +183,11 @@ def _waiting_for_locks() -> set[int]:
         lines = Path("/proc/locks").read_text().splitlines()
         return {int(line.split()[5]) for line in lines if " -> " in line}
     return set()
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for memory in this control group."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+    return 0

@@ -12,6 +12,11 @@ _LONGEST_INTERVAL = 1.0
 _SHARE = 0.1
 
 
+def pause_of(seconds: float) -> float:
+    """Seconds between two checks, with this bound."""
+    return min(_LONGEST_INTERVAL, seconds * _SHARE)
+
+
 class Watchdog:
     """Call `wake` whenever a wait begins, and `stop` at the end. With a bound of 0 seconds it never checks."""
 
@@ -23,7 +28,7 @@ class Watchdog:
         look: Callable[[float], None],
     ) -> None:
         """`begin` resets the counts; then `look` is called repeatedly with the seconds that have passed."""
-        self._interval = min(_LONGEST_INTERVAL, seconds * _SHARE)
+        self._interval = pause_of(seconds)
         self._is_waited_for = is_waited_for
         self._begin = begin
         self._look = look
