@@ -15,7 +15,7 @@ import zmq
 from ... import __version__
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.fingerprint import PROTOCOL
-from ...protocol.options.nodes import node_key
+from ...protocol.options.nodes import is_loopback, node_key
 from ...protocol.processes.child import Child, run_child
 from ...protocol.processes.heartbeat import CopiedLines, Heartbeat, Ping, WatchedInbox
 from ...protocol.processes.sockets import frames_for, frames_to
@@ -114,10 +114,12 @@ class Link:
 
     def _request(self) -> str:
         model, number = self.config.model, self.missing[0]
+        only_here = " Other machines can't reach that address: it is a loopback address."
         return (
             f"Waiting for node {', '.join(map(str, self.missing))} of nnodes={self.config.nnodes}: run there, with the "
             f"same key, `penstock worker {model} --nnodes {self.config.nnodes} --node-rank {number} --master-addr "
             f"{self.config.master_addr} --master-port {self.config.master_port}`."
+            f"{only_here if is_loopback(self.config.master_addr) else ''}"
         )
 
     def _take(self, ready: dict[Any, int]) -> None:

@@ -1,8 +1,10 @@
 """Checks the options of a tree whose ranks are on several machines, and reads the key that these share."""
 
+import ipaddress
 import os
 import socket
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +79,7 @@ def node_key(config: "EngineConfig") -> bytes:
 def own_address(config: "EngineConfig") -> str:
     """The address at which other machines reach the ranks of this one: the one that the way to node 0 begins at."""
     if given := os.environ.get(ADDRESS_VARIABLE):
-        return _checked(given)
+        return _checked(given, config)
     try:
         family, _, _, _, where = socket.getaddrinfo(config.master_addr, config.master_port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -92,8 +94,15 @@ def own_address(config: "EngineConfig") -> str:
         ) from error
 
 
-def _checked(address: str) -> str:
-    """The address, if it is one of this machine's: the ranks listen there."""
+def is_loopback(address: str) -> bool | None:
+    """Whether only this machine reaches an address or name; None for a name that nobody knows."""
+    with suppress(OSError, UnicodeError):
+        return ipaddress.ip_address(socket.getaddrinfo(address, 0)[0][4][0]).is_loopback
+    return None
+
+
+def _checked(address: str, config: "EngineConfig") -> str:
+    """The numeric address, if it is one of this machine's that others can reach: the ranks listen there."""
     try:
         family, _, _, _, where = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -103,7 +112,12 @@ def _checked(address: str) -> str:
             f"{ADDRESS_VARIABLE}={address} is no address of this machine: {_reason(error)}. Unset it, or give the one "
             "at which the other machines reach this one."
         ) from error
-    return address
+    if is_loopback(address) and is_loopback(config.master_addr) is False:
+        raise ConfigError(
+            f"{ADDRESS_VARIABLE}={address} is a loopback address, which only this machine reaches, and node 0 is at "
+            f"master_addr={config.master_addr!r}. Unset it, or give this machine's address in that network."
+        )
+    return str(where[0])
 
 
 def _reason(error: OSError | UnicodeError) -> str:

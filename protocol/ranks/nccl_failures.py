@@ -61,9 +61,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(?:Connect to|connect to) (\S+) (?:failed|returned)[^\n]*"
-        r"(?:refused|[Nn]o route|[Uu]nreachable|timed out|abort|requested address)",
-        "Another rank's address can't be reached{found}: a firewall is between the machines, or NCCL_SOCKET_IFNAME "
-        "(for CPUs GLOO_SOCKET_IFNAME) has to name the interface of their network",
+        r"(?:refused|[Nn]o route|[Uu]nreachable|timed out|abort|requested address)|"
+        r"connecting: SO_ERROR: [^\n]*remote=(\[\S+\]:\d+)|gloo[^\n]* connect: [^\n]*",
+        "Another rank's address can't be reached{found}: set PENSTOCK_HOST_IP on its machine to one that the others "
+        "reach, or open the firewall between them; for NCCL, NCCL_SOCKET_IFNAME may also name the wrong interface",
     ),
     (
         r"(NET/IB : Got completion[^\n]*|ibv_\w+ failed[^\n]*)",

@@ -34,6 +34,10 @@ CASES = [
     (HEAD.format("internal error", "ncclInternalError", "Bootstrap : no socket interface found"), "NCCL_SOCKET_IFNAME"),
     (HEAD.format(SYSTEM, SYSTEM_CLASS, "socketStartConnect: Connect to 10.87.5.155<60728> failed : Software caused "
      "connection abort"), "can't be reached (10.87.5.155<60728>)"),
+    ("Gloo connectFullMesh failed with [/third_party/gloo/gloo/transport/tcp/pair.cc:152] timed out connecting: "
+     "SO_ERROR: Connection refused, remote=[127.0.0.1]:30090$0", "can't be reached ([127.0.0.1]:30090): set PENSTOCK_"),
+    ("[enforce fail at /third_party/gloo/gloo/transport/tcp/socket.cc:142] rv != -1. -1 vs -1. connect: Network is "
+     "unreachable", "can't be reached: set PENSTOCK_HOST_IP"),
     (HEAD.format(REMOTE, REMOTE_CLASS, "NET/IB : Got completion from peer 10.0.35.1<49189> with error 12, opcode 0"),
      "NCCL_IB_DISABLE=1"),
     (HEAD.format(REMOTE, REMOTE_CLASS, "socketProgress: Connection closed by remote peer node1<45074>"),

@@ -91,6 +91,11 @@ def test_a_machine_is_reached_at_the_address_that_its_way_to_machine_0_begins_at
     assert own_address(options(nnodes=2, node_rank=1, master_addr="127.0.0.2")).startswith("127.")
     monkeypatch.setenv("PENSTOCK_HOST_IP", "127.0.0.9")
     assert own_address(options(nnodes=2, node_rank=1)) == "127.0.0.9"
+    monkeypatch.setenv("PENSTOCK_HOST_IP", "localhost")  # a name: the libraries between ranks take numbers
+    assert own_address(options(nnodes=2, node_rank=1)) in ("127.0.0.1", "::1")
+    for rank in (0, 1):
+        with pytest.raises(ConfigError, match="is a loopback address, which only this machine reaches, and node 0 is"):
+            own_address(options(nnodes=2, node_rank=rank, tensor_parallel_size=2, master_addr="192.0.2.1"))
     for wrong in ("192.0.2.1", "no such name.invalid", "x" * 3000):
         monkeypatch.setenv("PENSTOCK_HOST_IP", wrong)
         with pytest.raises(ConfigError, match="is no address of this machine"):

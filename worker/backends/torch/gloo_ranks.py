@@ -19,6 +19,7 @@ from ....kernels.arrays import Array
 from ....kernels.cpu.copied_memory import CopiedMemory
 from ....protocol.errors import ConfigError
 from ....records import dataclass
+from ...ranks.contact import require_contact
 from ...ranks.parallel import Parallel
 
 # That ranks wait for one another: longer than for machines to join, which is told better.
@@ -35,7 +36,9 @@ class GlooRanks(Parallel):
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]  # torch's own use of it
         options._timeout = TIMEOUT
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
-        group = dist.ProcessGroupGloo(meeting_store(path, rank, "cpu"), rank, size, options)
+        store = meeting_store(path, rank, "cpu")
+        require_contact(store, rank, size, per_node, address)
+        group = dist.ProcessGroupGloo(store, rank, size, options)
         ranks = cls(rank, size, per_node, group=group)
         ranks.exchange([])
         _stop_listening()

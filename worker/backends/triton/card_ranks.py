@@ -4,6 +4,7 @@ Sums are added in the order of the ranks, so that a row's bits don't depend on t
 prefer speed: then NCCL chooses its own order, and sums of few rows may be added in the cards' own memory (`sums`).
 """
 
+import logging
 import os
 from dataclasses import replace
 from datetime import timedelta
@@ -15,11 +16,13 @@ from torch import Tensor
 
 from ....kernels.triton.launch.switches import FIRST_LOGITS
 from ....records import dataclass
+from ...ranks.contact import require_contact
 from ...ranks.interfaces import interface_of
 from ...ranks.parallel import Parallel
 from ..torch.gloo_ranks import meeting_store
 from .peer_sums import PeerSums, peer_sums
 
+_LOG = logging.getLogger(__name__)
 _TIMEOUT = timedelta(minutes=10)
 
 
@@ -49,11 +52,15 @@ class CardRanks(Parallel):
         # Unlike a tree's ipc:// sockets these have addresses: on one machine, use the loopback interface only.
         if not address:
             os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-        elif name := interface_of(address):
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")
+            store: dist.Store = dist.FileStore(str(path), size)
+        else:
+            if "NCCL_SOCKET_IFNAME" not in os.environ:
+                _use_interface(address)
+            store = meeting_store(path, rank, "cuda")
+            require_contact(store, rank, size, per_node, address)
         dist.init_process_group(
             "nccl",
-            store=meeting_store(path, rank, "cuda") if address else dist.FileStore(str(path), size),
+            store=store,
             rank=rank,
             world_size=size,
             device_id=device,
@@ -97,3 +104,15 @@ class CardRanks(Parallel):
         parts = [torch.empty_like(x) for _ in range(self.size)] if self.rank == 0 or not first_alone else []
         dist.gather(x, parts or None) if first_alone else dist.all_gather(parts, x)
         return parts
+
+
+def _use_interface(address: str) -> None:
+    """Have NCCL use the interface of this machine's address."""
+    if (name := interface_of(address)) is not None:
+        os.environ["NCCL_SOCKET_IFNAME"] = f"={name}"
+    else:
+        _LOG.warning(
+            "No interface has this machine's address %s, so NCCL chooses one itself. If that is the wrong one, set "
+            "NCCL_SOCKET_IFNAME to the right one's name (`ip address`).",
+            address,
+        )
