@@ -66,7 +66,7 @@ def test_a_model_that_was_converted_first_answers_with_the_same_bits_and_its_fol
     ({"quantization": "int3"}, "quantization='int3': must be one of"),
     ({"quantization": {"*.qkv": "int8"}}, "matches no layer"),
     ({"quantization": "int8", "per_rank": True}, "per_rank=True needs tensor_parallel_size=2"),
-    ({"quantization": "int8", "tensor_parallel_size": 0}, "must be a whole number, 1 or more"),
+    ({"quantization": "int8", "tensor_parallel_size": 0}, "must be a whole number from 1 to 256"),
 ])  # fmt: skip
 def test_what_cannot_be_made_raises_and_leaves_nothing(original, tmp_path, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
