@@ -19,7 +19,7 @@ def limits(setting: Setting) -> Iterator[Figure]:
     size = setting.sized(4 * _GIB, 64 << 20)
     source = torch.empty(size // 4, dtype=torch.int32, device=setting.device).random_()
     target = torch.empty_like(source)
-    seconds = _best(setting.device, lambda: target.copy_(source), 1)
+    seconds = _best(setting.device, lambda: target.copy_(source), setting.sized(5, 1))
     yield Figure(BANDWIDTH, 2 * size / seconds / 1e9, "GB/s", None, "read and written")
     side, calls = setting.sized(8192, 512), setting.sized(20, 2)
     left, right = (torch.randn(side, side, device=setting.device).bfloat16() for _ in range(2))
@@ -29,21 +29,13 @@ def limits(setting: Setting) -> Iterator[Figure]:
 
 
 def _best(device: str, call: Callable[[], object], calls: int) -> float:
-    """Seconds of one call, in the best round of so many."""
-    call()
-    return min(_round(device, call, calls) for _ in range(_ROUNDS[device])) / calls
-
-
-def _round(device: str, call: Callable[[], object], calls: int) -> float:
-    if device == "cpu":
+    """Seconds of one call, in the best round of so many; the first round warms up."""
+    taken = []
+    for _ in range(1 + _ROUNDS[device]):
         start = time.perf_counter()
         for _ in range(calls):
             call()
-        return time.perf_counter() - start
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(calls):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / 1e3
+        if device == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - start)
+    return min(taken[1:]) / calls
