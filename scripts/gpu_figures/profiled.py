@@ -47,14 +47,14 @@ class Sizes(NamedTuple):
 
 def profiles(setting: Setting) -> Iterator[Figure]:
     model = _loaded(setting, setting.sized("8b", "small"))
-    for sizes in setting.sized((Sizes(1, 512, 128, 30), Sizes(256, 512, 128, 30)), (Sizes(3, 8, 16, 2),)):
+    for sizes in setting.sized((Sizes(1, 512, 128, 30), Sizes(256, 512, 128, 30)), (Sizes(3, 20, 30, 3),)):
         drive = Drive(setting, sizes, model)
         with _learning(setting):  # as a tree does while it warms up
             drive.until_all_answer()
             drive.steps(sizes.steps)  # captures what is to be captured
         yield from _profiled(setting, f"{sizes.rows} rows decode", partial(drive.steps, sizes.steps), sizes.steps)
         del drive
-    sizes = Sizes(1, setting.sized(2048, 20), 8, 1)
+    sizes = Sizes(1, setting.sized(2048, 40), 8, 1)
     for _ in range(2):  # one before, which compiles and is tuned
         drive = Drive(setting, sizes, model)
         with _learning(setting):
