@@ -89,11 +89,13 @@ def hanging(given, tmp_path) -> Iterator[tuple[subprocess.Popen[bytes], int, psu
     script = subprocess.Popen(words, env=given, stdin=inner, stdout=inner, stderr=inner, start_new_session=True)
     os.close(inner)
     started = Path(given["STARTED"])
-    wait_until(lambda: started.exists() and started.read_text().strip() != "", 60, "the part has begun")
-    yield script, terminal, psutil.Process(int(started.read_text()))
-    os.close(terminal)
-    script.kill()
-    script.wait()
+    try:
+        wait_until(lambda: started.exists() and started.read_text().strip() != "", 60, "the part has begun")
+        yield script, terminal, psutil.Process(int(started.read_text()))
+    finally:
+        script.terminate()  # it ends what it has started
+        script.wait(60)
+        os.close(terminal)
 
 
 # Ctrl-C reaches those in the foreground of a terminal, where SIGINT is not ignored.

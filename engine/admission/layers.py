@@ -101,7 +101,7 @@ class LayeredChunks:
                 load.prompts.insert(0, sequence)  # it gets an ordinary chunk instead
                 return
         first, left = chunk.num_layers, self._num_layers - chunk.num_layers
-        # What fits varies from step to step, and where it was to be two layers, one would leave half of it.
+        # A sixteenth of slack: rounding two layers down to one would leave half of the time unused.
         chunk.num_layers += left if work is None else min(left, max(1, (work + work // 16) // chunk.work))
         chunk.add_to(step, first)
         load.allowance.spend(load.allowance.part if work is not None else min(load.allowance.part, chunk.num_tokens))
@@ -144,7 +144,7 @@ class LayeredChunks:
             self._encoder.release_up_to(sequence, sequence.media, chunk.end, step)
 
     def _fitting(self, position: int, most: int, work: int) -> int:
-        """The number of tokens, `most` at most, of which whole layers, equally many a step, fit best into such work."""
+        """The largest chunk, of `most` tokens at most, whose layers divide evenly over steps of so much work each."""
         num_layers = -(-work // self._work(position, most))
         num_layers = -(-self._num_layers // max(1, self._num_layers // num_layers))
         numbers = range(self.unit, most + 1, self.unit)

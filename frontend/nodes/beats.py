@@ -1,10 +1,11 @@
 """When the processes that connect a tree's machines, `link.py` and `node.py`, have something to do unasked.
 
-Each sends a beat every second, or more often if the watchdog looks more often. Until the tree is ready, it also looks
-often at the file by which the ranks find one another. Time in which it was stopped isn't counted: it has heard nobody
-meanwhile, which is no silence of others.
+Each sends a beat every second, and a node more often if its watchdog looks more often. Until the tree is ready, it
+also looks often at the file by which the ranks find one another. Time in which it was stopped isn't counted: it has
+heard nobody meanwhile, which is no silence of others.
 """
 
+import math
 import time
 
 from ...protocol.ranks.node_messages import BEAT_SECONDS
@@ -25,7 +26,7 @@ class Beats:
     @property
     def pause(self) -> int:
         """Milliseconds to wait for messages at most."""
-        return int(1000 * (self.period if self.is_ready else _MEETING_SECONDS))
+        return math.ceil(1000 * (max(self.period, _MEETING_SECONDS) if self.is_ready else _MEETING_SECONDS))
 
     def now(self) -> float:
         now = time.monotonic()

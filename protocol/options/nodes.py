@@ -112,6 +112,12 @@ def _checked(address: str, config: "EngineConfig") -> str:
             f"{ADDRESS_VARIABLE}={address} is no address of this machine: {_reason(error)}. Unset it, or give the one "
             "at which the other machines reach this one."
         ) from error
+    numeric = ipaddress.ip_address(str(where[0]).partition("%")[0])
+    if numeric.is_unspecified or numeric.is_multicast or (numeric.version == 6 and numeric.is_link_local):
+        raise ConfigError(
+            f"{ADDRESS_VARIABLE}={address} can't lead other machines to this one: it is no address of one machine, or "
+            "one that means something else on each. Unset it, or give the one at which they reach this machine."
+        )
     if is_loopback(address) and is_loopback(config.master_addr) is False:
         raise ConfigError(
             f"{ADDRESS_VARIABLE}={address} is a loopback address, which only this machine reaches, and node 0 is at "

@@ -25,7 +25,8 @@ _REASONS_OF_CUDA: tuple[tuple[str, str], ...] = (
         "The driver is older than this torch's CUDA: update it, or install a torch for an older CUDA",
     ),
     (
-        r"system not yet initialized|(?i:error|failure)[ =:(]+802\b|ErrorSystemNotReady|ERROR_SYSTEM_NOT_READY",
+        r"system not yet initialized|(?i:cuda\b.*(?:error|failure)[ =:(]+802\b)|ErrorSystemNotReady|"
+        "ERROR_SYSTEM_NOT_READY",
         "The switches between the cards (NVSwitch) aren't ready: start nvidia-fabricmanager, in the driver's own "
         f"version; {_FABRIC}",
     ),

@@ -1,6 +1,6 @@
-"""Compile beforehand what `scripts/check_gpu` launches on a card, on one that is not there (`absent_card.py`).
+"""Compile, for a card that is not there (`absent_card.py`), what `scripts/check_gpu` launches on one.
 
-    python compiled_beforehand.py CAPABILITY [MOST]   into Triton's own cache, TRITON_CACHE_DIR; so many kernels
+    python compiled_beforehand.py CAPABILITY [MOST]   into Triton's own cache, TRITON_CACHE_DIR; at most MOST kernels
 
 Triton finds a kernel there by a digest of the kernel's source, of its arguments' types, of the target and of Triton
 itself, so a card of this capability (× 10) finds it too, from any folder, with the same build of Triton for the same
@@ -88,6 +88,8 @@ def main(capability: int, most: int | None = None) -> None:
         found = [*islice(card.launched.values(), most)]
         good = sum(threads.map(is_compiled, found))
     print(f"{good:,} of {len(found):,} compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    if 2 * good < len(found):
+        sys.exit("Most kernels did not compile, which the compiler's words above explain.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Each fast path, turned over by its switch, answers as a CPU does, in a tree that reads the switch where it matters.
 
-`scripts/check_gpu FOLDER switches` runs these. A wrong value ends each tree: proof that the switch is read there.
+`scripts/check_gpu FOLDER switches` runs these.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 import torch
 from builders.cpu_answers import IS_REHEARSAL, on_cpu
 from builders.float8_forms import FLOAT8_FORMS
-from builders.on_card import SMALL, generated, last_log, mixed_prompts, sized
+from builders.on_card import SMALL, generated, mixed_prompts, sized
 from builders.quantized_model import float8_model
 from builders.tiny_model import tiny_model
 
@@ -80,7 +80,7 @@ def trial(request, device) -> Trial:
     name, found = request.param, TRIALS[request.param]
     lack = ""
     if os.environ.get("PENSTOCK_CPU_ANSWERS") == "prepare":
-        return found  # for the CPU's answers alone
+        return found
     if found.ranks > 1 and device == "cuda" and torch.cuda.device_count() < found.ranks:
         lack = f"it needs {found.ranks} cards, and there is {torch.cuda.device_count()}"
     elif device == "cpu" and (found.needs_card or not IS_REHEARSAL):
@@ -120,12 +120,3 @@ def test_turned_over_it_answers_as_a_cpu_does(trial, switch, device, tmp_path, m
     assert apart < trial.apart
     if trial.options["dtype"] == "float32":
         assert found["tokens"] == expected["tokens"]
-
-
-@pytest.mark.parametrize("trial, switch", BY_NAME.items(), indirect=["trial"], ids=BY_VARIABLE)
-def test_a_wrong_value_ends_the_tree(trial, switch, device, tmp_path, monkeypatch):
-    monkeypatch.setenv(switch.variable, "wrong")
-    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path / "logs"))
-    with pytest.raises(Exception):  # noqa: B017  # whatever says that a worker has ended
-        said(device, trial.ranks, trial, trial.model(tmp_path))
-    assert f"{switch.variable}='wrong' is neither 0" in last_log()

@@ -100,6 +100,10 @@ def test_a_machine_is_reached_at_the_address_that_its_way_to_machine_0_begins_at
         monkeypatch.setenv("PENSTOCK_HOST_IP", wrong)
         with pytest.raises(ConfigError, match="is no address of this machine"):
             own_address(options(nnodes=2, node_rank=1))
+    for of_many in ("0.0.0.0", "::", "224.0.0.1"):
+        monkeypatch.setenv("PENSTOCK_HOST_IP", of_many)
+        with pytest.raises(ConfigError, match=f"PENSTOCK_HOST_IP={of_many} "):
+            own_address(options(nnodes=2, node_rank=1))
     monkeypatch.delenv("PENSTOCK_HOST_IP")
     with pytest.raises(ConfigError, match="can't be reached"):
         own_address(options(nnodes=2, node_rank=1, master_addr="x" * 3000))

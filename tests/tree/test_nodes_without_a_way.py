@@ -18,7 +18,6 @@ _RULES = (
     "ip rule del pref 0 lookup local"
 )
 _TREE = """
-import sys
 from builders.nodes import OtherMachine
 from penstock import LLM, PenstockError
 other = OtherMachine({model!r}, {port})

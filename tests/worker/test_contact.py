@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from builders.cases import for_each
-from builders.nodes import FIRST, SECOND, THIRD, free_port
+from builders.nodes import FIRST, SECOND, THIRD
 from builders.watching import BOUND_SECONDS
 
 from penstock.protocol.errors import ConfigError
@@ -58,7 +58,9 @@ def refused(address: str, port: int) -> str:
 
 
 def test_an_address_without_a_way_is_told_with_its_machine_and_what_to_do(monkeypatch):
-    told = refused(SECOND, free_port(SECOND))
+    with socket.socket() as deaf:
+        deaf.bind((SECOND, 0))
+        told = refused(*deaf.getsockname())
     words = (f"Node 1 (host-b) can't be reached at {SECOND} from node 0", "Connection refused", "PENSTOCK_HOST_IP")
     assert all(each in told for each in (*words, "firewall")), told
     monkeypatch.setattr(contact, "_SECONDS", 0.2)
@@ -68,6 +70,13 @@ def test_an_address_without_a_way_is_told_with_its_machine_and_what_to_do(monkey
         except OSError:
             pytest.skip("this user may not have the kernel drop packets")
         assert "nothing has answered for 0.2 s" in refused(*silent.getsockname())
+
+
+def test_a_machine_whose_ranks_use_another_network_neither_tries_nor_is_tried():
+    store = Store()
+    with ThreadPoolExecutor(2) as pool:
+        tries = [pool.submit(require_contact, store, rank, 2, 1, where) for rank, where in enumerate((FIRST, None))]
+        assert [each.result(BOUND_SECONDS) for each in tries] == [None] * 2
 
 
 @for_each("address, name", [

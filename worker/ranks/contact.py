@@ -14,25 +14,31 @@ _SECONDS = 5.0  # for a connection; the kernel has asked three times by then
 
 
 class Store(Protocol):
-    """torch's, by which ranks tell one another what they have to know. `get` waits until there is a value."""
+    """The part of torch's `Store` that is used here. `get` waits until there is a value."""
 
     def set(self, key: str, value: str) -> None: ...
     def get(self, key: str) -> bytes: ...
 
 
-def require_contact(store: Store, rank: int, size: int, per_node: int, address: str) -> None:
-    """Raise if this machine can't reach one of the others. The first rank of each machine tries, for all of them."""
+def require_contact(store: Store, rank: int, size: int, per_node: int, address: str | None) -> None:
+    """Raise if this machine can't reach one of the others. The first rank of each machine tries, for all of them. A
+    machine without an address, whose ranks use another network, neither tries nor is tried."""
     if rank % per_node:
+        return
+    if address is None:
+        store.set(f"address of {rank}", "null")
+        store.set(f"contact of {rank}", "all")
         return
     others = [first for first in range(0, size, per_node) if first != rank]
     family = socket.getaddrinfo(address, 0)[0][0]
     # Nobody has to accept: the kernel completes the connections.
     with socket.create_server((address, 0), family=family, backlog=size) as listener:
-        where = [socket.gethostname(), *listener.getsockname()[:2]]
-        store.set(f"address of {rank}", json.dumps(where))
+        own_host = socket.gethostname()
+        store.set(f"address of {rank}", json.dumps([own_host, *listener.getsockname()[:2]]))
         for other in others:
-            host, *there = json.loads(store.get(f"address of {other}"))
-            _try(there, f"Node {other // per_node} ({host})", f"node {rank // per_node} ({where[0]})")
+            if (found := json.loads(store.get(f"address of {other}"))) is not None:
+                host, *there = found
+                _try(there, f"Node {other // per_node} ({host})", f"node {rank // per_node} ({own_host})")
         store.set(f"contact of {rank}", "all")
         for other in others:
             store.get(f"contact of {other}")

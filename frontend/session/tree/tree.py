@@ -227,8 +227,8 @@ class Tree:
         """The error about the process that connects other machines, if that is stopped."""
         if (pid := next((child.popen.pid for child in self.children if child.role == "link"), 0)) and is_stopped(pid):
             return EngineDeadError(
-                f"The link process (pid {pid}) has been stopped (SIGSTOP), without which other machines take this one "
-                f"for dead after {SILENCE:.0f} s. {self._where_its_log_is}"
+                f"The link process (pid {pid}) has been stopped (SIGSTOP); other machines give this one up "
+                f"after {SILENCE:.0f} s. {self._where_its_log_is}"
             )
         return None
 

@@ -173,8 +173,9 @@ def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
     head_dim, _ = key
     table = _MANY.get(kind, _MANY["16 bits"])
     step = table[max((since for since in table if since <= architecture), default=80)][head_dim > 128]
-    # If a tile has no more columns than rows, the compiler gives each warp sixteen rows, and more warps repeat them.
-    useful = step.rows // LEAST_ROWS if head_dim <= step.rows else step.num_warps
+    # If a tile has no more columns than rows, tensor cores give each warp sixteen rows, and more warps repeat them.
+    repeats = kind != "fp32" and head_dim <= step.rows
+    useful = step.rows // LEAST_ROWS if repeats else step.num_warps
     return step._replace(num_warps=min(step.num_warps, useful)).choice
 
 

@@ -54,10 +54,11 @@ class CardRanks(Parallel):
             os.environ["NCCL_SOCKET_IFNAME"] = "lo"
             store: dist.Store = dist.FileStore(str(path), size)
         else:
-            if "NCCL_SOCKET_IFNAME" not in os.environ:
+            is_chosen = "NCCL_SOCKET_IFNAME" in os.environ  # by the user, maybe of a network without this address
+            if not is_chosen:
                 _use_interface(address)
             store = meeting_store(path, rank, "cuda")
-            require_contact(store, rank, size, per_node, address)
+            require_contact(store, rank, size, per_node, None if is_chosen else address)
         dist.init_process_group(
             "nccl",
             store=store,
