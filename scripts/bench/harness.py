@@ -29,9 +29,10 @@ def random_model(shape: str, **config: Any) -> Iterator[Path]:
 
 
 def random_weights(quantization: str = "none", **options: Any) -> dict[str, Any]:
-    """Options of an `LLM` of random weights in which no prompt finds the prefix of another."""
+    """Options of an `LLM` of random weights in which no prompt finds the prefix of another, and nothing is drafted:
+    such weights repeat themselves as no model does."""
     form = None if quantization == "none" else quantization
-    always = {"load_format": "dummy", "enable_prefix_caching": False, "quiet": True}
+    always = {"load_format": "dummy", "enable_prefix_caching": False, "speculative_config": False, "quiet": True}
     return always | {"quantization": form, "max_model_len": 1024} | options
 
 

@@ -41,6 +41,8 @@ class Penstock(ServedEngine):
             block_size=BLOCK_SIZE,
             quiet=True,
             load_format="dummy" if is_dummy else "auto",
+            # Random weights repeat themselves as no model does: drafts would give several tokens a step.
+            speculative_config=False,
             **({} if self._file else PRECISIONS[settings.quantization]),
         )
         plan = self._llm._session.transport.plan
