@@ -74,8 +74,11 @@ SHAPES = [
     for name in names
 ]
 GGUF = [
-    Compared(f"{name}, {processor}", name, (f"2026-11-27-gguf-{slug}",))
-    for processor, slug in (("Zen 5", "zen5"), ("Zen 3", "zen3"))
+    Compared(f"{name}, {processor}", name, sittings)
+    for processor, sittings in (
+        ("Zen 5", ("2026-11-30-gguf-zen5", "2026-11-27-gguf-zen5")),
+        ("Zen 3", ("2026-11-27-gguf-zen3",)),
+    )
     for name in ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0")
 ]
 
