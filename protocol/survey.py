@@ -21,7 +21,7 @@ def has_driver() -> bool:
 
 
 def are_cards_hidden() -> bool:
-    """Whether CUDA_VISIBLE_DEVICES is set to hide all of them: it is empty, or begins with a negative number."""
+    """Return whether CUDA_VISIBLE_DEVICES hides all cards on purpose: its first entry is empty, negative or Slurm's."""
     return _HIDDEN.match(os.environ.get(VISIBLE_DEVICES, "0")) is not None
 
 

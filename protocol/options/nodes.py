@@ -95,7 +95,7 @@ def own_address(config: "EngineConfig") -> str:
 
 
 def is_loopback(address: str) -> bool | None:
-    """Whether only this machine reaches an address or name; None for a name that nobody knows."""
+    """Return whether only this machine reaches an address or name; None for a name that nobody knows."""
     with suppress(OSError, UnicodeError):
         return ipaddress.ip_address(socket.getaddrinfo(address, 0)[0][4][0]).is_loopback
     return None

@@ -64,7 +64,7 @@ def _start(files: Path, size: Size, **options: Any) -> None:
 
 
 def is_compiled(launched: Launched) -> bool:
-    """Whether the compiler and the assembler take it; what tuning tries they may refuse on a card, too."""
+    """Try the compiler and the assembler; what tuning tries they may refuse on a card, too."""
     try:
         launched.code()
     except Exception as error:

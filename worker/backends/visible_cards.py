@@ -14,7 +14,7 @@ from ...protocol.fields.rules import shown
 from ...protocol.files.sizes import exact_size
 from ...protocol.options.config import EngineConfig
 from ...protocol.ranks.nccl_failures import explained
-from ...protocol.survey import VISIBLE_DEVICES as VARIABLE
+from ...protocol.survey import VISIBLE_DEVICES
 
 _NUMBER = re.compile(r"\+?\d+|-0+(?!\d)", re.ASCII)
 _UUID = re.compile(r"GPU-|MIG-")
@@ -69,8 +69,8 @@ def chosen_cards(config: EngineConfig, seen: Sequence[Card], variable: str | Non
     if size > 1 and (part := next((card for card in chosen if card.is_slice), None)) is not None:
         raise ConfigError(
             f"{_ranks(config)} can't use {part.name}: slices of cards don't reach one another's memory, and "
-            f"NCCL takes two of one card for the same. Use tensor_parallel_size=1 for each slice ({VARIABLE}=MIG-… "
-            "chooses it), or whole cards."
+            "NCCL takes two of one card for the same. Use tensor_parallel_size=1 for each slice "
+            f"({VISIBLE_DEVICES}=MIG-… chooses it), or whole cards."
         )
     return chosen
 
@@ -104,7 +104,7 @@ def why_hidden(variable: str | None, num_seen: int) -> str:
     """
     if variable is None:
         return ""
-    entries, value = variable.split(","), f"{VARIABLE}={shown(variable)}"
+    entries, value = variable.split(","), f"{VISIBLE_DEVICES}={shown(variable)}"
     kinds = [_kind(entry) for entry in entries]
     if not num_seen and not kinds[0]:
         return f"{value} hides every card; unset it, or name cards between commas (nvidia-smi -L lists them)"

@@ -22,7 +22,7 @@ class Switch:
 
     @property
     def fault(self) -> str:
-        """What is wrong with the variable's value, as a sentence; "" if nothing is."""
+        """The sentence that says what is wrong with the variable's value; "" if nothing is."""
         if self.value in ("", "0", "1"):
             return ""
         return f"{self.variable}={self.value!r} is neither 0 (off) nor 1 (on): {self.what}."
@@ -69,5 +69,5 @@ SWITCHES = tuple(each for each in globals().values() if isinstance(each, Switch)
 
 
 def wrong_switch() -> str:
-    """What is wrong with the first variable that is set to something else than 0 or 1; "" if none is."""
+    """Return the sentence about the first variable that is set to something else than 0 or 1; "" if none is."""
     return next(filter(None, (switch.fault for switch in SWITCHES)), "")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from ....protocol.options.config import EngineConfig
-from ....protocol.survey import GpuSurvey, TorchSurvey
-from ..visible_cards import VARIABLE, Card, chosen_cards, unequal, why_none
+from ....protocol.survey import VISIBLE_DEVICES, GpuSurvey, TorchSurvey
+from ..visible_cards import Card, chosen_cards, unequal, why_none
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def torch_survey(triton: str | None) -> TorchSurvey:
     for number in range(count):
         free, total = torch.cuda.mem_get_info(number)
         found.cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
-    found.lack = "" if count else why_none(os.environ.get(VARIABLE), words)
+    found.lack = "" if count else why_none(os.environ.get(VISIBLE_DEVICES), words)
     return found
 
 
@@ -36,7 +36,7 @@ def card_of_rank(config: EngineConfig, rank: int) -> torch.device | None:
     if config.device == "auto":
         count, words = _number_seen()
         if not count:
-            why = why_none(os.environ.get(VARIABLE), words)
+            why = why_none(os.environ.get(VISIBLE_DEVICES), words)
             _LOG.warning("There is a driver, but torch finds no CUDA device: computing on the CPU (%s).", why)
             return None
     cards = cards_of_ranks(config)
@@ -52,7 +52,7 @@ def cards_of_ranks(config: EngineConfig) -> list[Card]:
     count, words = _number_seen()
     properties = map(torch.cuda.get_device_properties, range(count))
     seen = [Card(number, each.name, each.total_memory, str(each.uuid)) for number, each in enumerate(properties)]
-    return chosen_cards(config, seen, os.environ.get(VARIABLE), words)
+    return chosen_cards(config, seen, os.environ.get(VISIBLE_DEVICES), words)
 
 
 def _number_seen() -> tuple[int, str]:
