@@ -131,7 +131,7 @@ STRUCTS = {
 NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/settings.py", "worker/stand_in/")
 # The front end's own options are used in no other room.
 ELSEWHERE = ("protocol/", "engine/", "worker/", "kernels/")
-# Other ways to write a field, into which they are folded when the struct is made (test_options_and_parameters.py).
+# Other ways to write a field, into which they are folded when the struct is made (test_options.py).
 FOLDED = {"frequence_penalty", "max_thinking_tokens", "bad_words_token_ids", "structural_tag", "response_format",
           "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_json_object",
           "guided_structural_tag"}  # fmt: skip
