@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -42,8 +42,14 @@ def answering(daemon: RunningDaemon) -> Iterator[str]:
     with client, client.stream("POST", "/v1/completions", json=LONG) as stream:
         lines = stream.iter_lines()
         next(lines)
-        threading.Thread(target=lambda: [None for _ in lines], daemon=True).start()
+        threading.Thread(target=read_on, args=(lines,), daemon=True).start()
         yield address
+
+
+def read_on(lines: Iterator[str]) -> None:
+    with suppress(httpx.ReadError):  # the client closes before the answer is over
+        for _ in lines:
+            pass
 
 
 @contextmanager

@@ -69,7 +69,8 @@ def test_a_start_takes_what_a_survey_says_beforehand(family, tmp_path):
     start = started(folder, tmp_path)
     planned = start.plan()
     assert planned.kv_bytes == said.taken_kv_bytes
-    assert abs(planned.taken_bytes - said.taken_bytes) < 2 * MIB  # of norms, padding and the header of a file
+    # Of norms, padding, the header of a file, and pages of which a process has more than it asked for.
+    assert abs(planned.taken_bytes - said.taken_bytes) < 8 * MIB
     start.close()
 
 
