@@ -14,7 +14,8 @@ import pexpect
 import pytest
 from builders.cases import for_each
 from builders.daemon import RunningDaemon, models
-from builders.shell import Person, python_path
+from builders.starts import python_path
+from builders.terminal import Person
 from builders.watching import wait_until
 
 from penstock.frontend.commands.daemon.top_figures import HttpSource, Look, figures_of, rows_of

@@ -16,8 +16,8 @@ import pytest
 from builders.cases import for_each
 from builders.daemon import running_daemon
 from builders.hub import hub_with_empty_cache, running_hub
-from builders.shell import Person
 from builders.starts import python_path
+from builders.terminal import Person
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
 

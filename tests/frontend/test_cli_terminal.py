@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import pytest
-from builders.shell import SLOW, STAND_IN, AtTerminal, Terminal
+from builders.shell import SLOW, STAND_IN
+from builders.terminal import AtTerminal, Terminal
 
 from penstock.frontend.commands.repl import terminal
 from penstock.frontend.commands.repl.conversation import AnswerDelta

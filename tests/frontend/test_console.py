@@ -7,7 +7,8 @@ import sys
 import msgspec
 import pexpect
 from builders.cases import for_each
-from builders.shell import BOUND, Person
+from builders.shell import BOUND
+from builders.terminal import Person
 from hypothesis import given
 from hypothesis import strategies as st
 
