@@ -139,7 +139,8 @@ def test_a_recording_is_read_to_a_torn_message_and_a_full_disk_ends_it_and_a_tra
 
 
 def test_a_runtime_folder_open_to_others_or_too_deep_for_a_socket_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)  # whatever this process's umask
     sentences = {"open": "PENSTOCK_RUNTIME_DIR=.*open must be .* 0700.*`chmod 700`", "deep" * 30: "shorter"}
     for name, sentence in sentences.items():
         monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path / name))
