@@ -136,7 +136,7 @@ def test_two_that_want_the_same_file_fetch_it_once(hub, made, tmp_path):
     hub.stops_at[WEIGHTS] = 300_000
     with ThreadPoolExecutor(2) as threads:
         found = [threads.submit(find_model, "owner/tiny", is_quiet=True) for _ in range(2)]
-        assert hub.is_stopped.wait(30)
+        assert hub.is_stopped.wait(60)
         hub.go_on.set()
     first, second = (each.result().folder for each in found)
     assert first == second and (first / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()

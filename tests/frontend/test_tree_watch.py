@@ -232,7 +232,7 @@ def test_whoever_asks_waits_for_nobody_when_the_tree_has_ended(tmp_path):
         await asyncio.sleep(0.05)
         assert not asking.done()
         roll_call.close()
-        return await asyncio.wait_for(asking, 30)
+        return await asyncio.wait_for(asking, 60)
 
     assert asyncio.run(ask()) == ["engine"]
 
@@ -247,4 +247,4 @@ def test_stopped_processes_are_not_waited_for_and_do_not_shorten_the_time_of_oth
 
     with closing(RollCall(tmp_path, ["engine", "worker 0"], SimpleNamespace(read=read))) as asked:
         answers = asked.silent(600, lambda role: role == "engine")
-        assert asyncio.run(asyncio.wait_for(answers, 30)) == ["engine"]
+        assert asyncio.run(asyncio.wait_for(answers, 60)) == ["engine"]

@@ -162,7 +162,6 @@ def store_inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation | Non
 
 
 _QUERIES, _KEYS = 6, 2
-_SHAPE = [(1, 33), (1, 40), (1, 600), (1, 1), (1, 17)]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from builders.tiny_model import tiny_model
 from builders.warm_trees import WarmTrees
-from builders.watching import wait_until
+from builders.watching import BOUND_SECONDS, wait_until
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -153,7 +153,7 @@ class Histories(RuleBasedStateMachine):
     @rule(operation=operations)
     def one(self, operation: tuple[Any, ...]) -> None:
         call, says = self.call(operation)
-        self.compare([self.threads.submit(call).result(30)], [says])
+        self.compare([self.threads.submit(call).result(BOUND_SECONDS)], [says])
 
     @rule(several=st.lists(operations, min_size=2, max_size=THREADS))
     def together(self, several: list[tuple[Any, ...]]) -> None:
@@ -161,11 +161,11 @@ class Histories(RuleBasedStateMachine):
         gate = threading.Barrier(len(calls))
 
         def at_once(call: Callable[[], AsStatus]) -> AsStatus:
-            gate.wait(30)
+            gate.wait(BOUND_SECONDS)
             return call()
 
         given = [self.threads.submit(at_once, call) for call, _ in calls]
-        self.compare([each.result(30) for each in given], [says for _, says in calls])
+        self.compare([each.result(BOUND_SECONDS) for each in given], [says for _, says in calls])
 
     @rule(name=names)
     def look(self, name: str) -> None:
@@ -235,7 +235,7 @@ class Histories(RuleBasedStateMachine):
             return
         self.engine.close()
         for queue in self.queues:
-            assert queue.wait(60), "a queue has no end"
+            assert queue.wait(BOUND_SECONDS), "a queue has no end"
             tokens = []
             while (elements := queue.Get()) is not None:
                 tokens += elements.ids_from_generate
