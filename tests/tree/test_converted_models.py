@@ -12,7 +12,7 @@ from typing import IO, Any
 import pytest
 from builders.bundled_model import FOLDER
 from builders.cases import for_each
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
@@ -26,9 +26,6 @@ from penstock.worker.convert.convert import convert
 
 MIXED = {"*": "int4", "*.down_proj": None, "lm_head": "int8"}
 OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "quiet": True}
-quantizes = pytest.mark.skipif(
-    not available_variants(), reason="without native kernels nothing quantizes while it loads"
-)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +42,7 @@ def sampled(model: Path, **options: object) -> list[tuple[object, object]]:
     return [(each.outputs.token_ids, each.outputs.logprobs) for each in outputs]
 
 
-@quantizes
+@needs_variant
 def test_a_model_that_was_converted_first_answers_with_the_same_bits_and_its_folder_stands_alone(original, tmp_path):
     """In kinds of every sort, which tests/worker has one by one; and though its tokenizer came from elsewhere."""
     without = shutil.copytree(original, tmp_path / "without", ignore=shutil.ignore_patterns("tokenizer*"))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from builders.native_variants import available_variants
+from builders.native_variants import available_variants, needs_variant
 from builders.plugin_package import plugin_package
 from builders.watching import tree_processes
 
@@ -111,7 +111,7 @@ def test_the_first_step_that_asks_for_tensors_has_torch_imported_and_one_line_sa
     assert has_torch() and said == bool(available_variants())
 
 
-@pytest.mark.skipif(not available_variants(), reason="torch's operations compute where no kernels do")
+@needs_variant
 def test_without_torch_a_request_that_asks_for_tensors_is_told_what_to_install(tmp_path, model_folder):
     folder = package(tmp_path / "site")
     (folder / "torch.py").write_text("raise ModuleNotFoundError('as if it were not installed', name='torch')")

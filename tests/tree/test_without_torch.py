@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.seeing_model import about, as_url, picture
 from builders.starts import command, run
 from builders.watching import tree_processes
 
 from penstock import LLM, BeamSearchParams, SamplingParams
 
-pytestmark = pytest.mark.skipif(not available_variants(), reason="torch's operations compute where no kernels do")
+pytestmark = needs_variant
 OPTIONS: dict[str, Any] = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 1, "quiet": True}
 PARAMS = [
     SamplingParams(max_tokens=6, temperature=0, ignore_eos=True),

@@ -11,7 +11,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import assert_same_files, converted, logits_of
 from builders.float8_forms import FLOAT8_FORMS
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.quantized_model import Form, float8_model, mxfp4_model, quantized_model
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
@@ -29,8 +29,6 @@ STACK = "model.layers.0.mlp.experts.gate_up_proj"
 FORMS = [form for form in FLOAT8_FORMS if form.name in ("deepseek", "modelopt-own-file")]
 DEEPSEEK = FORMS[0]
 SHAPE = {"hidden_size": 64, "intermediate_size": 128}
-
-native = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
 
 
 def latents(folder: Path) -> Path:
@@ -61,7 +59,7 @@ MODELS: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
-@native
+@needs_variant
 @for_each("name", MODELS)
 def test_a_converted_model_answers_as_where_it_is_quantized_while_loading(tmp_path, name):
     write, kind = MODELS[name]
@@ -108,7 +106,7 @@ def test_each_expert_has_its_own_rows_of_gate_and_up_and_its_bias_stays(source, 
     assert json.loads((target / "config.json").read_text())["quantization_config"]["format"] == "int-quantized"
 
 
-@native
+@needs_variant
 @for_each("quantization", [None, '{"*": "int8", "*.experts.*": null}'])
 def test_experts_that_get_no_kind_stay_together(source, tmp_path, quantization):
     target = converted(source, tmp_path / "made", quantization)
@@ -118,7 +116,7 @@ def test_experts_that_get_no_kind_stay_together(source, tmp_path, quantization):
     assert torch.equal(logits_of(found), logits_of(expected))
 
 
-@native
+@needs_variant
 def test_mxfp4_is_copied_and_neither_changed_nor_cut_for_a_reason_that_is_said(tmp_path):
     source = mxfp4_model(tmp_path / "source")
     for options in ({"quantization": "int8"}, {"quantization": None, "is_cut": True}):
@@ -134,7 +132,7 @@ def test_mxfp4_is_copied_and_neither_changed_nor_cut_for_a_reason_that_is_said(t
 KINDS = ["int8", "int4", '{"*.mlp.*": "int4"}', '{"*": null}', '{"*": "int8", "*.down_proj": null, "lm_head": null}']
 
 
-@native
+@needs_variant
 @for_each("form, kind", [*((FORMS[0], kind) for kind in KINDS), *((FORMS[1], kind) for kind in KINDS[:1] + KINDS[3:4])])
 def test_8_bit_floats_answer_as_their_source_does_with_the_same_quantization(tmp_path, form, kind):
     source, _ = float8_model(tmp_path, form, **SHAPE)
@@ -157,7 +155,7 @@ def test_a_copy_of_8_bit_floats_or_of_integers_holds_the_same_numbers(tmp_path, 
     assert torch.equal(logits_of(load_model(source)), logits_of(load_model(target)))
 
 
-@native
+@needs_variant
 def test_8_bit_floats_are_cut_for_ranks_as_integers_and_not_as_they_are(tmp_path):
     source, _ = float8_model(tmp_path, DEEPSEEK, **SHAPE)
     target = converted(source, tmp_path / "cut", "int8", tensor_parallel_size=2, is_cut=True)

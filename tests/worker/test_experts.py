@@ -18,7 +18,7 @@ from builders.compared_models import opened
 from builders.float8_forms import FLOAT8_FORMS
 from builders.gguf_models import as_gguf
 from builders.hand_driven import HandDriven
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.quantized_model import Form, float8_model, mixed_model, mxfp4_model, quantization_config
 from builders.quantized_parts import floats
 from builders.tiny_configs import change_config
@@ -159,7 +159,6 @@ def test_a_family_that_always_fuses_them_refuses_their_8_bit_floats_by_name(tmp_
 # --- what a start says of experts that take more memory than they were given ------------------------------------------
 
 
-native = pytest.mark.skipif(not available_variants(), reason="there are no kernels for integers here")
 WIDE = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "moe_intermediate_size": 64}
 UNLIKE = json.dumps({"*": "int4", "*.experts.*.down_proj": "int8"})
 
@@ -173,7 +172,7 @@ def plan_of(folder: Path, directory: Path, **options: Any) -> MemoryPlan:
         start.close()
 
 
-@native
+@needs_variant
 def test_experts_with_products_of_unlike_kinds_are_noted_and_one_is_widened_in_its_place(tmp_path):
     folder = tiny_model(tmp_path / "model", "qwen3_moe", **WIDE)
     [note] = list(plan_of(folder, tmp_path, quantization=UNLIKE).notes)
@@ -202,7 +201,7 @@ def in_blocks(folder: Path) -> Path:
     return as_gguf(checkpoint, folder.with_name("translated"), own)
 
 
-@native
+@needs_variant
 @for_each("written, quantization, shown", [
     (mxfp4, None, "mxfp4, bfloat16"),
     (mxfp4, "int8", "int8, mxfp4"),
@@ -217,7 +216,7 @@ def test_the_table_names_the_numbers_that_products_are_computed_with(tmp_path, w
     assert sorted(found.split(", ")) == sorted(shown.split(", "))
 
 
-@native
+@needs_variant
 @for_each("layout", ["gptq", "pack-quantized"])
 def test_experts_in_the_order_of_activations_are_noted_and_planned_with_8_bits(tmp_path, layout):
     plain, ordered = (Form(layout, is_ordered=is_ordered) for is_ordered in (False, True))

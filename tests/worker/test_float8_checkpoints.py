@@ -10,7 +10,7 @@ import torch
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.float8_forms import FLOAT8_FORMS, Float8Form
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.quantized_model import float8_model
 from builders.quantized_parts import equal, floats, pack
 from safetensors.torch import load_file, save_file
@@ -29,7 +29,6 @@ MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.do
 BY_NAME = {form.name: form for form in FLOAT8_FORMS}
 DOWN, DOWN_SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 112)
 
-native = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
 each_form = for_each("form", FLOAT8_FORMS, ids=str)
 
 
@@ -94,7 +93,7 @@ KINDS_OF_FORMS = [
 ]
 
 
-@native
+@needs_variant
 @for_each("dtype, form, quantization, of_twin", KINDS_OF_FORMS)
 def test_the_kernels_get_what_they_get_of_the_twin_in_float32(written, dtype, form, quantization, of_twin):
     """From the float32 product of value and scale, rounded once."""
@@ -117,7 +116,7 @@ def test_a_gpus_weights_are_those_of_the_floats(written, kind):
     assert gpu_pack([part], WeightFormat("bf16", float8="int8"), torch.device("cpu")).kind == "int8"
 
 
-@native
+@needs_variant
 @each_form
 @for_each("kind", ["int8", "int4", "bf16"])
 def test_some_rows_turned_over_are_packed_as_their_floats_are(written, form, kind):

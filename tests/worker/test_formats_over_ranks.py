@@ -16,7 +16,7 @@ from builders.cases import for_each
 from builders.compared_models import PROMPTS, found_by_ranks
 from builders.gguf_models import as_gguf, q4_k_m
 from builders.hand_driven import HandDriven
-from builders.native_variants import available_variants, forced
+from builders.native_variants import available_variants, forced, needs_variant
 from builders.quantized_model import mxfp4_model
 from builders.tiny_configs import MIXTURE as GEMMA4_MIXTURE
 from builders.tiny_model import tiny_model
@@ -207,7 +207,7 @@ def test_they_share_blocks_of_a_gguf_file_and_compute_what_one_computes(ranks, n
         torch.testing.assert_close(torch.tensor(own), expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.skipif(not available_variants(), reason="compares what the native kernels compute")
+@needs_variant
 @for_each("name", MXFP4)
 def test_a_row_of_experts_in_mxfp4_has_the_same_bits_alone_and_in_any_company(ranks, name):
     for of_rank in ranks.found:

@@ -12,7 +12,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.gguf_file import Octets, write_gguf, zeros
 from builders.gguf_models import as_gguf, q4_k_m
-from builders.native_variants import available_variants
+from builders.native_variants import available_variants, needs_variant
 from builders.quantized_parts import floats
 from builders.tiny_configs import change_config
 from builders.tiny_model import tiny_model
@@ -95,7 +95,7 @@ def test_a_matrix_comes_in_blocks_and_a_cut_through_them_comes_as_floats(tmp_pat
     assert checkpoint.group_size("model.layers.1.input_layernorm") == 0
 
 
-@pytest.mark.skipif(not available_variants(), reason="only native kernels take blocks as they are")
+@needs_variant
 def test_layers_have_the_kinds_of_their_tensors(tmp_path: Path):
     checkpoint = tiny_model(tmp_path / "checkpoint", "qwen3", **K_SHAPES, head_dim=64, tie_word_embeddings=False)
     folder = as_gguf(checkpoint, tmp_path / "model", lambda name: "BF16" if "ffn_down" in name else q4_k_m(name))

@@ -14,7 +14,7 @@ from builders.cases import for_each
 from builders.compared_models import converted, logits_of
 from builders.float8_forms import FLOAT8_FORMS
 from builders.gguf_models import as_gguf, q4_k_m
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.other_layouts import paddle_model
 from builders.quantized_model import Form, mixed_model, mxfp4_model, quantization_config
 from builders.seeing_models import seeing_model
@@ -25,7 +25,7 @@ from penstock.worker.backends.native import backend as native_backend
 from penstock.worker.ranks.parallel import Parallel
 from penstock.worker.start.model import Model
 
-pytestmark = pytest.mark.skipif(not available_variants(), reason="only native kernels keep packed weights")
+pytestmark = needs_variant
 
 SHAPE = {"hidden_size": 64, "moe_intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 32}
 FLOAT8 = next(form for form in FLOAT8_FORMS if form.name == "deepseek")

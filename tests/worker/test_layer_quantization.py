@@ -8,7 +8,7 @@ import torch
 from builders.cases import for_each
 from builders.compared_models import assert_same_files, logits_of
 from builders.compared_models import converted as converted_to
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
@@ -25,7 +25,6 @@ from penstock.worker.weights.layer_formats import LayerFormats
 from penstock.worker.weights.layouts.find_layout import layout_of
 from penstock.worker.weights.weight_bytes import estimated_weight_bytes
 
-native = pytest.mark.skipif(not available_variants(), reason="needs native kernels")
 MIXED = {"*": "int4", "*.1.self_attn.*": "int8", "*.0.mlp.down_proj": None, "lm_head": "int8"}
 MAPPINGS = ["int8", "int4", MIXED, {"model.layers.0.*": "int8"}, {"lm_head": "int4"}, {"*": "int8", "lm_head": None}]
 
@@ -68,7 +67,7 @@ def test_the_products_are_those_that_a_decoder_pulls_from_its_checkpoint(tmp_pat
     assert sum(product.num_weights for product in products(config)) == weights + tied
 
 
-@native
+@needs_variant
 def test_each_layer_gets_the_kind_of_the_last_pattern_that_matches_it(tmp_path):
     found = kinds(loaded(model_in(tmp_path), MIXED))
     assert found == {
@@ -79,7 +78,7 @@ def test_each_layer_gets_the_kind_of_the_last_pattern_that_matches_it(tmp_path):
     assert (found.pop("head"), set(found.values())) == ("bf16", {"int8"})
 
 
-@native
+@needs_variant
 @for_each("quantization, is_tied", [*((each, True) for each in MAPPINGS), *((each, False) for each in MAPPINGS[2:])])
 def test_a_conversion_and_its_copy_compute_the_bits_of_a_load_that_quantizes(tmp_path, quantization, is_tied):
     source = model_in(tmp_path, is_tied)
@@ -94,7 +93,7 @@ def test_a_conversion_and_its_copy_compute_the_bits_of_a_load_that_quantizes(tmp
     assert_same_files((folder, copied))
 
 
-@native
+@needs_variant
 @for_each("is_cut", [False, True])
 def test_two_ranks_hold_the_rows_and_inputs_of_one(tmp_path, is_cut):
     source = model_in(tmp_path)
@@ -157,7 +156,7 @@ def test_without_kernels_for_integers_it_is_refused_and_a_conversion_is_computed
     assert torch.equal(logits_of(loaded(source, {"*": None})), logits_of(loaded(source)))
 
 
-@native
+@needs_variant
 def test_packed_weights_of_other_kinds_are_another_file(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("penstock.worker.backends.native.backend._WORTH_KEEPING", 0)

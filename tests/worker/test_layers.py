@@ -12,7 +12,7 @@ from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of
 from builders.hand_driven import HandDriven
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightFormat
@@ -153,7 +153,7 @@ def of_prompts(model) -> torch.Tensor:
     return driven.step([(row, len(PROMPTS[row])) for row in rows], every_token=True)
 
 
-@pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+@needs_variant
 @for_each("quantization, least", [("int8", 0.995), ("int4", 0.75)])
 @for_each("family", [family for family in FAMILIES if family not in SHARP])
 def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantization, least):
@@ -164,7 +164,7 @@ def test_quantized_products_meet_the_rows_as_they_are(tmp_path, family, quantiza
     assert similar.min() > least
 
 
-@pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+@needs_variant
 @for_each("family", SHARP)
 def test_integers_that_products_share_are_those_of_each_product_alone(tmp_path, family, monkeypatch):
     folder = tiny_model(tmp_path, family, **FAMILIES[family])

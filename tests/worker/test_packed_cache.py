@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy
 import pytest
 from builders.cases import for_each
-from builders.native_variants import available_variants
+from builders.native_variants import needs_variant
 from builders.tiny_model import tiny_model
 from builders.watching import BOUND_SECONDS, wait_until
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +33,7 @@ from penstock.worker.weights.packed.kept_files import NoRoom, UnfinishedFile, op
 from penstock.worker.weights.piece import CheckpointPiece
 from penstock.worker.weights.weights import Placement, Weights
 
-pytestmark = pytest.mark.skipif(not available_variants(), reason="only native kernels keep packed weights")
+pytestmark = needs_variant
 
 
 @pytest.fixture(autouse=True)
