@@ -66,7 +66,7 @@ def test_help_says_how_it_is_used(given):
 def test_what_cannot_be_done_is_refused_before_anything_is_made(given, tmp_path, words, said):
     (tmp_path / "file").touch()
     before = sorted(tmp_path.iterdir())
-    found = subprocess.run([SCRIPT, *words], env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    found = subprocess.run([SCRIPT, *words], env=given, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert found.returncode == 2 and said in found.stderr
     assert sorted(tmp_path.iterdir()) == before
 
@@ -114,8 +114,8 @@ def test_a_signal_ends_all_that_was_started_and_keeps_the_logs(hanging, tmp_path
         os.write(terminal, b"\x03")
     else:
         script.send_signal(signal.SIGTERM)
-    other.wait(timeout=60)
-    assert script.wait(timeout=60) == 130
+    other.wait(timeout=120)
+    assert script.wait(timeout=120) == 130
     found = tmp_path / "found"
     assert (found / "tree-logs.txt").exists() and "machine, 30 s at most" in (found / "machine.txt").read_text()
     assert not (found / "large.txt").exists()
@@ -129,11 +129,11 @@ def test_a_cache_that_was_brought_is_found_and_leaves_as_one_that_can_be_brought
     (kernel / "kernel.cubin").write_text("machine code\n")
     (kernel / "__grp__kernel.json").write_text('{"child_paths": {"kernel.cubin": "/another/place/KEY/kernel.cubin"}}')
     words, environment = [script, tmp_path / "found", "machine"], {**given, "MACHINE": "1"}
-    told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60).stdout
+    told = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120).stdout
     assert "machine code" in told
     shutil.rmtree(kernel.parent)
     [command] = re.findall("tar -C build .*", told)
-    subprocess.run(command, shell=True, cwd=script.parents[1], check=True, timeout=60)
+    subprocess.run(command, shell=True, cwd=script.parents[1], check=True, timeout=120)
     assert (kernel / "kernel.cubin").read_text() == "machine code\n"
 
 

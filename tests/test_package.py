@@ -142,7 +142,7 @@ def required(requirements: Iterable[str]) -> dict[str, metadata.Distribution]:
 
 def environment_of(wheel: Path, folder: Path) -> Path:
     """A virtual environment's Python, with the wheel and what it depends on, and nothing else."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, timeout=120)
     [packages] = folder.glob("lib/python3*/site-packages")
     words = ["install", "--quiet", "--no-index", "--no-deps", "--target", packages, wheel]
     subprocess.run([sys.executable, "-m", "pip", *words], check=True, timeout=300)
@@ -154,7 +154,7 @@ def environment_of(wheel: Path, folder: Path) -> Path:
 
 
 def in_a_new_process(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -115,8 +115,8 @@ async def test_who_never_attaches_or_stops_in_the_middle_of_a_message_is_sent_aw
             while budget.used:
                 await asyncio.sleep(0)
             assert not clients[0].is_stranger
-    monkeypatch.setattr(frames, "ATTACH_SECONDS", 0.2)
-    for question in (b"", attach.frame(attach.AskStatus(7))):  # which is answered
+    for question, seconds in ((b"", 0.2), (attach.frame(attach.AskStatus(7)), 2.0)):  # which is answered
+        monkeypatch.setattr(frames, "ATTACH_SECONDS", seconds)
         async with connected(budget) as (reader, writer, _):
             writer.write(question)
             heard = await reader.read()

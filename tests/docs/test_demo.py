@@ -102,11 +102,11 @@ def test_the_command_sets_up_first_and_works_from_any_folder(tmp_path, through_a
     if through_a_link:
         (tmp_path / "linked").symlink_to(command)
         command = tmp_path / "linked"
-    done = subprocess.run([command, "--model", "my model"], cwd="/", capture_output=True, text=True, timeout=60)
+    done = subprocess.run([command, "--model", "my model"], cwd="/", capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["set up", f"<{folder}/scripts/demo.py><--model><my model>"]
     (folder / "scripts" / "setup").write_text("#!/bin/sh\nexit 3\n")
-    done = subprocess.run([command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([command], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (3, "")
 
 
@@ -125,7 +125,7 @@ def test_setting_up_has_nothing_to_do_until_what_was_built_from_changes_or_more_
     python.chmod(0o755)
 
     def says(*words: str) -> str:
-        done = subprocess.run(["scripts/setup", *words], cwd=folder, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["scripts/setup", *words], cwd=folder, capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 

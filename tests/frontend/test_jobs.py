@@ -240,7 +240,7 @@ def test_what_a_kill_leaves_of_an_unfinished_output_is_removed_by_the_next_to_wr
     mine.parent.mkdir()
     mine.write_text("mine")
     for _ in range(2):
-        killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_IT_WRITES, out], timeout=60)
+        killed = subprocess.run([sys.executable, "-c", KILLED_WHILE_IT_WRITES, out], timeout=120)
     left = [path.name for path in out.parent.glob("out.jsonl.partial/*") if path.name.startswith("out")]
     assert killed.returncode == -signal.SIGKILL and not out.exists()
     assert "out.jsonl.partial" in left and "out.jsonl.partial.2" not in left

@@ -92,6 +92,6 @@ def certificate(tmp_path_factory) -> dict[str, str]:
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
          "-out", made["tls_certificate"], "-keyout", made["tls_key"]],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=120,
     )  # fmt: skip
     return made

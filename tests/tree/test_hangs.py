@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +109,9 @@ def switches(llm: LLM) -> int:
     found = 0
     for pid in tree_processes(llm).values():
         for task in Path(f"/proc/{pid}/task").iterdir():
-            lines = (task / "status").read_text().splitlines()
-            found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+            with suppress(OSError):  # a thread that has ended meanwhile
+                lines = (task / "status").read_text().splitlines()
+                found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
     return found
 
 
