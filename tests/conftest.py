@@ -130,7 +130,10 @@ def part_of(nodeid: str) -> str:
     return folder if slash else "others"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ and report.nodeid.rfind("@") > report.nodeid.rfind("]"):
+        report.nodeid = report.nodeid.rpartition("@")[0]  # --last-failed knows a test without its group
     seconds_of_parts[part_of(report.nodeid)] += report.duration
 
 
@@ -140,8 +143,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"seconds in each folder, waiting included: {took}")
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What has been imported and collected is never garbage, and looking through it again took a tenth of the run."""
+    if session.config.getoption("loadgroup", False):
+        grouped = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") is not None]
+        assert all("@" in each for each in grouped), "This pytest-xdist doesn't pass on which tests share a process."
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
