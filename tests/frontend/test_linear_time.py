@@ -5,6 +5,7 @@ it is given. What a call makes of a text is not seen, so a text that is given ag
 """
 
 import itertools
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -111,7 +112,8 @@ def test_what_could_be_a_call_again_and_again_is_read_in_linear_time(name, unit)
 @pytest.mark.parametrize("name", TOOL_CALLS)
 def test_calls_of_every_family_are_read_in_linear_time(name, piece):
     parsing, lengths = Parsing(None, TOOL_CALLS[name]), (SHORT, LONG) if piece == LONG else QUICK
-    for (what, short), (_, long) in zip(*(texts(name, length) for length in lengths), strict=True):
+    pairs = list(zip(*(texts(name, length) for length in lengths), strict=True))
+    for (what, short), (_, long) in random.Random(name).sample(pairs, 100) if piece == 1 else pairs:
         check(reading(parsing, short, piece), reading(parsing, long, piece), f"{name}, {what}, by {piece}")
 
 
