@@ -26,7 +26,7 @@ ROOT = str(Path(penstock.__file__).parent / "frontend")
 TOOLS = {"f": {"a": {"type": "integer"}, "b": {"type": "string"}}}
 # Short texts are followed a little way from each of their marks, so these are long.
 SHORT, LONG = 1_500, 6_000
-QUICK = 800, 3_200  # enough for texts in small pieces, and for those that are read always
+QUICK = 800, 3_200  # enough for the texts that are read always
 # Of a text four times as long; twice that much more would be work that grows with the square.
 MOST = 6.0
 
@@ -111,9 +111,8 @@ def test_what_could_be_a_call_again_and_again_is_read_in_linear_time(name, unit)
 @pytest.mark.parametrize("piece", [1, 5, LONG])
 @pytest.mark.parametrize("name", TOOL_CALLS)
 def test_calls_of_every_family_are_read_in_linear_time(name, piece):
-    parsing, lengths = Parsing(None, TOOL_CALLS[name]), (SHORT, LONG) if piece == LONG else QUICK
-    pairs = list(zip(*(texts(name, length) for length in lengths), strict=True))
-    for (what, short), (_, long) in random.Random(name).sample(pairs, 100) if piece == 1 else pairs:
+    parsing, pairs = Parsing(None, TOOL_CALLS[name]), list(zip(texts(name, SHORT), texts(name, LONG), strict=True))
+    for (what, short), (_, long) in pairs if piece == LONG else random.Random(name).sample(pairs, 100):
         check(reading(parsing, short, piece), reading(parsing, long, piece), f"{name}, {what}, by {piece}")
 
 
