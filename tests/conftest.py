@@ -29,8 +29,12 @@ os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ.setdefault("TRITON_CACHE_DIR", str(Path(__file__).parents[1] / "build" / "triton_of_tests"))
 # Before torch is imported: its idle threads would spin on cores that the next test or process needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# In the background of a script, or under nohup, they are ignored, and so they would be by all that the tests start.
+# In the background of a script, or under nohup, they are ignored, some daemons ignore or block others, and so would all
+# that the tests start.
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGCHLD, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # this process goes on, and those that it starts begin anew
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 # A socket's path has 107 bytes at most, of which those of the tests' own folders take up to 80.
@@ -39,7 +43,7 @@ if len(os.fsencode(tempfile.gettempdir())) > 24:
 # The size of pytest's own window, which its readline hands on to the processes that share the tests; proxies, which
 # can't reach this machine's own servers, the only ones that tests ask; and what a person has set for commands by hand.
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-BY_HAND = ("PENSTOCK_FAULTS", "PENSTOCK_LOG", "NO_COLOR", "PYTHONSAFEPATH")
+BY_HAND = ("PENSTOCK_FAULTS", "PENSTOCK_LOG", "NO_COLOR", "PYTHONSAFEPATH", "PYTHONIOENCODING", "PYTHONOPTIMIZE")
 for name in ("COLUMNS", "LINES", *PROXIES, *map(str.upper, PROXIES), *BY_HAND):
     os.environ.pop(name, None)
 

@@ -23,7 +23,7 @@ from penstock.kernels.cpu import build as native
 from penstock.kernels.cpu.variants import VARIANTS, executable_variants, is_known_machine
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PAGE = ROOT / "frontend" / "http" / "page"
 PAGE_ENDINGS = (".html", ".css", ".js")
 NOT_SHIPPED = {"tests", "scripts", "docs", "build", "dist"}
@@ -117,7 +117,7 @@ def imported_modules(paths: Iterable[Path]) -> set[str]:
     """Top-level names of all modules that these files import and Python does not bring."""
     found: set[str] = set()
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -236,7 +236,7 @@ def test_setup_takes_the_versions_of_python_that_the_package_names():
     named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if "Python :: 3." in each]
     low, high = (".".join(map(str, version)) for version in doctor._PYTHONS)
     assert [low, high] == [named[0], named[-1]] and PROJECT["requires-python"] == f">={low}"
-    setup = (ROOT / "scripts" / "setup").read_text()
+    setup = (ROOT / "scripts" / "setup").read_text(encoding="utf-8")
     [line] = [line for line in setup.splitlines() if line.startswith("tested=")]
     done = subprocess.run(["bash", "-c", f"{line}; echo $tested"], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.split() == named

@@ -275,6 +275,8 @@ def test_answers_that_nobody_reads_are_held_within_the_budget(small, good):
 
 def test_connections_that_say_nothing_are_bounded_and_keep_nobody_out(small, good):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < 2000:
+        pytest.skip("this user may not open so many files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     daemon = psutil.Process(small.status().pid)
     before, strangers = daemon.num_fds(), []

@@ -45,9 +45,9 @@ def test_a_file_has_its_new_content_at_the_end_and_not_before(target):
         assert target.read_text() == "earlier\n"
         assert (target.parent / "answers.partial").read_text() == "one\n"  # as soon as it is written
         output.write("two ½\n")
-    assert target.read_text() == "one\ntwo ½\n" and beside(target) == []
+    assert target.read_text("utf-8") == "one\ntwo ½\n" and beside(target) == []
     cut_short(target)
-    assert target.read_text() == "one\ntwo ½\n" and beside(target) == [], "nothing was finished, nothing is left"
+    assert target.read_text("utf-8") == "one\ntwo ½\n" and beside(target) == [], "nothing was finished, nothing is left"
     with output_to(str(target)):
         pass
     assert target.read_text() == "" and beside(target) == []
