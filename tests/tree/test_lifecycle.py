@@ -208,13 +208,13 @@ def test_cancelling_a_task_aborts_its_requests(stand_in):
         with stopped(worker):  # no request can end before its task is cancelled
             task = asyncio.create_task(llm.generate([[1, 2]] * 5, SamplingParams(max_tokens=500, ignore_eos=True)))
             async with asyncio.timeout(BOUND_SECONDS):
-                while (await llm.stats()).running < 5:
+                while (stats := await llm.stats()).running + stats.waiting < 5:
                     pass
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
         async with asyncio.timeout(BOUND_SECONDS):
-            while (stats := await llm.stats()).running:
+            while (stats := await llm.stats()).running or stats.waiting:
                 pass
         return stats
 
