@@ -2,6 +2,7 @@
 
 import os
 import random
+import socket
 import struct
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.options.nodes import node_key, own_address
 from penstock.protocol.processes.heartbeat import CopiedLines, Heartbeat, HeartbeatLine, Heartbeats, Vitals, aged
 from penstock.protocol.ranks.meeting_file import MeetingFile
-from penstock.protocol.ranks.node_sockets import LinkSocket, NodeSocket
+from penstock.protocol.ranks.node_sockets import LinkSocket, NodeSocket, drop_packets
 
 
 def options(**given: Any) -> EngineConfig:
@@ -148,7 +149,10 @@ def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_
         link.send(identity, b"welcome", b"\0" * 100_000)
         assert node.socket.poll(int(1000 * BOUND_SECONDS)) and node.receive() == [b"welcome", b"\0" * 100_000]
         node.send(b"beat")
-        assert carry(link, node, lambda: False) == [[identity, b"beat"]]
+        heard: list[list[bytes]] = []
+        while [identity, b"beat"] not in heard:
+            heard += carry(link, node, lambda: False)
+        assert [b"join", b"late"] not in [each[1:] for each in heard] or not may_drop_packets()
         assert not link.send(b"somebody", b"beat")
         link.close()
         wait_until(lambda: carry_event(node), BOUND_SECONDS, "the end of the connection is noticed")
@@ -156,6 +160,16 @@ def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_
         for each in (link, node, stranger, late):
             if each is not None and not each.socket.closed:
                 each.close()
+
+
+def may_drop_packets() -> bool:
+    """Some kernels allow that to root alone; node 0 then refuses whoever comes late in a sentence."""
+    with socket.socket() as tried:
+        try:
+            drop_packets(tried)
+        except PermissionError:
+            return False
+    return True
 
 
 def carry_event(node: NodeSocket) -> bool:
