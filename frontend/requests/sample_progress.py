@@ -28,10 +28,12 @@ class SampleProgress:
 
     def new_part(self, delta: Delta) -> Delta | None:
         """Take in a delta; returns the part that wasn't there before, or None if there is none."""
+        # A sample that had said all before it came ends before its request starts, and at another tree once more.
+        if self.has_ended:
+            return None
         if self._repeated is not None:
             delta = self._repeated.cut_off(delta)
-            is_empty = not (delta.token_ids or delta.text or delta.logprobs or delta.finish_reason)
-            if self.has_ended or is_empty:
+            if not (delta.token_ids or delta.text or delta.logprobs or delta.finish_reason):
                 return None
         self.token_ids.frombytes(delta.token_ids)
         self._num_characters += len(delta.text)

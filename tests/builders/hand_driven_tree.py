@@ -22,6 +22,7 @@ from penstock.protocol.messages import (
     Generate,
     Logprobs,
     Prompt,
+    Said,
     Started,
     request_and_sample,
     sequence_id,
@@ -45,9 +46,13 @@ class Sample:
         self.first_logprob = self.num_computed
         self.has_prompt_logprobs = sample == 0 and prompt.params.prompt_logprobs is not None
 
+    @property
+    def is_whole(self) -> bool:
+        return self.num_computed >= len(self.tokens)
+
     def step(self) -> Iterator[Delta]:
         self.num_computed += 1
-        is_end = self.num_computed >= len(self.tokens)
+        is_end = self.is_whole
         if is_end or self.prompt.is_streamed or self.num_computed - self.num_sent >= self.prompt.delta_tokens > 0:
             new = self.tokens[self.num_sent : self.num_computed]
             parts = [self._part(True, [1, 2])] if self.has_prompt_logprobs else []
@@ -93,6 +98,8 @@ class HandDrivenTree(TreeTransport):
         found = [sequence for sequence in sorted(self.aborted) if self.samples.pop(sequence, None) is not None]
         self._dispatch(Deltas([Delta(each, "", b"", 0, "abort", error_code=499) for each in found]))
         self.aborted.clear()
+        # What had said all before it came ends without a step.
+        self._dispatch(Deltas([delta for each in self._whole() for delta in self.samples.pop(each).step()]))
         running = list(self.samples.values())[:SLOTS]
         self.computed.update(sample.prompt.request_id for sample in running)
         for number, sample in map(request_and_sample, (each.id for each in running)):
@@ -103,6 +110,15 @@ class HandDrivenTree(TreeTransport):
             if delta.finish_reason is not None:
                 del self.samples[delta.sequence_id]
         self._dispatch(Deltas(deltas))
+
+    def _whole(self) -> list[int]:
+        """Those of whose end their request hasn't heard."""
+        pending = ((each, self._pending.get(each.prompt.request_id)) for each in self.samples.values() if each.is_whole)
+        return [
+            each.id
+            for each, request in pending
+            if request is not None and not request.progress[request_and_sample(each.id)[1]].has_ended
+        ]
 
     def check(self) -> None:
         super().check()
@@ -120,8 +136,11 @@ class HandDrivenTree(TreeTransport):
 class Client:
     """Reads one request."""
 
-    def __init__(self, number: int, is_streamed: bool, **params: Any) -> None:
+    def __init__(self, number: int, is_streamed: bool, has_said: tuple[float, ...] = (), **params: Any) -> None:
+        """`has_said` are the parts of its samples that were said before, of a job maybe."""
         prompt = Prompt(number, column([1, 2, 3]), SamplingParams(**params), 0, 0.0, is_streamed)
+        whole = [Sample(prompt, sample).tokens for sample in range(len(has_said))]
+        prompt.said = [Said(column(each[: int(part * len(each))])) for each, part in zip(whole, has_said)]
         self.request = PendingRequest(prompt, None, lambda request: None, str)
         self.answers = [([], [], "") for _ in range(prompt.params.n)]
         self.prompt_logprobs: list[Any] = []
@@ -187,7 +206,10 @@ class Life:
         self.depth = 0
 
     def ask(self) -> None:
-        client = Client(len(self.clients), self.chosen.random() < 0.5, **self.chosen.choice(KINDS))
+        kind, has_said = self.chosen.choice(KINDS), ()
+        if "logprobs" not in kind and self.chosen.random() < 0.5:
+            has_said = tuple(self.chosen.choice((0.0, 0.5, 1.0)) for _ in range(kind.get("n", 1)))
+        client = Client(len(self.clients), self.chosen.random() < 0.5, has_said, **kind)
         if self.chosen.random() < 0.2:
             client.request.source, client.request.prompt.media = client.request, [PICTURE]
         self.clients.append(client)
