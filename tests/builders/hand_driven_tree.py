@@ -112,7 +112,7 @@ class HandDrivenTree(TreeTransport):
         self._dispatch(Deltas(deltas))
 
     def _whole(self) -> list[int]:
-        """Those of whose end their request hasn't heard."""
+        """The samples that have said all, and of whose end their request hasn't heard."""
         pending = ((each, self._pending.get(each.prompt.request_id)) for each in self.samples.values() if each.is_whole)
         return [
             each.id
@@ -137,7 +137,7 @@ class Client:
     """Reads one request."""
 
     def __init__(self, number: int, is_streamed: bool, has_said: tuple[float, ...] = (), **params: Any) -> None:
-        """`has_said` are the parts of its samples that were said before, of a job maybe."""
+        """`has_said` is how much of each sample was said before: a request of a job that goes on."""
         prompt = Prompt(number, column([1, 2, 3]), SamplingParams(**params), 0, 0.0, is_streamed)
         whole = [Sample(prompt, sample).tokens for sample in range(len(has_said))]
         prompt.said = [Said(column(each[: int(part * len(each))])) for each, part in zip(whole, has_said)]

@@ -71,5 +71,5 @@ class Paced(Harness):
 
 
 def most_but_few(ratios: Sequence[float]) -> float:
-    """What 95 of a hundred keep to."""
+    """The ratio that 95 of a hundred keep to."""
     return sorted(ratios)[-1 - len(ratios) // 20]

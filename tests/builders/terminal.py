@@ -41,7 +41,7 @@ class Person:
 
     @property
     def lines(self) -> list[str]:
-        """What stands on the screen, up to the last line that holds something."""
+        """The lines on the screen, up to the last one that holds something."""
         lines = [line.rstrip() for line in self.screen.display]
         while lines and not lines[-1]:
             lines.pop()
@@ -137,7 +137,7 @@ class Terminal:
         return bool(select.select([self._connection], [], [], 0)[0])
 
     def status(self) -> int:
-        """That the running command ends with."""
+        """The status that the running command ends with."""
         line = self._lines.readline()
         assert line, f"The terminal's process has ended: {self._child.read()}"
         return int(line)
