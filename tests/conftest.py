@@ -142,7 +142,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     seconds_of_parts[part_of(report.nodeid)] += report.duration
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and terminalreporter.stats.get("deselected"):
+        terminalreporter.write_line('None of these tests is a quick one: -m long, or -m "" for whatever there is.')
     took = ", ".join(f"{part} {seconds:.0f}" for part, seconds in seconds_of_parts.most_common() if seconds >= 1)
     if took:
         terminalreporter.write_line(f"seconds in each folder, waiting included: {took}")

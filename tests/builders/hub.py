@@ -82,6 +82,10 @@ class Hub:
         self.repositories.setdefault(name, []).insert(0, repository)
         return repository
 
+    def num_listings(self) -> int:
+        """How often it was asked which files a model has."""
+        return sum(each.path.startswith("/api/models/") for each in self.requests)
+
     def fetched(self) -> list[str]:
         """Names of the files whose content was sent."""
         found = (re.search(r"/(?:resolve|cdn)/[^/]+/(.+)", each.path) for each in self.requests if not each.is_sent_on)
