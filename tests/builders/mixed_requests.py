@@ -11,6 +11,9 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+ADD = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+ADD_TOOLS = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
+ADD_FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": ADD}}
 LIST = 'root ::= item ("," item){2,5}\nitem ::= [a-f] [0-9]{2}\n'
 TEXT = "Ada is 36 years old and lives in Paris. " * 6
 OPTIONS = {

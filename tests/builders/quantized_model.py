@@ -21,6 +21,7 @@ from builders.tiny_model import PROJECTION, tiny_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}  # of each layer
 AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)  # from a word's lowest bits to its highest
 Tensors = dict[str, numpy.ndarray]
 

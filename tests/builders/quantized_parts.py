@@ -18,7 +18,7 @@ from penstock.kernels.stored.parts import WeightPart
 from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.kernels.torch.arrays import array_of, tensor_of
 
-quick = settings(max_examples=25, deadline=None, derandomize=True)
+quick = settings(max_examples=25)
 
 
 def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import httpx
+import uvloop
 
 from penstock import AsyncLLM
 from penstock.frontend.http.batches.service import Batches
@@ -24,6 +25,7 @@ from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.requests.budget import Budget
 
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 _BOUND = 600.0
 
 

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from builders.adapters import adapter
 from builders.daemon import RunningDaemon, wait_for
+from builders.mixed_requests import ADD_FORMAT, ADD_TOOLS
 from builders.plugin_package import plugin_package
 from builders.seeing_model import as_url, picture
 from builders.watching import BOUND_SECONDS, module_of
@@ -33,21 +34,18 @@ model = "pocket-sight"
 max_model_len = 1024
 kv_cache_memory = "64MiB"
 """
-ADD = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
-FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": ADD}}
 SEEN = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": as_url(picture())}}]
 
 
 def requests() -> Iterator[tuple[str, dict[str, Any]]]:
     """Twenty, each with a seed: ten kinds, streamed and whole."""
     long = {"ignore_eos": True, "max_tokens": 120, "temperature": 1}
-    sum_of_two = [{"role": "user", "content": "What is 487 + 256?"}]
+    a_sum = [{"role": "user", "content": "What is 487 + 256?"}]
     chats: list[dict[str, Any]] = [
-        {"messages": sum_of_two, **long},
-        {"messages": sum_of_two, **long, "n": 3, "stop": ["77"], "logprobs": True, "top_logprobs": 2},
-        {"messages": sum_of_two, "max_tokens": 200, "tools": TOOLS, "tool_choice": "required", "logit_bias": {"3": 1}},
-        {"messages": sum_of_two, "max_tokens": 100, "response_format": FORMAT, "frequency_penalty": 0.5},
+        {"messages": a_sum, **long},
+        {"messages": a_sum, **long, "n": 3, "stop": ["77"], "logprobs": True, "top_logprobs": 2},
+        {"messages": a_sum, "max_tokens": 200, "tools": ADD_TOOLS, "tool_choice": "required", "logit_bias": {"3": 1}},
+        {"messages": a_sum, "max_tokens": 100, "response_format": ADD_FORMAT, "frequency_penalty": 0.5},
         {"messages": [{"role": "user", "content": SEEN}], **long, "model": "sight", "logprobs": True},
     ]
     kinds = [("/v1/chat/completions", chat) for chat in chats]
@@ -55,9 +53,9 @@ def requests() -> Iterator[tuple[str, dict[str, Any]]]:
     kinds.append(("/v1/completions", {"prompt": "Once", **long, "n": 2, "guided_regex": "[a-z ]+"}))
     responses = {"input": "What is 487 + 256?", "ignore_eos": True, "max_output_tokens": 120}
     kinds.append(("/v1/responses", responses))
-    kinds.append(("/v1/messages", {"messages": sum_of_two, **long, "thinking": {"type": "enabled"}}))
+    kinds.append(("/v1/messages", {"messages": a_sum, **long, "thinking": {"type": "enabled"}}))
     options = {"ignore_eos": True, "num_predict": 120, "seed": 9}
-    kinds.append(("/api/chat", {"messages": sum_of_two, "options": options}))
+    kinds.append(("/api/chat", {"messages": a_sum, "options": options}))
     for seed, (path, body) in enumerate(kinds):
         for is_streamed in (True, False):
             drawn = {} if "options" in body else {"seed": seed}

@@ -315,13 +315,13 @@ HISTORY = {
 
 
 @given(**HISTORY)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_guided_answers_are_those_that_each_would_get_alone(**history):
     history_against_alone(**history)
 
 
 @pytest.mark.long
 @given(**HISTORY)
-@settings(max_examples=5000, deadline=None)
+@settings(max_examples=5000)
 def test_guided_answers_are_those_that_each_would_get_alone_in_many_histories(**history):
     history_against_alone(**history)

@@ -230,7 +230,7 @@ def test_with_whatever_hub_a_pull_ends_and_a_file_is_whole_or_not_there(hub, fol
     digest = hub.find("owner/tiny", "main").etag(LARGE)
     unfinished = folder / "hub/models--owner--tiny/blobs" / f"{digest}.incomplete"
 
-    @settings(max_examples=25, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=25)
     @given(told=wrong_answers(LARGE, FILES[LARGE]), is_resumed=st.booleans())
     def holds(told, is_resumed):
         empty_cache(folder)

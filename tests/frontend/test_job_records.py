@@ -165,7 +165,7 @@ def readers(files: JobFiles) -> list[Callable[[], object]]:
     ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(CONTENTS, max_size=6), st.booleans())
 @example([packed(Answered(2**40, 1, 200, 1, 0, 2, LINE))], True)
 @example([packed(Continued(1, [Said(b"1234")] * each)) for each in (1, 2)], True)

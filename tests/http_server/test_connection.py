@@ -11,16 +11,14 @@ from contextlib import ExitStack
 from unittest.mock import Mock
 
 import pytest
-import uvloop
 from builders.cases import for_each
 from builders.raw_http import HEADS, connected, heard, is_closed, replies, request, reset, spoken
-from builders.served import answering
+from builders.served import LOOPS, answering
 from builders.watching import wait_until
 
 from penstock.frontend.http.connections.open_connections import OpenConnections
 from penstock.frontend.http.connections.request_head import END
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -1,6 +1,5 @@
 """Clients that say nothing, or never enough, lose their place: by a timer, or to whoever needs it."""
 
-import asyncio
 import os
 import resource
 import socket
@@ -9,13 +8,11 @@ import time
 from contextlib import ExitStack
 
 import pytest
-import uvloop
 from builders.cases import for_each
 from builders.raw_http import CHUNKED, connected, endless_trailers, heard, is_closed, replies, request, reset, spoken
-from builders.served import answering
+from builders.served import LOOPS, answering
 from builders.watching import wait_until
 
-LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 WAIT = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"

@@ -55,7 +55,7 @@ shapes = st.builds(
 )
 # (tokens already stored, tokens of the step)
 row_sizes = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 70)), min_size=1, max_size=5)
-quick = settings(max_examples=12, deadline=None, derandomize=True)
+quick = settings(max_examples=12)
 
 
 def with_wide_heads_and_capped_scores(test):

@@ -29,7 +29,7 @@ from penstock.kernels.torch.arrays import array_of, tensor_of
 
 VARIANTS = available_variants()
 pytestmark = needs_variant
-quick = settings(max_examples=8, deadline=None, derandomize=True)
+quick = settings(max_examples=8)
 WITH_KERNELS = list(KINDS_OF_TYPES)
 
 

@@ -12,9 +12,9 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from builders.cases import for_each
+from builders.random_values import NAMES
 from builders.starts import STAND_IN
 from builders.tiny_model import tiny_model
 from builders.watching import tree_processes, wait_until
@@ -133,9 +133,6 @@ def test_bad_requests_among_a_hundred_good_ones_end_alone(stand_in):
     assert [output.outputs.token_ids for output in outputs] == expected
     [output] = stand_in.stream([10**6], PARAMS)
     assert (output.error_code, output.finished) == (400, True)
-
-
-NAMES = [field.name for field in msgspec.structs.fields(SamplingParams)]
 
 
 VALUES = [

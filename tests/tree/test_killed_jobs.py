@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from builders.mixed_requests import ADD_FORMAT, ADD_TOOLS
 from builders.pooled_models import embedding_model
 from builders.seeing_model import as_url, picture
 from builders.watching import module_of, wait_until
@@ -26,9 +27,6 @@ BOUND = 180
 OPTIONS = {"max-model-len": "512", "kv-cache-memory": "64MiB", "max-num-seqs": "6"}
 DRAFTING, DRAFTLESS = ({"speculative-config": json.dumps({"method": method})} for method in ("suffix", "off"))
 MODULES = {"worker": "penstock.worker", "engine": "penstock.engine"}
-ADD = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
-TOOLS = [{"type": "function", "function": {"name": "add", "parameters": ADD}}]
-FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": ADD}}
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 
 
@@ -44,11 +42,11 @@ def lines(model: str, count: int) -> Iterator[str]:
             (CHAT, chat),
             (CHAT, chat | long | drawn | {"n": 2, "logprobs": True, "top_logprobs": 2}),
             (COMPLETION, {"prompt": question, **long, "logprobs": 1}),
-            (CHAT, chat | {"response_format": FORMAT, "max_tokens": 60}),
+            (CHAT, chat | {"response_format": ADD_FORMAT, "max_tokens": 60}),
             (COMPLETION, {"prompt": question, **long, **drawn, "n": 3, "stop": ["9"]}),
             ("/v1/responses", {"input": question, "ignore_eos": True, "max_output_tokens": 40}),
             ("/v1/messages", chat | long),
-            (CHAT, chat | {"tools": TOOLS, "tool_choice": "required", "max_tokens": 60})
+            (CHAT, chat | {"tools": ADD_TOOLS, "tool_choice": "required", "max_tokens": 60})
             if model == "pocket"
             else (CHAT, chat | long | {"messages": [{"role": "user", "content": shown}]}),
         ]

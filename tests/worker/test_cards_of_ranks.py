@@ -81,7 +81,7 @@ ENTRIES = st.one_of(
 VARIABLES = st.lists(ENTRIES, min_size=1, max_size=5).map(",".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     variable=st.none() | VARIABLES,
     size=st.integers(1, 5),
@@ -104,7 +104,7 @@ def test_every_rank_has_a_card_of_its_own_or_a_sentence_says_why_not(variable, s
         assert fits and [card.number for card in chosen] == named[:size]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(variable=VARIABLES)
 @example("0 1")
 @example("0;1")

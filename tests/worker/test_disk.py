@@ -45,7 +45,7 @@ ACTIONS = st.one_of(
 
 
 @given(st.lists(ACTIONS, min_size=4, max_size=30), st.sampled_from([1 << 40, 60_000, 20_000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_fetch_gives_what_was_stored_or_nothing(actions, most_bytes):
     in_threads = mock.patch.object(block_reader, "_RUN_BYTES", 5000)  # a file's blocks are read by several
     in_pieces = mock.patch.object(rows_on_disk, "_PIECE", 3000)

@@ -11,7 +11,7 @@ from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.float8_forms import FLOAT8_FORMS, Float8Form
 from builders.native_variants import needs_variant
-from builders.quantized_model import float8_model
+from builders.quantized_model import MATRICES, float8_model
 from builders.quantized_parts import equal, floats, pack
 from safetensors.torch import load_file, save_file
 
@@ -25,7 +25,6 @@ from penstock.worker.backends import select
 from penstock.worker.description.config import read_config
 from penstock.worker.start.load import load_model
 
-MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
 BY_NAME = {form.name: form for form in FLOAT8_FORMS}
 DOWN, DOWN_SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 112)
 

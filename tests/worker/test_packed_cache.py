@@ -159,7 +159,7 @@ SIZES = (1, 63, 64, 1000, (1 << 20) - 1, (1 << 20) + 200, 9 << 20)
 
 
 @given(damaged=st.data())
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_weight_of_which_any_byte_is_damaged_is_packed_anew_where_it_lay(model, folder, caplog, damaged):
     number = damaged.draw(st.sampled_from(range(len(SIZES))))
     changes = damaged.draw(st.dictionaries(st.integers(0, SIZES[number] - 1), st.integers(1, 255), min_size=1))

@@ -11,7 +11,7 @@ from builders.backends import load_on
 from builders.cases import for_each
 from builders.compared_models import logits_of, opened
 from builders.native_variants import available_variants
-from builders.quantized_model import FORMS, Form, quantized_model
+from builders.quantized_model import FORMS, MATRICES, Form, quantized_model
 from builders.quantized_parts import equal, floats
 from builders.tiny_configs import ABSENT, change_config
 from builders.tiny_model import tiny_model
@@ -21,7 +21,6 @@ from penstock.kernels.stored.quantized import QuantizedPart
 from penstock.protocol.errors import ConfigError
 from penstock.worker.description.config import read_config
 
-MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
 QUERY, QUERY_SHAPE = "model.layers.0.self_attn.q_proj.weight", (128, 64)
 DOWN, DOWN_SHAPE = "model.layers.0.mlp.down_proj.weight", (64, 112)
 

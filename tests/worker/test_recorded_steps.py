@@ -116,7 +116,7 @@ COURSES = st.lists(SLOTS, min_size=1, max_size=12)
 
 
 @given(course=COURSES, block_size=st.sampled_from([16, 32]), kinds=st.permutations(PLAIN))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, course, block_size, kinds):
     def run(runner: Runner) -> list[tuple]:
         entering = [new(slot, list(range(3, 14 + slot)), **kinds[slot]) for slot in range(4)]

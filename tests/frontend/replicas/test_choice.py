@@ -151,7 +151,7 @@ def test_a_prefix_is_another_with_another_salt_adapter_token_or_picture():
     assert first[:4] == second[:4] == plain[:4] and set(first[4:]).isdisjoint(second[4:])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.randoms(use_true_random=False), st.integers(1, 70), st.integers(1, 4000))
 def test_whatever_comes_and_goes_the_index_agrees_with_itself_and_stays_small(chosen, count, capacity):
     choice = Choice(count)
