@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from builders.left_behind import ended_with_this_process
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # `python -m pytest` puts the checkout itself on the path, where transformers takes our `kernels` for a package of that
 # name.
@@ -72,6 +73,10 @@ settings.register_profile(
     "repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+# Hypothesis also draws what it finds written in the modules that are loaded, so the tests that share a process would
+# change one another's examples. There is no setting for it, and its list of them stays as it begins, empty.
+assert not providers._local_constants and callable(providers._get_local_constants)
+providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(tryfirst=True)
