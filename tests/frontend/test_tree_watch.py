@@ -170,8 +170,11 @@ def sleeps(pid: int) -> bool:
     return thread_states(pid) == "S"
 
 
-def test_who_computes_could_have_worked_as_long_as_it_had_a_core(start):
-    process, begun, counted = Process(start(COMPUTES)), time.monotonic(), 0.0
+def test_who_computes_could_have_worked_as_long_as_it_had_a_core(start, tmp_path):
+    has_begun = tmp_path / "begun"  # until then it also waits for the files that it reads
+    pid, begun, counted = start(f"open({str(has_begun)!r}, 'w').close()\n{COMPUTES}"), time.monotonic(), 0.0
+    wait_until(has_begun.exists, 60, "it computes")
+    process = Process(pid)
     while counted < 0.1:
         counted += process.chance(60.0).seconds
         assert time.monotonic() < begun + 120
