@@ -1,13 +1,16 @@
-"""How tests watch process trees: who belongs to one, and waiting, with a bound, for a thing to happen."""
+"""How tests watch process trees: who belongs to one, and waiting, with a bound, for a thing to happen.
+
+And how the tests of a file share one that some of them end.
+"""
 
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -20,6 +23,7 @@ from penstock.protocol.processes.runtime_directory import runtime_base
 # What the product bounds by a few seconds, on a machine that has much else to do: nothing comes to its end by waiting
 # longer, and no test asks how fast.
 BOUND_SECONDS = 60.0
+Shared = TypeVar("Shared")
 
 
 def tree_processes(llm: LLM) -> dict[str, int]:
@@ -124,3 +128,19 @@ def write_unnoticed(path: Path, content: bytes) -> None:
         return path.stat().st_ctime_ns != before.st_ctime_ns
 
     wait_until(has_changed, BOUND_SECONDS, "another time of change")
+
+
+@contextmanager
+def shared_while(
+    lives: Callable[[Shared], bool], start: Callable[[], AbstractContextManager[Shared]]
+) -> Iterator[Callable[[], Shared]]:
+    """A function that gives whatever is shared, and starts it again where a test has ended it: in whatever order."""
+    with ExitStack() as stack:
+        found: list[Shared] = []
+
+        def given() -> Shared:
+            if not found or not lives(found[-1]):
+                found.append(stack.enter_context(start()))
+            return found[-1]
+
+        yield given

@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import zmq
 from builders.dynamo_interface import Context, EngineShutdown, InvalidArgument, Published, checked, installed
 from builders.kv_router import Index
-from builders.watching import tree_processes, wait_until
+from builders.watching import is_running, shared_while, tree_processes, wait_until
 
 from penstock.cluster.dynamo_requests import params_of
 from penstock.protocol.errors import ConfigError
@@ -33,6 +34,7 @@ class Driver:
         self.runner = asyncio.Runner()
         self.engine, self.worker = self.run(Engine.from_args(ARGV))
         self.registered = self.run(self.engine.start(7))
+        self.processes = tree_processes(self.engine._llm)
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -45,8 +47,8 @@ class Driver:
         return self.run(self.chunks(token_ids, request_id, **groups))
 
 
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Driver]:
+@contextmanager
+def started() -> Iterator[Driver]:
     with installed():
         found = Driver()
         yield found
@@ -55,7 +57,20 @@ def driver() -> Iterator[Driver]:
         found.runner.close()
 
 
+@pytest.fixture(scope="module")
+def driver_shared() -> Iterator[Callable[[], Driver]]:
+    with shared_while(lambda driver: all(map(is_running, driver.processes.values())), started) as given:
+        yield given
+
+
+@pytest.fixture
+def driver(driver_shared) -> Driver:
+    return driver_shared()
+
+
 def test_without_dynamo_the_error_names_the_extra(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith(("dynamo", "penstock.cluster.dynamo"))]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "dynamo", None)
     with pytest.raises(ConfigError, match=r"dynamo.* is missing.*pip install 'penstock\[dynamo\]'"):
         import penstock.cluster.dynamo  # noqa: F401
@@ -196,16 +211,14 @@ def test_an_aborted_request_ends_at_once_and_drain_waits_for_the_others(driver):
 
 
 def test_the_death_of_the_tree_is_told_so_that_answers_move_and_the_worker_ends(driver, monkeypatch):
-    """The last one: the tree is gone afterwards."""
     ended: list[tuple[int, int]] = []
-    processes = tree_processes(driver.engine._llm)
     kill = os.kill
     monkeypatch.setattr("penstock.cluster.dynamo.os.kill", lambda *arguments: ended.append(arguments))
 
     async def dying() -> None:
         stop = {"max_tokens": 400, "ignore_eos": True}
         async for _ in driver.engine.generate({"token_ids": PROMPT, "stop_conditions": stop}, Context("dying")):
-            kill(processes["worker 0"], signal.SIGKILL)
+            kill(driver.processes["worker 0"], signal.SIGKILL)
 
     with pytest.raises(EngineShutdown):
         driver.run(dying())

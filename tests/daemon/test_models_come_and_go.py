@@ -24,6 +24,7 @@ from penstock.frontend.replicas import replica
 from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
 
 PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)
+LEAVING = models("a", "b", keep_alive=0.2)
 
 
 def copied(tmp_path, name):
@@ -32,24 +33,30 @@ def copied(tmp_path, name):
 
 
 @pytest.fixture(scope="module")
-def leaving(start_shared) -> RunningDaemon:
-    return start_shared(models("a", "b", keep_alive=0.2))
+def shared(start_shared) -> RunningDaemon:
+    return start_shared(LEAVING)
 
 
 @pytest.fixture
-def configured(leaving) -> Callable[[str], RunningDaemon]:
+def configured(shared) -> Callable[[str], RunningDaemon]:
     """The same daemon with another configuration; no model of the one before is used any more."""
 
     def configured(text: str) -> RunningDaemon:
-        leaving.config.write_text(text)
-        reload_daemon(leaving.address)
-        return leaving
+        shared.config.write_text(text)
+        reload_daemon(shared.address)
+        return shared
 
     return configured
 
 
+@pytest.fixture
+def leaving(configured) -> RunningDaemon:
+    daemon = configured(LEAVING)
+    wait_for(lambda: [each.state for each in daemon.status().models] == ["unloaded"] * 2, "nothing is used any more")
+    return daemon
+
+
 def test_a_model_is_loaded_on_first_use_and_leaves_after_a_while_of_quiet(leaving):
-    assert [leaving.model(name).state for name in ("a", "b")] == ["unloaded", "unloaded"]
     with leaving.attach("a") as llm:
         assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
         assert (leaving.model("a").state, leaving.model("b").state) == ("ready", "unloaded")

@@ -2,25 +2,37 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
 from builders.served import Served, running_model, served
-from builders.watching import stopped, tree_processes, wait_until
+from builders.watching import is_running, shared_while, stopped, tree_processes, wait_until
 
 ROLES = ("worker 0", "engine", "detokenizer")
 STAND_IN = {"load_format": "stand-in", "max_model_len": 1024, "num_gpu_blocks_override": 128}
 TEXT = {"model": "pocket", "prompt": "What is", "max_tokens": 1}
 
 
-@pytest.fixture(scope="module")
-def unwatched() -> Iterator[Served]:
+@contextmanager
+def started() -> Iterator[Served]:
     with running_model("pocket", watchdog_timeout=0, **STAND_IN) as found, served(*found) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
+def unwatched_shared() -> Iterator[Callable[[], Served]]:
+    with shared_while(lambda server: all(map(is_running, tree_processes(server.llm).values())), started) as given:
+        yield given
+
+
+@pytest.fixture
+def unwatched(unwatched_shared) -> Served:
+    return unwatched_shared()
+
+
+@pytest.fixture
 def http(unwatched) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=unwatched.address, timeout=60) as client:
         yield client
@@ -41,7 +53,6 @@ def test_health_names_whoever_is_silent_and_is_well_again_once_it_goes_on(unwatc
 
 
 def test_a_tree_that_has_died_is_told_by_health_and_by_every_request(unwatched, http):
-    """The last one that asks this model: it is gone afterwards."""
     os.kill(tree_processes(unwatched.llm)["worker 0"], signal.SIGKILL)
     wait_until(lambda: http.get("/health").status_code == 503, 60, "health tells of it")
     refused = http.post("/v1/completions", json=TEXT)

@@ -84,11 +84,13 @@ def test_an_answer_about_a_picture_is_proved_where_the_picture_is_given_again(ei
 
 
 def test_a_picture_is_the_same_however_it_is_given(either, tmp_path):
-    image = picture()
+    image = picture(123)  # no other test's: it is encoded here
     image.save(tmp_path / "image.png")
     file = (tmp_path / "image.png").read_bytes()
     given = (image, file, str(tmp_path / "image.png"))
-    parts = [BY_URL, *({"type": "image", "image": each} for each in given), {"type": "input_image", "image_url": URL}]
+    url = as_url(image)
+    parts = [{"type": "image_url", "image_url": {"url": url}}, *({"type": "image", "image": each} for each in given)]
+    parts.append({"type": "input_image", "image_url": url})
     encoded_before = either.stats().encoded_media
     outputs = either.chat([about(part) for part in parts], PARAMS, use_tqdm=False)
     assert either.stats().encoded_media == encoded_before + 1

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from builders.adapters import adapter
-from builders.watching import BOUND_SECONDS, wait_until
+from builders.watching import BOUND_SECONDS, shared_while, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.protocol.errors import ConfigError
@@ -15,10 +15,17 @@ LONG = Params(max_tokens=3000, ignore_eos=True, temperature=1, seed=5)
 
 
 @pytest.fixture(scope="module")
-def trees(model_folder):
+def trees_shared(model_folder):
     options = {"load_format": "stand-in", "max_model_len": 4096, "num_threads": 2, "enable_lora": True, "quiet": True}
-    with LLM(model_folder, data_parallel_size=2, **options) as llm:
-        yield llm
+    with shared_while(
+        lambda llm: not llm._session.transport.is_closed, lambda: LLM(model_folder, data_parallel_size=2, **options)
+    ) as given:
+        yield given
+
+
+@pytest.fixture
+def trees(trees_shared):
+    return trees_shared()
 
 
 def pids(llm: LLM) -> list[list[int]]:
@@ -85,5 +92,5 @@ def test_an_adapter_is_in_all_trees_or_in_none(trees, model_folder, tmp_path):
 def test_close_ends_the_processes_of_all_trees(trees):
     every = [pid for tree in pids(trees) for pid in tree]
     assert len(every) == 6
-    trees.close()  # nothing else uses it after this
+    trees.close()
     assert not [pid for pid in every if os.path.exists(f"/proc/{pid}")]
