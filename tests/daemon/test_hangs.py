@@ -164,20 +164,12 @@ def chat(address, model, **more):
     return httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60).status_code
 
 
-@pytest.fixture(scope="module")
-def several(start_shared) -> RunningDaemon:
-    """Models of which the last one's template never ends."""
-    room = "enable_lora = true\nmax_loras = 16\n"
-    config = models("hung", "good", more=room) + models("endless", more=f'chat_template = "{ENDLESS_TEMPLATE}"\n')
-    return start_shared(config, "--http", "127.0.0.1:0", "--trust-request-chat-template")
-
-
-def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(several, tmp_path):
-    folder = tmp_path / "polite"
+def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(start, tmp_path):
+    daemon, folder = start(models("hung", "good", more="enable_lora = true\nmax_loras = 16\n")), tmp_path / "polite"
     folder.mkdir()
-    with several.attach("hung") as hung:
-        worker = worker_of(several)
-        with several.attach("good") as good, stopped(worker):
+    with daemon.attach("hung") as hung:
+        worker = worker_of(daemon)
+        with daemon.attach("good") as good, stopped(worker):
             loads = [in_thread(hung.load_lora, f"hung{number}", folder) for number in range(8)]
             wait_for(lambda: sum(load.is_alive() for load in loads) == 8, "all loads are under way")
             assert bounded(lambda: is_answered(good))
@@ -189,9 +181,11 @@ def test_adapters_of_a_worker_that_hangs_leave_other_models_as_they_are(several,
         assert len(hung.list_loras()) == 8
 
 
-def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(several):
+def test_templates_that_never_end_hold_up_their_own_model_or_client_alone(start):
     """The templates come from a model's own folder, over both doors, and then from clients."""
-    daemon, address = several, several.status().http
+    config = models("good") + models("endless", more=f'chat_template = "{ENDLESS_TEMPLATE}"\n')
+    daemon = start(config, "--http", "127.0.0.1:0", "--trust-request-chat-template")
+    address = daemon.status().http
     with daemon.attach("good") as good, daemon.attach("endless") as endless:
         for _ in range(3):
             in_thread(endless.chat, HI, PARAMS)

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -194,10 +195,13 @@ def test_ollamas_client_gets_vectors(http, vectors):
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_of_models_says_what_each_gives(http):
-    cards = said(http.get("/v1/models"))["data"]
-    found = {card["id"]: card["architecture"]["output_modalities"] for card in cards if "architecture" in card}
-    assert found == {"vectors": ["embeddings"], "ranks": ["classes"], "kinds": ["classes"], "pocket": ["text"]}
+def test_the_list_of_models_says_what_each_gives(numbers_daemon, http):
+    gives = {"vectors": ["embeddings"], "ranks": ["classes"], "kinds": ["classes"], "pocket": ["text"]}
+    with ExitStack() as loaded:  # nothing is known of others
+        for name in gives:
+            loaded.enter_context(numbers_daemon.attach(name))
+        cards = said(http.get("/v1/models"))["data"]
+    assert {card["id"]: card["architecture"]["output_modalities"] for card in cards} == gives
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

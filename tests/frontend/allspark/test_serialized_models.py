@@ -1,6 +1,7 @@
 """What a loader records of the weights, and the folders that it writes and reads again."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,11 +32,16 @@ def model(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def written(model, tmp_path_factory) -> Path:
-    """Where a loader has written the model in int8."""
+def written_once(model, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("written")
     HuggingFaceModel(model, "m", user_set_data_type="fp32").serialize_to_path(None, out, customized_quant_config=INT8)
     return out
+
+
+@pytest.fixture
+def written(written_once, tmp_path) -> Path:
+    """Where a loader has written the model in int8."""
+    return shutil.copytree(written_once, tmp_path / "written")
 
 
 @pytest.fixture
@@ -103,15 +109,16 @@ def test_settings_that_cannot_be_written_leave_those_that_are_there(tmp_path):
 
 def test_a_second_run_takes_what_is_there_and_writes_settings_that_are_missing_or_new(model, written, conversions):
     settings = written / "m" / "dimodel_config.yaml"
-    settings.unlink()
-    for data_type in ("bf16", "fp32"):
-        loader = HuggingFaceModel(model, "m", user_set_data_type=data_type)
-        loader.serialize_to_path(None, written, customized_quant_config=INT8)
-        assert DashInferModel(written, "m").data_type == loader.data_type
     before = settings.read_text()
     loader = HuggingFaceModel(model, "m", user_set_data_type="fp32")
     config = recorded(loader.serialize_to_path(None, written, customized_quant_config=INT8))
     assert (config.model_path, config.quantization) == (str(written / "m"), None)
+    assert settings.read_text() == before and not conversions
+    settings.unlink()
+    for data_type in ("fp32", "bf16", "fp32"):
+        loader = HuggingFaceModel(model, "m", user_set_data_type=data_type)
+        loader.serialize_to_path(None, written, customized_quant_config=INT8)
+        assert DashInferModel(written, "m").data_type == loader.data_type
     assert settings.read_text() == before and not conversions
     assert sorted(path.name for path in settings.parent.glob("dimodel*")) == ["dimodel_config.yaml"]
 
