@@ -112,6 +112,19 @@ def test_a_note_dies_with_its_process(trees):
     assert set_aside(mine) == 0
 
 
+def test_the_folder_of_a_tree_that_ends_meanwhile_is_passed_over(trees, monkeypatch):
+    Reservation(trees[0], 0).hold(GIB)
+    mine, scandir = Reservation(trees[1], 0), os.scandir
+
+    def removed_before(path):
+        if str(path) == str(trees[0]):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", removed_before)
+    assert set_aside(mine) == 0
+
+
 def resident() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

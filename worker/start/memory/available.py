@@ -6,6 +6,7 @@ one lock, and a note is void when its process ends. A GPU's memory is taken at o
 """
 
 import fcntl
+import glob
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -70,7 +71,9 @@ class Reservation:
         """Hold the lock for planning; yield the bytes that other ranks and trees have reserved."""
         with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
-            yield sum(_reserved_bytes(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
+            # Unlike pathlib's, this glob passes over a tree's folder that is removed meanwhile.
+            notes = glob.glob(os.path.join(glob.escape(str(self._base)), "t*", "memory*"))
+            yield sum(_reserved_bytes(note) for note in notes if note != self._note.name)
 
     def hold(self, number: int) -> None:
         """Reserve that many bytes, replacing the earlier reservation."""
@@ -81,7 +84,7 @@ class Reservation:
         self._note.close()
 
 
-def _reserved_bytes(path: Path) -> int:
+def _reserved_bytes(path: str) -> int:
     """The bytes of a note that its owner still locks; 0 if nobody does."""
     with suppress(OSError), open(path) as note:
         try:
