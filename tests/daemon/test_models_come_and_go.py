@@ -34,7 +34,9 @@ def copied(tmp_path, name):
 
 @pytest.fixture(scope="module")
 def shared(start_shared) -> RunningDaemon:
-    return start_shared(LEAVING)
+    daemon = start_shared(LEAVING)
+    assert [each.state for each in daemon.status().models] == ["unloaded"] * 2, "nothing is loaded before it is used"
+    return daemon
 
 
 @pytest.fixture

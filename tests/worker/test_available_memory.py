@@ -113,8 +113,8 @@ def test_a_note_dies_with_its_process(trees):
 
 
 def test_the_folder_of_a_tree_that_ends_meanwhile_is_passed_over(trees, monkeypatch):
-    Reservation(trees[0], 0).hold(GIB)
-    mine, scandir = Reservation(trees[1], 0), os.scandir
+    ending, mine, scandir = Reservation(trees[0], 0), Reservation(trees[1], 0), os.scandir
+    ending.hold(GIB)
 
     def removed_before(path):
         if str(path) == str(trees[0]):

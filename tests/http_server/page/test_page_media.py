@@ -144,7 +144,8 @@ def test_the_bundled_model_is_asked_about_a_picture(chromium):
 # --- videos: frames are taken -----------------------------------------------------------------------------------------
 
 # A frame that takes a blink on an idle machine takes a second and more among others' work, and here is waited for.
-PATIENT = "window.setTimeout = ((later) => (act, wait) => later(act, wait >= 60000 ? 1e9 : wait))(setTimeout)"
+PATIENT = """window.setTimeout = ((later) => (act, wait) =>
+    later(act, wait === 1000 * MOST_SEEKING_SECONDS ? 1e9 : wait))(setTimeout)"""
 SEES_VIDEOS = f"{PATIENT}; {SEES}".replace("'image'", "'image', 'video'")
 COLOURS = ("red", "lime", "blue")
 

@@ -72,8 +72,8 @@ class Reservation:
         with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
             # Unlike pathlib's, this glob passes over a tree's folder that is removed meanwhile.
-            notes = glob.glob(os.path.join(glob.escape(str(self._base)), "t*", "memory*"))
-            yield sum(_reserved_bytes(note) for note in notes if note != self._note.name)
+            notes = (self._base / name for name in glob.iglob("t*/memory*", root_dir=self._base))
+            yield sum(_reserved_bytes(note) for note in notes if str(note) != self._note.name)
 
     def hold(self, number: int) -> None:
         """Reserve that many bytes, replacing the earlier reservation."""
@@ -84,7 +84,7 @@ class Reservation:
         self._note.close()
 
 
-def _reserved_bytes(path: str) -> int:
+def _reserved_bytes(path: Path) -> int:
     """The bytes of a note that its owner still locks; 0 if nobody does."""
     with suppress(OSError), open(path) as note:
         try:
