@@ -164,13 +164,16 @@ def test_a_window_may_change_its_size_in_an_answer_and_in_a_line_and_a_line_type
     assert "".join(lines[-2:]).endswith(f"> X{line}Y")
 
 
-def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked_and_no_color_leaves_every_colour_out(chat):
+def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked_and_no_color_leaves_every_colour_out(
+    chat, used_terminal
+):
     first = chat("--max-tokens", "2", NO_COLOR="1")
     first.type("an unlikely question\r")
     first.sees_text("cut at 2")
     first.type("\x04")
     assert first.sees_end() == 0
     assert re.findall(r"\x1b\[[\d;]*m", first.written) == []
+    used_terminal.close()  # once readline has read a Ctrl-D, it ends every dropped line of its process twice
     second = chat("--max-tokens", "2")
     second.type("\x1b[A")
     second.sees_text("> an unlikely question")
