@@ -1,6 +1,7 @@
 """Lists the models on this machine: those that come with the package, and those in the hub's cache."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ def cached_models() -> Iterator[LocalModel]:
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
         if repo.repo_type == "model" and repo.revisions:
             newest = max(repo.revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
-            unfinished = sum(path.stat().st_size for path in unfinished_blobs(repo.repo_id))
+            unfinished = _size_of(unfinished_blobs(repo.repo_id))
             yield LocalModel(repo.repo_id, newest.snapshot_path, repo.size_on_disk + unfinished, unfinished)
 
 
@@ -50,4 +51,13 @@ def models_in(folder: Path) -> Iterator[LocalModel]:
 
 
 def size_on_disk(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return _size_of(path for path in folder.rglob("*") if path.is_file())
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    """Of those that are still there: a download renames what it has finished."""
+    size = 0
+    for path in files:
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
