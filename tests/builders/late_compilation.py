@@ -5,8 +5,9 @@ Hopper that is not there (`absent_card.py`).
                                                   so many of the kernels that were launched, what they take of a
                                                   multiprocessor
 
-For a process of its own. The warm-up is a second start's, which finds in a file what the first one has tuned, and so
-tries nothing.
+For a process of its own; `checkpoint` has written the models of these forms into the folder, in one that has imported
+transformers anyway. The warm-up is a second start's, which finds in a file what the first one has tuned, and so tries
+nothing.
 """
 
 import json
@@ -79,6 +80,16 @@ def _request(chance: random.Random, number: int, length: int, answer: int, param
     return prompt(number + 1, tokens, seed=number, max_tokens=answer, ignore_eos=True, **params)
 
 
+def checkpoint(folder: Path, form: str) -> None:
+    """Write a form's model into its part of the folder."""
+    family, shape, _ = FORMS[form]
+    files = folder / form / "model"
+    if family in FAMILIES:
+        seeing_model(files, family)
+    else:
+        tiny_model(files, family, **{"num_hidden_layers": 1, "max_position_embeddings": LONGEST, **shape})
+
+
 def main(folder: Path, most: int, forms: list[str]) -> None:
     card = Card()
     card.plug_in()
@@ -107,13 +118,8 @@ def started(card: Card, folder: Path, form: str) -> Any:
     from penstock.worker.start.load import load_model
     from penstock.worker.start.memory.profile import Size
 
-    family, shape, options = FORMS[form]
     files = folder / "model"
-    if family in FAMILIES:
-        seeing_model(files, family)
-    else:
-        tiny_model(files, family, **{"num_hidden_layers": 1, "max_position_embeddings": LONGEST, **shape})
-    options = {"dtype": "bfloat16", **options}
+    options = {"dtype": "bfloat16", **FORMS[form][2]}
     if types := options.pop("stored_as", None):
         files = as_gguf(files, folder / "in blocks", types)
     backend = BackendOptions(deterministic=options.pop("deterministic", False), drafts=True, captured_tokens=BUDGET)

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders.late_compilation import FORMS
+from builders.late_compilation import FORMS, checkpoint
 
 from penstock.kernels.triton.launch.switches import KERNEL_TUNING, SWITCHES
 
@@ -38,6 +38,7 @@ def machine_code(tmp_path_factory) -> str:
 def test_after_a_warm_up_no_kernel_compiles(tmp_path, machine_code, form, switches):
     # Few of the choices that are tried: one may spill or have no room, and no card would find it the fastest.
     most = "1000" if switches else "3"
+    checkpoint(tmp_path, form)
     command = [sys.executable, "-P", str(TESTS / "builders" / "late_compilation.py"), str(tmp_path), most, form]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "TRITON_CACHE_DIR": machine_code} | dict.fromkeys(switches, "1")
