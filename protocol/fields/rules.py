@@ -46,6 +46,8 @@ class Rule(NamedTuple):
         except Exception:  # a caller's own type may raise anything
             pass
         hint = suggestion(value, self.choices) if self.choices else written_out(value, self.accepts)
+        if self.bounds.get("le") == MOST and type(value) is int and value > MOST:
+            hint = f" The largest is {MOST}."
         raise error(f"{name}={shown(value)}: {self.sentence}.{hint}")
 
     def accepts(self, value: Any) -> bool:

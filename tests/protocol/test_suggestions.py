@@ -233,6 +233,11 @@ def test_a_number_in_thousands_is_written_out_where_one_would_do(value):
         SamplingParams(top_p=value)
 
 
+def test_a_number_beyond_the_largest_is_told_which_that_is():
+    with pytest.raises(RequestError, match="must be a whole number, 0 or more. The largest is 2147483647.$"):
+        SamplingParams(min_tokens=2**31)
+
+
 # --- fault points -----------------------------------------------------------------------------------------------------
 
 
