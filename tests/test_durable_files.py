@@ -102,7 +102,7 @@ MAKERS = (
 
 
 @for_each("make", MAKERS)
-def test_a_finished_file_was_synced_after_its_last_byte(make, events, tmp_path, capsys):
+def test_a_finished_file_was_synced_after_its_last_byte(make, events, tmp_path):
     events.clear()
     inode = make(tmp_path).stat().st_ino
     done = [name for name, touched in events if touched == inode and name != "fchmod"]

@@ -82,10 +82,7 @@ CALLS: dict[str, tuple[str, str]] = {
         f'functools[{{"name": "weather", "arguments": {PARIS}}}, {{"name": "clock", "arguments": {{}}}}]',
         "functools are tools",
     ),
-    "pythonic": (
-        '<|python_start|>[weather(city="Paris", days=[1, 2]), clock()]<|python_end|>',
-        "[weather(Paris)]",
-    ),
+    "pythonic": ('<|python_start|>[weather(city="Paris", days=[1, 2]), clock()]<|python_end|>', "[weather(Paris)]"),
     "gpt-oss": (
         f"<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{PARIS}<|call|>"
         "<|start|>assistant to=functions.clock<|channel|>commentary json<|message|>{}<|call|>",

@@ -68,9 +68,7 @@ class HandDriven:
             logit_rows=put(numpy.array(asked)),
             memory=self.memory,
             adapted=LoraMapping.of(
-                numpy.array([self.adapters[row] for row, _ in plan]),
-                numpy.array([count for _, count in plan]),
-                put,
+                numpy.array([self.adapters[row] for row, _ in plan]), numpy.array([count for _, count in plan]), put
             ),
         )
         # A copy: the next step may write its own in the same place.

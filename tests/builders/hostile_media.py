@@ -103,10 +103,7 @@ def film(**replaced: bytes) -> bytes:
 _BOMB = zlib.compress(bytes(8 << 20))
 _UNKNOWN, _DAMAGED = "no format that is known", "damaged|cut off"
 _ONE = png(1, 1)
-_MARKS = {
-    "Matroska": b"\x1aE\xdf\xa3",
-    "AVI": b"RIFF\0\0\0\0AVI LIST",
-}
+_MARKS = {"Matroska": b"\x1aE\xdf\xa3", "AVI": b"RIFF\0\0\0\0AVI LIST"}
 _BITMAP = b"BM" + bytes(12) + struct.pack("<I2i2H24x", 40, 2**31 - 1, 2**31 - 1, 1, 24)
 _PLAYLIST = b"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n"
 

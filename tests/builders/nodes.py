@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import psutil
 from builders.watching import BOUND_SECONDS, assert_gone, is_running, wait_until
 
 from penstock import LLM
+from penstock.protocol.ranks.node_sockets import LinkSocket
 
 KEY = "0123456789abcdef" * 4
 FIRST, SECOND, THIRD = "127.0.0.2", "127.0.0.3", "127.0.0.4"
@@ -143,6 +144,21 @@ class Wire:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+
+
+def messages_to(link: LinkSocket, or_until: Callable[[], bool] = lambda: False) -> list[list[bytes]]:
+    """What other machines say next to node 0, which checks their keys first."""
+    found: list[list[bytes]] = []
+
+    def looked() -> bool:
+        if link.questions.poll(0):
+            link.answer()
+        if (message := link.receive()) is not None:
+            found.append(message)
+        return bool(found) or or_until()
+
+    wait_until(looked, BOUND_SECONDS, "a machine says something")
+    return found
 
 
 def listeners(pids: set[int]) -> list[Any]:

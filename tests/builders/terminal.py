@@ -125,6 +125,7 @@ class Terminal:
     def start(self, *words: object, lines: int = 24, columns: int = 100, **environment: str) -> "AtTerminal":
         self._count += 1
         if not self._child.isalive():  # a test that has ended it fails alone
+            self.close()
             self._open()
         self._child.setwinsize(lines, columns)
         mark = f"<command {self._count}>"
@@ -143,6 +144,7 @@ class Terminal:
         return int(line)
 
     def close(self) -> None:
+        self._lines.close()
         self._connection.close()
         self._child.close(force=True)
 

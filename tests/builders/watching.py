@@ -1,14 +1,11 @@
-"""How tests watch process trees: who belongs to one, and waiting, with a bound, for a thing to happen.
-
-And how the tests of a file share one that some of them end.
-"""
+"""How tests watch process trees: who belongs to one, waiting with a bound, and sharing one that some tests end."""
 
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,12 +97,13 @@ def stop(*pids: int) -> None:
 @contextmanager
 def stopped(*pids: int) -> Iterator[None]:
     """They stand still within the block, and go on afterwards."""
-    stop(*pids)
     try:
+        stop(*pids)
         yield
     finally:
-        for pid in filter(is_running, pids):
-            os.kill(pid, signal.SIGCONT)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def assert_gone(pids: Iterable[int]) -> None:
@@ -134,7 +132,7 @@ def write_unnoticed(path: Path, content: bytes) -> None:
 def shared_while(
     lives: Callable[[Shared], bool], start: Callable[[], AbstractContextManager[Shared]]
 ) -> Iterator[Callable[[], Shared]]:
-    """A function that gives whatever is shared, and starts it again where a test has ended it: in whatever order."""
+    """A function that returns what the tests share; it starts another one where a test has ended the last."""
     with ExitStack() as stack:
         found: list[Shared] = []
 

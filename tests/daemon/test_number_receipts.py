@@ -114,7 +114,7 @@ def test_outputs_and_decisions_are_proved_and_say_how_far_they_are(numbers_daemo
         assert [each.status for each in llm.verify(outputs[:1])] == ["not judged"]
 
 
-def test_a_receipt_of_other_numbers_prompts_or_models_proves_nothing(http, vectors):
+def test_a_receipt_of_other_numbers_prompts_or_models_proves_nothing(vectors):
     [output] = vectors.embed(TEXTS[:1], PoolingParams(receipt=True), use_tqdm=False)
     receipt = NumbersReceipt.read(output.receipt)
     [prompt] = receipt.prompts

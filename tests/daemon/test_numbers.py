@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy
@@ -11,7 +11,7 @@ import pytest
 from builders.daemon import processes_of, wait_for
 from builders.daemon_numbers import LONG, TEXTS, said
 from builders.raw_http import connected, posted
-from builders.watching import stop, stopped
+from builders.watching import stopped
 
 from penstock import LLM, AsyncLLM, PoolingParams
 from penstock.protocol.errors import ConfigError, RequestError
@@ -84,18 +84,10 @@ def test_numbers_outlive_the_processes_that_compute_them(numbers_daemon, http):
     """All workers are killed while requests are computed; each gets its numbers."""
     given = {"model": "vectors", "input": [f"a hen {number} " * 30 for number in range(64)]}
     wanted = said(http.post("/v1/embeddings", json=given))["data"]
-    found: list[Any] = []
-
-    def ask() -> None:
-        found.append(http.post("/v1/embeddings", json=given))
-
-    asking = [threading.Thread(target=ask) for _ in range(4)]
-    stop(*(workers := processes_of(numbers_daemon, "penstock.worker")))
-    for each in asking:
-        each.start()
-    wait_for(lambda: numbers_daemon.model("vectors").stats.running > 0, "they have begun")
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
-    for each in asking:
-        each.join()
-    assert all(said(reply)["data"] == wanted for reply in found)
+    workers = processes_of(numbers_daemon, "penstock.worker")
+    with ThreadPoolExecutor(4) as threads, stopped(*workers):
+        replies = [threads.submit(http.post, "/v1/embeddings", json=given) for _ in range(4)]
+        wait_for(lambda: numbers_daemon.model("vectors").stats.running > 0, "they have begun")
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+    assert [said(reply.result())["data"] for reply in replies] == [wanted] * 4

@@ -46,7 +46,7 @@ def ask(address: str, path: str) -> tuple[int, dict]:
     ("start", ["/nosuch"], "nosuch could not be loaded: No model '/nosuch' was found"),
     ("serve", ["desk=./nosuch", "pocket", *STAND_IN], "desk could not be loaded: No model './nosuch' was found"),
 ])  # fmt: skip
-def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sentence, address, capfd):
+def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sentence, address):
     line = [sys.executable, "-m", "penstock", command, *words, "--socket", str(address), "--no-http"]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)

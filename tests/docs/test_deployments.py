@@ -48,7 +48,7 @@ def test_kubernetes_takes_each_document(version):
 
 
 @for_each("kind", ("kubernetes", "skypilot", "systemd"))
-def test_the_command_line_of_each_file_is_one_of_penstock(kind, tmp_path, monkeypatch):
+def test_the_command_line_of_each_file_is_one_of_penstock(kind, tmp_path):
     (keys := tmp_path / "keys").write_text("a key\n")
     serve, *words = command_lines()[kind]
     assert serve == "serve"

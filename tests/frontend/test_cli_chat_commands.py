@@ -124,7 +124,7 @@ def test_what_can_not_be_set_is_said_and_changes_nothing(line, sentence):
     assert chat.conversation.params == before
 
 
-def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_out(chat, say):
+def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_out(say):
     lines = {line[2:].split()[0]: line for line in say("/set").splitlines()}
     assert lines.keys() == PARAMETERS.keys()
     assert not [line for line in lines.values() if line.endswith("the same")]  # as which other one?
@@ -222,7 +222,7 @@ def test_a_chat_ends_where_no_model_can_be_loaded_any_more(chat, say, monkeypatc
 SHAPES = Path(__file__).parents[2] / "docs" / "images" / "shapes.png"
 
 
-def test_pictures_go_with_the_next_message_and_into_the_saved_file(chat, say, tmp_path, monkeypatch):
+def test_pictures_go_with_the_next_message_and_into_the_saved_file(chat, say, tmp_path):
     spaced = tmp_path / "two words.png"
     spaced.write_bytes(SHAPES.read_bytes())
     assert say(f"/image {SHAPES}") == "shapes.png: 3,710 bytes. It will be sent with the next message."
@@ -237,7 +237,7 @@ def test_pictures_go_with_the_next_message_and_into_the_saved_file(chat, say, tm
     assert say("/undo") == "Removed with its answer: '[2 attached] Which is it?'. 0 messages are left."
 
 
-def test_a_picture_that_is_none_or_that_nobody_sees_is_refused(chat, say, tmp_path):
+def test_a_picture_that_is_none_or_that_nobody_sees_is_refused(chat, say):
     assert say("/image") == "Name a file: /image FILE, optionally followed by a message"
     assert "No such file" in say("/image nowhere.png What is it?")
     say("/model other")
@@ -245,7 +245,7 @@ def test_a_picture_that_is_none_or_that_nobody_sees_is_refused(chat, say, tmp_pa
     assert contents(chat) == []
 
 
-def test_a_loaded_conversation_opens_no_file_and_no_address(chat, say, tmp_path):
+def test_a_loaded_conversation_opens_no_file_and_no_address(say, tmp_path):
     for source in (str(SHAPES), "https://nowhere.invalid/a.png"):
         messages = [{"role": "user", "content": [{"type": "image", "image": source}]}]
         (tmp_path / "file").write_text(json.dumps(messages))

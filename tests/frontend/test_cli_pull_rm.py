@@ -148,7 +148,7 @@ def test_it_asks_and_keeps_what_nobody_agreed_to(cache, capsys, monkeypatch):
     assert models_in(cache) == ["models--owner--tiny-2"]
 
 
-def test_a_revision_goes_without_what_another_or_another_model_needs(cache, capsys):
+def test_a_revision_goes_without_what_another_or_another_model_needs(cache):
     assert cli.main(["pull", "owner/tiny@v2", "--quiet"]) == 0
     repository = cache / "models--owner--tiny"
     twin = cache / "models--older--name"
@@ -175,7 +175,7 @@ def test_nothing_else_is_removed(cache, capsys):
         assert len(models_in(cache)) == 2, name
 
 
-def test_a_link_in_the_cache_to_a_folder_elsewhere_is_left_alone(cache, tmp_path, capsys):
+def test_a_link_in_the_cache_to_a_folder_elsewhere_is_left_alone(cache, tmp_path):
     shutil.move(cache / "models--owner--tiny", tmp_path / "elsewhere")
     (cache / "models--owner--tiny").symlink_to(tmp_path / "elsewhere")
     assert cli.main(["rm", "owner/tiny", "--yes"]) == 1

@@ -173,7 +173,7 @@ def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked_and_no_color_le
     first.type("\x04")
     assert first.sees_end() == 0
     assert re.findall(r"\x1b\[[\d;]*m", first.written) == []
-    used_terminal.close()  # once readline has read a Ctrl-D, it ends every dropped line of its process twice
+    used_terminal.close()  # a readline that has read Ctrl-D breaks the line twice whenever a later one is dropped
     second = chat("--max-tokens", "2")
     second.type("\x1b[A")
     second.sees_text("> an unlikely question")

@@ -146,7 +146,7 @@ def test_two_that_want_the_same_file_fetch_it_once(hub, made, tmp_path):
     assert not list((tmp_path / "hub").glob("models--*/blobs/*incomplete"))
 
 
-def test_a_hub_that_fails_in_the_middle_is_a_sentence_and_a_broken_connection_is_gone_on_with(hub, made, tmp_path):
+def test_a_hub_that_fails_in_the_middle_is_a_sentence_and_a_broken_connection_is_gone_on_with(hub, made):
     hub.put("owner/tiny", made)
     find_tokenizer("owner/tiny")
     hub.status_of_files = 500

@@ -305,9 +305,7 @@ class DiskOfNoMore(SimpleNamespace):
 
 
 @for_each(
-    "row, content",
-    [(80_000, b'"B'), (100_000, b'"more"\n'), (99_000, None)],
-    ids=["in place", "appended", "cut off"],
+    "row, content", [(80_000, b'"B'), (100_000, b'"more"\n'), (99_000, None)], ids=["in place", "appended", "cut off"]
 )
 def test_nothing_that_changes_in_an_input_while_its_job_reads_it_is_answered(tmp_path, row, content):
     path = tmp_path / "in.jsonl"

@@ -7,9 +7,9 @@ from contextlib import closing
 import msgspec
 import pytest
 from builders.cases import for_each
-from builders.nodes import FIRST, KEY, free_port
+from builders.nodes import FIRST, KEY, free_port, messages_to
 from builders.tiny_model import tiny_model
-from builders.watching import BOUND_SECONDS, runtime_folders, wait_until
+from builders.watching import BOUND_SECONDS, runtime_folders
 
 from penstock import __version__
 from penstock.frontend.models.digests import digest_of_model
@@ -82,21 +82,6 @@ def new_node(tmp_path, monkeypatch) -> Callable[..., Node]:
     return new
 
 
-def received(link: LinkSocket) -> list[bytes]:
-    """The next message of another machine, whose key is checked first."""
-    found: list[list[bytes]] = []
-
-    def looked() -> bool:
-        if link.questions.poll(0):
-            link.answer()
-        if (message := link.receive()) is not None:
-            found.append(message)
-        return bool(found)
-
-    wait_until(looked, BOUND_SECONDS, "a machine says something")
-    return found[0]
-
-
 def link_of(node: Node) -> LinkSocket:
     return LinkSocket(node.config.master_addr, node.config.master_port, KEY.encode())
 
@@ -105,9 +90,9 @@ def test_a_machine_whose_connection_ends_before_it_is_welcome_asks_again(new_nod
     with closing(new_node()) as node, ThreadPoolExecutor(1) as pool:
         ended = pool.submit(node.run)
         with closing(link_of(node)) as link:  # of a tree that ends just then
-            received(link)
+            messages_to(link)
         with closing(link_of(node)) as link:
-            identity, kind, _ = received(link)
+            [[identity, kind, _]] = messages_to(link)
             assert kind == b"join"
             link.send(identity, b"refused", b"It is full.")
             with pytest.raises(ConfigError, match="It is full"):
@@ -124,10 +109,10 @@ def test_a_machine_that_cannot_start_its_ranks_tells_node_0_why(new_node, monkey
     monkeypatch.setattr("penstock.frontend.nodes.own_ranks.start_ranks", fail)
     with closing(new_node()) as node, closing(link_of(node)) as link, ThreadPoolExecutor(1) as pool:
         ended = pool.submit(node.run)
-        identity, *_ = received(link)
+        [[identity, *_]] = messages_to(link)
         config = EngineConfig.from_options("m", nnodes=2, tensor_parallel_size=2)
         link.send(identity, b"welcome", msgspec.msgpack.encode(Launch(config, "", "", 1)))
-        _, kind, inbox, frame = received(link)
+        [[_, kind, inbox, frame]] = messages_to(link)
         assert (kind, inbox) == (b"frame", b"frontend") and str(error).encode() in frame and words in frame
         with pytest.raises(type(error)):
             ended.result(BOUND_SECONDS)

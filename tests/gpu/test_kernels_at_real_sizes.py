@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders.elsewhere import (
-    LIMITS,
-    copied_to,
-    distance,
-    share_of_different,
-    tensors_in,
-    with_tensors,
-)
+from builders.elsewhere import LIMITS, copied_to, distance, share_of_different, tensors_in, with_tensors
 from builders.operation_examples.table import EXAMPLES
 from builders.real_sizes import FAMILIES, Case, Sizes
 

@@ -75,7 +75,7 @@ def test_a_worker_in_a_long_step_is_not_called_silent(monkeypatch):
 
 
 @pytest.mark.long
-def test_a_health_check_alone_has_a_hung_process_ended(monkeypatch):
+def test_a_health_check_alone_has_a_hung_process_ended():
     with running_model("pocket", watchdog_timeout=1.0, **STAND_IN) as found, served(*found) as server:
         os.kill(tree_processes(server.llm)["detokenizer"], signal.SIGSTOP)
         assert "detokenizer" in httpx.get(server.address + "/health", timeout=60).text

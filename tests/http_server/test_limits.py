@@ -101,10 +101,7 @@ def test_a_request_beyond_the_queue_is_told_when_to_come_again_and_one_in_it_wai
             assert refused.headers["retry-after"] == "1"
             assert client.get("/health").status_code == 200
         wait_until(lambda: client.post(COMPLETIONS, json=SHORT).status_code == 200, 60, "its place is free")
-    with (
-        served_client(paced, max_requests=1, max_queue=16) as (_, client),
-        ThreadPoolExecutor(8) as pool,
-    ):
+    with served_client(paced, max_requests=1, max_queue=16) as (_, client), ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: client.post(COMPLETIONS, json=SHORT).status_code, range(8)))
     assert replies == [200] * 8
 

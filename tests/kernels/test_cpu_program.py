@@ -81,7 +81,7 @@ def test_memory_comes_back_to_an_arena_and_serves_nothing_much_smaller():
     assert found < set(addresses)
 
 
-def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_for(program, num_rows):
+def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_for(program):
     stream, normed = program.buffer(WIDTH), program.buffer(WIDTH)
     weight = torch.ones(WIDTH)
     arguments = AddRmsNorm(

@@ -5,13 +5,12 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders.cases import for_each
-from builders.nodes import FIRST, KEY, free_port
+from builders.nodes import FIRST, KEY, free_port, messages_to
 from builders.watching import BOUND_SECONDS, wait_until
 
 from penstock.protocol.errors import ConfigError
@@ -113,23 +112,6 @@ def test_a_machine_is_reached_at_the_address_that_its_way_to_machine_0_begins_at
 # --- the connection ---------------------------------------------------------------------------------------------------
 
 
-def carry(link: LinkSocket, node: NodeSocket, until: Callable[[], bool]) -> list[list[bytes]]:
-    """Let both ends work until something holds; returns what came to node 0."""
-    found: list[list[bytes]] = []
-
-    def looked() -> bool:
-        if link.questions.poll(0):
-            link.answer()
-        if node.events.poll(0):
-            node.note_event()
-        while (message := link.receive()) is not None:
-            found.append(message)
-        return until() or bool(found)
-
-    wait_until(looked, BOUND_SECONDS, "something comes of it")
-    return found
-
-
 def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_door_is_closed():
     port = free_port()
     link = LinkSocket(FIRST, port, KEY.encode())
@@ -139,9 +121,9 @@ def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_
         with pytest.raises(ConfigError, match="can't be listened at with master_port=.*Address already in use"):
             LinkSocket._listen(FIRST, port)
         stranger.send(b"join", b"me")
-        assert carry(link, stranger, lambda: stranger.num_refusals > 1) == []
+        assert messages_to(link, lambda: after_an_event(stranger).num_refusals > 1) == []
         node.send(b"join", b"me")
-        [[identity, *message]] = carry(link, node, lambda: False)
+        [[identity, *message]] = messages_to(link)
         assert message == [b"join", b"me"]
         link.stop_listening()
         late = NodeSocket(FIRST, port, KEY.encode())
@@ -151,11 +133,11 @@ def test_who_has_the_key_gets_through_and_who_has_not_is_told_and_none_once_the_
         node.send(b"beat")
         heard: list[list[bytes]] = []
         while [identity, b"beat"] not in heard:
-            heard += carry(link, node, lambda: False)
+            heard += messages_to(link)
         assert [b"join", b"late"] not in [each[1:] for each in heard] or not may_drop_packets()
         assert not link.send(b"somebody", b"beat")
         link.close()
-        wait_until(lambda: carry_event(node), BOUND_SECONDS, "the end of the connection is noticed")
+        wait_until(lambda: after_an_event(node).is_cut, BOUND_SECONDS, "the end of the connection is noticed")
     finally:
         for each in (link, node, stranger, late):
             if each is not None and not each.socket.closed:
@@ -172,10 +154,10 @@ def may_drop_packets() -> bool:
     return True
 
 
-def carry_event(node: NodeSocket) -> bool:
+def after_an_event(node: NodeSocket) -> NodeSocket:
     if node.events.poll(0):
         node.note_event()
-    return node.is_cut
+    return node
 
 
 # --- the meeting file, heartbeats ------------------------------------------------------------------------------------

@@ -234,9 +234,7 @@ def test_what_a_request_names_itself_ends_it_alone(foreign, name, token):
     assert bad.error_code == 400 and name in bad.error_msg and str(token) in bad.error_msg
 
 
-def test_each_such_token_is_named_once_with_its_file_and_a_text_in_them_or_a_bound_of_thought_is_refused(
-    foreign,
-):
+def test_each_such_token_is_named_once_with_its_file_and_a_text_in_them_or_a_bound_of_thought_is_refused(foreign):
     bounded = SamplingParams(max_tokens=2, reasoning_max_tokens=1)
     outputs = foreign.generate([PROMPT, f"hello {WORDS[-1]}"], [bounded, None], use_tqdm=False)
     for output, words in zip(outputs, ("lacks the mark", "is not in the vocabulary"), strict=True):

@@ -122,7 +122,7 @@ def test_only_a_socket_beside_our_lock_is_removed_and_a_dead_daemons_is_replaced
 
 
 @pytest.fixture
-def removed(tmp_path, monkeypatch):
+def removed(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
     before = os.getcwd()

@@ -8,12 +8,10 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
@@ -50,6 +48,13 @@ def port(monkeypatch) -> int:
     monkeypatch.setenv("PENSTOCK_NODE_KEY", KEY)
     monkeypatch.setenv("PENSTOCK_HOST_IP", FIRST)
     return free_port()
+
+
+@pytest.fixture
+def machine() -> Iterator[Callable[..., OtherMachine]]:
+    """Starts another machine, which has ended with the test."""
+    with ExitStack() as started:
+        yield lambda *given, **named: started.enter_context(closing(OtherMachine(*given, **named)))
 
 
 def at_work(llm: LLM) -> "Future[Any]":
@@ -186,17 +191,15 @@ def test_of_three_machines_all_name_the_one_that_was_lost(tmp_path, port, monkey
 
 
 @LONG
-def test_the_death_of_the_front_end_ends_the_other_machine(model_folder, port, tmp_path):
-    script = (
-        f"from penstock import LLM\nllm = LLM({str(model_folder)!r}, **{options_of(port, **STAND_IN)!r})\n"
+def test_the_death_of_the_front_end_ends_the_other_machine(model_folder, machine, port, start_script):
+    other = machine(model_folder, port)
+    front = start_script(
+        f"from penstock import LLM\nllm = LLM(MODEL, **{options_of(port, **STAND_IN)!r})\n"
         "print('ready', flush=True)\nimport time\ntime.sleep(600)"
     )
-    other = OtherMachine(model_folder, port)
-    front = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    assert front.stdout is not None and front.stdout.readline() == "ready\n"
+    assert front.stdout.readline() == "ready\n", front.stderr.read()
     wait_for_ranks(other)
     front.kill()
-    front.wait()
     status, said = other.ended()
     assert status == 1 and "Node 0 has closed the connection" in said
 
@@ -247,25 +250,25 @@ def test_a_machine_whose_request_is_damaged_on_the_way_asks_again(model_folder, 
 
 
 @LONG
-def test_who_does_not_fit_is_refused_in_a_sentence_and_disturbs_nobody(model_folder, port, tmp_path):
+def test_who_does_not_fit_is_refused_in_a_sentence_and_disturbs_nobody(model_folder, machine, port, tmp_path):
     another = tiny_model(tmp_path / "another", "llama")
     refused = {
-        "has another key": OtherMachine(model_folder, port, key="f" * 64, nnodes=3),
-        "nnodes=2, and node 0 nnodes=3": OtherMachine(model_folder, port),
-        "its files of": OtherMachine(another, port, nnodes=3),
-        "tensor_parallel_size=6, and node 0": OtherMachine(model_folder, port, "--tensor-parallel-size", "6", nnodes=3),
-        "it was told max_num_seqs=5": OtherMachine(model_folder, port, "--max-num-seqs", "5", nnodes=3),
+        "has another key": machine(model_folder, port, key="f" * 64, nnodes=3),
+        "nnodes=2, and node 0 nnodes=3": machine(model_folder, port),
+        "its files of": machine(another, port, nnodes=3),
+        "tensor_parallel_size=6, and node 0": machine(model_folder, port, "--tensor-parallel-size", "6", nnodes=3),
+        "it was told max_num_seqs=5": machine(model_folder, port, "--max-num-seqs", "5", nnodes=3),
     }
     starting = in_thread(lambda: LLM(model_folder, **options_of(port, 3, **STAND_IN)))
     for words, other in refused.items():
         status, said = other.ended()
         assert status == 1 and words in said and "Traceback" not in said, said
-    first = OtherMachine(model_folder, port, nnodes=3)
+    first = machine(model_folder, port, nnodes=3)
     wait_for_ranks(first)
-    again = OtherMachine(model_folder, port, nnodes=3, address=THIRD)
+    again = machine(model_folder, port, nnodes=3, address=THIRD)
     status, said = again.ended()
     assert status == 1 and "node_rank=1 has joined already, from " in said
-    last = OtherMachine(model_folder, port, nnodes=3, rank=2, address=THIRD)
+    last = machine(model_folder, port, nnodes=3, rank=2, address=THIRD)
     llm = starting.result(BOUND_SECONDS)
     assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True), use_tqdm=False)) == 1
     llm.close()
@@ -273,7 +276,7 @@ def test_who_does_not_fit_is_refused_in_a_sentence_and_disturbs_nobody(model_fol
 
 
 @LONG
-def test_strangers_floods_and_garbage_change_nothing(model_folder, port):
+def test_strangers_floods_and_garbage_change_nothing(model_folder, machine, port):
     """Before the other machine has joined, when the port is open, and after."""
     starting = in_thread(lambda: LLM(model_folder, **options_of(port, **STAND_IN)))
     wait_until(lambda: _can_connect(port), BOUND_SECONDS, "the port is open")
@@ -282,7 +285,7 @@ def test_strangers_floods_and_garbage_change_nothing(model_folder, port):
         stranger.setblocking(False)
         with suppress(OSError):
             stranger.send(GARBAGE[number % len(GARBAGE)])
-    other = OtherMachine(model_folder, port)
+    other = machine(model_folder, port)
     llm = starting.result(BOUND_SECONDS)
     try:
         assert len(llm.generate([[1, 2]], SamplingParams(max_tokens=9, ignore_eos=True), use_tqdm=False)) == 1

@@ -161,8 +161,7 @@ def outputs(llm: LLM, asked: list[Any]) -> list[Any]:
 
 # tests/worker/test_experts.py and test_formats_over_ranks.py have the other formats, and experts cut by width.
 @pytest.mark.parametrize(
-    "format",
-    [{"dtype": "float32"}, *(pytest.param({"quantization": each}, marks=LONG) for each in ("int8", "int4"))],
+    "format", [{"dtype": "float32"}, *(pytest.param({"quantization": each}, marks=LONG) for each in ("int8", "int4"))]
 )
 def test_neither_a_crowd_nor_a_second_rank_changes_an_answer(format):
     asked = questions(per_kind=16)

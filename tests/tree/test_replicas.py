@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from builders.adapters import adapter
-from builders.watching import BOUND_SECONDS, shared_while, wait_until
+from builders.watching import BOUND_SECONDS, shared_while, stopped, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.protocol.errors import ConfigError
@@ -56,11 +56,9 @@ def test_a_stream_goes_on_in_the_other_tree_and_the_dead_one_comes_back(trees, m
 
     def kill_its_worker() -> None:
         workers = [tree[0] for tree in before]
-        for worker in workers:  # so that the answer can't end before its tree is found
-            os.kill(worker, signal.SIGSTOP)
-        [number] = [number for number, stats in enumerate(trees.stats().replicas) if stats.running]
-        os.kill(workers.pop(number), signal.SIGKILL)
-        os.kill(workers.pop(), signal.SIGCONT)
+        with stopped(*workers):  # so that the answer can't end before its tree is found
+            [number] = [number for number, stats in enumerate(trees.stats().replicas) if stats.running]
+            os.kill(workers[number], signal.SIGKILL)
 
     again, text_again, notices = streamed(trees, kill_its_worker)
     assert (again, text_again) == (tokens, text)

@@ -21,7 +21,7 @@ from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.start.memory.available import Reservation, available_memory
 from penstock.worker.start.memory.shares import STATES_A_SEQUENCE, GroupSize, Shares
 
-MIB, GIB = 1 << 20, 1 << 30
+GIB = 1 << 30
 
 
 def machine(folder, group: str, files: dict[str, int | str], available: int = 8 * GIB):

@@ -141,7 +141,7 @@ def test_beyond_the_memory_that_was_planned_steps_take_a_larger_graph(model, mon
     assert found == answers(launched(model), [ENTERING, *DECODING])
 
 
-def test_all_ranks_stop_where_one_has_no_room(model, monkeypatch):
+def test_all_ranks_stop_where_one_has_no_room(model):
     class TwoRanks(Parallel):
         def exchange(self, numbers: list[int]) -> list[list[int]]:
             return [numbers, [len(model.forward_pass._graphs) == 2]]

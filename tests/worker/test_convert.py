@@ -10,7 +10,6 @@ import pytest
 import torch
 from builders.cases import for_each
 from builders.compared_models import converted as converted_to
-from builders.compared_models import opened
 from builders.native_variants import forced
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
@@ -22,7 +21,7 @@ from penstock.worker.backends import select
 from penstock.worker.convert import convert, target_path
 from penstock.worker.start.load import load_model
 
-PROJECTION, SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 128)
+PROJECTION = "model.layers.1.mlp.down_proj.weight"
 
 
 @pytest.fixture
@@ -32,10 +31,6 @@ def source(tmp_path) -> Path:
 
 def converted(source: Path, kind: str = "int8", **options: object) -> Path:
     return converted_to(source, source.parent / f"{kind}-{len(list(source.parent.iterdir()))}", kind, **options)
-
-
-def part_of(folder: Path):
-    return opened(folder).matrix(PROJECTION, SHAPE)
 
 
 def test_without_native_kernels_and_torch_it_says_what_to_install(source, monkeypatch):

@@ -112,8 +112,7 @@ def test_an_encoder_that_was_left_out_is_read_as_it_is(form, tmp_path):
 
 
 @for_each(
-    "form, backend",
-    [(Form("int-quantized", bits=8, group_size=0), "native"), (DEEPSEEK, "native"), (DEEPSEEK, "fast")],
+    "form, backend", [(Form("int-quantized", bits=8, group_size=0), "native"), (DEEPSEEK, "native"), (DEEPSEEK, "fast")]
 )
 def test_an_encoder_in_integers_or_8_bit_floats_sees_nearly_the_same(form, backend, tmp_path):
     *folders, reference = quantized(tmp_path, form, with_encoder=True)

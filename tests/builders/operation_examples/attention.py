@@ -161,9 +161,6 @@ def store_inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation | Non
             yield heads, form, None, empty_memory(kind, num_blocks, 2, block_size, head_dim), rows
 
 
-_QUERIES, _KEYS = 6, 2
-
-
 @dataclass(frozen=True)
 class Form:
     kind: str = "bf16"
