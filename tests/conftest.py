@@ -148,7 +148,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and terminalreporter.stats.get("deselected"):
+    are_quick = terminalreporter.config.option.markexpr.startswith("not long")
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and are_quick and terminalreporter.stats.get("deselected"):
         terminalreporter.write_line('None of these tests is a quick one: -m long, or -m "" for whatever there is.')
     took = ", ".join(f"{part} {seconds:.0f}" for part, seconds in seconds_of_parts.most_common() if seconds >= 1)
     if took:

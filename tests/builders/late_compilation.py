@@ -24,7 +24,7 @@ from builders.absent_card import Card
 from builders.adapters import adapter
 from builders.erratic_drafts import draft_erratically
 from builders.gguf_models import as_gguf, q4_k_m
-from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
+from builders.runner_harness import SlottedRunner, TinyEngine, no_mask, prompt, slotted_runner
 from builders.seeing_models import ERNIE, FAMILIES, seeing_model
 from builders.tiny_model import tiny_model
 
@@ -80,14 +80,14 @@ def _request(chance: random.Random, number: int, length: int, answer: int, param
     return prompt(number + 1, tokens, seed=number, max_tokens=answer, ignore_eos=True, **params)
 
 
-def checkpoint(folder: Path, form: str) -> None:
-    """Write a form's model into its part of the folder."""
+def checkpoint(folder: Path, form: str, **sizes: int) -> None:
+    """Write a form's model into its part of the folder; `sizes` are of one that sees nothing."""
     family, shape, _ = FORMS[form]
     files = folder / form / "model"
     if family in FAMILIES:
         seeing_model(files, family)
     else:
-        tiny_model(files, family, **{"num_hidden_layers": 1, "max_position_embeddings": LONGEST, **shape})
+        tiny_model(files, family, **{"num_hidden_layers": 1, "max_position_embeddings": LONGEST, **shape, **sizes})
 
 
 def main(folder: Path, most: int, forms: list[str]) -> None:
@@ -111,21 +111,27 @@ def main(folder: Path, most: int, forms: list[str]) -> None:
         print(json.dumps([form, "kernels", taken]), flush=True)
 
 
-def started(card: Card, folder: Path, form: str) -> Any:
-    """The model, warmed up."""
+def loaded(folder: Path, form: str, drafts: bool) -> Any:
+    """The model from a form's part of the folder."""
     from penstock.worker.backends.backend import BackendOptions
-    from penstock.worker.start.card.warm_up import warm_up
     from penstock.worker.start.load import load_model
-    from penstock.worker.start.memory.profile import Size
 
     files = folder / "model"
     options = {"dtype": "bfloat16", **FORMS[form][2]}
     if types := options.pop("stored_as", None):
         files = as_gguf(files, folder / "in blocks", types)
-    backend = BackendOptions(deterministic=options.pop("deterministic", False), drafts=True, captured_tokens=BUDGET)
-    model = load_model(files, options=backend, **options)
+    backend = BackendOptions(deterministic=options.pop("deterministic", False), drafts=drafts, captured_tokens=BUDGET)
+    return load_model(files, options=backend, **options)
+
+
+def started(card: Card, folder: Path, form: str) -> Any:
+    """The model, warmed up."""
+    from penstock.worker.start.card.warm_up import warm_up
+    from penstock.worker.start.memory.profile import Size
+
+    model = loaded(folder, form, drafts=True)
     if model.adapters is not None:
-        model.adapters.load(0, adapter(folder / "adapter", files, rank=5))
+        model.adapters.load(0, adapter(folder / "adapter", folder / "model", rank=5))
     for _ in ("first start", "second"):
         card.forget()
         for each in tuning._ALL.values():
@@ -138,11 +144,17 @@ def started(card: Card, folder: Path, form: str) -> Any:
 
 def ready(model: Any) -> Any:
     """A runner with memory for shorter requests than were hoped for, whose steps are captured."""
-    from penstock.worker.backends.triton.graph_capture import GraphCapture
-
-    runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
+    runner = captured(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
     if (vision := model.config.vision) is not None and vision.family.has_whole_spans:
         runner._batch = _of_pictures
+    return runner
+
+
+def captured(model: Any, **sizes: int) -> SlottedRunner:
+    """An empty runner whose steps are captured."""
+    from penstock.worker.backends.triton.graph_capture import GraphCapture
+
+    runner = slotted_runner(model, **sizes)
     capture = GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, runner.ranks)
     capture.capture_all(1 << 30, lambda number, total: None)
     return runner

@@ -17,19 +17,17 @@ from typing import Any
 
 import torch
 from builders.absent_card import Card
-from builders.gguf_models import as_gguf
-from builders.late_compilation import FORMS
-from builders.runner_harness import SlottedRunner, TinyEngine, no_mask, prompt, slotted_runner
+from builders.late_compilation import FORMS, captured, checkpoint, loaded
+from builders.runner_harness import SlottedRunner, TinyEngine, no_mask, prompt
 from builders.seeing_models import FAMILIES
-from builders.tiny_model import tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from penstock.protocol.messages import StepResult
-from penstock.worker.start.model import Model
 
 COUNTED = tuple(form for form, (family, *_) in FORMS.items() if family not in FAMILIES and form != "adapters")
 ROWS, LAYERS, TOKENS = 16, 4, 216
 Step = Callable[[], StepResult]
+ROOM = {"num_blocks": 400, "num_slots": ROWS}
 LIMITS: dict[str, Any] = {"max_num_batched_tokens": 600, "shares_prefixes": False}
 _ALLOCATE = ("aten::empty", "aten::new_empty", "aten::detach", "aten::_unsafe_view", "aten::_local_scalar_dense")
 
@@ -44,30 +42,6 @@ class Computing(TorchDispatchMode):
         is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in returns)
         self.count += not is_view and not func._schema.name.startswith(_ALLOCATE)
         return func(*args, **(kwargs or {}))
-
-
-def loaded(folder: Path, form: str) -> Model:
-    from penstock.worker.backends.backend import BackendOptions
-    from penstock.worker.start.load import load_model
-
-    family, shape, options = FORMS[form]
-    files = folder / form
-    tiny_model(files, family, **{**shape, "num_hidden_layers": LAYERS})
-    options = {"dtype": "bfloat16", **options}
-    if types := options.pop("stored_as", None):
-        files = as_gguf(files, folder / "in blocks", types)
-    backend = BackendOptions(deterministic=options.pop("deterministic", False), captured_tokens=600)
-    return load_model(files, options=backend, **options)
-
-
-def captured(model: Model) -> SlottedRunner:
-    """An empty runner whose steps are captured."""
-    from penstock.worker.backends.triton.graph_capture import GraphCapture
-
-    runner = slotted_runner(model, num_blocks=400, num_slots=ROWS)
-    capture = GraphCapture(model.forward_pass, model.sample, runner.table, runner.memory, runner.ranks)
-    capture.capture_all(1 << 30, lambda number, total: None)
-    return runner
 
 
 def computed(runner: SlottedRunner, rows: int, prompts: int, measure: Callable[[Step], Any]) -> list[tuple[int, Any]]:
@@ -88,7 +62,8 @@ def computed(runner: SlottedRunner, rows: int, prompts: int, measure: Callable[[
 
 
 def row_of(card: Card, folder: Path, form: str) -> str:
-    model = loaded(folder, form)
+    checkpoint(folder, form, num_hidden_layers=LAYERS)
+    model = loaded(folder / form, form, drafts=False)
 
     def measure(step: Step) -> tuple[str, StepResult]:
         before = card.num_launches
@@ -96,13 +71,14 @@ def row_of(card: Card, folder: Path, form: str) -> str:
             result = step()
         return f"{card.num_launches - before} + {computing.count}", result
 
-    alone, together = (computed(captured(model), rows, 0, measure)[-1][1] for rows in (1, ROWS))
-    mixed = next(given for tokens, given in computed(captured(model), ROWS - 1, 1, measure) if tokens == TOKENS)
+    alone, together = (computed(captured(model, **ROOM), rows, 0, measure)[-1][1] for rows in (1, ROWS))
+    mixed = next(given for tokens, given in computed(captured(model, **ROOM), ROWS - 1, 1, measure) if tokens == TOKENS)
     return f"| {form} | {alone} | {together} | {mixed} |"
 
 
 def host(folder: Path) -> str:
-    runner = captured(loaded(folder, "bf16"))
+    checkpoint(folder, "bf16", num_hidden_layers=LAYERS)
+    runner = captured(loaded(folder / "bf16", "bf16", drafts=False), **ROOM)
     for graph in runner.model.forward_pass._graphs.values():
         kept = graph.replay()
         graph.replay = lambda kept=kept: kept
