@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
+from builders.films import film
 from PIL import Image
 
 HAS_FILMS = importlib.util.find_spec("av") is not None
@@ -80,18 +81,9 @@ def icon_of(content: bytes) -> bytes:
     return struct.pack("<3H4B2H2I", 0, 1, 1, 0, 0, 0, 0, 1, 32, len(content), 22) + content
 
 
-def film(**replaced: bytes) -> bytes:
-    """An MP4 file with something else in the head of a box."""
-    import av
-
-    content = io.BytesIO()
-    with av.open(content, "w", format="mp4") as container:
-        stream = container.add_stream("mpeg4", rate=30)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for _ in range(3):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(numpy.zeros((48, 64, 3), numpy.uint8))))
-        container.mux(stream.encode())
-    found = content.getvalue()
+def altered(**replaced: bytes) -> bytes:
+    """A film with something else in the head of a box."""
+    found = film([Image.new("RGB", (64, 48))] * 3)
     for box, value in replaced.items():
         start = found.index(box.encode()) + 8  # behind the name, version and flags
         found = found[:start] + value + found[start + len(value) :]
@@ -150,9 +142,9 @@ def _of_videos() -> list[HostileMedium]:
     films |= {f"a film of {name}": (mark + bytes(range(256)) * 64, "") for name, mark in _MARKS.items()}
     if HAS_FILMS:  # else they are refused for want of PyAV
         films |= {
-            "a film of 2³¹ frames": (film(stts=struct.pack(">3I", 1, 2**31 - 1, 1)), "262,144"),
-            "a film with a table of 2³¹ entries": (film(stts=struct.pack(">3I", 2**31 - 1, 3, 1)), "memory|damaged"),
-            "a film of 2³¹ samples": (film(stsz=struct.pack(">2I", 1, 2**31 - 1)), ""),
+            "a film of 2³¹ frames": (altered(stts=struct.pack(">3I", 1, 2**31 - 1, 1)), "262,144"),
+            "a film with a table of 2³¹ entries": (altered(stts=struct.pack(">3I", 2**31 - 1, 3, 1)), "memory|damaged"),
+            "a film of 2³¹ samples": (altered(stsz=struct.pack(">2I", 1, 2**31 - 1)), ""),
         }
     return [HostileMedium(name, [video(content)], says) for name, (content, says) in (cases | films).items()]
 

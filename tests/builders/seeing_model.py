@@ -77,21 +77,6 @@ def noise(seed: int, size: tuple[int, int] = SIZE) -> Image.Image:
     return Image.frombytes("RGB", size, random.Random(seed).randbytes(3 * size[0] * size[1]))
 
 
-def film(*frames: Image.Image, rate: int = 10) -> bytes:
-    """Encode an MP4."""
-    import av
-
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("mpeg4", rate=rate)
-        stream.width, stream.height = frames[0].size
-        stream.pix_fmt = "yuv420p"
-        for frame in frames:
-            container.mux(stream.encode(av.VideoFrame.from_image(frame)))
-        container.mux(stream.encode())
-    return file.getvalue()
-
-
 def animation(*frames: Image.Image, rate: int = 10) -> bytes:
     """Encode a GIF."""
     file = io.BytesIO()

@@ -11,18 +11,9 @@ import httpx
 import psutil
 import pytest
 from builders.daemon import RunningDaemon, seeing_daemon
+from builders.films import film
 from builders.later import Later
-from builders.seeing_model import (
-    about,
-    animation,
-    answering_model,
-    as_url,
-    data_url,
-    film,
-    noise,
-    picture,
-    seeing_model,
-)
+from builders.seeing_model import about, animation, answering_model, as_url, data_url, noise, picture, seeing_model
 from builders.watching import BOUND_SECONDS, module_of
 
 from penstock import LLM, SamplingParams
@@ -112,7 +103,7 @@ SEEING: dict[str, Any] = {"max_model_len": 1024, "num_threads": 2, "mm_encoder_b
 def test_scripts_and_clients_over_http_see_the_same_pictures_and_videos(tmp_path):
     model = answering_model(tmp_path / "model")
     frames = [noise(number, (96, 64)) for number in range(20)]
-    mp4, gif, image = film(*frames), animation(*frames), as_url(noise(99))
+    mp4, gif, image = film(frames), animation(*frames), as_url(noise(99))
     (tmp_path / "film.mp4").write_bytes(mp4)
     url = {"type": "video_url", "video_url": {"url": data_url("video/mp4", mp4)}}
     parts = {

@@ -1,9 +1,7 @@
 """Files of strangers: decoded in a process of their own, or refused with a sentence."""
 
 import io
-import struct
 import threading
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
@@ -12,6 +10,8 @@ import msgspec
 import numpy
 import pytest
 from builders.cases import for_each
+from builders.films import film
+from builders.hostile_media import png
 from builders.tiny_sight import file_of
 from PIL import Image, ImageOps
 
@@ -121,41 +121,25 @@ def test_the_first_frame_of_an_animation_is_a_picture_and_all_of_them_a_video(pr
 
 
 def test_a_film_is_decoded_by_pyav_where_it_is_installed(processes, monkeypatch):
-    av = pytest.importorskip("av")
-    content = io.BytesIO()
-    with av.open(content, "w", format="mp4") as film:
-        stream = film.add_stream("mpeg4", rate=30)
-        stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
-        for number in range(90):
-            levels = numpy.full((240, 320, 3), 2 * number, numpy.uint8)
-            film.mux(stream.encode(av.VideoFrame.from_ndarray(levels, format="rgb24")))
-        film.mux(stream.encode())
-    seen = decoded(processes, content.getvalue(), "video")
+    pytest.importorskip("av")
+    content = film((Image.new("RGB", (320, 240), (2 * number,) * 3) for number in range(90)), rate=30)
+    seen = decoded(processes, content, "video")
     first_levels = numpy.frombuffer(seen.pixels, numpy.uint8).reshape(*seen.shape, 3)[:, 0, 0, 0].astype(int)
     wanted = [2 * round(30 * seconds) for seconds in seen.layout.times]
     assert len(wanted) == 6 and numpy.abs(first_levels - wanted).max() <= 4
-    for damaged in (content.getvalue()[:3000], b"\x00\x00\x00\x20ftypisom" + bytes(500)):
+    for damaged in (content[:3000], b"\x00\x00\x00\x20ftypisom" + bytes(500)):
         assert isinstance(decoded(processes, damaged, "video"), RequestError)
     monkeypatch.setattr(rgb, "MOST_PIXELS", 320 * 240 - 1)
     with pytest.raises(LimitError, match="320 x 240"):
-        open_film(content.getvalue())
-
-
-def png_of_size(width, height):
-    """A small file that says it is large."""
-    head = struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0)
-    packed = b"\x89PNG\r\n\x1a\n"
-    for name, data in ((b"IHDR", head), (b"IDAT", zlib.compress(bytes(1 << 20))), (b"IEND", b"")):
-        packed += struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-    return packed
+        open_film(content)
 
 
 def test_a_bomb_is_refused_by_its_header_or_fails_alone_where_it_takes_too_much_memory(processes):
-    refusal = decoded(processes, png_of_size(40_000, 40_000))
+    refusal = decoded(processes, png(40_000, 40_000))
     assert isinstance(refusal, LimitError) and "96 million pixels" in str(refusal)
     bounds = Bounds(memory_bytes=64 << 20, wall_seconds=600.0)
     with closing(MediaProcesses(processes._family, bounds)) as small:
-        refusal = decoded(small, png_of_size(8000, 8000))
+        refusal = decoded(small, png(8000, 8000))
         assert isinstance(refusal, LimitError) and ("memory" in str(refusal) or "MiB" in str(refusal))
         assert decoded(small, file_of(NOISE)).shape == (1, 288, 384)
 

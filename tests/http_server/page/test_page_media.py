@@ -6,12 +6,10 @@ import json
 
 import httpx
 import pytest
-from builders.later import Later
+from builders.films import film
 from builders.page import Page, answer_with, ask, assert_nothing_from_elsewhere, sent, texts, whole
 from builders.served import running_model, served
 from PIL import Image, ImageStat
-
-av = Later("av")
 
 pytestmark = pytest.mark.long
 
@@ -150,16 +148,10 @@ SEES_VIDEOS = f"{PATIENT}; {SEES}".replace("'image'", "'image', 'video'")
 COLOURS = ("red", "lime", "blue")
 
 
-def film(size: tuple[int, int] = (800, 400), seconds: int = 1) -> str:
-    file = io.BytesIO()
-    with av.open(file, "w", format="webm") as container:
-        stream = container.add_stream("libvpx", rate=10)
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
-        for colour in COLOURS:
-            for _ in range(10 * seconds):
-                container.mux(stream.encode(av.VideoFrame.from_image(Image.new("RGB", size, colour))))
-        container.mux(stream.encode())
-    return as_file(base64.b64encode(file.getvalue()).decode(), "a.webm", "video/webm")
+def coloured(size: tuple[int, int] = (800, 400), seconds: int = 1) -> str:
+    frames = [Image.new("RGB", size, colour) for colour in COLOURS for _ in range(10 * seconds)]
+    content = film(frames, codec="libvpx", container="webm")
+    return as_file(base64.b64encode(content).decode(), "a.webm", "video/webm")
 
 
 def colour_of(url: str) -> tuple[str, tuple[int, int]]:
@@ -171,7 +163,7 @@ def colour_of(url: str) -> tuple[str, tuple[int, int]]:
 def test_a_video_is_sent_as_its_frames_and_played_in_the_conversation(page):
     page.value(SEES_VIDEOS)
     assert page.value("$('attach').title") == "Attach pictures, videos, or text files"
-    transfer = f"const dataTransfer = new DataTransfer(); dataTransfer.items.add({film()})"
+    transfer = f"const dataTransfer = new DataTransfer(); dataTransfer.items.add({coloured()})"
     page.value(f"{{ {transfer}; $('view-talk').dispatchEvent(new DragEvent('drop', {{ dataTransfer }})); }} 0")
     page.until("document.querySelectorAll('.chip img').length === 1")
     ask(page, "What happens?")
@@ -187,7 +179,7 @@ def test_a_video_is_sent_as_its_frames_and_played_in_the_conversation(page):
 
 def test_long_videos_are_few_frames_and_all_of_them_fit_into_a_request(page):
     page.value(f"{SEES_VIDEOS}; window.MOST = MOST_FRAME_CHARACTERS; 0")
-    page.value(f"void attach([{film((320, 240), seconds=8)}])")
+    page.value(f"void attach([{coloured((320, 240), seconds=8)}])")
     page.until("attached.length || $('toast').textContent", 600)
     assert page.value("attached.length") == 1, texts(page, "#toast")
     frames = page.value("attached[0].frames")
@@ -196,7 +188,7 @@ def test_long_videos_are_few_frames_and_all_of_them_fit_into_a_request(page):
 
 
 def test_videos_stay_over_reloads_exports_and_imports(page):
-    page.value(f"{SEES_VIDEOS}; attach([{film((64, 32))}])")
+    page.value(f"{SEES_VIDEOS}; attach([{coloured((64, 32))}])")
     page.until("attached.length === 1")
     ask(page, "What happens?")
     video = sent(page)[0]["messages"][0]["content"][0]
