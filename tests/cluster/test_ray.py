@@ -62,7 +62,7 @@ def port(cluster: Any) -> int:
 
 @pytest.fixture
 def served(port: int) -> "openai.OpenAI":
-    """Two replicas, unless they are there; a test that needs their cores has deleted them."""
+    """Two replicas, unless they are there."""
     from ray import serve
 
     from penstock.cluster.ray import deployment
@@ -70,6 +70,16 @@ def served(port: int) -> "openai.OpenAI":
     if "pocket" not in serve.status().applications:
         serve.run(deployment("pocket", num_replicas=2), name="pocket")
     return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, timeout=_BOUND)
+
+
+@pytest.fixture
+def idle(cluster: Any) -> Any:
+    """The cluster, none of whose cores has a replica."""
+    from ray import serve
+
+    if "pocket" in serve.status().applications:
+        serve.delete("pocket")
+    return cluster
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +194,11 @@ def test_all_replicas_tell_what_they_do_and_a_request_is_stopped_wherever_it_run
     ]  # fmt: skip
 
 
-def test_a_dataset_has_the_answers_of_one_machine_and_bad_rows_fail_alone(cluster: Any, alone: dict[str, str]) -> None:
+def test_a_dataset_has_the_answers_of_one_machine_and_bad_rows_fail_alone(idle: Any, alone: dict[str, str]) -> None:
     import ray
-    from ray import serve
 
     from penstock.cluster.ray import Generate
 
-    serve.delete("pocket")  # for its cores
     messages = [[{"role": "user", "content": question}] for question in QUESTIONS]
     messages[5] = [{"role": "nobody", "content": "?"}]
     rows = [{"id": number, "messages": each} for number, each in enumerate(messages)]
@@ -233,14 +241,18 @@ def num_done(output: Path) -> int:
     return files.state().num_done if files.journal.exists() else 0
 
 
-def test_a_job_whose_nodes_are_lost_has_the_bytes_of_one_machine(cluster: Any, lines: Path) -> None:
-    found, nodes = cluster
+def test_a_job_whose_nodes_are_lost_has_the_bytes_of_one_machine(idle: Any, lines: Path) -> None:
+    found, nodes = idle
     on_ray, alone = lines.with_name("ray.jsonl"), lines.with_name("alone.jsonl")
     running = batch(lines, on_ray, "--ray", found.address)
-    for count in (300, 900):
-        until(lambda most=count: running.poll() == 0 or num_done(on_ray) >= most, f"line {count}")
-        found.remove_node(nodes.pop(0), allow_graceful=False)
-        nodes.append(found.add_node(num_cpus=1))
-    assert running.wait() == batch(lines, alone).wait() == 3
+    try:
+        for count in (300, 900):
+            until(lambda least=count: running.poll() is not None or num_done(on_ray) >= least, f"line {count}")
+            assert running.poll() is None, "it has ended before a node was lost"
+            found.remove_node(nodes.pop(0), allow_graceful=False)
+            nodes.append(found.add_node(num_cpus=1))
+        assert running.wait() == batch(lines, alone).wait() == 3
+    finally:
+        running.kill()
     assert on_ray.read_bytes() == alone.read_bytes()
     assert JobFiles.of(on_ray).errors.read_bytes() == JobFiles.of(alone).errors.read_bytes()

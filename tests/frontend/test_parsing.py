@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from builders.answers import parsed, read
 from builders.cases import for_each
+from builders.plugin_package import plugin_package
 from builders.tokenizer_kinds import CHAT_TEMPLATES
 from builders.watching import write_unnoticed
 from hypothesis import example, given
@@ -176,14 +177,9 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, s
 
 
 def test_an_installed_package_brings_rows_by_entry_points(tmp_path, monkeypatch):
-    (tmp_path / "arrows.py").write_text(EXAMPLE.read_text() + 'CALLS = TOOL_CALLS["arrow"]\nWRONG = 1\n')
-    described = tmp_path / "arrows-1.0.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: arrows\nVersion: 1.0\n")
-    (described / "entry_points.txt").write_text(
-        "[penstock.tool_parsers]\nArrow_Calls = arrows:CALLS\nwrong = arrows:WRONG\nmissing = arrows:NOTHING\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
+    source = EXAMPLE.read_text() + 'CALLS = TOOL_CALLS["arrow"]\nWRONG = 1\n'
+    rows = {"Arrow_Calls": "CALLS", "wrong": "WRONG", "missing": "NOTHING"}
+    monkeypatch.syspath_prepend(str(plugin_package(tmp_path, "arrows", source, {"penstock.tool_parsers": rows})))
     try:
         parsing = chosen(tool_parser="arrow-calls")
         assert read(parsing, "=> clock\n") == ("", "", [("clock", {})])

@@ -41,14 +41,13 @@ def generate(llm: LLM) -> Any:
 
 @pytest.mark.parametrize("role", ["engine", *(pytest.param(role, marks=pytest.mark.long) for role in ROLES[::2])])
 def test_whoever_is_stopped_while_idle_is_named_by_the_next_call(model_folder, role):
-    llm = LLM(model_folder, watchdog_timeout=TIMEOUT, quiet=True, **STAND_IN)
-    pids = tree_processes(llm)
-    stop(pids[role])
-    words = rf"{role} process \(pid {pids[role]}\) has been stopped \(SIGSTOP\) since \d.*log is /"
-    hangs(lambda: generate(llm), words)
-    assert_gone(pids.values())
-    hangs(lambda: generate(llm), role)  # again and at once
-    llm.close()
+    with LLM(model_folder, watchdog_timeout=TIMEOUT, quiet=True, **STAND_IN) as llm:
+        pids = tree_processes(llm)
+        stop(pids[role])
+        words = rf"{role} process \(pid {pids[role]}\) has been stopped \(SIGSTOP\) since \d.*log is /"
+        hangs(lambda: generate(llm), words)
+        assert_gone(pids.values())
+        hangs(lambda: generate(llm), role)  # again and at once
 
 
 def test_who_goes_on_in_time_has_lost_nothing_and_answers_the_very_question_that_is_asked(model_folder, monkeypatch):
@@ -169,11 +168,11 @@ CALLS: dict[str, Callable[[LLM], Any]] = {
 @pytest.mark.parametrize("role", CALLS)
 def test_whoever_is_stopped_at_work_is_named_to_whoever_waits(monkeypatch, role):
     monkeypatch.setenv("PENSTOCK_FAULTS", SLOW)
-    llm = LLM("pocket", watchdog_timeout=TIMEOUT, tensor_parallel_size=2, quiet=True, **REAL)
-    pids = tree_processes(llm)
-    threading.Timer(0.3, os.kill, (pids[role], signal.SIGSTOP)).start()
-    hangs(lambda: CALLS[role](llm), f"{role} process .* has been stopped")
-    assert_gone(pids.values())
+    with LLM("pocket", watchdog_timeout=TIMEOUT, tensor_parallel_size=2, quiet=True, **REAL) as llm:
+        pids = tree_processes(llm)
+        threading.Timer(0.3, os.kill, (pids[role], signal.SIGSTOP)).start()
+        hangs(lambda: CALLS[role](llm), f"{role} process .* has been stopped")
+        assert_gone(pids.values())
 
 
 @pytest.mark.long
