@@ -6,7 +6,7 @@ the factors of rotation. `write_converted` writes a file that is the same but fo
 """
 
 import json
-import struct
+from array import array
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,15 @@ class Converted(NamedTuple):
     layers: dict[str, str]  # by the layers that have them: names below the layer's
     factors: dict[str, list[float]]
 
+    def of_layers(self) -> list[str]:
+        """Names of the layers' tensors."""
+        runs = ((number, names) for run, names in self.layers.items() for number in run.split(","))
+        return [f"blk.{number}.{name}" for number, names in runs for name in names.split()]
+
+    def stored_factors(self) -> dict[str, Octets]:
+        of_each = {name: array("f", factors) for name, factors in self.factors.items()}
+        return {name: Octets((len(factors),), "F32", factors.tobytes()) for name, factors in of_each.items()}
+
 
 @cache
 def converted() -> dict[str, Converted]:
@@ -33,10 +42,6 @@ def write_converted(path: Path, case: str, **metadata: Any) -> Path:
     """The case's file, with other metadata; None takes a key away."""
     each = converted()[case]
     tensors = {name: zeros(tuple(shape)) for name, shape in each.tensors.items()}
-    for name, factors in each.factors.items():
-        tensors[name] = Octets((len(factors),), "F32", struct.pack(f"<{len(factors)}f", *factors))
-    for numbers, names in each.layers.items():
-        for number in numbers.split(","):
-            tensors |= {f"blk.{number}.{name}": zeros((1,)) for name in names.split()}
+    tensors |= each.stored_factors() | {name: zeros((1,)) for name in each.of_layers()}
     said = each.metadata | metadata
     return write_gguf(path, {key: value for key, value in said.items() if value is not None}, tensors)

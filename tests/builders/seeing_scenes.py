@@ -37,6 +37,9 @@ class Picture:
         frames, height, width, _ = self.pixels.shape
         return Medium(self.kind, digest, pixels, (frames, height, width), spans, math.prod(self.grid))
 
+    def levels(self, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
+        return (self.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+
     def encode(self, entry: int, first: int, count: int, work: int) -> Encode:
         """So many parts of the work on it, which are `work` in all."""
         if first:
@@ -131,7 +134,7 @@ class Scene:
 
     def patches(self, picture: Picture, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
         """As transformers' processors cut pixels."""
-        pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+        pixels = picture.levels(mean, deviation)
         if len(pixels) % 2:
             pixels = torch.cat((pixels, pixels[-1:]))
         times, down, across = picture.grid
@@ -178,8 +181,7 @@ class Squares(Scene):
 
 def plain(picture: Picture, colours: Any) -> Tensor:
     """[squares, 3, side, side]"""
-    pixels = (picture.pixels.float() / 255 - torch.tensor(colours.mean)) / torch.tensor(colours.deviation)
-    return pixels.permute(0, 3, 1, 2)
+    return picture.levels(colours.mean, colours.deviation).permute(0, 3, 1, 2)
 
 
 class Ernies(Scene):
@@ -206,7 +208,7 @@ class Ernies(Scene):
 
     def patches(self, picture: Picture, mean: Any, deviation: Any) -> Tensor:
         """As transformers' processors cut pixels: each frame by itself."""
-        pixels = (picture.pixels.float() / 255 - torch.tensor(mean)) / torch.tensor(deviation)
+        pixels = picture.levels(mean, deviation)
         frames, down, across = picture.grid
         cut = pixels.view(frames, down // 2, 2, self.patch, across // 2, 2, self.patch, 3)
         return cut.permute(0, 1, 4, 2, 5, 7, 3, 6).reshape(frames * down * across, -1)

@@ -5,7 +5,6 @@ metadata, which were recorded of llama.cpp's converter, as were names and factor
 """
 
 import json
-import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import torch
 from builders.backends import load_on
 from builders.converted_gguf import converted
-from builders.gguf_file import Octets, write_gguf
+from builders.gguf_file import write_gguf
 from builders.gguf_models import ARCHITECTURES, as_gguf, stored_as
 from builders.gguf_models import converted as tensors_of
 from builders.hand_driven import HandDriven
@@ -84,16 +83,8 @@ def written(path: Path, case: str, checkpoint: Path) -> Path:
     """The case's file, with the checkpoint's weights."""
     each, config = converted()[case], json.loads((checkpoint / "config.json").read_text())
     tensors = {name: stored_as(tensor, "F32") for name, tensor in tensors_of(checkpoint, config).items()}
-    named = {
-        f"blk.{number}.{name}"
-        for run, names in each.layers.items()
-        for number in run.split(",")
-        for name in names.split()
-    }
-    assert set(tensors) == named | set(each.tensors)
-    for name, factors in each.factors.items():
-        tensors[name] = Octets((len(factors),), "F32", struct.pack(f"<{len(factors)}f", *factors))
-    return write_gguf(path, each.metadata, tensors)
+    assert set(tensors) == {*each.of_layers(), *each.tensors}
+    return write_gguf(path, each.metadata, tensors | each.stored_factors())
 
 
 @some_and_others(QUICK_CONVERTED, converted())

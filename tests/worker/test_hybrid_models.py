@@ -15,7 +15,6 @@ from builders.tiny_configs import HYBRIDS
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file, save_file
 
-from penstock.kernels.cpu.calls.states import WIDEST_CONVOLUTION
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.options.quantization import as_quantization
 from penstock.worker.description.config import read_config
@@ -80,26 +79,6 @@ def test_weights_can_be_made_up_and_a_delta_nets_gate_have_numbers_of_its_own(fa
     if family == "qwen3_5_text":
         net = model.decoder.layers[0].attention
         assert (net.qkv.weight.kind, net.gate.weight.kind) == ("fp32", "int8")
-
-
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "a kind of layer": ("Qwen3.5-4B", {"layer_types": ["mamba"] * 32}, "mamba"),
-    "layers that are too few": ("Qwen3.5-4B", {"layer_types": ["full_attention"]}, "each of 32 layers"),
-    "no attention at all": ("Qwen3.5-4B", {"layer_types": ["linear_attention"] * 32}, "none of its layers"),
-    "heads that can't be shared": ("Qwen3.6-27B", {"linear_num_key_heads": 7}, "48 value heads"),
-    "a gate of another kind": ("Qwen3.6-27B", {"attn_output_gate": False}, "attn_output_gate"),
-    "a convolution of one token": ("Qwen3.5-4B", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim"),
-    "a convolution that no kernel takes": ("Qwen3.5-4B", {"linear_conv_kernel_dim": WIDEST_CONVOLUTION + 1}, "2 to 16"),
-}
-
-
-@for_each("case", REFUSED)
-def test_a_hybrid_that_cannot_be_computed_is_refused_by_name(case, tmp_path):
-    name, changed, words = REFUSED[case]
-    config = PUBLISHED[name] | {"text_config": PUBLISHED[name]["text_config"] | changed}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=words):
-        read_config(tmp_path)
 
 
 @for_each("backend", BACKENDS)

@@ -9,6 +9,7 @@ from builders.cases import for_each
 from builders.tiny_configs import ABSENT, change_config, described
 from builders.tiny_model import tiny_model
 
+from penstock.kernels.cpu.calls.states import WIDEST_CONVOLUTION
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.description.config import read_config
 
@@ -164,6 +165,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma3_text", {"sliding_window_pattern": 0}, "sliding_window_pattern"),
     ("granitemoehybrid", {"layer_types": ["mamba", "attention"]}, "layer_types"),
     ("granitemoehybrid", {"num_local_experts": 8}, "num_local_experts"),
+    ("qwen3_5_text", {"layer_types": ["mamba"] * 3}, "'mamba'"),
+    ("qwen3_5_text", {"layer_types": ["full_attention"]}, "must name each of 3 layers"),
+    ("qwen3_5_text", {"layer_types": ["linear_attention"] * 3}, "none of its layers"),
+    ("qwen3_5_text", {"linear_num_key_heads": 7}, "4 value heads can't share 7 key heads"),
+    ("qwen3_5_text", {"attn_output_gate": False}, "attn_output_gate"),
+    ("qwen3_5_text", {"linear_conv_kernel_dim": 1}, "linear_conv_kernel_dim is 1"),
+    ("qwen3_5_text", {"linear_conv_kernel_dim": WIDEST_CONVOLUTION + 1}, "convolutions of 2 to 16 tokens"),
 ]
 
 

@@ -1,6 +1,6 @@
 """Examples for kernels/reference/latent_attention.py, made from a seed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from builders.operation_examples.attention import paged_step
@@ -46,26 +46,22 @@ def plain_latents(kv: PagedKV, rank: int) -> PagedKV:
     return PagedKV(numbers, numbers)
 
 
-def store_inputs(seed: int) -> Iterator[Stored]:
+def store_inputs(seed: int, kinds: Sequence[str] = tuple(KINDS)) -> Iterator[Stored]:
+    """A kind for each layout."""
     shape = [(3, 3), (1, 18), (12, 21)]
-    for (layout, block_size, generator), kind in zip(layouts(seed), KINDS, strict=True):
+    for (layout, block_size, generator), kind in zip(layouts(seed), kinds, strict=True):
         rows, num_blocks = paged_step(shape, block_size, seed)
         x = torch.randn(16, layout.width, generator=generator)
-        kv = latent_memory(num_blocks, block_size, layout.width, kind, generator)
-        yield x, layout, _rotation(layout, 32, generator)._replace(positions=_positions(shape)), kv, rows
-
-
-def stored_with_large_keys(
-    kind: str, seed: int
-) -> Iterator[tuple[Tensor, LatentLayout, Rotation, PagedKV, DeviceRows]]:
-    """Keys a hundred times as large as what was normed."""
-    shape = [(3, 3), (1, 18), (12, 21)]
-    for layout, block_size, generator in layouts(seed):
-        rows, num_blocks = paged_step(shape, block_size, seed)
-        x = torch.randn(16, layout.width, generator=generator)
-        x[:, layout.rank :] *= 100
         rotation = _rotation(layout, 32, generator)._replace(positions=_positions(shape))
+        # Drawn last, because kinds draw differently.
         yield x, layout, rotation, latent_memory(num_blocks, block_size, layout.width, kind, generator), rows
+
+
+def stored_with_large_keys(kind: str, seed: int) -> Iterator[Stored]:
+    """Keys a hundred times as large as what was normed."""
+    for x, layout, *others in store_inputs(seed, [kind] * len(_CASES)):
+        x[:, layout.rank :] *= 100
+        yield x, layout, *others
 
 
 def query_inputs(seed: int) -> Iterator[tuple[Tensor, list[PackedWeight], LatentLayout, Rotation]]:
