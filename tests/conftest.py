@@ -64,6 +64,7 @@ LONGEST = (
     "frontend/test_linear_time.py", "kernels/test_cpu_emulated_avx512.py", "kernels/triton/test_every_kernel.py",
     "worker/test_nothing_compiles_late.py",
 )  # fmt: skip
+KINDS = ("long", "soak", "ray", "gpu")  # each left out unless it is asked for (pytest.ini)
 seconds_of_parts: Counter[str] = Counter()
 
 # While thousands of tests are collected, whose objects stay until the end: see `pytest_collection_finish`.
@@ -148,9 +149,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
-    are_quick = terminalreporter.config.option.markexpr.startswith("not long")
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and are_quick and terminalreporter.stats.get("deselected"):
-        terminalreporter.write_line('None of these tests is a quick one: -m long, or -m "" for whatever there is.')
+    left_out = terminalreporter.stats.get("deselected", [])
+    kinds = [{f"-m {kind}" for kind in KINDS if item.get_closest_marker(kind)} for item in left_out]
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and left_out and all(kinds):
+        asked = " or ".join(sorted(set().union(*kinds)))
+        terminalreporter.write_line(f'None of these tests is a quick one: {asked}, or -m "" for whatever there is.')
     took = ", ".join(f"{part} {seconds:.0f}" for part, seconds in seconds_of_parts.most_common() if seconds >= 1)
     if took:
         terminalreporter.write_line(f"seconds in each folder, waiting included: {took}")

@@ -1,8 +1,9 @@
 """One test over many cases that names every one that fails.
 
-`@for_each("name", VALUES)` is written like `pytest.mark.parametrize` and may be stacked like it, but all cases run
-within one test. A case is cheap to collect, report and send between processes only if it is not a test of its own.
-Values that take long to make are given as a function, which is called when the test runs.
+`@for_each("name", VALUES)` is written like `pytest.mark.parametrize` and may be stacked like it, above a `@given`, but
+all cases run within one test, which is a function. A case is cheap to collect, report and send between processes only
+if it is not a test of its own. Values that take long to make are given as a function, which is called when the test
+runs.
 Each case gets a `monkeypatch` and a `tmp_path` of its own where the test asks for one. A case that is skipped ends
 alone; the test is skipped if all of them are.
 """
@@ -55,6 +56,8 @@ def cases_of(names: list[str], values: list[Any], ids: Iterable[str] | Callable[
     for value, given in zip(values, labels, strict=True):
         parameters = ParameterSet.extract_from(value, force_tuple=len(names) == 1)
         assert not parameters.marks, f"a case of {names} has marks; only a test can be skipped or selected"
+        count = len(parameters.values)
+        assert count == len(names), f"a case of {names} has {count} value(s): {parameters.values}"
         single = parameters.values[0] if len(names) == 1 else parameters.values
         label = given or parameters.id or (ids(single) if callable(ids) else None)
         shown = ", ".join(map(repr, parameters.values))
@@ -64,7 +67,8 @@ def cases_of(names: list[str], values: list[Any], ids: Iterable[str] | Callable[
 def looped(function: Callable, axes: list[Axis]) -> Callable:
     signature = inspect.signature(function)
     filled = {name for axis in axes for name in axis.names}
-    assert filled <= signature.parameters.keys(), f"{function.__name__} doesn't take {filled}"
+    unknown = filled - signature.parameters.keys()
+    assert not unknown, f"{function.__name__} doesn't take {unknown}"
 
     @functools.wraps(function)
     def test(**fixtures: Any) -> None:

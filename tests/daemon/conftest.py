@@ -1,6 +1,7 @@
 """One daemon, and one tree beside it, for the tests that leave them as they found them; neither computes anything."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,7 +21,8 @@ OPTIONS = {"max_model_len": 512, "num_gpu_blocks_override": 128, "limit_logprobs
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[RunningDaemon]:
-    with TemporaryDirectory(prefix="pd") as folder:
+    # In the runtime folder of this run, which goes whatever ends the run; a socket's path has to be short.
+    with TemporaryDirectory(dir=os.environ["PENSTOCK_RUNTIME_DIR"]) as folder:
         config = Path(folder, "c.toml")
         more = "limit_logprobs = 20000\n"
         config.write_text(models("pocket", more=more).replace("= 1024", "= 512"))
