@@ -9,13 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from builders.cases import for_each
 from builders.raw_http import connected, is_closed, posted, request, spoken
 from builders.served import served, served_client
 from builders.watching import wait_until
 
+from penstock.frontend.http.answers.errors import as_api_error
 from penstock.frontend.http.connections.server import HttpServer
+from penstock.frontend.http.models import ModelNotServedError
 from penstock.frontend.http.options import HttpOptions
-from penstock.protocol.errors import ConfigError
+from penstock.frontend.requests.budget import BudgetError
+from penstock.protocol.errors import (
+    BusyError,
+    ClosedError,
+    ConfigError,
+    EngineDeadError,
+    OutOfMemoryError,
+    PenstockError,
+    RequestError,
+)
 
 LONG = {"model": "pocket", "prompt": "What is", "max_tokens": 1900, "ignore_eos": True, "stream": True}
 SHORT = {"model": "pocket", "prompt": "What is", "max_tokens": 1}
@@ -31,6 +43,20 @@ def server(paced):
 
 def authorization(key):
     return {"Authorization": f"Bearer {key}"}
+
+
+@for_each("error, status, seconds, sentence", [
+    (RequestError("top_p=2: must be a number from 0 to 1."), 400, 0, "top_p=2: must be a number from 0 to 1."),
+    (ModelNotServedError("No model x."), 404, 0, "No model x."), (TimeoutError(), 408, 0, "took longer"),
+    (BudgetError("Ask for less."), 429, 1, "Ask for less."), (BusyError("It is full."), 503, 1, "It is full."),
+    (EngineDeadError("/root/a"), 503, 2, "Ask again"), (ClosedError("/root/a"), 503, 5, "shutting down"),
+    (OutOfMemoryError("/root/a"), 503, 30, "not enough memory"), (PenstockError("/root/a"), 503, 5, "the server's log"),
+    (KeyError("/root/a"), 500, 0, "failed in the server"),
+])  # fmt: skip
+def test_whatever_goes_wrong_has_its_status_and_the_seconds_after_which_to_try_again(error, status, seconds, sentence):
+    told = as_api_error(error)
+    assert (told.status, told.retry_after) == (status, seconds)
+    assert sentence in str(told) and "/root" not in str(told)
 
 
 def test_a_key_is_asked_for_everywhere_but_at_the_page_and_health(paced, keys):

@@ -60,6 +60,7 @@ def refusal(body: object, kind: type[msgspec.Struct] = ChatRequest) -> tuple[str
     ("tool_choice", 5, "tool_choice=5: must be an object or one of auto, none, required."),
     ("tool_choice", "aut", "tool_choice='aut': must be one of auto, none, required. Did you mean auto?"),
     ("temprature", 1, "The body has no field 'temprature'. Did you mean temperature?"),
+    ("TEMPERATURE", 1, "The body has no field 'TEMPERATURE'. Did you mean temperature?"),
     ("stream_options", {"include_usge": 1}, "stream_options has no field 'include_usge'. Did you mean include_usage?"),
     ("nonsense", 1, "The body has no field 'nonsense'."),
 ])  # fmt: skip
