@@ -83,7 +83,13 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 def _moved(name: str, address: str, rank: int) -> str:
     if not address.startswith("tcp://"):
-        return f"{address}.{rank}"
+        moved = f"{address}.{rank}"
+        if len(moved.removeprefix("ipc://").encode()) > _SOCKET_PATH_BYTES:
+            raise ConfigError(
+                f"{NAME}: {name}={shown(address)} leaves no room for tree {rank}, whose path ends with .{rank}. Give a "
+                "shorter one."
+            )
+        return moved
     host, _, port = address.rpartition(":")
     if int(port) + rank > 65535:
         raise ConfigError(f"{NAME}: {name}={shown(address)} leaves no port for tree {rank}. Give a lower one.")

@@ -283,6 +283,10 @@ def test_each_of_several_trees_has_addresses_and_a_rank_of_its_own(tmp_path):
     assert EngineConfig.from_options("m", kv_events_config=moved).kv_events_config == moved
     with pytest.raises(ConfigError, match="leaves no port"):
         as_kv_events({"endpoint": "tcp://*:65535"}).of_rank(1)
+    longest = as_kv_events({"replay_endpoint": f"ipc:///{'x' * 104}"})
+    assert longest.of_rank(9).replay_endpoint.endswith("x.9")
+    with pytest.raises(ConfigError, match="leaves no room for tree 10"):
+        longest.of_rank(10)
     for one, other in (("tcp://*:5557", "tcp://*:5558"), ("tcp://*:7", "tcp://*:5"), ("ipc:///a/b", "ipc:///a/b.2")):
         apart = {"endpoint": one, "replay_endpoint": other}
         assert EngineConfig.from_options("m", kv_events_config=apart).kv_events_config is not None
