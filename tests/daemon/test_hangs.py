@@ -6,6 +6,7 @@ A model or client that is held up holds up nobody else.
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,16 @@ import httpx
 import msgspec
 import psutil
 import pytest
+from builders.cases import for_each
 from builders.daemon import RunningDaemon, models, wait_for, worker_of
 from builders.watching import assert_gone, bounded, is_running, module_of, stop, stopped
 
 from penstock import LLM, EngineDeadError, PenstockError, SamplingParams
 from penstock.frontend import cli
+from penstock.frontend.daemon import ending
 from penstock.frontend.daemon.address import Address
 from penstock.frontend.daemon.background import listens, start_daemon
+from penstock.frontend.daemon.ending import DaemonProcess
 from penstock.frontend.daemon.lock import MARK, lock_of
 from penstock.frontend.daemon.lock import process_of as process_that_locked
 from penstock.protocol.processes.runtime_directory import daemon_socket
@@ -106,6 +110,19 @@ def test_only_the_very_process_that_wrote_the_lock_is_ever_ended(tmp_path):
             lock.write_bytes(MARK + other.encode())
             assert process_that_locked(address) is None, other
     assert process_that_locked(address) is None
+
+
+@for_each("count, left", [(1, "1 process of"), (2, "2 processes of")])
+def test_what_a_daemon_leaves_behind_when_it_ends_is_killed_and_counted(monkeypatch, count, left):
+    monkeypatch.setattr(ending, "_TREE_SECONDS", 0.0)
+    with subprocess.Popen(["sh", "-c", f"{'sleep 600 & ' * count} exec sleep 600"]) as one:
+        wait_for(lambda: len(psutil.Process(one.pid).children()) == count, "it has started its children")
+        children = [child.pid for child in psutil.Process(one.pid).children()]
+        daemon = DaemonProcess(one.pid, os.pidfd_open(one.pid))
+        first, second = daemon.end()
+        daemon.close()
+    assert "SIGTERM" in first and second.startswith(f"{left} its models did not end with it")
+    assert_gone(children)
 
 
 @pytest.mark.long
