@@ -14,6 +14,7 @@ from builders.cases import for_each
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.frontend import file_replacement
 from penstock.frontend.jobs import locked_file
 from penstock.frontend.jobs.journal import journal as journals
 from penstock.frontend.jobs.journal.journal import Journal, frame, is_open_elsewhere, read_journal, record_at
@@ -87,8 +88,13 @@ class Disk:
     def in_place(self) -> Iterator[None]:
         own = SimpleNamespace(**vars(os))
         own.write, own.pwrite, own.ftruncate, own.fsync = self.write, self.pwrite, self.ftruncate, self.fsync
-        # Records are written long before they are synced.
-        with mock.patch.object(journals, "os", own), mock.patch.object(journals, "_BUFFERED_BYTES", PAGE):
+        # Folders are synced elsewhere, and records are written long before they are synced.
+        syncs_folders = mock.patch.object(file_replacement, "os", own)
+        with (
+            mock.patch.object(journals, "os", own),
+            syncs_folders,
+            mock.patch.object(journals, "_BUFFERED_BYTES", PAGE),
+        ):
             yield
 
 
