@@ -12,6 +12,10 @@ from builders.cases import for_each
 
 from penstock.frontend.commands.generation.output import output_to
 from penstock.frontend.file_replacement import write_whole
+from penstock.frontend.http.files.store import FileStore, StoredFile, new_id
+from penstock.frontend.http.files.upload import Upload
+from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.schemas.files import FileObject
 from penstock.frontend.models.hub.contents import unfinished_content
 from penstock.frontend.models.hub.repository import HubFile
 from penstock.protocol.files.own_folder import make_own
@@ -90,6 +94,14 @@ def whole_content(folder: Path) -> Path:
     return folder / "description"
 
 
+def uploaded_content(folder: Path) -> Path:
+    upload = Upload(FileStore(folder / "files", HttpOptions()), "", None)
+    upload._write_now(bytearray(b"{}"))
+    shown = FileObject(id=new_id("file-"), bytes=2, created_at=1, filename="a", purpose="batch", expires_at=2)
+    upload._keep_now(StoredFile("", shown))
+    return upload._store.content(shown.id)
+
+
 MAKERS = (
     answers,
     answers_that_were_cut_short,
@@ -98,6 +110,7 @@ MAKERS = (
     mark_of_an_own_folder,
     downloaded_content,
     whole_content,
+    uploaded_content,
 )
 
 

@@ -1,6 +1,7 @@
 """Batches over HTTP in the course of time: cancelled, expired, interrupted by a restart, waiting for what passes."""
 
 import asyncio
+import errno
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -222,6 +223,21 @@ def test_a_batch_whose_answers_take_more_than_its_owner_may_keep_ends_with_those
     assert counted_without_journals(found) == found.service._store.used[""]
     with pytest.raises(ApiError, match="journal of its answers"):
         found.begin(LONG)
+
+
+def test_a_batch_that_cannot_be_kept_leaves_nothing_counted_but_its_file(course, monkeypatch):
+    found = course()
+    monkeypatch.setattr(BatchFolder, "begin", _refused)
+    with pytest.raises(ApiError, match="can't be kept: the disk is full"):
+        found.begin(LONG)
+    [file] = found.run(lambda: found.service.files("", FileQuery()))[0]
+    assert found.service._store.used[""] == counted(len(LONG))
+    found.run(lambda: found.service.delete_file("", file.id))
+    assert found.service._store.used[""] == 0
+
+
+def _refused(*arguments: Any) -> None:
+    raise OSError(errno.ENOSPC, "the disk is full")
 
 
 def test_a_batch_that_cannot_end_is_removed_with_its_journal_when_its_time_is_long_over(course, monkeypatch):

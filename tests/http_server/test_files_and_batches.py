@@ -169,6 +169,14 @@ def test_a_store_opens_with_whole_files_alone_and_forgets_them_when_their_time_i
         again.find(shown.id, "me")
     [over] = again.expired()
     again.forget(over)
+    content = again.content(shown.id)
+    content.unlink()
+    content.mkdir()  # which ends a removal in the middle, as a crash does
+    with pytest.raises(OSError):
+        again.remove(over)
+    assert [path.name for path in store.folder.iterdir()] == [content.name], "a file is there once its description is"
+    content.rmdir()
+    content.write_bytes(b"abc")
     again.remove(over)
     assert list(store.folder.iterdir()) == [] and not again.used.total()
 

@@ -326,6 +326,7 @@ def test_blocks_begin_and_end_around_each_kind_and_spaces_alone_are_none():
     opened = [event.index for event in events if event.type == "content_block_start"]
     assert opened == [event.index for event in events if event.type == "content_block_stop"] == [0, 1, 2, 3]
     assert stop_of(request, "tool_calls", None, 3, has_calls=True) == ("tool_use", None)
+    assert stop_of(request, "stop", "repetition", 3, has_calls=False) == ("end_turn", None)
     assert "a loop" in loop_notice(CompletionOutput(stop_reason="repetition"))
     assert loop_notice(CompletionOutput(stop_reason="repetition"), ["repetition"]) == "", "the client's own stop string"
 

@@ -1,12 +1,16 @@
 """Ollama's own client before the endpoints below /api."""
 
+import asyncio
 import json
+from types import SimpleNamespace
 
 import httpx
 import pytest
 from builders.cases import for_each
 from builders.later import Later
 from builders.served import served_client
+
+from penstock.frontend.http.endpoints.ollama import served_name
 
 ollama = Later("ollama")
 
@@ -105,6 +109,15 @@ def test_models_are_listed_described_and_loaded_by_their_names(llama, http):
     with pytest.raises(ollama.ResponseError, match="no model 'nobody'") as refused:
         llama.show("nobody")
     assert refused.value.status_code == 404
+
+
+def test_latest_belongs_to_a_name_only_if_a_model_is_served_by_it():
+    async def listing():
+        return [SimpleNamespace(name=name) for name in ("pocket", "mine:latest")]
+
+    call = SimpleNamespace(server=SimpleNamespace(models=SimpleNamespace(listing=listing)))
+    for name, found in (("pocket:latest", "pocket"), ("mine:latest", "mine:latest"), ("mine:7b", "mine:7b")):
+        assert asyncio.run(served_name(call, name)) == found
 
 
 @for_each("fields, sentence", [

@@ -61,7 +61,7 @@ def played(max_requests: int, max_queue: int, clients: str, meanwhile=None) -> l
             await meanwhile(asking)
         return await asking.ended()
 
-    return asyncio.run(run())
+    return asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_clients_take_turns_leave_a_quarter_of_the_places_and_find_room_in_a_full_queue_while_few_of_theirs_wait():
