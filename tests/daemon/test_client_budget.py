@@ -281,6 +281,12 @@ def test_what_many_requests_have_in_common_is_refused_once(monkeypatch, params, 
     assert attach.MOST_REQUESTS < checked.call_count <= attach.MOST_REQUESTS + 2
 
 
+@for_each("index", [-1, 1, 2**40])
+def test_parameters_that_a_message_does_not_have_are_refused(index):
+    [one] = unpacked(found=batch([attach.WireRequest(0, index, text="a")], [{}]))
+    assert f"names parameters {index}; there are 1" in one.asked.refusal
+
+
 def test_a_message_is_read_no_further_than_any_client_needs_and_parameters_count_as_what_they_are():
     conversation = attach.WireConversation([[0] * 131_000], None, None, {})
     found = batch([attach.WireRequest(number, 0, conversation=conversation) for number in range(20)], [{}])

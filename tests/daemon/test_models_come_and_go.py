@@ -18,7 +18,9 @@ from builders.watching import is_running
 from penstock import ConfigError, EngineDeadError, OutOfMemoryError, SamplingParams
 from penstock.frontend.console import logs
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
+from penstock.frontend.daemon.loading import Loading
 from penstock.frontend.daemon.model import DaemonModel
+from penstock.frontend.daemon.settings import DaemonSettings, added_model
 from penstock.frontend.models.model_files import BUNDLED
 from penstock.frontend.replicas import replica
 from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
@@ -95,6 +97,12 @@ def test_a_model_that_a_script_brings_is_anothers_with_the_same_options_and_nobo
     client.close()
 
 
+@for_each("option", ["reasoning_parser_plugin", "tool_parser_plugin", "logits_processors", "trace", "record"])
+def test_a_model_that_a_script_brings_runs_no_code_and_writes_no_file_of_its_choice(option):
+    with pytest.raises(ConfigError, match=f"{option} can be given in the daemon's own configuration only"):
+        added_model("m", "pocket", {option: "/tmp/mine"}, 1.0)
+
+
 def test_a_name_that_the_owner_takes_over_is_the_owners_for_good(leaving, tmp_path):
     client, _ = brought(leaving, copied(tmp_path, "owned"))
     leaving.config.write_text(models("a", "b", "owned", keep_alive=0.2))
@@ -119,6 +127,17 @@ def test_a_model_in_use_is_never_taken_away_for_another_which_waits_for_that_use
         first.close()  # a is idle now, and gives way at once
         with second.result(60):
             assert [daemon.model(name).state for name in "ab"] == ["unloaded", "ready"]
+
+
+def test_of_idle_models_the_one_gives_way_that_was_used_longest_ago():
+    gone = []
+
+    def model(name, last_used, *, is_idle=True):
+        return SimpleNamespace(session=object(), is_idle=is_idle, last_used=last_used, unload=lambda: gone.append(name))
+
+    every = [model("in use", 0.0, is_idle=False), model("later", 2.0), model("first", 1.0), model("last", 3.0)]
+    asyncio.run(Loading(DaemonSettings(), lambda: every)._make_room(None, "", 0.0))
+    assert gone == ["first"]
 
 
 READ = [

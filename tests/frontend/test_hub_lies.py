@@ -1,6 +1,7 @@
 """A hub, or what stands in its place, that answers with what isn't so: nothing is written where it doesn't belong,
 nothing false is loaded, no disk is filled, and what was downloaded before runs."""
 
+import itertools
 import json
 import os
 import re
@@ -212,6 +213,12 @@ def test_a_hub_that_ignores_ranges_and_breaks_at_the_same_byte_ends_with_how_far
     hub.told = hub_as_it_is
     require_whole(fetched())
     assert hub.ranges(LARGE) == [None, *["bytes=100000-"] * 6], "what came was kept"
+
+
+def test_a_hub_that_breaks_off_again_and_again_is_gone_on_with_while_it_brings_more(hub):
+    cuts = itertools.cycle([0, 20_000])
+    hub.told = content(lambda answer: answer._replace(cut=next(cuts)))
+    require_whole(fetched())
 
 
 def test_a_pull_in_which_nothing_happens_ends(hub, monkeypatch):

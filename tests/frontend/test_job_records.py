@@ -37,12 +37,12 @@ from penstock.frontend.jobs.journal.records import (
     unpacked,
 )
 from penstock.frontend.jobs.ledger import EnergyMeter, ledger
-from penstock.frontend.jobs.run import seed_of
+from penstock.frontend.jobs.run import JobRun, seed_of
 from penstock.frontend.replay.finder import AnswerFinder
 from penstock.frontend.rows.order import beginning_of, in_prefix_order
 from penstock.frontend.rows.prompts import Row, json_row
 from penstock.frontend.verify.lines import from_file
-from penstock.protocol.errors import ConfigError, PenstockError, RequestError
+from penstock.protocol.errors import ConfigError, EngineDeadError, PenstockError, RequestError
 from penstock.protocol.messages import Said
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.protocol.wire import column
@@ -93,6 +93,15 @@ def test_a_set_of_rows_takes_a_bit_a_row():
 def test_the_seed_of_a_row_depends_on_the_job_the_row_and_its_custom_id():
     seeds = {seed_of(*given) for given in ((0, 0, ""), (0, 1, ""), (1, 0, ""), (0, 0, "a"))}
     assert len(seeds) == 4 and all(0 <= seed < 2**63 for seed in seeds) and seed_of(0, 1, "a") == seed_of(0, 1, "a")
+
+
+def test_a_death_is_put_down_to_as_many_of_the_first_rows_as_the_engine_computes_at_once():
+    kept, run = [], JobRun.__new__(JobRun)
+    run._in_flight = {position: (InputLine(7 - position, 1, ""), None) for position in (3, 0, 2, 1)}
+    run.session = SimpleNamespace(plan=None, tree_config=SimpleNamespace(step_limits=lambda device: (3, 9)))
+    run.job = SimpleNamespace(append=kept.append, journal=SimpleNamespace(commit=lambda: kept.append("on the disk")))
+    run._died(None, EngineDeadError("x"))
+    assert kept == [Died([7, 6, 5], "x"), "on the disk"]
 
 
 def test_rows_that_begin_alike_are_computed_one_after_another_within_a_stretch():

@@ -25,6 +25,7 @@ from penstock.frontend.jobs.journal import journal as journals
 from penstock.frontend.jobs.journal.journal import Journal, read_journal
 from penstock.frontend.jobs.journal.kept_answers import KeptAnswers
 from penstock.frontend.jobs.journal.records import Answered, Died, Forgotten, Head, packed
+from penstock.frontend.jobs.locked_file import open_locked, remove_locked
 from penstock.protocol.errors import ConfigError, PenstockError
 
 LINES = [
@@ -223,6 +224,17 @@ def test_an_export_that_meets_the_end_of_its_job_leaves_the_jobs_output_and_the_
     export.join(60)
     assert out.read_text() == '"0"\n"1"\n' and mine.read_text() == "mine" and modes == [0o600]
     assert set(out.parent.iterdir()) == {out, mine, files.journal}
+
+
+def test_a_lock_is_removed_unless_its_name_has_become_another_files(out):
+    for is_replaced in (False, True):
+        lock = open_locked(out)
+        if is_replaced:
+            out.unlink()
+            out.write_text("mine")
+        remove_locked(lock, out)
+        os.close(lock)
+        assert out.exists() == is_replaced
 
 
 KILLED_WHILE_IT_WRITES = """

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -24,7 +25,8 @@ from penstock.protocol.errors import ConfigError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.processes.launch import Launch
-from penstock.protocol.ranks.node_messages import BEAT_SECONDS, NO_BEAT, Join
+from penstock.protocol.ranks.meeting_file import MeetingFile
+from penstock.protocol.ranks.node_messages import BEAT_SECONDS, NO_BEAT, Join, Kind
 from penstock.protocol.ranks.node_sockets import LinkSocket
 
 FITTING = Join(PROTOCOL, __version__, 2, 3, "b", "d" * 64, {})
@@ -63,6 +65,19 @@ def test_a_front_end_that_is_not_on_node_0_is_told_what_to_run_there(given, monk
 def test_a_machine_that_does_not_fit_is_told_why(change, words):
     told = link()._refusal(msgspec.structs.replace(FITTING, **change))
     assert (words is None and told == "") or (words is not None and words in told and told.endswith(".")), told
+
+
+def test_what_the_ranks_of_a_machine_write_to_find_others_goes_to_all_the_others_and_node_0s_to_all(tmp_path):
+    made, sent = link(), []
+    made.nodes = {number: JoinedNode(number, b"%d" % number, "a", 0.0) for number in (1, 2)}
+    made.beats, made.meeting = Beats(), MeetingFile(tmp_path / "ranks")
+    made.socket = SimpleNamespace(send=lambda *frames: sent.append(frames) is None)
+    (tmp_path / "ranks").write_bytes(b"own ")
+    made._hear(b"1", Kind.MEETING, b"theirs")
+    assert (tmp_path / "ranks").read_bytes() == b"own theirs"
+    kind = Kind.MEETING
+    assert sorted(sent) == [(b"1", kind, b"own "), (b"2", kind, b"own "), (b"2", kind, b"theirs")]
+    made.meeting.close()
 
 
 @pytest.fixture
