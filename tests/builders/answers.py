@@ -11,6 +11,8 @@ TOOLS: dict[str, dict[str, Any]] = {
         "days": {"type": "array", "items": {"type": "integer"}},
         "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "exact": {"type": "boolean"},
+        "code": {"oneOf": [{"type": "string", "maxLength": 3}]},
+        "kind": {"enum": ["1", "2"]},
     },
     "clock": {},
 }

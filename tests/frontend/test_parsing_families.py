@@ -130,7 +130,7 @@ BETWEEN_MARKS = {
 @for_each("key, written, value", [
     ("city", "12", "12"), ("city", "a <b> & \"c\"\n\nd", "a <b> & \"c\"\n\nd"), ("city", "", ""),
     ("city", "北京 😀", "北京 😀"), ("unknown", "[1]", "[1]"), ("days", "[1, 2]", [1, 2]),
-    ("days", "one day", "one day"),
+    ("days", "one day", "one day"), ("code", "12", "12"), ("kind", "1", "1"),
     ("limit", "3", 3), ("limit", "None", None), ("exact", "True", True), ("exact", "false", False),
 ])  # fmt: skip
 def test_the_tools_schema_says_what_a_value_between_marks_is(name, key, written, value):

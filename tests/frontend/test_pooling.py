@@ -230,6 +230,8 @@ def test_vectors_are_compared_by_their_cosine_with_the_models_own_words_before_a
     [(queries, of_query), (documents, of_document)] = compared.groups
     assert (queries, of_query.prompt_name) == (["a"], "query")
     assert (documents, of_document.prompt_name) == (["b", "c"], "document")
+    told = comparison(pairs, model, lambda: Tokenizer(folder), 100, PoolingParams(instruction="Find it"))
+    assert [(own.instruction, own.prompt_name) for _, own in told.groups] == [("Find it", None), (None, "document")]
 
     def result(*data):
         return PoolingRequestOutput("0", PoolingOutput(numpy.array(data, numpy.float32)), [1])

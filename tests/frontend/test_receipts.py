@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from penstock.frontend.commands.verify import options_of
 from penstock.frontend.receipts.door import params_of
 from penstock.frontend.receipts.numbers import ClaimedNumbers, NumbersReceipt, NumbersView, digest_of, joined
-from penstock.frontend.receipts.receipt import PREFIX, ClaimedSample, Receipt, View
+from penstock.frontend.receipts.receipt import MAX_LENGTH, PREFIX, VERSIONS, ClaimedSample, Receipt, View, unlike
 from penstock.frontend.receipts.written import _sum, packed_ids
 from penstock.frontend.requests.prompts import of_receipt
 from penstock.frontend.rows.prompts import UnusableLine, decoder_of, json_value
@@ -83,6 +83,17 @@ def test_a_line_that_is_no_answer_with_a_whole_receipt_is_not_judged(hostile):
 )
 def test_parameters_of_another_kind_are_refused(changes):
     assert "damaged" in (of_receipt(receipt(**changes)).refusal or "")
+
+
+@for_each("changes, facts, adapter, words", [
+    ({}, {}, None, None), ({"adapter": "a"}, {}, "a", None),
+    ({"facts": {VERSIONS[0]: "1", MAX_LENGTH: "9"}}, {}, None, None),
+    ({"adapter": "a" * 64}, {}, None, "its LoRA adapter is aaaaaaaaaaaa…, and here that name has none"),
+    ({}, {}, "b", "its LoRA adapter is none, and here that name has b"),
+    ({"facts": {"weights": "a"}}, {"weights": "b", "KV": "c"}, None, "weights was a and is b; KV was none and is c"),
+])  # fmt: skip
+def test_a_model_judges_the_receipts_of_its_own_weights_and_adapters_alone(changes, facts, adapter, words):
+    assert unlike(receipt(**changes), facts, adapter) == words
 
 
 def test_a_receipt_knows_nothing_of_predictions():

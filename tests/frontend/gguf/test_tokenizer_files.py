@@ -114,7 +114,7 @@ def with_tokens(metadata, *tokens, kind=CONTROL):
     (["<|endoftext|>", "<|end|>"], CONTROL, {"eos": 0}, [0, 1]),  # as Phi's
     (["<|endoftext|>", "<|user|>", "<|observation|>"], CONTROL, {"eos": 0, "eot": 1, "eom": 2}, [0, 1, 2]),  # GLM's
     (["<eos>", "<end_of_turn>", "</s>"], USER_DEFINED, {"eos": 0}, [0, 1]),  # as Gemma's, whose </s> is markup
-    (["<|im_end|>", "stop"], NORMAL, {"eos": 1}, [1]),
+    (["<|im_end|>", "stop", "end", "next"], NORMAL, {"eos": 1, "eot": 2, "eom": 3}, [1, 2, 3]),
 ])  # fmt: skip
 def test_ends_are_those_of_generation_config(tokens, kind, said, expected, byte_level, tmp_path):
     metadata = {key: value for key, value in byte_level.items() if not key.endswith("token_id")}
@@ -125,6 +125,8 @@ def test_ends_are_those_of_generation_config(tokens, kind, said, expected, byte_
     named = {f"tokenizer.ggml.{task}_token_id": first + at for task, at in said.items()}
     tokens = write_from_gguf(metadata | named, tmp_path)
     assert [at - first for at in end_token_ids(tokens)] == expected
+    named_kinds = {tokens.kinds[first + at] for at in said.values()}  # none of them is ever a part of a text
+    assert named_kinds == {USER_DEFINED if kind == USER_DEFINED else CONTROL}
 
 
 def test_special_tokens_are_hidden_others_shown_and_empty_ones_never_found(byte_level, tmp_path):

@@ -115,9 +115,13 @@ def test_a_folder_is_searched_for_models_by_their_names_unless_it_has_weights_of
     says = rf"holds 2 models: a model \(1\).gguf, {file.name}. Give the file of one"
     with pytest.raises(ConfigError, match=says):
         require_known(str(file.parent))
-    (file.parent / "model.safetensors").touch()
-    with pytest.raises(ModelNotFoundError):
-        require_known(str(file.parent))
+    ranks = file.parent / "rank-0-of-2"
+    ranks.mkdir()
+    for own in (ranks / "model.safetensors", file.parent / "model.safetensors"):
+        own.touch()
+        with pytest.raises(ModelNotFoundError):
+            require_known(str(file.parent))
+        own.unlink()
 
 
 @for_each("name, says", [

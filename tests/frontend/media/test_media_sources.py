@@ -101,6 +101,10 @@ def test_files_and_urls_are_opened_by_the_callers_own_process_alone_up_to_a_leng
     for source in (path, str(path), path.as_uri(), "https://example.org/a.png"):
         with pytest.raises(RequestError, match="Send it as data: URL"):
             encoded("image", source, may_open=False)
+    monkeypatch.setitem(MOST_BYTES, "video", 2 * len(FILE))
+    assert encoded("video", [FILE, FILE], may_open=False).form == "files"
+    with pytest.raises(LimitError, match="A video may have"):  # of all frames together
+        encoded("video", [FILE] * 3, may_open=False)
     monkeypatch.setitem(MOST_BYTES, "image", 1 << 10)
     with open(tmp_path / "long.png", "wb") as file:
         file.truncate(1 << 40)
