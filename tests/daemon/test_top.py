@@ -1,5 +1,6 @@
 """`penstock top` beside a daemon: what it prints for scripts, and its screen for people."""
 
+import http.client
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from penstock.frontend.commands.daemon.top_figures import HttpSource, Look, figu
 from penstock.frontend.commands.daemon.top_table import MODELS, REQUESTS, sorted_by, table
 from penstock.frontend.http.metrics import HttpFigures
 from penstock.frontend.replicas.totals import NONE, total
+from penstock.protocol.errors import PenstockError
 from penstock.protocol.stats import Stats
 
 LONG = {"model": "pocket", "prompt": [5, 6, 7], "max_tokens": 1500, "ignore_eos": True, "stream": True}
@@ -136,6 +138,19 @@ def test_a_server_of_another_kind_is_told_from_an_idle_one(said, body, monkeypat
     monkeypatch.setattr(HttpSource, "_asked", lambda self, method, path, may_fail=False: body)
     status, told = said("top", "--once", "--interval", 0.1, "http://127.0.0.1:9")
     assert status == 1 and "no server of Penstock's" in told and len(told.splitlines()) == 1
+
+
+def test_the_path_of_an_address_stands_before_what_is_asked_there(monkeypatch):
+    asked = []
+
+    def request(connection, method, path, **more):
+        asked.append(path)
+        raise OSError
+
+    monkeypatch.setattr(http.client.HTTPConnection, "request", request)
+    with pytest.raises(PenstockError):
+        HttpSource("http://127.0.0.1:9/models/", None).look()
+    assert asked == ["/models/metrics"]
 
 
 def test_without_a_terminal_it_asks_for_once_or_json(said):

@@ -165,14 +165,15 @@ def test_what_was_saved_is_loaded_and_goes_on(quote, tmp_path):
     path = f"{quote}{tmp_path}/a name with spaces.json{quote}"
     assert "3 messages are in" in say(f"/save {path}")
     assert [found.name for found in tmp_path.iterdir()] == ["a name with spaces.json"]
-    say("/reset"), say("/system"), say("other")
+    say("/reset"), say("/system"), say("other"), say("nothing")
     assert say(f"/load {path}") == "3 messages are there."
     assert contents(chat) == ["Be brief.", "one", "first 2 1"] and chat.conversation.system == "Be brief."
-    assert say("two") == "first 4 3"
+    assert say("two") == "first 4 4"
     say("/undo"), chat.conversation.turns.pop()
+    (tmp_path / "again").touch()  # which loses nothing
     say(f"/save {tmp_path}/again"), say("/reset")
     assert say(f"/load {tmp_path}/again").startswith("2 messages are there; the last one has no answer yet: /retry")
-    assert say("/retry") == "first 2 4" and contents(chat) == ["Be brief.", "one", "first 2 4"]
+    assert say("/retry") == "first 2 5" and contents(chat) == ["Be brief.", "one", "first 2 5"]
 
 
 @for_each(

@@ -175,6 +175,9 @@ def test_several_answers_stand_in_the_order_of_their_prompts_and_each_that_was_c
     assert "3 of 6 answers were cut at 2 to 90 tokens, the max_tokens that were given." in done.stderr
     assert "1 of 6 answers was cut at the max_length that was given." in done.stderr
     assert done.returncode == 0
+    for num_samples, which in ((1, "the answer was"), (2, "2 of 2 answers were")):
+        done = generated("one", "--n", num_samples, "--max-tokens", 2, is_quiet=False)
+        assert f"{which} cut at 2 tokens" in done.stderr
 
 
 def test_a_terminal_shows_that_a_model_is_loading_and_nothing_of_it_afterwards(monkeypatch):

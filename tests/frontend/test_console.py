@@ -127,6 +127,7 @@ def test_no_word_is_broken(words, columns):
     ("👩‍👩‍👧👩‍👩‍👧", 8, "👩‍👩‍👧\n👩‍👩‍👧"), ("🇩🇪🇫🇷", 4, "🇩🇪\n🇫🇷"),
     ("see https://example.org/a/long/path here", 12, "see\nhttps://example.org/a/long/path here"),
     ("```\na very long line of code\n```\na b c", 6, "```\na very long line of code\n```\na b c"),
+    ("```\na b c\n~~~\na b c\n```\na b c", 4, "```\na b c\n~~~\na b c\n```\na b\nc"),
     ("`a b c d`", 5, "`a b\nc d`"), ("```a b``` c d", 7, "```a\nb``` c\nd"),
     ("| a | b |\n| - | - |", 40, "| a | b |\n| - | - |"), ("a\tb c", 10, "a\tb\nc"),
     ("end \nof line", 20, "end\nof line"),

@@ -90,6 +90,8 @@ def test_of_logs_only_those_with_our_mark_are_pruned_or_put_aside(environment, m
     others = [logs.ready_daemon_log(folder / f"socket {number}") for number in range(logs._KEPT_LOGS + 5)]
     assert [each.exists() for each in others] == [False] * 5 + [True] * logs._KEPT_LOGS
     assert log.read_text() == "another diary\n" and "PENSTOCK_LOG_DIR" in capsys.readouterr().err
+    assert logs.ready_daemon_log(folder / "socket 5") == others[5]  # the oldest, which is its own
+    assert others[5].with_suffix(".before.txt").exists()
 
 
 def bound(path: Path) -> None:
