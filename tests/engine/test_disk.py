@@ -4,12 +4,14 @@ The worker of `Harness` fills fetched blocks and reads stored ones as late as it
 anything but its own history. `test_engine_properties.py` does the same with whatever comes.
 """
 
+from types import SimpleNamespace
+
 from builders.cases import for_each
 from builders.engine_harness import TOKENS as PREFIX
 from builders.engine_harness import Harness, medium, prompt
 
 from penstock.engine.memory.disk_fetches import PATIENCE
-from penstock.protocol.layer_groups import GroupPlan
+from penstock.protocol.layer_groups import BlocksFetched, GroupPlan
 from penstock.protocol.media import MediaPlan
 from penstock.protocol.messages import Prompt
 
@@ -91,6 +93,27 @@ def test_a_disk_that_brings_nothing_for_long_is_not_waited_for_and_what_it_bring
     assert harness.scheduler.stats().running == 1, "nobody waits for that disk until it has answered"
     harness.run()
     assert harness.scheduler.stats().fetched_blocks > 0
+
+
+def test_a_prefix_that_comes_in_parts_is_waited_for_while_it_comes_and_each_part_is_found():
+    harness, heard = restarted(visited(), is_slow=True), []
+    harness.add(prompt(1, PREFIX)).step()
+    arrivals = harness.scheduler.arrivals
+    harness.disk.answer(SimpleNamespace(arrivals=SimpleNamespace(take_from_disk=heard.append)))
+    are_there = b"".join(answer.are_there for answer in heard)
+    parts = [BlocksFetched(0, heard[0].number, part) for part in (are_there[:10], are_there[10:30], are_there[30:])]
+    harness.now += 0.6 * PATIENCE
+    arrivals.take_from_disk(parts[0])
+    harness.now += 0.6 * PATIENCE
+    arrivals.let_in_late()
+    assert arrivals.patience is not None, "a part has come meanwhile"
+    harness.now += PATIENCE
+    arrivals.let_in_late()
+    arrivals.take_from_disk(parts[1])
+    step_while_possible(harness)
+    assert harness.num_cached(1) == 120
+    arrivals.take_from_disk(parts[2])
+    harness.run()
 
 
 def test_what_is_missing_on_disk_is_computed_and_written_again():

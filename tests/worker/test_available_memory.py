@@ -38,12 +38,16 @@ def machine(folder, group: str, files: dict[str, int | str], available: int = 8 
 
 OLD_GROUP = {
     "memory/x/memory.limit_in_bytes": 2 * GIB, "memory/x/memory.usage_in_bytes": GIB,
-    "memory/x/memory.stat": "total_inactive_file 0",
+    "memory/x/memory.stat": f"inactive_file 9\ntotal_inactive_file {GIB // 4}\ntotal_active_file {GIB // 2}",
 }  # fmt: skip
 
 
 def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str, int | str]:
-    files = {"memory.max": limit, "memory.current": used, "memory.stat": f"anon 1\ninactive_file {file}"}
+    files = {
+        "memory.max": limit,
+        "memory.current": used,
+        "memory.stat": f"anon 1\ninactive_file {file}\nactive_file {file}",
+    }
     return {f"{where}{name}": content for name, content in files.items()}
 
 
@@ -51,11 +55,11 @@ def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str,
     ("0::/\n", {}, 8 * GIB),
     ("0::/\n", limited("", "max", 0), 8 * GIB),
     ("0::/\n", limited("", 4 * GIB, GIB), 3 * GIB),
-    ("0::/\n", limited("", 4 * GIB, GIB, file=GIB // 2), 3 * GIB + GIB // 2),
+    ("0::/\n", limited("", 4 * GIB, GIB, file=GIB // 4), 3 * GIB + GIB // 2),
     ("0::/a/b\n", {**limited("a/b/", "max", 0), **limited("a/", 2 * GIB, GIB)}, GIB),
     ("0::/the/host's/path\n", limited("", 4 * GIB, GIB), 3 * GIB),
     ("0::/\n", limited("", 100 * GIB, GIB), 8 * GIB),
-    ("3:cpu:/x\n2:memory,hugetlb:/x\n", OLD_GROUP, GIB),
+    ("3:cpu:/x\n2:memory,hugetlb:/x\n", OLD_GROUP, GIB * 7 // 4),
 ])  # fmt: skip
 def test_limits_of_control_groups_count(tmp_path, group, files, left):
     assert machine(tmp_path, group, files) == left

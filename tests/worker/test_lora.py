@@ -36,7 +36,7 @@ KINDS = {
     "everything": dict(rank=8, modules=ALL),
     "attention": dict(rank=3, modules=ATTENTION, use_rslora=True, lora_alpha=5),
     "a part of a product": dict(rank=16, modules=("v_proj", "gate_proj"), lora_alpha=8),
-    "patterns": dict(rank=4, modules=MLP, alpha_pattern={"up_proj": 1, r"layers\.1\.mlp\.down_proj": 20}),
+    "patterns": dict(rank=4, modules=MLP, alpha_pattern={"up_proj|gate_proj": 1, r"layers\.1\.mlp\.down_proj": 20}),
 }
 
 
