@@ -13,6 +13,7 @@ from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.protocol.messages import Said
 from penstock.protocol.outputs import Logprob
+from penstock.protocol.parameters.early_stop import CYCLE_GUARD, EarlyStop
 from penstock.protocol.parameters.guided import GuidedDecodingParams
 from penstock.protocol.wire import column
 
@@ -53,7 +54,32 @@ def test_a_model_can_be_started_that_gives_none(name):
     assert not asked(door_of_pocket(enable_logprob=False)).is_finished
 
 
+def test_a_bad_word_is_banned_as_it_stands_and_behind_one_space(door):
+    def banned(word: str) -> list[list[int]]:
+        return asked(door, bad_words=[word]).prompt.params.bad_words_ids
+
+    (alone, behind_a_space), spaced = banned("blue"), banned("  blue")
+    assert alone != behind_a_space == spaced[1] != spaced[0]
+
+
+def test_lengths_that_count_the_prompt_become_those_of_the_answer(door):
+    params = asked(door, min_length=len(PROMPT) + 5, max_length=len(PROMPT) + 9).prompt.params
+    assert (params.min_tokens, params.max_tokens, params.min_length, params.max_length) == (5, 9, 0, None)
+
+
+def test_a_requests_own_early_stop_goes_before_the_option_and_the_option_before_the_usual_guard():
+    door = door_of_pocket(early_stop_config={"window_size": 9})
+    given = (None, CYCLE_GUARD, EarlyStop(window_size=5))
+    assert [asked(door, early_stop=each).prompt.params.early_stop.window_size for each in given] == [9, 9, 5]
+
+
 NO_LOGPROBS, SCORED = Said(column([5, 6])), Said(column([5, 6]), [packed_logprobs([{5: Logprob(-1.0, 1)}], 0)])
+
+
+def test_where_a_prompts_log_probabilities_are_wanted_its_first_sample_is_computed_again(door):
+    prompts = door.parse([Continuation(PROMPT, [NO_LOGPROBS] * 2)], SamplingParams(n=2, prompt_logprobs=0))
+    [pending] = door.admit(list(prompts), notify=lambda request: None)
+    assert pending.prompt.said == [Said(b""), NO_LOGPROBS]
 
 
 @for_each("params, said, words", [

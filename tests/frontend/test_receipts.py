@@ -7,7 +7,8 @@ import math
 import random
 import zlib
 from collections.abc import Mapping
-from types import MappingProxyType
+from contextlib import nullcontext
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from penstock.frontend import cli
+from penstock.frontend.commands import verify
 from penstock.frontend.commands.verify import options_of
 from penstock.frontend.receipts.door import params_of
 from penstock.frontend.receipts.numbers import ClaimedNumbers, NumbersReceipt, NumbersView, digest_of, joined
@@ -28,6 +31,7 @@ from penstock.frontend.rows.prompts import UnusableLine, decoder_of, json_value
 from penstock.frontend.verify.lines import LedBodies, from_file
 from penstock.frontend.verify.number_forms import FORMS, Computed
 from penstock.frontend.verify.repeated import foreign_parameter, foreign_question
+from penstock.frontend.verify.verdict import Verdict
 from penstock.frontend.verify.written_numbers import WrittenNumber, is_same
 from penstock.protocol.errors import RequestError
 from penstock.protocol.options.config import EngineConfig
@@ -94,6 +98,21 @@ def test_parameters_of_another_kind_are_refused(changes):
 ])  # fmt: skip
 def test_a_model_judges_the_receipts_of_its_own_weights_and_adapters_alone(changes, facts, adapter, words):
     assert unlike(receipt(**changes), facts, adapter) == words
+
+
+@for_each("statuses, status, told", [
+    (["proved", "proved"], 0, "2 proved, 0 differ, 0 not judged."),
+    (["proved", "not judged"], 1, "b: not judged: why\n1 proved, 0 differ, 1 not judged."),
+    (["proved", "differs"], 1, "b: differs at why: had nothing\n1 proved, 1 differ, 0 not judged."),
+    ([], 1, "0 proved, 0 differ, 0 not judged."),
+])  # fmt: skip
+def test_the_command_succeeds_only_where_every_answer_is_proved(statuses, status, told, tmp_path, monkeypatch, capsys):
+    (tmp_path / "lines").write_text(line(receipt().text()))
+    found = [Verdict(each, name, "why") for each, name in zip(statuses, "ab")]
+    monkeypatch.setattr(verify, "load", lambda *model: nullcontext(SimpleNamespace(_session=None)))
+    monkeypatch.setattr(verify, "verdicts", lambda *given: found)
+    assert cli.main(["verify", str(tmp_path / "lines"), "--connect", "never"]) == status
+    assert capsys.readouterr().out == f"{told}\n"
 
 
 def test_a_receipt_knows_nothing_of_predictions():

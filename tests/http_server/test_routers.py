@@ -9,9 +9,10 @@ from builders.served import served
 from builders.watching import wait_until
 
 from penstock.frontend.http.endpoints.state import Report
-from penstock.frontend.http.metrics import HttpFigures, Metrics
+from penstock.frontend.http.metrics import HttpFigures, Metrics, RequestFigures, RequestTimer
 from penstock.frontend.replicas.totals import NONE, total
 from penstock.frontend.requests.budget import Budget
+from penstock.protocol.outputs import RequestMetrics
 from penstock.protocol.stats import Stats
 
 # What each reader looks for, from its source: llm-d's metrics extractor, the router and the dashboards of vLLM's
@@ -53,6 +54,21 @@ def figures(text: str) -> dict[str, float]:
         assert name not in found, f"{name} is there twice"
         found[name] = float(sample[3])
     return found
+
+
+def test_the_times_of_an_answer_are_those_of_its_parts_and_a_tokens_is_that_of_a_sample():
+    counted = RequestFigures()
+    times = RequestMetrics(0.0, 0.5, first_token_time=1.5, time_in_queue=0.5, model_execute_time=11.0)
+    RequestTimer(counted).end(["stop", "length"], times, num_tokens=12)
+    seconds = {
+        name: each.total for name, each in counted.histograms.items() if name.startswith(("request_", "time_to"))
+    }
+    assert seconds.pop("request_seconds") > 0
+    assert seconds == {
+        "time_to_first_token_seconds": 1.5, "request_queue_seconds": 0.5, "request_prompt_seconds": 1.0,
+        "request_answer_seconds": 10.0, "request_inference_seconds": 11.0, "request_seconds_per_token": 2.0,
+        "request_prompt_tokens": 0, "request_generated_tokens": 12,
+    }  # fmt: skip
 
 
 def test_every_reader_finds_what_it_looks_for_and_the_figures_are_those_of_the_requests(http):

@@ -17,6 +17,7 @@ from builders.watching import wait_until
 from penstock import SamplingParams
 from penstock.allspark import AsModelConfig, AsStatus, Engine, GenerateRequestStatus, ModelState
 from penstock.frontend.allspark import installed_model
+from penstock.frontend.allspark.result_queue import ResultQueue
 
 STAND_IN = {"load_format": "stand-in", "num_gpu_blocks_override": 64, "quiet": True}
 SUCCESS, DENIED = AsStatus.ALLSPARK_SUCCESS, AsStatus.ALLSPARK_REQUEST_DENIED
@@ -157,6 +158,13 @@ def test_a_loop_of_get_and_status_loses_nothing(engine):
     engine.sync_request("m", handle)
     assert queue.GenerateStatus() is GenerateRequestStatus.GenerateFinished
     assert len(queue.Get().ids_from_generate) == 38
+
+
+def test_a_timeout_is_in_milliseconds(monkeypatch):
+    waited = []
+    queue = ResultQueue(1, None, False, lambda queue: None)
+    monkeypatch.setattr(queue._changed, "wait_for", lambda holds, seconds: waited.append(seconds))
+    assert queue.GetWithTimeout(250) is None and waited == [0.25]
 
 
 @for_each("milliseconds", [0, -5, 1, 2.5, float("inf"), 2**63, 10**400, float("-inf")])

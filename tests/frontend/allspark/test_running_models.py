@@ -23,7 +23,9 @@ from builders.watching import assert_gone, runtime_folders, wait_until
 from penstock import LLM, SamplingParams
 from penstock.allspark import AsModelConfig, AsStatus, Engine, GenerateRequestStatus, ResultQueue
 from penstock.frontend.allspark import installed_model
+from penstock.frontend.allspark.statistics import engine_stat
 from penstock.protocol.errors import OutOfMemoryError
+from penstock.protocol.stats import Stats
 
 FAMILIES = ("qwen3", "llama")
 SUCCESS = AsStatus.ALLSPARK_SUCCESS
@@ -166,6 +168,17 @@ def test_many_threads_read_one_queue_and_each_token_comes_once(engine):
     engine.sync_request("llama", handle)
     again = engine.start_request_ids("llama", None, [4, 5, 6], config)[2]
     assert sorted(token for part in parts for token in part) == sorted(all_of(again))
+
+
+def test_statistics_count_tokens_that_were_computed_and_those_that_were_found():
+    stats = Stats(1, 2, 64, 16, 9, prompt_tokens=100, cached_tokens=40, generated_tokens=50, preemptions=0)
+    stats.step_seconds, stats.kv_bytes, stats.free_kv_bytes = 2.0, 1000, 300
+    found = engine_stat("m", stats, 16)
+    assert (found.free_token, found.total_token, found.used_device_memory_pool_size) == (256, 1024, 700)
+    assert (found.generate_token_persec, found.process_token_persec) == (25.0, 55.0)
+    assert (found.prefix_cache_hit_token, found.prefix_cache_miss_token) == (40, 60)
+    assert (found.prefix_cache_hit_rate, found.prefix_cache_miss_rate) == (0.4, 0.6)
+    assert engine_stat("m", Stats(0, 0, 64, 64, 0, 0, 0, 0, 0), 16).process_token_persec == 0.0
 
 
 def test_a_request_passes_its_states_in_order_and_its_figures_are_in_their_units(engine):
