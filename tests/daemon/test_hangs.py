@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -31,6 +32,9 @@ from penstock.frontend.daemon.background import listens, start_daemon
 from penstock.frontend.daemon.ending import DaemonProcess
 from penstock.frontend.daemon.lock import MARK, lock_of
 from penstock.frontend.daemon.lock import process_of as process_that_locked
+from penstock.frontend.session.attached.patience import Patience
+from penstock.frontend.session.tree.vital_signs import Chance
+from penstock.protocol.attach import WORD_SECONDS
 from penstock.protocol.processes.runtime_directory import daemon_socket
 
 ENDLESS = SamplingParams(max_tokens=900, ignore_eos=True)
@@ -95,6 +99,20 @@ def test_who_hangs_is_named_to_everybody_a_model_is_started_again_and_stop_ends_
     assert "SIGTERM" in said and "was killed" in said and said.endswith("The daemon has stopped.\n"), said
     assert not any(map(is_running, pids))
     assert not listens(daemon_socket())
+
+
+def test_a_daemon_that_works_may_be_late_with_some_of_its_words_however_short_the_patience():
+    gave_up = []
+    connection = SimpleNamespace(num_heard=1, pid=os.getpid(), address="", give_up=gave_up.append)
+    patience = Patience(connection, 0.1)
+    patience._daemon = SimpleNamespace(chance=Chance)
+    for _ in range(3):  # the first look tells what was heard before
+        patience._look(0.99 * WORD_SECONDS)
+    assert not gave_up
+    for _ in range(2):
+        patience._look(0.99 * WORD_SECONDS)
+    assert "has said nothing" in str(gave_up[0])
+    patience.end()
 
 
 def test_only_the_very_process_that_wrote_the_lock_is_ever_ended(tmp_path):

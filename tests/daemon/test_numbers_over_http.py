@@ -113,7 +113,7 @@ def test_a_document_is_cut_where_the_request_says_so(http):
     given = {"model": "ranks", "query": TEXTS[0], "documents": [LONG]}
     reply = http.post("/v1/rerank", json=given)
     assert reply.status_code == 400 and "truncate_prompt_tokens" in reply.json()["error"]["message"]
-    for cut in ({"truncation": True}, {"truncate_prompt_tokens": -1}, {"max_tokens_per_doc": 20}):
+    for cut in ({"truncation": True}, {"truncate_prompt_tokens": -1}, *({"max_tokens_per_doc": n} for n in (20, 9999))):
         assert said(http.post("/v1/rerank", json=given | cut))["results"][0]["index"] == 0
     short = said(http.post("/v1/rerank", json=given | {"max_tokens_per_doc": 20}))
     assert short["usage"]["total_tokens"] < 64

@@ -7,12 +7,15 @@ that the engine's can be held against something that does not share a line with 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
+from builders.cases import for_each
 from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.decoding.beams import BeamSearch, Hypothesis
 from penstock.protocol.messages import NewSlot, Prompt
 from penstock.protocol.parameters.beams import BeamSearchParams
 from penstock.protocol.wire import column, float_values, values
@@ -111,6 +114,23 @@ def check(harness: Harness, asked: Prompt) -> None:
         assert harness.tokens(asked.request_id, sample) == found.tokens, f"beam {sample}"
         assert ended.score.cumulative_logprob == pytest.approx(found.total)
         assert ended.score.score == pytest.approx(found.score)
+
+
+@for_each("early_stopping, length_penalty, total, may_improve", [
+    (False, 1.0, -0.9, True), (False, 1.0, -5.0, False), (True, 1.0, -0.9, False),
+    ("never", 1.0, -5.0, True), ("never", 1.0, -50.0, False),  # over all of the tokens that it may have
+    ("never", -1.0, -0.9, True), ("never", -1.0, -1.1, False),  # for which each token makes it worse
+])  # fmt: skip
+def test_a_search_goes_on_while_a_beam_may_beat_the_worst_of_what_is_finished(
+    early_stopping, length_penalty, total, may_improve
+):
+    request = SimpleNamespace(endings={}, num_prompt=1, max_total=81)
+    params = BeamSearchParams(2, 80, early_stopping=early_stopping, length_penalty=length_penalty)
+    search = BeamSearch(request, params)
+    search.hypotheses = [Hypothesis(None, search._score(-0.5, 2), "stop", 0)]
+    assert search._may_improve(-99.0, 2), "fewer are finished than are wanted"
+    search.hypotheses.append(Hypothesis(None, search._score(-1.0, 2), "stop", 0))
+    assert search._may_improve(total, 2) is may_improve
 
 
 def test_beams_share_the_full_blocks_of_what_they_have_in_common():

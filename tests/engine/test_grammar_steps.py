@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.engine.admission.limits import DraftLimits
 from penstock.engine.grammar.constraint import Busy
+from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.protocol.layer_groups import GroupPlan
 from penstock.protocol.messages import Prompt, Said, sequence_id
-from penstock.protocol.parameters.guided import CallGuide
+from penstock.protocol.parameters.guided import CallGuide, Thought
 from penstock.protocol.wire import column, values
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
@@ -233,6 +234,16 @@ def test_a_row_is_masked_only_while_its_thought_may_be_used_up():
     harness = GuidedHarness().add(guided(0, None, thought=OPEN_THOUGHT, reasoning_max_tokens=10, max_tokens=25)).run()
     masked = [bool(plan.masked) for plan in harness.plans]
     assert 0 < sum(masked) < 6 and not any(masked[:9]) and not any(masked[-5:])
+
+
+def test_a_look_ahead_at_a_mark_of_several_tokens_leaves_the_thought_where_it_was():
+    thought = ThoughtState(Thought(is_open=False, openings=[[1, 2]], closings=[[3]], forced=[3]), None)
+    for state in (thought.fork(), thought):
+        assert state.openers == [1]
+        state.take(1)
+        assert state.openers == [2] and state.may_begin
+        state.take(2)
+        assert state.is_open
 
 
 CALLING_THOUGHT = msgspec.structs.replace(OPEN_THOUGHT, calls=OPENINGS[:30])

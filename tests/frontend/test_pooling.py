@@ -13,6 +13,7 @@ from builders.runner_harness import engine_of, prompt
 from tokenizers.processors import TemplateProcessing
 
 from penstock import PoolingParams, Tokenizer
+from penstock.frontend.http.endpoints.numbers.rerank import shortened
 from penstock.frontend.models.pooled_model import PooledModel, find_pooled_model
 from penstock.frontend.parsing.families import REASONING
 from penstock.frontend.pooling.call_checks import checked_for_one
@@ -209,6 +210,14 @@ def test_a_long_document_is_cut_within_its_template_and_a_long_query_is_refused(
     assert len(one.token_ids) <= 20 and text.startswith("<q>why<d>because") and text.endswith("<a>")
     [refused] = writer(tmp_path, truncate_prompt_tokens=20).prompts([("why " * 20, "because")])
     assert isinstance(refused, LimitError)
+
+
+def test_a_document_has_no_more_tokens_than_a_ranking_gives_it():
+    tokenizer, text = Tokenizer.from_pretrained("pocket"), "one two three, four"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    for most in range(1, len(ids) + 2):
+        [cut] = shortened(tokenizer, [text], most)
+        assert tokenizer.encode(cut, add_special_tokens=False) == ids[:most]
 
 
 def test_the_published_words_of_qwen3_reranker_go_by_its_name(tmp_path):

@@ -174,8 +174,9 @@ def test_tokens_and_positions_are_those_of_transformers_and_spans_are_where_the_
 @for_each("text", ["<|image_pad|><|image_pad|>", "no place", "<|video_pad|>"])
 def test_a_prompt_has_as_many_placeholders_as_media_or_is_refused(sight, text):
     media = decoded(sight, ("image", 1, 64, 64))
-    with pytest.raises(RequestError, match="1 image.s. and 0 video.s."):
-        sight.expand(text, media)
+    for prompt in (text, sight.tokenizer.encode(text, add_special_tokens=False)):
+        with pytest.raises(RequestError, match="1 image.s. and 0 video.s."):
+            sight.expand(prompt, media)
 
 
 def test_what_somebody_typed_is_no_placeholder(sight):
