@@ -89,6 +89,8 @@ def test_it_lists_each_thing_with_its_size_and_last_use(cache, capsys):
 def test_prune_removes_by_kind_model_age_and_size_and_says_what_it_freed(cache, capsys):
     _, said = penstock(capsys, "prune", "--older-than", "60h", "--dry-run")
     assert "weights: ?, 3 KiB" in said and "would be freed" in said and len(listed(capsys)) == 4
+    for left in ("about.json.7", "bb.writing"):  # by processes that were killed
+        (cache / "prefixes" / "1f" / left).touch()
     penstock(capsys, "prune", "other")
     assert ("prefixes", "other") not in listed(capsys) and (cache / "prefixes" / "0f").exists()
     _, said = penstock(capsys, "prune", "--size", "1200")

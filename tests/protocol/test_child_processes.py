@@ -120,9 +120,11 @@ def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch):
 
 
 def test_a_process_that_a_signal_ended_is_told_of_with_the_limits_that_it_had(monkeypatch):
-    most = {resource.RLIMIT_AS: 600_000 << 10}
+    most = {resource.RLIMIT_CPU: 90, resource.RLIMIT_AS: 600_000 << 10, resource.RLIMIT_FSIZE: 64 << 20}
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (most.get(kind, resource.RLIM_INFINITY),) * 2)
-    assert describe_status(-6) == "was killed by SIGABRT, with this process's own limits: ulimit -v 600000"
+    assert describe_status(-6) == (
+        "was killed by SIGABRT, with this process's own limits: ulimit -t 90, ulimit -v 600000, ulimit -f 65536"
+    )
     assert describe_status(1) == "exited with status 1"
 
 

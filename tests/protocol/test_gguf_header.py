@@ -268,6 +268,7 @@ def second_part(count, tensors):
     (second_part(7, {"c": TENSORS["c"]}), "^model-00002-of-00003.gguf .* it says that it is one of 7 parts"),
     (second_part(3, {"a": TENSORS["a"]}), "a tensor lies in two of its parts"),
     (second_part(3, {}), "its parts have 4 tensors, and it names 5"),
+    (second_part(3, {"c": TENSORS["c"], "f": TENSORS["c"]}), "its parts have 6 tensors, and it names 5"),
 ])  # fmt: skip
 def test_parts_that_do_not_belong_together_are_refused(tmp_path, change, sentence):
     with pytest.raises(ConfigError) as refused:

@@ -113,11 +113,18 @@ def test_nothing_is_written_over_that_is_there_or_appears_or_is_being_made(sourc
         converted_to(source, tmp_path / "out", "int8")
     with pytest.raises(ConfigError, match="made by someone else"), target_path.appearing_folder(tmp_path / "link", 0):
         (tmp_path / "link").symlink_to("nowhere")
+    with (
+        pytest.raises(ConfigError, match="made by someone else"),
+        target_path.appearing_file(tmp_path / "f", 0) as file,
+    ):
+        for each in (file, tmp_path / "f"):
+            each.write_text(each.parent.name)
+    assert (tmp_path / "f").read_text() == tmp_path.name
     going_on = HeldFolder(tmp_path / ".other.converting", "unfinished conversion")
     with pytest.raises(ConfigError, match="Another process is converting"):
         converted_to(source, tmp_path / "other", "int8")
     assert going_on.path.is_dir()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.converting", "link", "out", "source"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.converting", "f", "link", "out", "source"]
 
 
 @for_each("end", [OSError("disk full"), SystemExit(3)])
